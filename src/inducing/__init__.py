@@ -1,0 +1,49 @@
+"""Sparse Gaussian processes under one notation: `import inducing as ig`.
+
+The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) speaks of the latent f in raw units; the scikit-learn
+estimators standardise inside and speak of observations. Heavy libraries load when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "condition": "regression",
+    "log_evidence": "regression",
+    "log_evidence_and_gradient": "regression",
+    "Posterior": "posterior",
+    "prior": "posterior",
+    "kl_divergence": "posterior",
+    "fit": "fitting",
+    "Fit": "fitting",
+    "LogNormal": "fitting",
+    "SparseGPRegressor": "estimators",
+    "load": "files",
+}
+_MODULES = ("kernels", "means", "bases", "approximations", "errors", "metrics", "datasets", "plots", "selection")
+
+__all__ = ["__version__", *_WHERE, *_MODULES]
+
+if TYPE_CHECKING:
+    from . import approximations, bases, datasets, errors, kernels, means, metrics, plots, selection
+    from .estimators import SparseGPRegressor
+    from .files import load
+    from .fitting import Fit, LogNormal, fit
+    from .posterior import Posterior, kl_divergence, prior
+    from .regression import condition, log_evidence, log_evidence_and_gradient
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

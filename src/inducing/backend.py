@@ -1,0 +1,168 @@
+"""Array namespaces (NumPy, PyTorch, CuPy) and the worker threads that run over chunks of rows."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
+State = TypeVar("State")
+
+CACHE_BYTES = 1 << 21  # one chunk-by-m buffer on the CPU: about the size of a core's own cache
+DEVICE_BYTES = 1 << 29  # one chunk-by-m buffer on a GPU: large enough for full-speed products
+SMALL = 1 << 15  # below this many kernel entries a plain NumPy pass beats waking threads or loading compiled code
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array namespace of `arrays`: NumPy itself for NumPy arrays, array-api-compat's otherwise."""
+    if all(isinstance(a, np.ndarray | np.generic | float | int) for a in arrays):
+        return np
+    import array_api_compat
+
+    return array_api_compat.array_namespace(*(a for a in arrays if not isinstance(a, np.generic | float | int)))
+
+
+def is_numpy(a: Array) -> bool:
+    return isinstance(a, np.ndarray)
+
+
+def asarray_like(value: Any, like: Array) -> Array:
+    """`value` as an array with the namespace, dtype and device of `like`."""
+    if is_numpy(like):
+        return np.asarray(value, dtype=like.dtype)
+    if type(value) is type(like) and value.dtype == like.dtype:
+        return value
+    import array_api_compat
+
+    xp = namespace(like)
+    return xp.asarray(to_numpy(value), dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def to_numpy(a: Any) -> np.ndarray:
+    """A NumPy copy or view of an array from any namespace."""
+    if hasattr(a, "detach"):  # torch
+        return a.detach().cpu().numpy()
+    if hasattr(a, "get") and hasattr(a, "device"):  # cupy
+        return a.get()
+    return np.asarray(a)
+
+
+def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
+    """Zeros of `shape` with the namespace, dtype and device of `like`."""
+    if is_numpy(like):
+        return np.zeros(shape, dtype=like.dtype)
+    import array_api_compat
+
+    return namespace(like).zeros(shape, dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def workers() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def chunk_rows(n: int, m: int, like: Array) -> int:
+    """Rows per chunk, so that one chunk-by-m buffer fits the budget of the device `like` lives on."""
+    budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
+    rows = budget // (like.dtype.itemsize * max(m, 1))
+    rows = max(128, rows // 64 * 64)
+    if is_numpy(like):
+        rows = min(rows, 4096)
+    return max(1, min(rows, n))
+
+
+class _BlasLimit:
+    """A process-wide limit of one BLAS thread while at least one call needs it.
+
+    threadpoolctl's limit is global to the process, so nested and concurrent calls share one, and the user's own setting
+    comes back when the last of them ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._limiter: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._depth == 0:
+                self._limiter = self._controller().limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._limiter.__exit__(None, None, None)
+
+    @staticmethod
+    def _controller() -> Any:
+        global _controller
+        if _controller is None:
+            import scipy.linalg  # noqa: F401  (loads the BLAS the controller must see)
+            from threadpoolctl import ThreadpoolController
+
+            _controller = ThreadpoolController()
+        return _controller
+
+
+_controller: Any = None
+single_threaded_blas = _BlasLimit()
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max_workers=workers(), thread_name_prefix="inducing")
+        return _pool
+
+
+def _forget_pool() -> None:
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)  # threads do not survive a fork
+
+
+def run_over(
+    tasks: list[Any], start: Callable[[], State], step: Callable[[State, Any], None], *, parallel: bool
+) -> list[State]:
+    """Give `tasks` to workers, each with a state of its own; returns the states in a fixed order.
+
+    Worker t takes tasks t, t + T, t + 2T, ..., so the sums it accumulates do not depend on timing. BLAS runs
+    single-threaded inside, one core per worker.
+    """
+    count = min(workers(), len(tasks)) if parallel else 1
+
+    def work(t: int) -> State:
+        state = start()
+        for task in tasks[t::count]:
+            step(state, task)
+        return state
+
+    if count <= 1:
+        return [work(0)]
+    with single_threaded_blas():
+        futures = [_executor().submit(work, t) for t in range(1, count)]
+        first = work(0)
+        return [first] + [f.result() for f in futures]
+
+
+def row_slices(n: int, rows: int) -> list[slice]:
+    return [slice(i, min(i + rows, n)) for i in range(0, n, rows)]

@@ -1,0 +1,261 @@
+"""What u is: values of f at points, or inner products of f with Gaussians of any width.
+
+Both are linear functionals of f, so R = K - Q stays positive semi-definite and either kind serves every row of the table.
+A basis gives Kuu and Kfu for a kernel, and carries gradients back through both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .backend import SMALL, Array, asarray_like, is_numpy, namespace, to_numpy
+from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
+from .kernels.base import Gradients, Kernel
+from .kernels.stationary import RBF
+
+
+def _matrix(name: str, value: Any) -> Array:
+    """`value` as a finite (m, d) array of floats."""
+    array = value if hasattr(value, "__array_namespace__") or hasattr(value, "detach") else np.asarray(value, dtype=float)
+    if is_numpy(array) and array.dtype not in (np.float64, np.float32):
+        array = array.astype(float)
+    if array.ndim != 2:
+        raise ShapeError(f"{name} must have two dimensions (m, d), but has shape {tuple(array.shape)}")
+    if not bool(namespace(array).all(namespace(array).isfinite(array))):
+        raise NonFiniteError(f"{name} holds NaN or infinity; every entry must be finite")
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """u = f(Z): basis functions k(z, ·). Works with any kernel. [001], [003 §2]"""
+
+    Z: Array  # (m, d)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "Z", _matrix("Z", self.Z))
+
+    def __len__(self) -> int:
+        return self.Z.shape[0]
+
+    def __getitem__(self, keep: Any) -> Points:
+        return Points(self.Z[keep])
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return {"Z": self.Z}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Points:
+        return replace(self, **values)
+
+    def on(self, X: Array) -> Points:
+        """The same basis with X's namespace, dtype and device."""
+        return Points(asarray_like(self.Z, X))
+
+    def check(self, kernel: Kernel) -> None:
+        """Any kernel will do."""
+
+    def gram(self, kernel: Kernel) -> Array:
+        """Kuu. (m, m)"""
+        return kernel(self.Z, self.Z)
+
+    def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
+        """Kfu. (n, m)"""
+        return kernel(X, self.Z, out)
+
+    def gram_pullback(self, kernel: Kernel, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Gradients]:
+        """Gradients of the kernel's and the basis's parameters from a symmetric Kbar = dJ/dKuu."""
+        gradients, Zbar = kernel.pullback(self.Z, self.Z, Kbar, K)
+        return gradients, {"Z": 2.0 * Zbar}  # both inputs of the kernel move, and Kbar is symmetric
+
+    def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Gradients]:
+        """The same from Kbar = dJ/dKfu (n, m), which may be overwritten."""
+        gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
+        return gradients, {"Z": Zbar}
+
+    def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
+        """d/dx Σ_j weights_j k_j(x) at each row of X. (n, d)"""
+        return kernel.pullback(self.Z, X, weights[:, None] + 0.0 * kernel(self.Z, X))[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Multiscale:
+    """Gaussian basis functions of any diagonal width under an RBF kernel. [000 eqs 10, 13, 15]
+
+    With t² = 2s² - ℓ² and τ² = s_i² + s_j² - ℓ², and each function scaled to Kuu_ii = variance:
+
+        Kfu_ij = variance Π_k (ℓ t_j / s_j²)^½ exp(-½ (x_i - v_j)² / s_j²)
+        Kuu_ij = variance Π_k (t_i t_j / τ²)^½ exp(-½ (v_i - v_j)² / τ²)
+
+    Widths s are standard deviations and may be anything above ℓ/√2, where the function leaves the kernel's space
+    [000 Lemma 3.1]; s = ℓ gives Points exactly.
+    """
+
+    centers: Array  # (m, d)
+    widths: Array  # (m, d)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centers", _matrix("centers", self.centers))
+        object.__setattr__(self, "widths", _matrix("widths", self.widths))
+        if tuple(self.centers.shape) != tuple(self.widths.shape):
+            raise ShapeError(
+                f"centers {tuple(self.centers.shape)} and widths {tuple(self.widths.shape)} must have the same shape"
+            )
+
+    def __len__(self) -> int:
+        return self.centers.shape[0]
+
+    def __getitem__(self, keep: Any) -> Multiscale:
+        return Multiscale(self.centers[keep], self.widths[keep])
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return {"centers": self.centers, "widths": self.widths}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Multiscale:
+        return replace(self, **values)
+
+    def on(self, X: Array) -> Multiscale:
+        return Multiscale(asarray_like(self.centers, X), asarray_like(self.widths, X))
+
+    def check(self, kernel: Kernel) -> None:
+        """Refuse kernels without a closed form, and widths outside the kernel's space."""
+        if not isinstance(kernel, RBF) or kernel.columns is not None:
+            raise ParameterError(
+                f"a Multiscale basis needs a plain RBF kernel over all inputs, not {type(kernel).__name__}; use Points"
+            )
+        scales = to_numpy(kernel.scales(self.centers))
+        widths = to_numpy(self.widths)
+        ratio = widths / scales
+        if len(self) and not np.all(ratio > np.sqrt(0.5)):
+            i, k = np.unravel_index(np.argmin(ratio), ratio.shape)
+            raise WidthError(
+                f"width {widths[i, k]:.6g} of basis function {i} in input {k} must be above lengthscale/√2 = "
+                f"{scales[k] * np.sqrt(0.5):.6g}: widen it or shorten the lengthscale"
+            )
+
+    def _t2(self, kernel: RBF) -> tuple[Array, Array]:
+        scales = kernel.scales(self.centers)
+        return scales, 2.0 * self.widths**2 - scales**2  # (d,), (m, d)
+
+    def gram(self, kernel: Kernel) -> Array:
+        assert isinstance(kernel, RBF)
+        xp = namespace(self.centers)
+        scales, t2 = self._t2(kernel)
+        v, s2 = self.centers, self.widths**2
+        logs = 0.25 * xp.sum(xp.log(t2), axis=1)  # (m,)
+        E = logs[:, None] + logs[None, :]
+        for k in range(v.shape[1]):
+            tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
+            E = E - 0.5 * (xp.log(tau2) + (v[:, k, None] - v[None, :, k]) ** 2 / tau2)
+        return kernel.variance * xp.exp(E)
+
+    def gram_pullback(self, kernel: Kernel, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Gradients]:
+        assert isinstance(kernel, RBF)
+        xp = namespace(self.centers)
+        scales, t2 = self._t2(kernel)
+        v, s, s2 = self.centers, self.widths, self.widths**2
+        W = Kbar * (self.gram(kernel) if K is None else K)  # symmetric
+        total, rows = xp.sum(W), xp.sum(W, axis=1)
+        lengths, cbar, sbar = [], [], []
+        for k in range(v.shape[1]):
+            tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
+            difference = (v[:, k, None] - v[None, :, k]) / tau2
+            h = 0.5 * W * (difference**2 - 1.0 / tau2)  # W d(log K)/d(τ²)
+            hrows = xp.sum(h, axis=1)
+            cbar.append(-2.0 * xp.sum(W * difference, axis=1))
+            sbar.append(2.0 * s[:, k] * (rows / t2[:, k] + 2.0 * hrows))
+            lengths.append(-scales[k] * (xp.sum(rows / t2[:, k]) + 2.0 * xp.sum(hrows)))
+        gradients = _rbf_gradients(kernel, total / kernel.variance, xp.stack(lengths))
+        return gradients, {"centers": xp.stack(cbar, axis=1), "widths": xp.stack(sbar, axis=1)}
+
+    def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
+        assert isinstance(kernel, RBF)
+        xp = namespace(X)
+        scales, t2 = self._t2(kernel)
+        logc = 0.5 * xp.sum(xp.log(scales) + 0.5 * xp.log(t2) - 2.0 * xp.log(self.widths), axis=1)  # (m,)
+        E = _weighted_squares(X, self.centers, self.widths, out)
+        E *= -0.5
+        E += logc + np.log(kernel.variance)
+        return np.exp(E, out=E) if is_numpy(E) else xp.exp(E)
+
+    def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Gradients]:
+        assert isinstance(kernel, RBF)
+        xp = namespace(X)
+        scales, t2 = self._t2(kernel)
+        if K is None:
+            K = self.cross(kernel, X)
+        W = np.multiply(Kbar, K, out=Kbar) if is_numpy(Kbar) else Kbar * K
+        centre = xp.mean(self.centers, axis=0)
+        X, v, s = X - centre, self.centers - centre, self.widths
+        columns = xp.sum(W, axis=0)[:, None]  # (m, 1)
+        WX = W.T @ X  # (m, d)
+        first = WX - columns * v  # Σ_i W (x - v)
+        second = W.T @ (X * X) - v * WX - v * first  # Σ_i W (x - v)²
+        lengths = 0.5 * xp.sum(columns * (1.0 / scales - scales / t2), axis=0)
+        gradients = _rbf_gradients(kernel, xp.sum(columns) / kernel.variance, lengths)
+        return gradients, {"centers": first / s**2, "widths": columns * (s / t2 - 1.0 / s) + second / s**3}
+
+    def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
+        K = self.cross(kernel, X) * weights
+        xp = namespace(X)
+        return K @ (self.centers / self.widths**2) - X * (K @ (1.0 / self.widths**2)) + 0.0 * xp.sum(X)
+
+
+def _rbf_gradients(kernel: RBF, variance: Array, lengths: Array) -> Gradients:
+    shared = np.ndim(kernel.lengthscale) == 0
+    return {"lengthscale": lengths.sum() if shared else lengths, "variance": variance}
+
+
+def _weighted_squares(X: Array, v: Array, s: Array, out: Array | None) -> Array:
+    """Σ_k (x_k - v_jk)² / s_jk² for every pair. (n, m)"""
+    precisions = 1.0 / s**2
+    if is_numpy(X):
+        if out is None:
+            out = np.empty((X.shape[0], v.shape[0]), dtype=X.dtype)
+        if out.size >= SMALL:
+            from ._fused import weighted_squares
+
+            weighted_squares(X, np.ascontiguousarray(v.T), np.ascontiguousarray(precisions.T), out)
+            return out
+        out[...] = 0.0
+        for k in range(X.shape[1]):
+            out += precisions[:, k] * (X[:, k, None] - v[None, :, k]) ** 2
+        return out
+    xp = namespace(X)
+    centre = xp.mean(v, axis=0)
+    X, v = X - centre, v - centre
+    E = (X * X) @ precisions.T - 2.0 * (X @ (v * precisions).T)
+    E += xp.sum(v * v * precisions, axis=1)
+    return xp.clip(E, 0.0, None)
+
+
+Basis = Points | Multiscale
+
+
+def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
+    """The same functions seen as Gaussians: points have the kernel's own width."""
+    if isinstance(basis, Multiscale):
+        return basis
+    assert isinstance(kernel, RBF)
+    widths = basis.Z * 0.0 + kernel.scales(basis.Z)
+    return Multiscale(basis.Z, widths)
+
+
+def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarray, np.ndarray]:
+    """One basis that holds both, equal functions once; and where each one's functions are in it. [004 §3.2]"""
+    if isinstance(first, Multiscale) or isinstance(second, Multiscale):
+        first, second = as_multiscale(kernel, first), as_multiscale(kernel, second)
+    if len(first) == 0 or len(second) == 0:
+        whole = second if len(first) == 0 else first
+        return whole, np.arange(len(first)), np.arange(len(second))
+    both = [np.concatenate([to_numpy(a), to_numpy(b)]) for a, b in
+            zip(first.parameters.values(), second.parameters.values(), strict=True)]
+    _, kept, where = np.unique(np.concatenate(both, axis=1), axis=0, return_index=True, return_inverse=True)
+    where = where.reshape(-1)
+    basis = type(first)(*(part[kept] for part in both))
+    return basis, where[: len(first)], where[len(first) :]

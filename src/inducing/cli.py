@@ -1,0 +1,216 @@
+"""The command line: `inducing demo`, `fit`, `predict`, `inspect`.
+
+Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with one line
+on stderr and exit code 1; bad usage with exit code 2.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .errors import ColumnError, EmptyDataError, InducingError, ModelFileError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pandas import DataFrame
+
+    from .estimators import SparseGPRegressor
+    from .tables import Encoder
+
+
+class Commands(TyperGroup):
+    """Our errors and warnings as single lines on stderr instead of tracebacks."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: typer.echo(f"inducing: warning: {message}", err=True)
+            try:
+                return super().invoke(ctx)
+            except (InducingError, OSError) as error:
+                typer.echo(f"inducing: error: {error}", err=True)
+                raise typer.Exit(1) from error
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    app(prog_name="inducing")
+
+
+def _in_existing_folder(path: Path) -> Path:
+    """Found out before an hour of fitting, not after."""
+    if not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist")
+    if path.is_dir():
+        raise typer.BadParameter(f"{str(path)!r} is a folder; name a file")
+    return path
+
+
+Out = typer.Option("--out", "-o", callback=_in_existing_folder, show_default=True)
+Model = typer.Argument(metavar="MODEL", help="Model file written by `inducing fit`.")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"inducing {version('inducing')}")
+        raise typer.Exit
+
+
+@app.callback()
+def inducing(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Sparse Gaussian processes for tables: fit, predict with error bars, inspect."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, Out, typer.Option(help="The picture to write.")] = Path("inducing-demo.png"),
+    seed: Annotated[int, typer.Option(help="Seed of the data and the fit.")] = 0,
+) -> None:
+    """Fit a sparse GP to a one-dimensional toy, print how well it does and draw it."""
+    from . import datasets, plots
+    from .estimators import SparseGPRegressor
+
+    X, y = datasets.toy1d(400, rng=seed)
+    X_test, y_test = datasets.toy1d(400, rng=seed + 1)
+    model = SparseGPRegressor(n_inducing=15, random_state=seed)
+    start = time.perf_counter()
+    with _progress(model.max_iter) as model.progress:
+        model.fit(X, y)
+    rows = {"training rows": f"{len(X)}", "inducing inputs": f"{model.basis_size_}"}
+    rows |= _formatted(_held_out_metrics(model, X_test, y_test, y))
+    rows["seconds"] = f"{time.perf_counter() - start:.2f}"
+    _print_table("Sparse GP on a one-dimensional toy", rows)
+    try:
+        plots.save(plots.plot_predictions_1d(model, X, y), out)
+    except ModuleNotFoundError as error:
+        typer.echo(f"No picture was drawn. {error}")
+    else:
+        typer.echo(f"Picture: {out}")
+
+
+@app.command()
+def fit(
+    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
+    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
+    out: Annotated[Path, Out, typer.Option(help="The model file to write.")],
+    n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
+    approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, exact, …")] = "fitc",
+    basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
+    kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
+    max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 200,
+    restarts: Annotated[int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")] = 0,
+    exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
+    test_fraction: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out to measure the fit; 0 trains on all.")
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fit.")] = 0,
+) -> None:
+    """Fit a sparse GP to a table and save it as a model file."""
+    import numpy as np
+
+    from . import tables
+    from .estimators import SparseGPRegressor
+    from .tables import Encoder
+
+    data = tables.read(table)
+    tables.require_columns(data, [target, *(exclude or [])])
+    data = data.drop(columns=exclude or [])
+    if target not in data.columns:
+        raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
+    data = _complete(data, drop_missing)
+    encoder = Encoder.fit(data.drop(columns=target))
+    X, y = encoder.transform(data), tables.numbers(data[target], target)
+    if np.ptp(y) == 0:
+        raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
+
+    test = _held_out(len(y), test_fraction, seed)  # (n,) of bool
+    model = SparseGPRegressor(
+        kernel=_kernel(kernel, X.shape[1]),
+        approximation=approximation,
+        n_inducing=n_inducing,
+        basis=basis,
+        restarts=restarts,
+        max_iter=max_iter,
+        random_state=seed,
+    )
+    start = time.perf_counter()
+    with _progress(max_iter) as model.progress:
+        model.fit(X[~test], y[~test])
+    seconds = time.perf_counter() - start
+    metrics = _held_out_metrics(model, X[test], y[test], y[~test]) if test.any() else {}
+    model.save(out, metadata={"target": target, "encoder": encoder.to_json(), "held_out": metrics})
+
+    rows = {"training rows": f"{(~test).sum()}", "inputs": f"{len(encoder.columns)} columns, {X.shape[1]} features"}
+    rows |= {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
+    rows |= {"noise std": f"{np.sqrt(model.noise_):.4g}", "seconds": f"{seconds:.2f}"}
+    if metrics:
+        rows["held-out rows"] = f"{test.sum()}"
+        rows |= _formatted(metrics)
+    _print_table(f"{target} from {table.name}", rows)
+    typer.echo(f"Model: {out} ({_size(out)})")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, Model],
+    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file with the model's input columns, in any order.")],
+    out: Annotated[Path, Out, typer.Option(help="The table to write: the given one and two columns more.")],
+    allow_unseen: Annotated[
+        bool, typer.Option("--allow-unseen", help="Take categories not seen in fitting as none of those known.")
+    ] = False,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Leave the predictions empty in rows with missing inputs.")
+    ] = False,
+) -> None:
+    """Add the columns <target>_mean and <target>_std, of a new observation, to a table."""
+    import numpy as np
+
+    from . import tables
+
+    estimator = _load(model)
+    encoder, target = _columns_of(estimator)
+    data = tables.read(table)
+    tables.require_columns(data, encoder.columns)
+    taken = [name for name in (f"{target}_mean", f"{target}_std") if name in data.columns]
+    if taken:
+        raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
+    if not allow_missing:
+        tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
+    rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
+    predictions = np.full((2, len(data)), np.nan)
+    if rows.any():
+        X = encoder.transform(data[rows], allow_unseen=allow_unseen)
+        predictions[:, rows] = estimator.predict(X, return_std=True)
+    tables.write(data.assign(**{f"{target}_mean": predictions[0], f"{target}_std": predictions[1]}), out)
+    typer.echo(f"Predictions: {out} ({rows.sum()} of {len(data)} rows)")
+
+
+@app.command()
+def inspect(model: Annotated[Path, Model]) -> None:
+    """Show what a model file holds: kernel, lengthscales by input, noise, basis, evidence."""
+    estimator = _load(model)
+    rows = {"file": f"{model} ({_size(model)})", "model": type(estimator).__name__}
+    if "target" in estimator.metadata_:
+        rows["target"] = estimator.metadata_["target"]
+    rows |= {"inputs": f"{estimator.n_features_in_}", "approximation": estimator.approximation}
+    rows |= {"basis": f"{estimator.basis_size_} {type(estimator.posterior_.basis).__name__}"}
+    rows |= {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": f"{estimator.noise_**0.5:.4g}"}
+    rows |= {f"held-out {name}": value for name, value in _formatted(estimator.metadata_.get("held_out", {})).items()}
+    _print_table("Model", rows)
+    _print_kernel(estimator)

@@ -1,0 +1,73 @@
+"""The named exceptions and warnings. Every message is one sentence: what was wrong, the number seen, what to change."""
+
+
+class InducingError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+
+class ShapeError(InducingError):
+    """An array has the wrong number of dimensions, rows or columns."""
+
+
+class NonFiniteError(InducingError):
+    """An array holds NaN or infinity."""
+
+
+class EmptyDataError(InducingError):
+    """There are no rows to work with."""
+
+
+class NoiseError(InducingError):
+    """A noise variance is zero, negative or not finite."""
+
+
+class ParameterError(InducingError):
+    """A kernel, mean, likelihood or fitting parameter is outside its domain."""
+
+
+class WidthError(InducingError):
+    """A multiscale width is not above lengthscale / sqrt(2), where the function leaves the kernel's space. [000 Lemma 3.1]"""
+
+
+class UnknownNameError(InducingError):
+    """A name (approximation, kernel, parameter, data set, ...) is not one of those known."""
+
+
+class ColumnError(InducingError):
+    """A table's columns do not match what the model expects, or hold what cannot be used."""
+
+
+class MissingValuesError(InducingError):
+    """A table has rows with missing values and was not told to drop them."""
+
+
+class ConditionalError(InducingError):
+    """The operation needs a process with an exact test conditional."""
+
+
+class ModelFileError(InducingError):
+    """A model file is missing, truncated, corrupt or of an unknown format version."""
+
+
+class DataNotFoundError(InducingError):
+    """A data set is neither at hand nor downloadable."""
+
+
+class FactorisationError(InducingError):
+    """A covariance matrix is not positive definite, even with the largest jitter allowed."""
+
+
+class InducingWarning(UserWarning):
+    """Base of every warning this package gives."""
+
+
+class JitterWarning(InducingWarning):
+    """More jitter than asked for was needed to factorise a covariance."""
+
+
+class ReducedBasisWarning(InducingWarning):
+    """More basis functions were asked for than the data can support."""
+
+
+class NegativeVarianceWarning(InducingWarning):
+    """Predicted variances are negative beyond rounding; they are returned as computed."""

@@ -1,0 +1,348 @@
+"""Log evidence and its exact gradient for any row of the table, streamed over chunks of rows.
+
+With Φ = Luu⁻¹Kuf, precisions Π = D⁻¹ (times the rows' weights), B = I + ΦΠΦᵀ, w = B⁻¹ΦΠy, e = y - Φᵀw and v = Πe:
+
+    log q(y) = -½ [n log 2π + Σ log D + log|B| + Σ eᵢ²Πᵢ + |w|²] - penalty
+
+The first pass sums ΦΠΦᵀ and ΦΠy; the second carries the gradient back (reverse mode, written out):
+
+    g_D = ½ (vᵢ² - Πᵢ + Πᵢ² φᵢᵀB⁻¹φᵢ)                               dJ/dDᵢ
+    r̄   = share g_D - d penalty/dR                                  dJ/dRᵢᵢ = dJ/dk(xᵢ, xᵢ)
+    Φ̄   = w vᵀ - B⁻¹ΦΠ - 2Φ diag(r̄)
+    K̄uf = Luu⁻ᵀ Φ̄
+    K̄uu = -½ Luu⁻ᵀ (wwᵀ - I + B⁻¹ - 2Φ diag(r̄)Φᵀ) Luu⁻¹           since Φv = w, M = Φ̄Φᵀ is symmetric
+
+Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). When share = 0 (SoR, DTC, VFE), r̄ = -½cΠ with a
+constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf Π takes a single product and needs no Φ. The work is 4nm² for those
+rows and 7nm² for the others (products with triangles and symmetric results count half), and memory is O(m² + chunk·m).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .approximations import trace_penalty
+from .backend import SMALL, Array, chunk_rows, is_numpy, namespace, row_slices, run_over, to_numpy, zeros_like_rows
+from .kernels.base import Gradients
+from .linalg import (
+    add_gram,
+    cholesky,
+    cholesky_escalating,
+    congruence,
+    contiguous,
+    from_lower,
+    gram,
+    identity,
+    inverse_lower,
+    jittered,
+    log_det_from_factor,
+    row_dots,
+    row_squares,
+    times_lower,
+)
+from .problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """What the first pass leaves: enough to predict with and to start the second pass from."""
+
+    Kuu: Array  # (m, m), without jitter
+    Luu: Array
+    Linv: Array  # Luu⁻¹
+    jitter: float  # relative, as used
+    B: Array
+    LB: Array
+    w: Array  # (m, p), whitened posterior mean
+    D: Array | None  # (n,); None for blocks, which are made again when needed
+    constant: float  # everything of -2 log q(y) + ... that needs no residuals: see `_value`
+
+
+def factorise(P: Problem, *, escalate: bool = True) -> Factors:
+    """The first pass. `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter."""
+    Kuu = P.basis.gram(P.kernel)
+    if escalate:
+        Luu, jitter = cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
+    else:
+        Luu, jitter = cholesky(jittered(Kuu, P.jitter)), P.jitter
+    Linv = inverse_lower(Luu)
+    D = None if P.blocks is not None else _empty(P.n, P.X)
+    sums = _run(P, lambda s, task: _first_block(P, Linv, s, task) if D is None else _first_rows(P, Linv, D, s, task))
+    B = from_lower(_total(s.G for s in sums)) + identity(Kuu)
+    LB = cholesky(B)
+    LBinv = inverse_lower(LB)
+    w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
+    count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
+    constant = P.p * (count * math.log(2 * math.pi) + sum(s.log_D for s in sums) + float(log_det_from_factor(LB)))
+    constant += float(namespace(w).sum(w * w)) + 2 * P.p * sum(s.penalty for s in sums)
+    return Factors(Kuu, Luu, Linv, jitter, B, LB, w, D, constant)
+
+
+def log_evidence(P: Problem, F: Factors) -> float:
+    """log q(y), with a second look at the rows for their residuals: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
+    alpha = F.Linv.T @ F.w  # (m, p)
+
+    def step(s: _Sums, rows: Any) -> None:
+        K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows)))
+        if P.blocks is None:
+            E = P.Y[rows] - K @ alpha
+            precision = P.weight(rows) / F.D[rows]
+            s.residual += float(namespace(E).sum(precision[:, None] * E * E))
+        else:
+            block = _block(P, F.Linv, rows, K)
+            E = block.Linv @ (P.Y[rows] - block.Phi @ F.w)
+            s.residual += float(namespace(E).sum(E * E))
+
+    return -0.5 * (F.constant + sum(s.residual for s in _run(P, step)))
+
+
+def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
+    """log q(y) and its gradient in every raw parameter, the others held."""
+    F = factorise(P, escalate=escalate)
+    xp = namespace(P.X)
+    LBinv = inverse_lower(F.LB)
+    Binv = gram(LBinv)
+    alpha = F.Linv.T @ F.w  # (m, p)
+    noise_bar = _empty(P.n, P.X)
+    trace = 1.0 if P.row.penalty is trace_penalty else 0.0
+    if P.blocks is not None:
+
+        def step(s: _Sums, rows: Any) -> None:
+            _second_block(P, F, Binv, alpha, noise_bar, s, rows)
+
+    elif P.row.share == 0:
+        # K̄fu = v αᵀ + p Π Kfu G
+        middle = trace * identity(Binv) - Binv
+        G = congruence(middle, F.Linv)
+
+        def step(s: _Sums, rows: Any) -> None:
+            _second_rows_deterministic(P, F, Binv, G, alpha, noise_bar, s, rows)
+
+    else:
+
+        def step(s: _Sums, rows: Any) -> None:
+            _second_rows(P, F, Binv, alpha, noise_bar, s, rows)
+
+    sums = _run(P, step)
+    value = -0.5 * (F.constant + sum(s.residual for s in sums))
+
+    M = F.w @ F.w.T - P.p * (identity(Binv) - Binv)
+    if P.blocks is None and P.row.share == 0:
+        M = M + trace * P.p * (F.B - identity(Binv))
+    else:
+        M = M - 2.0 * from_lower(_total(s.G for s in sums))
+    Kuu_bar = -0.5 * congruence(M, F.Linv)
+    if F.jitter:
+        Kuu_bar = Kuu_bar + F.jitter / len(P.basis) * xp.linalg.trace(Kuu_bar) * identity(Kuu_bar)
+    kernel, basis = P.basis.gram_pullback(P.kernel, Kuu_bar, F.Kuu)
+    _add(kernel, *(s.kernel for s in sums))
+    _add(basis, *(s.basis for s in sums))
+    mean: Gradients = {}
+    _add(mean, *(s.mean for s in sums))
+    gradient = {f"kernel.{k}": g for k, g in kernel.items()} | {f"basis.{k}": g for k, g in basis.items()}
+    gradient["noise"] = xp.sum(noise_bar) if P.one_noise else noise_bar
+    gradient |= {f"mean.{k}": g for k, g in mean.items()}
+    if is_numpy(P.X):
+        gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
+    return value, gradient
+
+
+class _Sums:
+    """What one worker accumulates, and the buffers it reuses."""
+
+    def __init__(self, P: Problem) -> None:
+        m = len(P.basis)
+        self.like = P.X
+        self.m = m
+        self.G = zeros_like_rows((m, m), P.X)
+        self.b = zeros_like_rows((m, P.p), P.X)
+        self.log_D = self.penalty = self.residual = 0.0
+        self.kernel: Gradients = {}
+        self.basis: Gradients = {}
+        self.mean: Gradients = {}
+        self._buffers: dict[int, np.ndarray] = {}
+
+    def buffer(self, i: int, rows: int) -> np.ndarray | None:
+        """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
+        if not is_numpy(self.like):
+            return None
+        held = self._buffers.get(i)
+        if held is None or held.shape[0] < rows:
+            held = self._buffers[i] = np.empty((rows, self.m), dtype=self.like.dtype)
+        return held[:rows]
+
+
+def _run(P: Problem, step: Any) -> list[_Sums]:
+    tasks: list[Any] = P.blocks or row_slices(P.n, _chunk(P))
+    return run_over(tasks, lambda: _Sums(P), step, parallel=is_numpy(P.X) and P.n * len(P.basis) >= SMALL)
+
+
+def _chunk(P: Problem) -> int:
+    return chunk_rows(P.n, len(P.basis), P.X)
+
+
+def _count(rows: Any) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def _first_rows(P: Problem, Linv: Array, D_all: Array, s: _Sums, rows: slice) -> None:
+    xp = namespace(P.X)
+    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    Phi = times_lower(P.basis.cross(P.kernel, X, s.buffer(0, _count(rows))), Linv, transposed=True)  # (c, m)
+    D = noise
+    if P.row.share or P.row.penalty is trace_penalty:
+        R = P.kernel.diag(X) - row_squares(Phi)
+        D = P.row.share * R + noise
+        s.penalty += float(xp.sum(weight * P.row.penalty(R, noise, P.row.share)[0]))
+    D_all[rows] = D
+    s.log_D += float(xp.sum(weight * xp.log(D)))
+    root = xp.sqrt(weight / D)[:, None]
+    Phi *= root
+    s.G = add_gram(s.G, Phi)
+    s.b += Phi.T @ (root * P.Y[rows])
+
+
+def _second_rows_deterministic(
+    P: Problem, F: Factors, Binv: Array, G: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice
+) -> None:
+    xp, p = namespace(P.X), P.p
+    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    c = _count(rows)
+    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+    KG = xp.matmul(K, G, out=s.buffer(1, c)) if is_numpy(K) else K @ G  # = Φ(cI - B⁻¹)Luu⁻¹
+    precision = weight / noise
+    E = P.Y[rows] - K @ alpha
+    V = precision[:, None] * E
+    s.residual += float(xp.sum(V * E))
+    # φᵀB⁻¹φ = cφᵀφ - k_uᵀ G k_u, and with the trace penalty φᵀφ appears only as the difference of the two
+    quadratic = row_dots(K, KG)
+    gD = 0.5 * (xp.sum(E * V, axis=1) / noise - p * weight / noise)
+    if P.row.penalty is trace_penalty:
+        gD = gD + 0.5 * p * weight / noise**2 * (P.kernel.diag(X) - quadratic)
+        rbar = -0.5 * p * precision
+        _add(s.kernel, P.kernel.diag_pullback(X, rbar))
+    else:
+        gD = gD - 0.5 * p * weight / noise**2 * quadratic
+    noise_bar[rows] = gD
+    KG *= (p * precision)[:, None]
+    _finish(P, s, X, K, KG, V, alpha)
+
+
+def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
+    xp, p = namespace(P.X), P.p
+    X, weight, noise, D = P.X[rows], P.weight(rows), P.noise[rows], F.D[rows]
+    c = _count(rows)
+    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+    Phi = times_lower(_copy(K, s.buffer(1, c)), F.Linv, transposed=True)
+    S = xp.matmul(Phi, Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ Binv
+    precision = weight / D
+    E = P.Y[rows] - Phi @ F.w
+    V = precision[:, None] * E
+    s.residual += float(xp.sum(V * E))
+    gD = 0.5 * (xp.sum(E * V, axis=1) / D - p * precision + p * precision / D * row_dots(Phi, S))
+    _, dR, dnoise = P.row.penalty((D - noise) / P.row.share, noise, P.row.share)
+    rbar = P.row.share * gD - p * weight * dR
+    noise_bar[rows] = gD - p * weight * dnoise
+    _add(s.kernel, P.kernel.diag_pullback(X, rbar))
+    S *= (-p * precision)[:, None]  # becomes Φ̄ without the w vᵀ, which _finish adds as v αᵀ
+    root = xp.sqrt(xp.abs(rbar))[:, None]
+    Phi *= root
+    S -= 2.0 * xp.sign(rbar)[:, None] * root * Phi
+    s.G = add_signed_gram(s.G, Phi, to_numpy(rbar) > 0 if is_numpy(rbar) else rbar > 0)
+    _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)
+
+
+def add_signed_gram(G: Array, A: Array, positive: Array) -> Array:
+    """G + Σ ± aaᵀ over the rows a of A."""
+    return add_gram(add_gram(G, contiguous(A[positive])), contiguous(A[~positive]), -1.0)
+
+
+def _finish(P: Problem, s: _Sums, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array) -> None:
+    """Complete K̄fu by v αᵀ and hand it to the basis; the prior mean's gradient is v itself."""
+    Kbar += V @ alpha.T
+    kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
+    _add(s.kernel, kernel)
+    _add(s.basis, basis)
+    _add(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+
+
+@dataclass(eq=False)
+class _Block:
+    """One block of PITC: D = R + Σ over its rows, and D⁻¹ = LinvᵀLinv."""
+
+    Phi: Array  # (b, m)
+    L: Array
+    Linv: Array
+
+
+def _block(P: Problem, Linv: Array, rows: np.ndarray, K: Array) -> _Block:
+    X = P.X[rows]
+    Phi = times_lower(_copy(K), Linv, transposed=True)
+    D = P.kernel(X, X) - Phi @ Phi.T
+    D = D + (P.noise[rows] / P.weight(rows)) * identity(D)
+    L = cholesky(D)
+    return _Block(Phi, L, inverse_lower(L))
+
+
+def _first_block(P: Problem, Linv: Array, s: _Sums, rows: np.ndarray) -> None:
+    xp = namespace(P.X)
+    block = _block(P, Linv, rows, P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))))
+    A = block.Linv @ block.Phi
+    s.G = add_gram(s.G, A)
+    s.b += A.T @ (block.Linv @ P.Y[rows])
+    s.log_D += float(log_det_from_factor(block.L))
+    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
+        weight = P.weights[rows]
+        s.log_D += float(xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight)))
+
+
+def _second_block(
+    P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: np.ndarray
+) -> None:
+    p, X = P.p, P.X[rows]
+    xp = namespace(X)
+    K = P.basis.cross(P.kernel, X, s.buffer(0, len(rows)))
+    block = _block(P, F.Linv, rows, K)
+    Dinv = block.Linv.T @ block.Linv
+    DPhi = Dinv @ block.Phi
+    E = P.Y[rows] - block.Phi @ F.w
+    V = Dinv @ E
+    s.residual += float(xp.sum(E * V))
+    S = DPhi @ Binv  # D⁻¹ΦB⁻¹
+    GD = 0.5 * (V @ V.T - p * (Dinv - S @ DPhi.T))
+    GPhi = GD @ block.Phi
+    weight, noise = P.weight(rows), P.noise[rows]
+    noise_bar[rows] = xp.linalg.diagonal(GD) / weight - (0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0)
+    _add(s.kernel, P.kernel.pullback(X, X, GD)[0])
+    s.G += GPhi.T @ block.Phi
+    _finish(P, s, X, K, times_lower(contiguous(-p * S - 2.0 * GPhi), F.Linv), V, alpha)
+
+
+def _add(total: Gradients, *parts: Gradients) -> None:
+    for part in parts:
+        for key, value in part.items():
+            total[key] = total[key] + value if key in total else value
+
+
+def _total(arrays: Any) -> Array:
+    first, *rest = arrays
+    for a in rest:
+        first = first + a
+    return first
+
+
+def _copy(A: Array, out: Array | None = None) -> Array:
+    if not is_numpy(A):
+        return A  # nothing overwrites it there
+    if out is None:
+        return A.copy()
+    out[...] = A
+    return out
+
+
+def _empty(n: int, like: Array) -> Array:
+    return zeros_like_rows((n,), like)

@@ -1,0 +1,218 @@
+"""Kernels of the scaled distance s = Σ (x - z)² / ℓ²: RBF, Matérn, rational quadratic."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..backend import SMALL, Array, asarray_like, is_numpy, namespace
+from ..errors import ShapeError
+from .base import Gradients, Kernel, positive
+
+
+def squared_distances(X: Array, Z: Array, out: Array | None = None) -> Array:
+    """Σ_k (x_k - z_k)² for every pair, by differences: no cancellation, however far the data lie from the origin. (n, m)"""
+    if is_numpy(X):
+        if X.shape[0] * Z.shape[0] >= SMALL:
+            from .._fused import squared_distances as fused
+
+            if out is None:
+                out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
+            fused(X, np.ascontiguousarray(Z.T), out)
+            return out
+        s = np.zeros((X.shape[0], Z.shape[0]), dtype=X.dtype) if out is None else out
+        s[...] = 0.0
+        for k in range(X.shape[1]):
+            difference = X[:, k, None] - Z[None, :, k]
+            s += difference * difference
+        return s
+    return device_squared_distances(X, Z)
+
+
+def device_squared_distances(X: Array, Z: Array) -> Array:
+    """On a GPU a product is far cheaper than d passes over (n, m): |x|² + |z|² - 2xz about the centre of Z."""
+    xp = namespace(X)
+    centre = xp.mean(Z, axis=0)
+    X, Z = X - centre, Z - centre
+    s = X @ (-2.0 * Z.T)
+    s += xp.sum(X * X, axis=1)[:, None]
+    s += xp.sum(Z * Z, axis=1)[None, :]
+    return xp.clip(s, 0.0, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Stationary(Kernel):
+    """variance · g(s) with s = Σ_k (x_k - z_k)² / ℓ_k². A scalar lengthscale is shared by all inputs.
+
+    A kernel of this family only says what g is (`_profile`) and W = -2 dK/ds (`_slope`). Everything else follows:
+    dK/dz_k = W (x_k - z_k)/ℓ_k² and dK/dℓ_k = W (x_k - z_k)²/ℓ_k³, so a gradient needs only WᵀX and the sums of W.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
+
+    lengthscale: Any = 1.0
+    variance: Any = 1.0
+    _: KW_ONLY
+    columns: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+        self._check_columns()
+
+    def _profile(self, s: Array) -> Array:
+        """variance · g(s), overwriting s where that saves memory."""
+        raise NotImplementedError
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        """W = -2 dK/ds. (n, m)"""
+        raise NotImplementedError
+
+    def _needs_distances(self) -> bool:
+        """Whether `_slope` looks at s; the RBF's does not."""
+        return True
+
+    def scales(self, X: Array) -> Array:
+        """The lengthscale of each input, on X's device. (d,)"""
+        scales = np.broadcast_to(np.asarray(self.lengthscale, dtype=float), (X.shape[1],)) if np.ndim(self.lengthscale) == 0 else self.lengthscale
+        if len(scales) != X.shape[1]:
+            raise ShapeError(f"the kernel has {len(scales)} lengthscales, but the inputs have {X.shape[1]} columns")
+        return asarray_like(scales, X)
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        scales = self.scales(X)
+        return self._profile(squared_distances(X / scales, Z / scales, out))
+
+    def _diag(self, X: Array) -> Array:
+        return asarray_like(self.variance, X) * namespace(X).ones_like(X[:, 0])
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        xp, scales = namespace(X), self.scales(X)
+        centre = xp.mean(Z, axis=0)
+        X, Z = (X - centre) / scales, (Z - centre) / scales
+        s = squared_distances(X, Z) if self._needs_distances() else None
+        if K is None:
+            K = self._profile(xp.asarray(s, copy=True) if s is not None else squared_distances(X, Z))
+        gradients = self._profile_gradients(s, K, Kbar)
+        W = _multiply(Kbar, self._slope(s, K))
+        WX = W.T @ X  # (m, d)
+        rows, columns = xp.sum(W, axis=1), xp.sum(W, axis=0)
+        Zbar = WX - columns[:, None] * Z  # in units of the lengthscale
+        per_scale = rows @ (X * X) - xp.sum(Z * WX, axis=0) - xp.sum(Z * Zbar, axis=0)  # Σ W (x - z)²/ℓ²
+        if np.ndim(self.lengthscale) == 0:
+            gradients["lengthscale"] = xp.sum(per_scale) / scales[0]
+        else:
+            gradients["lengthscale"] = per_scale / scales
+        return gradients, Zbar / scales
+
+    def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
+        """dJ/d(parameters of g), the variance among them."""
+        return {"variance": _total(Kbar, K) / self.variance}
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        xp = namespace(X)
+        zero = 0.0 * xp.sum(kbar)
+        gradients = {name: zero for name in self.names}
+        gradients["variance"] = xp.sum(kbar)
+        if np.ndim(self.lengthscale) > 0:
+            gradients["lengthscale"] = zero * self.scales(X)
+        return gradients
+
+
+def _total(A: Array, B: Array) -> Array:
+    """Σ A∘B."""
+    if is_numpy(A):
+        return np.vdot(A, B)
+    return namespace(A).sum(A * B)
+
+
+def _multiply(A: Array, B: Array) -> Array:
+    """A∘B, in A's memory on the CPU."""
+    return np.multiply(A, B, out=A) if is_numpy(A) else A * B
+
+
+@dataclass(frozen=True, eq=False)
+class RBF(Stationary):
+    """variance · exp(-s/2), the squared exponential."""
+
+    def _profile(self, s: Array) -> Array:
+        if is_numpy(s):
+            s *= -0.5
+            np.exp(s, out=s)
+            s *= self.variance
+            return s
+        return self.variance * namespace(s).exp(-0.5 * s)
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        return K
+
+    def _needs_distances(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Matern12(Stationary):
+    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel. Not differentiable where inputs coincide; 0 is used there."""
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        return self.variance * xp.exp(-xp.sqrt(s))
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(s)
+        apart = r > 0
+        return xp.where(apart, K / xp.where(apart, r, xp.ones_like(r)), xp.zeros_like(r))
+
+
+@dataclass(frozen=True, eq=False)
+class Matern32(Stationary):
+    """variance · (1 + √(3s)) exp(-√(3s))."""
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(3.0 * s)
+        return self.variance * (1.0 + r) * xp.exp(-r)
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        xp = namespace(s)
+        return 3.0 * self.variance * xp.exp(-xp.sqrt(3.0 * s))
+
+
+@dataclass(frozen=True, eq=False)
+class Matern52(Stationary):
+    """variance · (1 + √(5s) + 5s/3) exp(-√(5s))."""
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(5.0 * s)
+        return self.variance * (1.0 + r + r * r / 3.0) * xp.exp(-r)
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(5.0 * s)
+        return self.variance * (5.0 / 3.0) * (1.0 + r) * xp.exp(-r)
+
+
+@dataclass(frozen=True, eq=False)
+class RationalQuadratic(Stationary):
+    """variance · (1 + s/(2a))^(-a): a mixture of RBFs whose shape parameter a is called `shape`."""
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance", "shape")
+
+    shape: Any = 1.0
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        return self.variance * xp.exp(-self.shape * xp.log1p(s / (2.0 * self.shape)))
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        return K / (1.0 + s / (2.0 * self.shape))
+
+    def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
+        xp = namespace(s)
+        t = s / (2.0 * self.shape)
+        dlogK = t / (1.0 + t) - xp.log1p(t)
+        return super()._profile_gradients(s, K, Kbar) | {"shape": xp.sum(Kbar * K * dlogK)}

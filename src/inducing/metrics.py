@@ -1,0 +1,114 @@
+"""How good are predictions, and how honest are their error bars?
+
+Every metric takes one output: observed targets `y`, predicted `mean` and, where needed, the predicted variance `var`
+of a new *observation* (latent variance plus noise), each of shape (n,).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from .errors import EmptyDataError, NonFiniteError, ParameterError, ShapeError
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The trivial predictor: a Gaussian with the mean and variance of the training targets, whatever the input."""
+
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, y_train: ArrayLike) -> "Baseline":
+        y = _vector("y_train", y_train)
+        return cls(float(np.mean(y)), float(np.var(y)))
+
+
+def smse(y: ArrayLike, mean: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
+    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the trivial predictor scores 1."""
+    y, mean = _aligned(y, mean)
+    spread = float(np.mean((y - _baseline(y_train).mean) ** 2))
+    if spread == 0.0:
+        raise ParameterError("SMSE is undefined: every y equals the training mean; use targets that vary.")
+    return float(np.mean((y - mean) ** 2)) / spread
+
+
+def nlpd(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
+    """Mean negative log predictive density: mean ½ [log 2π var + (y - mean)² / var], in nats per row."""
+    y, mean, var = _aligned(y, mean, var)
+    return float(np.mean(0.5 * (np.log(2 * np.pi * var) + (y - mean) ** 2 / var)))
+
+
+def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
+    """Mean standardised log loss: `nlpd` minus that of the trivial predictor, which scores 0; lower is better."""
+    baseline = _baseline(y_train)
+    if not baseline.variance > 0:
+        raise ParameterError(f"MSLL needs a positive variance of y_train; got {baseline.variance:g}: choose others.")
+    n = len(_vector("y", y))
+    return nlpd(y, mean, var) - nlpd(y, np.full(n, baseline.mean), np.full(n, baseline.variance))
+
+
+def coverage(y: ArrayLike, mean: ArrayLike, var: ArrayLike, level: float = 0.95) -> float:
+    """The share of rows inside the central interval of that level, |y - mean| ≤ z √var with z = Φ⁻¹((1 + level)/2)."""
+    return float(calibration(y, mean, var, [level]).observed[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Nominal against observed coverage of central intervals; calibrated error bars have observed = levels."""
+
+    levels: Vector  # (k,)
+    observed: Vector  # (k,)
+
+    @property
+    def error(self) -> float:
+        """Mean absolute gap between the two: 0 is perfect, 0.5 the worst on an even grid of levels."""
+        return float(np.mean(np.abs(self.observed - self.levels)))
+
+
+def calibration(y: ArrayLike, mean: ArrayLike, var: ArrayLike, levels: ArrayLike | None = None) -> Calibration:
+    """The observed coverage at each nominal level; by default 0.05, 0.10, …, 0.95."""
+    y, mean, var = _aligned(y, mean, var)
+    levels = _vector("levels", np.linspace(0.05, 0.95, 19) if levels is None else levels)
+    if np.any((levels <= 0) | (levels >= 1)):
+        outside = levels[(levels <= 0) | (levels >= 1)][0]
+        raise ParameterError(f"A coverage level must lie strictly between 0 and 1; got {outside:g}, use e.g. 0.95.")
+    z = np.sort(np.abs(y - mean) / np.sqrt(var))  # (n,)
+    inside = np.searchsorted(z, ndtri((1 + levels) / 2), side="right")  # (k,) rows with |z| ≤ the quantile
+    return Calibration(levels, inside / len(z))
+
+
+def _baseline(y_train: "ArrayLike | Baseline") -> Baseline:
+    return y_train if isinstance(y_train, Baseline) else Baseline.of(y_train)
+
+
+def _vector(name: str, values: ArrayLike) -> Vector:
+    v = np.asarray(values, dtype=np.float64)
+    if v.ndim != 1:
+        raise ShapeError(f"{name} must be one-dimensional, one output at a time; got shape {v.shape}.")
+    if len(v) == 0:
+        raise EmptyDataError(f"{name} has no rows; pass at least one.")
+    if not np.all(np.isfinite(v)):
+        bad = np.flatnonzero(~np.isfinite(v))
+        raise NonFiniteError(f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}; remove those rows.")
+    return v
+
+
+def _aligned(y: ArrayLike, mean: ArrayLike, var: ArrayLike | None = None) -> list[Vector]:
+    """The arguments as checked vectors of one length, `var` positive."""
+    arrays = {"y": _vector("y", y), "mean": _vector("mean", mean)}
+    if var is not None:
+        arrays["var"] = _vector("var", var)
+        if not np.all(arrays["var"] > 0):
+            worst = int(np.argmin(arrays["var"]))
+            raise ParameterError(
+                f"var must be positive; got {arrays['var'][worst]:g} in row {worst}: add the noise to var(f)."
+            )
+    lengths = {name: len(v) for name, v in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ShapeError(f"y, mean and var must have one length; got {lengths}.")
+    return list(arrays.values())

@@ -1,0 +1,175 @@
+"""Data, prior and row of the table, checked once: what every batch computation starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .approximations import Approximation
+from .backend import Array, asarray_like, is_numpy, namespace, to_numpy
+from .bases import Basis
+from .errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError, ShapeError
+from .kernels.base import Kernel
+from .means import Mean, Zero
+
+DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One regression problem on one device. Y is what the prior mean leaves of y."""
+
+    kernel: Kernel
+    basis: Basis
+    row: Approximation
+    noise: Array  # (n,), a broadcast view when it is one number
+    X: Array  # (n, d)
+    Y: Array  # (n, p)
+    mean: Mean
+    jitter: float
+    weights: Array | None  # (n,): row i counts weights_i times
+    blocks: list[np.ndarray] | None  # row numbers of each block
+    one_noise: bool
+    one_output: bool
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def p(self) -> int:
+        return self.Y.shape[1]
+
+    def weight(self, rows: Any) -> Array | float:
+        return 1.0 if self.weights is None else self.weights[rows]
+
+
+def as_inputs(X: Any, *, name: str = "X") -> Array:
+    """X as a finite (n, d) array of floats; PyTorch and CuPy arrays stay what they are."""
+    if hasattr(X, "detach") or (hasattr(X, "__array_namespace__") and not is_numpy(X)):
+        X = X if not hasattr(X, "detach") else X.detach()
+    else:
+        try:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"{name} must be a table of numbers: {error}") from error
+    if X.ndim != 2:
+        hint = f"; a single column is {name}[:, None]" if X.ndim == 1 else ""
+        raise ShapeError(f"{name} must have two dimensions (rows, columns), but has shape {tuple(X.shape)}{hint}")
+    if X.shape[1] == 0:
+        raise ShapeError(f"{name} has no columns")
+    _check_finite(X, name)
+    return X
+
+
+def _check_finite(a: Array, name: str) -> None:
+    xp = namespace(a)
+    if bool(xp.isfinite(xp.sum(a))) or bool(xp.all(xp.isfinite(a))):
+        return
+    row = int(np.argwhere(~np.isfinite(to_numpy(a)))[0][0])
+    raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
+
+
+def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
+    """y as a finite (n,) or (n, p) array on X's device."""
+    if not is_numpy(X):
+        y = asarray_like(y, X)
+    else:
+        try:
+            y = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"{name} must hold numbers: {error}") from error
+    if y.ndim not in (1, 2) or y.shape[0] != X.shape[0]:
+        raise ShapeError(f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input row")
+    _check_finite(y, name)
+    return y
+
+
+def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
+    """The noise variance of every row (n,), and whether it is one number."""
+    values = asarray_like(noise, X)
+    n = X.shape[0]
+    if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != n):
+        raise ShapeError(f"noise must be one variance or one per row ({n}), but has shape {tuple(values.shape)}")
+    xp = namespace(X)
+    if not bool(xp.all(xp.isfinite(values))) or not bool(xp.all(values > 0)):
+        worst = float(np.min(to_numpy(values)))
+        raise NoiseError(f"noise is a variance and must be positive and finite, but {worst:g} was given; use a small positive number")
+    return xp.broadcast_to(values, (n,)), values.ndim == 0
+
+
+def _as_weights(weights: Any, X: Array) -> Array | None:
+    if weights is None:
+        return None
+    values = asarray_like(weights, X)
+    if values.ndim != 1 or values.shape[0] != X.shape[0]:
+        raise ShapeError(f"weights must have one entry per row ({X.shape[0]}), but have shape {tuple(values.shape)}")
+    _check_finite(values, "weights")
+    xp = namespace(X)
+    if bool(xp.any(values < 0)):
+        raise ParameterError(f"weights must not be negative, but the smallest is {float(xp.min(values)):g}")
+    if not bool(xp.any(values > 0)):
+        raise EmptyDataError("all weights are zero; at least one row must count")
+    return values
+
+
+def as_blocks(labels: Any, n: int) -> list[np.ndarray]:
+    """Row numbers of each block, in the order of the labels."""
+    labels = to_numpy(labels)
+    if labels.shape != (n,):
+        raise ShapeError(f"blocks must hold one label per row ({n}), but has shape {labels.shape}")
+    order = np.argsort(labels, kind="stable")
+    edges = np.flatnonzero(np.diff(labels[order])) + 1
+    return np.split(order, edges)
+
+
+def make_problem(
+    kernel: Kernel,
+    basis: Basis,
+    row: Approximation,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    weights: Any = None,
+) -> Problem:
+    """Check everything and put it on X's device."""
+    X = as_inputs(X)
+    if X.shape[0] == 0:
+        raise EmptyDataError("X has no rows; at least one is needed")
+    y = as_targets(y, X)
+    noise, one_noise = as_noise(noise, X)
+    if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
+        raise ParameterError(f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}")
+    weights = _as_weights(weights, X)
+    if row.blocks and blocks is None:
+        raise ParameterError(f"{row.name!r} needs blocks=, one integer label per row")
+    if blocks is not None:
+        blocks = to_numpy(blocks)
+        as_blocks(blocks, X.shape[0])
+    if weights is not None and bool(namespace(X).any(weights == 0)):
+        keep = to_numpy(weights) > 0
+        take = asarray_like(np.flatnonzero(keep), X) if is_numpy(X) else np.flatnonzero(keep)
+        take = take.astype(int) if is_numpy(X) else take
+        X, y, noise, weights = X[take], y[take], noise[take], weights[take]
+        blocks = None if blocks is None else blocks[keep]
+    basis = basis.on(X)
+    d = next(iter(basis.parameters.values())).shape[1]
+    if d != X.shape[1]:
+        raise ShapeError(f"the basis lives in {d} dimensions, but X has {X.shape[1]} columns")
+    if len(basis) == 0:
+        raise EmptyDataError("the basis is empty; at least one basis function is needed")
+    basis.check(kernel)
+    mean = Zero() if mean is None else mean
+    Y = y if y.ndim == 2 else y[:, None]
+    m0 = mean(X)
+    Y = Y - (m0 if m0.ndim == 2 else m0[:, None])
+    return Problem(
+        kernel, basis, row, noise, X, Y, mean, float(jitter), weights,
+        as_blocks(blocks, X.shape[0]) if row.blocks else None, one_noise, y.ndim == 1,
+    )

@@ -1,0 +1,186 @@
+"""Batch regression: `condition` and the evidence, for the rows of the table, the exact GP and subsets of data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from . import evidence
+from .approximations import FITC, TABLE, row
+from .backend import Array, is_numpy, namespace, to_numpy
+from .bases import Basis, Points
+from .errors import ParameterError, UnknownNameError
+from .kernels.base import Kernel
+from .linalg import cholesky, identity, inverse_lower, log_det_from_factor, solve_lower
+from .means import Mean
+from .pic import PICPredictor
+from .posterior import Posterior
+from .problem import DEFAULT_JITTER, Problem, as_inputs, make_problem
+
+DENSE = ("exact", "sod")
+NAMES = (*DENSE, *TABLE)
+
+
+def condition(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    power: float | None = None,
+    weights: Any = None,
+) -> Posterior | PICPredictor:
+    """The posterior under one row of the table, given data. [003 Table 1]
+
+    noise is a variance, one number or one per row; y is (n,) or (n, p), outputs sharing one factorisation; blocks are
+    integer labels (n,) for "pitc" and "pic"; power is PEP's; weights count a row several times. "exact" ignores the basis,
+    "sod" takes the training rows nearest to it. "pic" gives a predictor, since each query needs its own block's data.
+    """
+    P = _problem(kernel, basis, approximation, noise, X, y, mean, jitter, blocks, power, weights)
+    if approximation in DENSE:
+        return _condition_exact(P)
+    F = evidence.factorise(P)
+    LBinv = inverse_lower(F.LB)
+    A = np.ascontiguousarray(LBinv.T) if is_numpy(LBinv) else LBinv.T
+    post = Posterior(
+        kernel=kernel, basis=P.basis, L=F.Luu, w=F.w, A=A, mean_function=P.mean, conditional=P.row.test,
+        log_evidence=evidence.log_evidence(P, F), jitter=F.jitter, one_output=P.one_output,
+    )
+    return PICPredictor(post, P, to_numpy(blocks)) if P.row.own_block else post
+
+
+def log_evidence(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    power: float | None = None,
+    weights: Any = None,
+) -> float:
+    """log q(y) of the row. Arguments as for `condition`."""
+    P = _problem(kernel, basis, approximation, noise, X, y, mean, jitter, blocks, power, weights)
+    if approximation in DENSE:
+        return _exact_value(P, cholesky(_covariance(P)))
+    return evidence.log_evidence(P, evidence.factorise(P))
+
+
+def log_evidence_and_gradient(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    power: float | None = None,
+    weights: Any = None,
+) -> tuple[float, dict[str, Any]]:
+    """log q(y) and its gradient in every raw parameter, each with the others held: "kernel.lengthscale", "basis.Z", "noise",
+    "mean.value", and so on by path. Arguments as for `condition`."""
+    P = _problem(kernel, basis, approximation, noise, X, y, mean, jitter, blocks, power, weights)
+    return gradient_of(P, approximation)
+
+
+def gradient_of(P: Problem, approximation: str, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
+    """The same for a problem that has been checked already; `escalate=False` raises where jitter would have to grow."""
+    if approximation in DENSE:
+        return _exact_gradient(P)
+    return evidence.log_evidence_and_gradient(P, escalate=escalate)
+
+
+def _problem(
+    kernel: Kernel, basis: Basis | None, approximation: str, noise: Any, X: Any, y: Any,
+    mean: Mean | None, jitter: float, blocks: Any, power: float | None, weights: Any,
+) -> Problem:
+    if approximation not in NAMES:
+        raise UnknownNameError(f"there is no approximation {approximation!r}; choose one of {', '.join(NAMES)}")
+    if approximation in DENSE:
+        if power is not None:
+            raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
+        X = as_inputs(X)
+        P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, weights=weights)
+        return P if approximation == "exact" else _subset(P, _nearest_rows(P.X, basis))
+    if basis is None:
+        raise ParameterError(f"{approximation!r} needs a basis; only 'exact' does without")
+    return make_problem(
+        kernel, basis, row(approximation, power), noise, X, y, mean=mean, jitter=jitter, blocks=blocks, weights=weights
+    )
+
+
+def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
+    """The training row nearest to each basis function, each row once: the subset of "sod"."""
+    if basis is None:
+        raise ParameterError("'sod' needs a basis: its subset is the training rows nearest to the basis functions")
+    Z = to_numpy(next(iter(basis.parameters.values())))
+    rows = to_numpy(X)
+    return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])
+
+
+def _subset(P: Problem, rows: np.ndarray) -> Problem:
+    return replace(
+        P, X=P.X[rows], Y=P.Y[rows], noise=P.noise[rows], basis=Points(P.X[rows]),
+        weights=None if P.weights is None else P.weights[rows],
+    )
+
+
+# The exact GP: O(n³) time, O(n²) memory. [003 eq. 6]
+
+
+def _covariance(P: Problem) -> Array:
+    K = P.kernel(P.X, P.X)
+    return K + (P.noise / P.weight(slice(None))) * identity(K)
+
+
+def _exact_value(P: Problem, L: Array) -> float:
+    xp = namespace(P.X)
+    z = solve_lower(L, P.Y)
+    value = float(xp.sum(z * z)) + P.p * (P.n * math.log(2 * math.pi) + float(log_det_from_factor(L)))
+    if P.weights is not None:  # the factors that w copies of a row leave behind; see evidence._first_block
+        extra = (P.weights - 1.0) * xp.log(2 * math.pi * P.noise) + xp.log(P.weights)
+        value += P.p * float(xp.sum(extra))
+    return -0.5 * value
+
+
+def _condition_exact(P: Problem) -> Posterior:
+    L = cholesky(_covariance(P))
+    return Posterior(
+        kernel=P.kernel, basis=P.basis, L=L, w=solve_lower(L, P.Y), A=None, mean_function=P.mean,
+        log_evidence=_exact_value(P, L), jitter=P.jitter, one_output=P.one_output,
+    )
+
+
+def _exact_gradient(P: Problem) -> tuple[float, dict[str, Any]]:
+    """½ tr[(ααᵀ - p(K + Σ)⁻¹) dK] in every parameter."""
+    xp = namespace(P.X)
+    L = cholesky(_covariance(P))
+    Linv = inverse_lower(L)
+    alpha = Linv.T @ (Linv @ P.Y)
+    Kbar = 0.5 * (alpha @ alpha.T - P.p * (Linv.T @ Linv))
+    weight = P.weight(slice(None))
+    noise_bar = xp.linalg.diagonal(Kbar) / weight
+    if P.weights is not None:
+        noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
+    kernel = P.kernel.pullback(P.X, P.X, Kbar)[0]
+    gradient = {f"kernel.{k}": g for k, g in kernel.items()}
+    gradient["noise"] = xp.sum(noise_bar) if P.one_noise else noise_bar
+    gradient |= {f"mean.{k}": g for k, g in P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha).items()}
+    if is_numpy(P.X):
+        gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
+    return _exact_value(P, L), gradient
