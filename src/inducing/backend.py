@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,6 +30,15 @@ def namespace(*arrays: Array) -> Any:
 
 def is_numpy(a: Array) -> bool:
     return isinstance(a, np.ndarray)
+
+
+def is_foreign(a: Any) -> bool:
+    """Whether `a` is a PyTorch or CuPy array, which stays what it is; everything else becomes a NumPy array."""
+    return type(a).__module__.partition(".")[0] in ("torch", "cupy")
+
+
+def is_torch(a: Any) -> bool:
+    return type(a).__module__.startswith("torch")
 
 
 def asarray_like(value: Any, like: Array) -> Array:
@@ -119,6 +128,13 @@ class _BlasLimit:
 
 _controller: Any = None
 single_threaded_blas = _BlasLimit()
+
+
+def blas_for(size: int) -> Any:
+    """A context for dense work on size-by-size matrices: small ones are slower on several threads than on one."""
+    return single_threaded_blas() if size < 1024 else nullcontext()
+
+
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import SMALL, Array, asarray_like, is_numpy, namespace, to_numpy
+from .backend import SMALL, Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
 from .kernels.stationary import RBF
@@ -20,9 +20,7 @@ from .kernels.stationary import RBF
 
 def _matrix(name: str, value: Any) -> Array:
     """`value` as a finite (m, d) array of floats."""
-    array = value if hasattr(value, "__array_namespace__") or hasattr(value, "detach") else np.asarray(value, dtype=float)
-    if is_numpy(array) and array.dtype not in (np.float64, np.float32):
-        array = array.astype(float)
+    array = value if is_foreign(value) else np.asarray(value, dtype=float)
     if array.ndim != 2:
         raise ShapeError(f"{name} must have two dimensions (m, d), but has shape {tuple(array.shape)}")
     if not bool(namespace(array).all(namespace(array).isfinite(array))):

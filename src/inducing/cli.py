@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from . import __version__
 from .errors import ColumnError, EmptyDataError, InducingError, ModelFileError
 
 if TYPE_CHECKING:
@@ -55,15 +56,16 @@ def _in_existing_folder(path: Path) -> Path:
     return path
 
 
-Out = typer.Option("--out", "-o", callback=_in_existing_folder, show_default=True)
+def _out(help: str) -> Any:
+    return typer.Option("--out", "-o", callback=_in_existing_folder, help=help)
+
+
 Model = typer.Argument(metavar="MODEL", help="Model file written by `inducing fit`.")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"inducing {version('inducing')}")
+        typer.echo(f"inducing {__version__}")
         raise typer.Exit
 
 
@@ -78,7 +80,7 @@ def inducing(
 
 @app.command()
 def demo(
-    out: Annotated[Path, Out, typer.Option(help="The picture to write.")] = Path("inducing-demo.png"),
+    out: Annotated[Path, _out("The picture to write.")] = Path("inducing-demo.png"),
     seed: Annotated[int, typer.Option(help="Seed of the data and the fit.")] = 0,
 ) -> None:
     """Fit a sparse GP to a one-dimensional toy, print how well it does and draw it."""
@@ -87,10 +89,9 @@ def demo(
 
     X, y = datasets.toy1d(400, rng=seed)
     X_test, y_test = datasets.toy1d(400, rng=seed + 1)
-    model = SparseGPRegressor(n_inducing=15, random_state=seed)
     start = time.perf_counter()
-    with _progress(model.max_iter) as model.progress:
-        model.fit(X, y)
+    with _progress() as progress:
+        model = SparseGPRegressor(n_inducing=15, random_state=seed, progress=progress).fit(X, y)
     rows = {"training rows": f"{len(X)}", "inducing inputs": f"{model.basis_size_}"}
     rows |= _formatted(_held_out_metrics(model, X_test, y_test, y))
     rows["seconds"] = f"{time.perf_counter() - start:.2f}"
@@ -107,7 +108,7 @@ def demo(
 def fit(
     table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
     target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
-    out: Annotated[Path, Out, typer.Option(help="The model file to write.")],
+    out: Annotated[Path, _out("The model file to write.")],
     n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
     approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, exact, …")] = "fitc",
     basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
@@ -121,13 +122,16 @@ def fit(
     ] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fit.")] = 0,
 ) -> None:
-    """Fit a sparse GP to a table and save it as a model file."""
+    """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so far."""
     import numpy as np
 
     from . import tables
+    from .approximations import TABLE
     from .estimators import SparseGPRegressor
     from .tables import Encoder
 
+    if approximation in TABLE and TABLE[approximation].own_block:
+        raise ModelFileError(f"A model file holds no data, which {approximation!r} needs to predict: choose another.")
     data = tables.read(table)
     tables.require_columns(data, [target, *(exclude or [])])
     data = data.drop(columns=exclude or [])
@@ -140,25 +144,27 @@ def fit(
         raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
 
     test = _held_out(len(y), test_fraction, seed)  # (n,) of bool
-    model = SparseGPRegressor(
-        kernel=_kernel(kernel, X.shape[1]),
-        approximation=approximation,
-        n_inducing=n_inducing,
-        basis=basis,
-        restarts=restarts,
-        max_iter=max_iter,
-        random_state=seed,
-    )
     start = time.perf_counter()
-    with _progress(max_iter) as model.progress:
-        model.fit(X[~test], y[~test])
+    with _progress() as progress:
+        model = SparseGPRegressor(
+            kernel=kernel,
+            approximation=approximation,
+            n_inducing=n_inducing,
+            basis=basis,
+            restarts=restarts,
+            max_iter=max_iter,
+            random_state=seed,
+            progress=progress,
+        ).fit(X[~test], y[~test])
     seconds = time.perf_counter() - start
     metrics = _held_out_metrics(model, X[test], y[test], y[~test]) if test.any() else {}
     model.save(out, metadata={"target": target, "encoder": encoder.to_json(), "held_out": metrics})
 
     rows = {"training rows": f"{(~test).sum()}", "inputs": f"{len(encoder.columns)} columns, {X.shape[1]} features"}
     rows |= {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
-    rows |= {"noise std": f"{np.sqrt(model.noise_):.4g}", "seconds": f"{seconds:.2f}"}
+    rows |= {"noise std": _noise(model)}
+    how = "converged" if model.fit_result_.converged else "stopped early"
+    rows |= {"iterations": f"{model.n_iter_}, {how}", "seconds": f"{seconds:.2f}"}
     if metrics:
         rows["held-out rows"] = f"{test.sum()}"
         rows |= _formatted(metrics)
@@ -169,8 +175,10 @@ def fit(
 @app.command()
 def predict(
     model: Annotated[Path, Model],
-    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file with the model's input columns, in any order.")],
-    out: Annotated[Path, Out, typer.Option(help="The table to write: the given one and two columns more.")],
+    table: Annotated[
+        Path, typer.Argument(help="CSV, TSV or parquet file with the model's input columns, in any order.")
+    ],
+    out: Annotated[Path, _out("The table to write: the given one and two columns more.")],
     allow_unseen: Annotated[
         bool, typer.Option("--allow-unseen", help="Take categories not seen in fitting as none of those known.")
     ] = False,
@@ -210,7 +218,147 @@ def inspect(model: Annotated[Path, Model]) -> None:
         rows["target"] = estimator.metadata_["target"]
     rows |= {"inputs": f"{estimator.n_features_in_}", "approximation": estimator.approximation}
     rows |= {"basis": f"{estimator.basis_size_} {type(estimator.posterior_.basis).__name__}"}
-    rows |= {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": f"{estimator.noise_**0.5:.4g}"}
+    rows |= {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": _noise(estimator)}
     rows |= {f"held-out {name}": value for name, value in _formatted(estimator.metadata_.get("held_out", {})).items()}
     _print_table("Model", rows)
     _print_kernel(estimator)
+
+
+def _complete(data: DataFrame, drop_missing: bool) -> DataFrame:
+    from . import tables
+
+    if not drop_missing:
+        tables.require_complete(data, data.columns, "fill them in, or pass --drop-missing to leave those rows out")
+    rows = tables.complete_rows(data, data.columns)  # (n,) of bool
+    if not rows.any():
+        raise EmptyDataError(f"All {len(data)} rows have missing values: exclude the columns that cause it.")
+    if not rows.all():
+        typer.echo(f"Left out {(~rows).sum()} of {len(data)} rows, which have missing values.")
+    return data[rows]
+
+
+def _held_out(n: int, fraction: float, seed: int) -> np.ndarray:
+    """A random mask of the rows held out, at least one when the fraction is not zero. (n,)"""
+    import numpy as np
+
+    count = max(1, round(fraction * n)) if fraction > 0 else 0
+    if n - count < 2:
+        raise EmptyDataError(f"{n - count} of {n} rows are left to train on and two are needed: add rows.")
+    test = np.zeros(n, dtype=bool)
+    test[np.random.default_rng(seed).permutation(n)[:count]] = True
+    return test
+
+
+def _held_out_metrics(model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: np.ndarray) -> dict[str, float]:
+    from . import metrics
+
+    mean, std = model.predict(X, return_std=True)
+    var = std**2
+    return {
+        "SMSE": metrics.smse(y, mean, y_train),
+        "MSLL": metrics.msll(y, mean, var, y_train),
+        "NLPD": metrics.nlpd(y, mean, var),
+        "coverage of 95 %": metrics.coverage(y, mean, var),
+    }
+
+
+def _formatted(metrics: dict[str, float]) -> dict[str, str]:
+    return {name: f"{100 * value:.1f} %" if "%" in name else f"{value:.4f}" for name, value in metrics.items()}
+
+
+def _load(path: Path) -> Any:
+    """The estimator in a file, which must predict one target."""
+    from .files import load
+    from .posterior import Posterior
+
+    model = load(path)
+    if isinstance(model, Posterior) or not model.posterior_.one_output:
+        raise ModelFileError(f"{str(path)!r} is no model of one target: use it from Python.")
+    return model
+
+
+def _columns_of(estimator: Any) -> tuple[Encoder, str]:
+    """How a table becomes the model's inputs, and what it predicts; a model fitted in Python may know less."""
+    from .tables import Encoder
+
+    metadata = estimator.metadata_
+    if "encoder" in metadata:
+        return Encoder.from_json(metadata["encoder"]), metadata.get("target", "y")
+    if hasattr(estimator, "feature_names_in_"):
+        return Encoder(tuple(estimator.feature_names_in_)), metadata.get("target", "y")
+    raise ModelFileError("The model knows no column names: fit it with `inducing fit`, or from a data frame.")
+
+
+def _noise(estimator: Any) -> str:
+    return "given row by row" if estimator.noise_ is None else f"{estimator.noise_**0.5:.4g}"
+
+
+def _size(path: Path) -> str:
+    kibibytes = path.stat().st_size / 1024
+    return f"{kibibytes:.1f} KiB" if kibibytes < 1024 else f"{kibibytes / 1024:.1f} MiB"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, float], None]]:
+    """A line on stderr with the iteration and the objective, while a terminal is there to see it."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("fitting")
+
+        def report(iteration: int, objective: float) -> None:
+            bar.update(task, description=f"fitting: iteration {iteration}, objective {objective:.6g}")
+
+        yield report
+
+
+def _print_table(title: str, rows: dict[str, str]) -> None:
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right", overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    _print(title, table)
+
+
+def _print_kernel(estimator: Any) -> None:
+    """Each part of the kernel; its lengthscales input by input, the most relevant first."""
+    import numpy as np
+    from rich.table import Table
+
+    d = estimator.n_features_in_
+    names = getattr(estimator, "feature_names_in_", [f"x{i + 1}" for i in range(d)])
+    scale = np.broadcast_to(estimator.x_scale_, d)  # (d,)
+    for path, part in _parts(estimator.kernel_.spec()):
+        numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
+        table = Table("input")
+        table.add_column("lengthscale", justify="right")
+        table.add_column("in standard deviations", justify="right")
+        columns = range(d) if part.get("columns") is None else part["columns"]
+        if "lengthscale" in part:
+            lengthscale = np.broadcast_to(part["lengthscale"], len(columns))
+            for i in np.argsort(lengthscale, kind="stable"):
+                j = columns[i]
+                table.add_row(str(names[j]), f"{lengthscale[i] * scale[j]:.4g}", f"{lengthscale[i]:.4g}")
+        _print(f"Kernel {path}{part['name']}: {numbers}", table)
+
+
+def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The leaves of a kernel's spec with their paths: '0.', '1.0.'."""
+    if "parts" not in spec:
+        yield path, spec
+    for i, part in enumerate(spec.get("parts", [])):
+        yield from _parts(part, f"{path}{i}.")
+
+
+def _print(*things: Any) -> None:
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False, highlight=False)  # a column may be called "width [m]"
+    for thing in things:
+        console.print(thing)

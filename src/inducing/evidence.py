@@ -26,10 +26,12 @@ from typing import Any
 import numpy as np
 
 from .approximations import trace_penalty
-from .backend import SMALL, Array, chunk_rows, is_numpy, namespace, row_slices, run_over, to_numpy, zeros_like_rows
+from .backend import SMALL, Array, chunk_rows, is_numpy, namespace, row_slices, run_over, zeros_like_rows
 from .kernels.base import Gradients
 from .linalg import (
     add_gram,
+    add_product,
+    add_symmetric_product,
     cholesky,
     cholesky_escalating,
     congruence,
@@ -77,8 +79,8 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     LBinv = inverse_lower(LB)
     w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
     count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
-    constant = P.p * (count * math.log(2 * math.pi) + sum(s.log_D for s in sums) + float(log_det_from_factor(LB)))
-    constant += float(namespace(w).sum(w * w)) + 2 * P.p * sum(s.penalty for s in sums)
+    constant = P.p * (count * math.log(2 * math.pi) + float(sum(s.log_D for s in sums)) + float(log_det_from_factor(LB)))
+    constant += float(namespace(w).sum(w * w)) + 2 * P.p * float(sum(s.penalty for s in sums))
     return Factors(Kuu, Luu, Linv, jitter, B, LB, w, D, constant)
 
 
@@ -91,13 +93,13 @@ def log_evidence(P: Problem, F: Factors) -> float:
         if P.blocks is None:
             E = P.Y[rows] - K @ alpha
             precision = P.weight(rows) / F.D[rows]
-            s.residual += float(namespace(E).sum(precision[:, None] * E * E))
+            s.residual = s.residual + namespace(E).sum(precision[:, None] * E * E)
         else:
             block = _block(P, F.Linv, rows, K)
             E = block.Linv @ (P.Y[rows] - block.Phi @ F.w)
-            s.residual += float(namespace(E).sum(E * E))
+            s.residual = s.residual + namespace(E).sum(E * E)
 
-    return -0.5 * (F.constant + sum(s.residual for s in _run(P, step)))
+    return -0.5 * (F.constant + float(sum(s.residual for s in _run(P, step))))
 
 
 def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
@@ -118,9 +120,11 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
         # K̄fu = v αᵀ + p Π Kfu G
         middle = trace * identity(Binv) - Binv
         G = congruence(middle, F.Linv)
+        if _uniform(P):
+            G = G * (P.p / P.noise[0])
 
         def step(s: _Sums, rows: Any) -> None:
-            _second_rows_deterministic(P, F, Binv, G, alpha, noise_bar, s, rows)
+            _second_rows_deterministic(P, F, G, alpha, noise_bar, s, rows)
 
     else:
 
@@ -128,13 +132,13 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
             _second_rows(P, F, Binv, alpha, noise_bar, s, rows)
 
     sums = _run(P, step)
-    value = -0.5 * (F.constant + sum(s.residual for s in sums))
+    value = -0.5 * (F.constant + float(sum(s.residual for s in sums)))
 
     M = F.w @ F.w.T - P.p * (identity(Binv) - Binv)
     if P.blocks is None and P.row.share == 0:
         M = M + trace * P.p * (F.B - identity(Binv))
     else:
-        M = M - 2.0 * from_lower(_total(s.G for s in sums))
+        M = M - from_lower(_total(s.G for s in sums))  # 2Φ diag(r̄)Φᵀ
     Kuu_bar = -0.5 * congruence(M, F.Linv)
     if F.jitter:
         Kuu_bar = Kuu_bar + F.jitter / len(P.basis) * xp.linalg.trace(Kuu_bar) * identity(Kuu_bar)
@@ -145,6 +149,9 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
     _add(mean, *(s.mean for s in sums))
     gradient = {f"kernel.{k}": g for k, g in kernel.items()} | {f"basis.{k}": g for k, g in basis.items()}
     gradient["noise"] = xp.sum(noise_bar) if P.one_noise else noise_bar
+    if P.blocks is None and P.row.share == 0 and _uniform(P):  # Σ Π φᵀ(cI - B⁻¹)φ = tr (cI - B⁻¹)(B - I)
+        total = trace * (xp.linalg.trace(F.B) - len(P.basis)) - len(P.basis) + xp.linalg.trace(Binv)
+        gradient["noise"] = gradient["noise"] - 0.5 * P.p / P.noise[0] * total
     gradient |= {f"mean.{k}": g for k, g in mean.items()}
     if is_numpy(P.X):
         gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
@@ -160,7 +167,9 @@ class _Sums:
         self.m = m
         self.G = zeros_like_rows((m, m), P.X)
         self.b = zeros_like_rows((m, P.p), P.X)
-        self.log_D = self.penalty = self.residual = 0.0
+        self.log_D: Any = 0.0  # sums stay on the device until the pass ends: reading one waits for it
+        self.penalty: Any = 0.0
+        self.residual: Any = 0.0
         self.kernel: Gradients = {}
         self.basis: Gradients = {}
         self.mean: Gradients = {}
@@ -197,39 +206,41 @@ def _first_rows(P: Problem, Linv: Array, D_all: Array, s: _Sums, rows: slice) ->
     if P.row.share or P.row.penalty is trace_penalty:
         R = P.kernel.diag(X) - row_squares(Phi)
         D = P.row.share * R + noise
-        s.penalty += float(xp.sum(weight * P.row.penalty(R, noise, P.row.share)[0]))
+        s.penalty = s.penalty + xp.sum(weight * P.row.penalty(R, noise, P.row.share)[0])
     D_all[rows] = D
-    s.log_D += float(xp.sum(weight * xp.log(D)))
+    s.log_D = s.log_D + xp.sum(weight * xp.log(D))
     root = xp.sqrt(weight / D)[:, None]
     Phi *= root
     s.G = add_gram(s.G, Phi)
     s.b += Phi.T @ (root * P.Y[rows])
 
 
-def _second_rows_deterministic(
-    P: Problem, F: Factors, Binv: Array, G: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice
-) -> None:
+def _second_rows_deterministic(P: Problem, F: Factors, G: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
+    """share = 0. G is Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹, so that φᵀ(cI - B⁻¹)φ = k_uᵀ G k_u; or, for uniform rows, p Π times that."""
     xp, p = namespace(P.X), P.p
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     c = _count(rows)
     K = P.basis.cross(P.kernel, X, s.buffer(0, c))
-    KG = xp.matmul(K, G, out=s.buffer(1, c)) if is_numpy(K) else K @ G  # = Φ(cI - B⁻¹)Luu⁻¹
+    KG = xp.matmul(K, G, out=s.buffer(1, c)) if is_numpy(K) else K @ G
     precision = weight / noise
     E = P.Y[rows] - K @ alpha
     V = precision[:, None] * E
-    s.residual += float(xp.sum(V * E))
-    # φᵀB⁻¹φ = cφᵀφ - k_uᵀ G k_u, and with the trace penalty φᵀφ appears only as the difference of the two
-    quadratic = row_dots(K, KG)
-    gD = 0.5 * (xp.sum(E * V, axis=1) / noise - p * weight / noise)
+    s.residual = s.residual + xp.sum(V * E)
+    # g_D with φᵀB⁻¹φ = cφᵀφ - k_uᵀ G k_u; under the trace penalty (c = 1) φᵀφ cancels against R's
+    bar = xp.sum(E * V, axis=1) - p * weight
     if P.row.penalty is trace_penalty:
-        gD = gD + 0.5 * p * weight / noise**2 * (P.kernel.diag(X) - quadratic)
-        rbar = -0.5 * p * precision
-        _add(s.kernel, P.kernel.diag_pullback(X, rbar))
-    else:
-        gD = gD - 0.5 * p * weight / noise**2 * quadratic
-    noise_bar[rows] = gD
-    KG *= (p * precision)[:, None]
+        bar = bar + p * precision * P.kernel.diag(X)
+        _add(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
+    if not _uniform(P):
+        bar = bar - p * precision * row_dots(K, KG)
+        KG *= (p * precision)[:, None]
+    noise_bar[rows] = 0.5 * bar / noise
     _finish(P, s, X, K, KG, V, alpha)
+
+
+def _uniform(P: Problem) -> bool:
+    """One noise and no weights: what is the same for all rows then moves into m-by-m matrices."""
+    return P.one_noise and P.weights is None
 
 
 def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
@@ -242,28 +253,22 @@ def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: A
     precision = weight / D
     E = P.Y[rows] - Phi @ F.w
     V = precision[:, None] * E
-    s.residual += float(xp.sum(V * E))
-    gD = 0.5 * (xp.sum(E * V, axis=1) / D - p * precision + p * precision / D * row_dots(Phi, S))
+    s.residual = s.residual + xp.sum(V * E)
+    gD = 0.5 * (xp.sum(E * V, axis=1) - p * weight + p * precision * row_dots(Phi, S)) / D
     _, dR, dnoise = P.row.penalty((D - noise) / P.row.share, noise, P.row.share)
     rbar = P.row.share * gD - p * weight * dR
     noise_bar[rows] = gD - p * weight * dnoise
     _add(s.kernel, P.kernel.diag_pullback(X, rbar))
-    S *= (-p * precision)[:, None]  # becomes Φ̄ without the w vᵀ, which _finish adds as v αᵀ
-    root = xp.sqrt(xp.abs(rbar))[:, None]
-    Phi *= root
-    S -= 2.0 * xp.sign(rbar)[:, None] * root * Phi
-    s.G = add_signed_gram(s.G, Phi, to_numpy(rbar) > 0 if is_numpy(rbar) else rbar > 0)
-    _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)
-
-
-def add_signed_gram(G: Array, A: Array, positive: Array) -> Array:
-    """G + Σ ± aaᵀ over the rows a of A."""
-    return add_gram(add_gram(G, contiguous(A[positive])), contiguous(A[~positive]), -1.0)
+    S *= (-p * precision)[:, None]
+    RPhi = xp.multiply(Phi, (2.0 * rbar)[:, None], out=s.buffer(3, c)) if is_numpy(Phi) else Phi * (2.0 * rbar)[:, None]
+    S -= RPhi
+    s.G = add_symmetric_product(s.G, RPhi, Phi)
+    _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)  # S is Φ̄ without w vᵀ, which becomes v αᵀ
 
 
 def _finish(P: Problem, s: _Sums, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array) -> None:
     """Complete K̄fu by v αᵀ and hand it to the basis; the prior mean's gradient is v itself."""
-    Kbar += V @ alpha.T
+    Kbar = add_product(Kbar, V, alpha.T)
     kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
     _add(s.kernel, kernel)
     _add(s.basis, basis)
@@ -294,10 +299,10 @@ def _first_block(P: Problem, Linv: Array, s: _Sums, rows: np.ndarray) -> None:
     A = block.Linv @ block.Phi
     s.G = add_gram(s.G, A)
     s.b += A.T @ (block.Linv @ P.Y[rows])
-    s.log_D += float(log_det_from_factor(block.L))
+    s.log_D = s.log_D + log_det_from_factor(block.L)
     if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
         weight = P.weights[rows]
-        s.log_D += float(xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight)))
+        s.log_D = s.log_D + (xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight)))
 
 
 def _second_block(
@@ -311,14 +316,14 @@ def _second_block(
     DPhi = Dinv @ block.Phi
     E = P.Y[rows] - block.Phi @ F.w
     V = Dinv @ E
-    s.residual += float(xp.sum(E * V))
+    s.residual = s.residual + xp.sum(E * V)
     S = DPhi @ Binv  # D⁻¹ΦB⁻¹
     GD = 0.5 * (V @ V.T - p * (Dinv - S @ DPhi.T))
     GPhi = GD @ block.Phi
     weight, noise = P.weight(rows), P.noise[rows]
     noise_bar[rows] = xp.linalg.diagonal(GD) / weight - (0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0)
     _add(s.kernel, P.kernel.pullback(X, X, GD)[0])
-    s.G += GPhi.T @ block.Phi
+    s.G = add_symmetric_product(s.G, 2.0 * GPhi, block.Phi)
     _finish(P, s, X, K, times_lower(contiguous(-p * S - 2.0 * GPhi), F.Linv), V, alpha)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, is_numpy, namespace
+from .backend import Array, is_numpy, is_torch, namespace
 from .errors import FactorisationError, JitterWarning
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
@@ -28,7 +28,7 @@ def cholesky(K: Array) -> Array:
         L = xp.linalg.cholesky(K)
     except Exception as error:  # numpy and torch have LinAlgErrors of their own
         raise FactorisationError(f"a {K.shape[0]} x {K.shape[0]} matrix is not positive definite") from error
-    if not bool(xp.isfinite(L[-1, -1])) or not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
+    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
         raise FactorisationError(f"a {K.shape[0]} x {K.shape[0]} matrix is not positive definite or not finite")
     return L
 
@@ -84,7 +84,7 @@ def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
 
         return solve_triangular(L, B, lower=True, trans=1 if transposed else 0, check_finite=False)
     matrix = B if B.ndim == 2 else B[:, None]
-    if type(L).__module__.startswith("torch"):
+    if is_torch(L):
         import torch
 
         X = torch.linalg.solve_triangular(L.T if transposed else L, matrix, upper=transposed)
@@ -160,14 +160,22 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
     return A
 
 
-def _times_lower_in_blocks(A: Array, T: Array, transposed: bool, blocks: int = 4) -> Array:
+def _edges(m: int, blocks: int = 4) -> list[tuple[int, int]]:
+    """Block boundaries of a triangle: enough blocks to skip most zeros, large enough for fast products."""
+    cuts = sorted({m * i // blocks for i in range(blocks + 1)}) if m >= 256 else [0, m]
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def _times_lower_in_blocks(A: Array, T: Array, transposed: bool) -> Array:
     """The same where there is no triangular product: skip the blocks of T that are zero."""
-    m = T.shape[0]
-    edges = sorted({m * i // blocks for i in range(blocks + 1)}) if m >= 256 else [0, m]
-    columns = []
-    for lo, hi in zip(edges[:-1], edges[1:], strict=True):
-        columns.append(A[:, :hi] @ T[lo:hi, :hi].T if transposed else A[:, lo:] @ T[lo:, lo:hi])
-    return columns[0] if len(columns) == 1 else namespace(A).concat(columns, axis=1)
+    xp, out = namespace(A), namespace(A).empty_like(A)
+    for lo, hi in _edges(T.shape[0]):
+        left, right = (A[:, :hi], T[lo:hi, :hi].T) if transposed else (A[:, lo:], T[lo:, lo:hi])
+        if is_torch(A):
+            xp.mm(left, right, out=out[:, lo:hi])
+        else:
+            out[:, lo:hi] = left @ right
+    return out
 
 
 def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
@@ -183,12 +191,45 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
     return G
 
 
-def _add_gram_in_blocks(G: Array, A: Array, sign: float, blocks: int = 4) -> Array:
-    m = G.shape[0]
-    edges = sorted({m * i // blocks for i in range(blocks + 1)}) if m >= 256 else [0, m]
-    for lo, hi in zip(edges[:-1], edges[1:], strict=True):
-        G[lo:hi, :hi] += sign * (A[:, lo:hi].T @ A[:, :hi])
+def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
+    for lo, hi in _edges(G.shape[0]):
+        add_product(G[lo:hi, :hi], A[:, lo:hi].T, A[:, :hi], sign)
     return G
+
+
+def add_symmetric_product(G: Array, A: Array, B: Array) -> Array:
+    """G + AᵀB, known to be symmetric, in the lower triangle alone (and some of the upper). Overwrites G."""
+    for lo, hi in _edges(G.shape[0]):
+        add_product(G[lo:hi, :hi], A[:, lo:hi].T, B[:, :hi])
+    return G
+
+
+def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
+    """C + sign A B, in C's memory."""
+    if is_torch(C):
+        return C.addmm_(A, B, alpha=sign)
+    if is_numpy(C) and C.dtype == np.float64 and C.strides[1] == 8 and min(C.shape) > 0:
+        (trans_a, lda), (trans_b, ldb) = _layout(A), _layout(B)
+        if trans_a and trans_b:
+            ref, alpha, beta = ctypes.byref, ctypes.c_double(sign), ctypes.c_double(1.0)
+            n, m, k = ctypes.c_int(C.shape[1]), ctypes.c_int(C.shape[0]), ctypes.c_int(A.shape[1])
+            ld = ctypes.c_int(max(C.strides[0] // 8, C.shape[1]))
+            _blas("dgemm", 13)(
+                trans_b, trans_a, ref(n), ref(m), ref(k), ref(alpha), B.ctypes.data, ref(ldb), A.ctypes.data, ref(lda),
+                ref(beta), C.ctypes.data, ref(ld),
+            )  # fmt: skip
+            return C
+    C += A @ B if sign == 1.0 else sign * (A @ B)
+    return C
+
+
+def _layout(A: np.ndarray) -> tuple[bytes, ctypes.c_int]:
+    """How BLAS should read A: b"N" for C order, b"T" for a transposed view of it, b"" for neither; and its leading dimension."""
+    if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
+        return b"N", ctypes.c_int(A.strides[0] // 8)
+    if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
+        return b"T", ctypes.c_int(A.strides[1] // 8)
+    return b"", ctypes.c_int(0)
 
 
 def from_lower(G: Array) -> Array:
@@ -217,7 +258,9 @@ def contiguous(A: Array) -> Array:
 
 def row_squares(A: Array) -> Array:
     """Σⱼ Aᵢⱼ² of each row."""
-    return row_dots(A, A)
+    if is_numpy(A):
+        return np.vecdot(A, A)
+    return namespace(A).linalg.vector_norm(A, axis=1) ** 2  # one pass, no temporary
 
 
 def row_dots(A: Array, B: Array) -> Array:

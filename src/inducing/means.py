@@ -1,9 +1,9 @@
-"""Prior means m(x): zero, a constant, a plane. Their parameters are any real numbers, one column per output if need be."""
+"""Prior means m(x): zero, a constant, a plane. Their parameters are any real numbers, per output if need be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +16,9 @@ Gradients = dict[str, Array]
 
 def _real(name: str, value: Any, most: int) -> Any:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
-    array = np.asarray(value, dtype=float)
+    array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
-        raise ParameterError(f"{name} must have at most {most} dimensions and not be empty, but has shape {array.shape}")
+        raise ParameterError(f"{name} must have 1 to {most} dimensions and some entries, but has shape {array.shape}")
     if not np.all(np.isfinite(array)):
         raise ParameterError(f"{name} must be finite, but is {value}")
     return float(array) if array.ndim == 0 else array
@@ -28,8 +28,8 @@ def _real(name: str, value: Any, most: int) -> Any:
 class Mean:
     """A prior mean. `m(X)` is (n,), or (n, p) when a parameter has one column per output.
 
-    `pullback` turns vbar = dJ/dm(X) into dJ/dparameters. A mean (n,) may serve p outputs at once: vbar is then (n, p), and
-    the outputs' shares are added.
+    `pullback` turns vbar = dJ/dm(X) into dJ/dparameters. A mean (n,) may serve p outputs at once: vbar is then (n, p),
+    and the outputs' shares are added.
     """
 
     names: ClassVar[tuple[str, ...]] = ()  # the parameters, in the order of the fields
@@ -153,7 +153,7 @@ def from_spec(spec: Mapping[str, Any]) -> Mean:
     if kind is None:
         raise UnknownNameError(f"there is no mean {spec['name']!r}; known are {', '.join(BY_NAME)}")
     values = {key: value for key, value in spec.items() if key != "name"}
-    unknown = sorted(set(values) - {field.name for field in fields(kind)})
+    unknown = [key for key in values if key not in kind.names]
     if unknown:
         raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {list(kind.names)}")
     try:

@@ -1,9 +1,9 @@
-"""Pictures of one-dimensional processes. matplotlib comes with the extra `plot` and is imported when a picture is drawn."""
+"""Pictures of one-dimensional processes. matplotlib, from the extra `plot`, is imported when a picture is drawn."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from .tables import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK, BLUE, RED = "#2b2b2b", "#1f6fb4", "#c8442f"
 
@@ -47,14 +48,14 @@ def plot_predictions_1d(
     `ax.figure` is the picture; `save` writes it.
     """
     ax = figure() if ax is None else ax
-    centers, widths = _basis(model)                                              # (m,), (m,) or None
-    x = None if X is None else np.asarray(X, dtype=np.float64).reshape(-1)       # (n,)
+    centers, widths = _basis(model)  # (m,), (m,) or None
+    x = None if X is None else np.asarray(X, dtype=np.float64).reshape(-1)  # (n,)
     if grid is None:
         seen = centers if x is None else x
         margin = 0.15 * np.ptp(seen) or 1.0
         grid = np.linspace(seen.min() - margin, seen.max() + margin, 500)
-    grid = np.asarray(grid, dtype=np.float64).reshape(-1)                        # (g,)
-    mean, std = _marginals(model, grid, noise)                                   # (g,)
+    grid = np.asarray(grid, dtype=np.float64).reshape(-1)  # (g,)
+    mean, std = _marginals(model, grid, noise)  # (g,)
 
     ax.fill_between(grid, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0, label="±2 std")
     if x is not None and y is not None:
@@ -63,22 +64,22 @@ def plot_predictions_1d(
     ax.plot(grid, mean, color=BLUE, linewidth=2, label="mean")
     ax.set_xlim(grid[0], grid[-1])
     _draw_basis(ax, centers, widths)
-    ax.legend(loc="best", frameon=False, ncols=4)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=4)
     return ax
 
 
 def save(ax: Axes, path: Path | str, *, dpi: int = 150) -> Path:
     """The picture as a file of the suffix's kind, PNG for instance: whole or not at all."""
-    path = Path(path)
+    path, picture = Path(path), cast("Figure", ax.figure)
     with replacing(path) as part:
-        ax.figure.savefig(part, dpi=dpi)
+        picture.savefig(part, dpi=dpi)
     return path
 
 
 def _draw_basis(ax: Axes, centers: np.ndarray, widths: np.ndarray | None) -> None:
     """Along the lower edge: a cross for each inducing input, a bar of ± one width where the basis has widths."""
     low, high = ax.get_ylim()
-    floor = np.full(len(centers), low - 0.04 * (high - low))                     # (m,)
+    floor = np.full(len(centers), low - 0.04 * (high - low))  # (m,)
     if widths is not None:
         ax.errorbar(centers, floor, xerr=widths, fmt="none", ecolor=RED, elinewidth=1.2, capsize=2.5, alpha=0.6)
     ax.plot(centers, floor, "x", color=RED, markersize=6, markeredgewidth=1.6, label="inducing inputs")
@@ -99,7 +100,7 @@ def _marginals(model: Any, grid: np.ndarray, noise: float) -> tuple[np.ndarray, 
 def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Inducing inputs and widths in the units the model predicts in."""
     basis = model.posterior_.basis if _is_estimator(model) else model.basis
-    shift, scale = model.x_scale_ if _is_estimator(model) else (0.0, 1.0)
+    shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
     centers, widths = (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
     if centers.shape[1] != 1:
         raise ShapeError(f"A one-dimensional plot needs a model with one input; this one has {centers.shape[1]}.")

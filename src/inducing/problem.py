@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .approximations import Approximation
-from .backend import Array, asarray_like, is_numpy, namespace, to_numpy
+from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .bases import Basis
 from .errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError, ShapeError
 from .kernels.base import Kernel
@@ -48,8 +48,8 @@ class Problem:
 
 def as_inputs(X: Any, *, name: str = "X") -> Array:
     """X as a finite (n, d) array of floats; PyTorch and CuPy arrays stay what they are."""
-    if hasattr(X, "detach") or (hasattr(X, "__array_namespace__") and not is_numpy(X)):
-        X = X if not hasattr(X, "detach") else X.detach()
+    if is_foreign(X):
+        X = X.detach() if hasattr(X, "detach") else X
     else:
         try:
             X = np.ascontiguousarray(X, dtype=np.float64)

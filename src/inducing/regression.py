@@ -10,7 +10,7 @@ import numpy as np
 
 from . import evidence
 from .approximations import FITC, TABLE, row
-from .backend import Array, is_numpy, namespace, to_numpy
+from .backend import Array, blas_for, is_numpy, namespace, to_numpy
 from .bases import Basis, Points
 from .errors import ParameterError, UnknownNameError
 from .kernels.base import Kernel
@@ -44,7 +44,8 @@ def condition(
     integer labels (n,) for "pitc" and "pic"; power is PEP's; weights count a row several times. "exact" ignores the basis,
     "sod" takes the training rows nearest to it. "pic" gives a predictor, since each query needs its own block's data.
     """
-    P = _problem(kernel, basis, approximation, noise, X, y, mean, jitter, blocks, power, weights)
+    P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                        weights=weights)  # fmt: skip
     if approximation in DENSE:
         return _condition_exact(P)
     F = evidence.factorise(P)
@@ -72,7 +73,8 @@ def log_evidence(
     weights: Any = None,
 ) -> float:
     """log q(y) of the row. Arguments as for `condition`."""
-    P = _problem(kernel, basis, approximation, noise, X, y, mean, jitter, blocks, power, weights)
+    P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                        weights=weights)  # fmt: skip
     if approximation in DENSE:
         return _exact_value(P, cholesky(_covariance(P)))
     return evidence.log_evidence(P, evidence.factorise(P))
@@ -94,21 +96,35 @@ def log_evidence_and_gradient(
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, each with the others held: "kernel.lengthscale", "basis.Z", "noise",
     "mean.value", and so on by path. Arguments as for `condition`."""
-    P = _problem(kernel, basis, approximation, noise, X, y, mean, jitter, blocks, power, weights)
+    P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                        weights=weights)  # fmt: skip
     return gradient_of(P, approximation)
 
 
 def gradient_of(P: Problem, approximation: str, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
     """The same for a problem that has been checked already; `escalate=False` raises where jitter would have to grow."""
     if approximation in DENSE:
-        return _exact_gradient(P)
-    return evidence.log_evidence_and_gradient(P, escalate=escalate)
+        with blas_for(P.n):
+            return _exact_gradient(P)
+    with blas_for(len(P.basis)):
+        return evidence.log_evidence_and_gradient(P, escalate=escalate)
 
 
-def _problem(
-    kernel: Kernel, basis: Basis | None, approximation: str, noise: Any, X: Any, y: Any,
-    mean: Mean | None, jitter: float, blocks: Any, power: float | None, weights: Any,
+def make_regression(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    power: float | None = None,
+    weights: Any = None,
 ) -> Problem:
+    """The checked problem behind a call of `condition`, `log_evidence` or `fit`."""
     if approximation not in NAMES:
         raise UnknownNameError(f"there is no approximation {approximation!r}; choose one of {', '.join(NAMES)}")
     if approximation in DENSE:

@@ -14,8 +14,8 @@ from .periodic import Periodic, Trigonometric
 from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 __all__ = [
-    "BY_NAME", "RBF", "Constant", "Kernel", "Linear", "Matern12", "Matern32", "Matern52", "Periodic", "Polynomial", "Product",
-    "RationalQuadratic", "Sum", "Trigonometric", "from_spec",
+    "BY_NAME", "RBF", "Constant", "Kernel", "Linear", "Matern12", "Matern32", "Matern52", "Periodic", "Polynomial",
+    "Product", "RationalQuadratic", "Sum", "Trigonometric", "from_spec",
 ]  # fmt: skip
 
 _LEAVES: tuple[type[Kernel], ...] = (
@@ -33,9 +33,10 @@ def from_spec(spec: Mapping[str, Any]) -> Kernel:
     kind = BY_NAME.get(name) or _COMPOSITES.get(name)
     if kind is None:
         raise UnknownNameError(f"there is no kernel {spec['name']!r}; known are {', '.join([*BY_NAME, *_COMPOSITES])}")
-    unknown = sorted(set(values) - {field.name for field in fields(kind)})
+    known = [field.name for field in fields(kind)]
+    unknown = [key for key in values if key not in known]
     if unknown:
-        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {[field.name for field in fields(kind)]}")
+        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {known}")
     if name in _COMPOSITES:
         if not isinstance(values.get("parts"), list | tuple):
             raise ParameterError(f"the spec of a {kind.__name__} needs a list of parts, not {values.get('parts')!r}")

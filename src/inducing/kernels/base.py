@@ -8,17 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..backend import Array, zeros_like_rows
+from ..backend import Array, is_numpy, zeros_like_rows
 from ..errors import ParameterError, ShapeError, UnknownNameError
 
 Gradients = dict[str, Array]
 
 
-def positive(name: str, value: Any) -> Any:
-    """`value` as a float or a 1-d float array, checked to be positive and finite."""
-    array = np.asarray(value, dtype=float)
-    if array.ndim > 1:
-        raise ParameterError(f"{name} must be a number or one number per input, not an array of shape {array.shape}")
+def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
+    """`value` as a float or, unless `scalar`, a 1-d float array of its own, checked to be positive and finite."""
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{name} must be a number, but is {value!r}") from error
+    if array.ndim > (0 if scalar else 1) or array.size == 0:
+        allowed = "one number" if scalar else "a number or one number per input"
+        raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
     if not np.all(np.isfinite(array)) or not np.all(array > 0):
         raise ParameterError(f"{name} must be positive and finite, but is {value}")
     return float(array) if array.ndim == 0 else array
@@ -102,13 +106,23 @@ class Kernel:
     def _check_columns(self) -> None:
         """Normalise `columns` to a tuple of ints; called by the kernels that have it."""
         columns = getattr(self, "columns", None)
-        if columns is not None:
-            object.__setattr__(self, "columns", tuple(int(c) for c in columns))
+        if columns is None:
+            return
+        chosen = tuple(columns)
+        if not chosen or any(int(c) != c or c < 0 for c in chosen):
+            raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {columns}")
+        object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
 
     def _select(self, X: Array) -> Array:
+        if is_numpy(X) and X.dtype.kind != "f":
+            X = X.astype(float)
+        if X.ndim != 2:
+            raise ShapeError(f"inputs must have two dimensions (rows, columns), but have shape {tuple(X.shape)}")
         columns = getattr(self, "columns", None)
         if columns is None:
             return X
-        if max(columns, default=-1) >= X.shape[1]:
-            raise ShapeError(f"{type(self).__name__} looks at column {max(columns)}, but the inputs have {X.shape[1]} columns")
+        if max(columns) >= X.shape[1]:
+            raise ShapeError(
+                f"{type(self).__name__} looks at column {max(columns)}, but the inputs have {X.shape[1]} columns"
+            )
         return X[:, list(columns)]

@@ -12,13 +12,6 @@ from ..errors import ParameterError, ShapeError
 from .base import Gradients, Kernel, positive
 
 
-def positive_number(name: str, value: Any) -> float:
-    """`value` as one positive, finite float."""
-    if np.ndim(value) != 0:
-        raise ParameterError(f"{name} must be one number, but has shape {np.shape(value)}")
-    return positive(name, value)
-
-
 def positive_integer(name: str, value: Any) -> int:
     """`value` as an int of at least 1; such a parameter says how large the feature space is, and is not optimised."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
@@ -31,7 +24,7 @@ def per_input(name: str, value: Any, X: Array) -> Array:
     d = X.shape[1]
     if np.ndim(value) > 0 and len(value) != d:
         raise ShapeError(f"the kernel has {len(value)} values of {name}, but the inputs have {d} columns")
-    return asarray_like(np.broadcast_to(np.asarray(value, dtype=float), (d,)).copy(), X)
+    return asarray_like(np.full(d, value), X)
 
 
 def as_parameter(gradient: Array, value: Any) -> Array:
@@ -86,7 +79,7 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "degree", positive_integer("degree", self.degree))
         for name in self.names:
-            object.__setattr__(self, name, positive_number(name, getattr(self, name)))
+            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=True))
         self._check_columns()
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
@@ -125,7 +118,7 @@ class Constant(Kernel):
     columns: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", positive_number("variance", self.variance))
+        object.__setattr__(self, "variance", positive("variance", self.variance, scalar=True))
         self._check_columns()
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from ..backend import Array, asarray_like, namespace, zeros_like_rows
 from .base import Gradients, Kernel, positive
 from .composite import products_without_each
-from .dot import as_parameter, per_input, positive_integer, positive_number
+from .dot import as_parameter, per_input, positive_integer
 from .stationary import RBF
 
 
@@ -19,8 +19,8 @@ from .stationary import RBF
 class Periodic(Kernel):
     """variance · exp(-2 Σ_k sin²(π (x_k - z_k)/p_k) / ℓ_k²). A scalar lengthscale or period is shared by all inputs.
 
-    With θ = 2πx/p the exponent is -½ |φ(x) - φ(z)|² / ℓ² of the points φ = (cos θ, sin θ) on a circle per input, so this
-    is an RBF kernel of φ, and costs what that costs.
+    With θ = 2πx/p the exponent is -½ |φ(x) - φ(z)|² / ℓ² of the points φ = (cos θ, sin θ) on a circle per input, so
+    this is an RBF kernel of φ, and costs what that costs.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "period", "variance")
@@ -32,8 +32,8 @@ class Periodic(Kernel):
     columns: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name, check in (("lengthscale", positive), ("period", positive), ("variance", positive_number)):
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        for name in self.names:
+            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=name == "variance"))
         self._check_columns()
 
     def _circle(self, X: Array) -> Array:
@@ -59,14 +59,13 @@ class Periodic(Kernel):
         periods = per_input("period", self.period, X)
         Cx, Cz = self._circle(X), self._circle(Z)
         W = Kbar * (self._rbf(X)(Cx, Cz) if K is None else K)  # (n, m)
-        centre = xp.mean(Cz, axis=0)  # sums of differences lose fewest digits about it
+        centre, middle = _middle(Cz), _middle(Z)  # sums of differences lose fewest digits about them
         Px, Pz = Cx - centre, Cz - centre
         Pxbar = W @ Pz - xp.sum(W, axis=1)[:, None] * Px  # ℓ² dJ/dφ(x) = Σ_j W (φ(z) - φ(x))
         Pzbar = W.T @ Px - xp.sum(W, axis=0)[:, None] * Pz
         squares = -xp.sum(Px * Pxbar, axis=0) - xp.sum(Pz * Pzbar, axis=0)  # Σ W (φ(x) - φ(z))²
         Xbar = _along_circle(Cx, Pxbar) * (2.0 * pi / periods / scales**2)
         Zbar = _along_circle(Cz, Pzbar) * (2.0 * pi / periods / scales**2)
-        middle = xp.mean(Z, axis=0)
         # K depends on x/p and z/p only, so p dJ/dp = -Σ x dJ/dx - Σ z dJ/dz; and on x - z only, so any origin will do
         period = -(xp.sum((X - middle) * Xbar, axis=0) + xp.sum((Z - middle) * Zbar, axis=0)) / periods
         gradients = {
@@ -91,6 +90,11 @@ def _along_circle(C: Array, Cbar: Array) -> Array:
     return C[:, :d] * Cbar[:, d:] - C[:, d:] * Cbar[:, :d]
 
 
+def _middle(A: Array) -> Array:
+    """The mean row, 0 when there is none. (d,)"""
+    return namespace(A).sum(A, axis=0) / max(A.shape[0], 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Trigonometric(Kernel):
     """variance · Π_k D(x_k - z_k), D(r) = 1 + 2 Σ_{n=1}^{order} cos 2πnr: Fourier series of period 1. [004 eq. 5.29]
@@ -109,7 +113,7 @@ class Trigonometric(Kernel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", positive_integer("order", self.order))
-        object.__setattr__(self, "variance", positive_number("variance", self.variance))
+        object.__setattr__(self, "variance", positive("variance", self.variance, scalar=True))
         self._check_columns()
 
     def _waves(self, x: Array) -> tuple[Array, Array]:

@@ -7,39 +7,36 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..backend import SMALL, Array, asarray_like, is_numpy, namespace
+from ..backend import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..errors import ShapeError
 from .base import Gradients, Kernel, positive
 
 
 def squared_distances(X: Array, Z: Array, out: Array | None = None) -> Array:
     """Σ_k (x_k - z_k)² for every pair, by differences: no cancellation, however far the data lie from the origin. (n, m)"""
-    if is_numpy(X):
-        if X.shape[0] * Z.shape[0] >= SMALL:
-            from .._fused import squared_distances as fused
+    if is_numpy(X) and X.shape[0] * Z.shape[0] >= SMALL:
+        from .._fused import squared_distances as fused
 
-            if out is None:
-                out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
-            fused(X, np.ascontiguousarray(Z.T), out)
-            return out
-        s = np.zeros((X.shape[0], Z.shape[0]), dtype=X.dtype) if out is None else out
-        s[...] = 0.0
-        for k in range(X.shape[1]):
-            difference = X[:, k, None] - Z[None, :, k]
-            s += difference * difference
-        return s
-    return device_squared_distances(X, Z)
+        if out is None:
+            out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
+        fused(X, np.ascontiguousarray(Z.T), out)
+        return out
+    s = zeros_like_rows((X.shape[0], Z.shape[0]), X)
+    for k in range(X.shape[1]):
+        difference = X[:, k, None] - Z[None, :, k]
+        s += difference * difference
+    return s
 
 
-def device_squared_distances(X: Array, Z: Array) -> Array:
-    """On a GPU a product is far cheaper than d passes over (n, m): |x|² + |z|² - 2xz about the centre of Z."""
+def _halved_distances(X: Array, Z: Array, constant: float) -> Array:
+    """constant - ½ Σ_k (x_k - z_k)² as the product [x, -½|x|², 1] [z; 1; constant - ½|z|²], about the centre of Z. (n, m)"""
     xp = namespace(X)
     centre = xp.mean(Z, axis=0)
     X, Z = X - centre, Z - centre
-    s = X @ (-2.0 * Z.T)
-    s += xp.sum(X * X, axis=1)[:, None]
-    s += xp.sum(Z * Z, axis=1)[None, :]
-    return xp.clip(s, 0.0, None)
+    x2, z2 = -0.5 * xp.sum(X * X, axis=1), constant - 0.5 * xp.sum(Z * Z, axis=1)
+    left = xp.concat([X, x2[:, None], xp.ones_like(x2)[:, None]], axis=1)
+    right = xp.concat([Z, xp.ones_like(z2)[:, None], z2[:, None]], axis=1)
+    return left @ right.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +56,7 @@ class Stationary(Kernel):
 
     def __post_init__(self) -> None:
         for name in self.names:
-            object.__setattr__(self, name, positive(name, getattr(self, name)))
+            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=name != "lengthscale"))
         self._check_columns()
 
     def _profile(self, s: Array) -> Array:
@@ -76,7 +73,7 @@ class Stationary(Kernel):
 
     def scales(self, X: Array) -> Array:
         """The lengthscale of each input, on X's device. (d,)"""
-        scales = np.broadcast_to(np.asarray(self.lengthscale, dtype=float), (X.shape[1],)) if np.ndim(self.lengthscale) == 0 else self.lengthscale
+        scales = np.full(X.shape[1], self.lengthscale) if np.ndim(self.lengthscale) == 0 else self.lengthscale
         if len(scales) != X.shape[1]:
             raise ShapeError(f"the kernel has {len(scales)} lengthscales, but the inputs have {X.shape[1]} columns")
         return asarray_like(scales, X)
@@ -90,26 +87,30 @@ class Stationary(Kernel):
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, scales = namespace(X), self.scales(X)
-        centre = xp.mean(Z, axis=0)
+        centre = xp.mean(Z, axis=0) if Z.shape[0] else 0.0
         X, Z = (X - centre) / scales, (Z - centre) / scales
         s = squared_distances(X, Z) if self._needs_distances() else None
         if K is None:
             K = self._profile(xp.asarray(s, copy=True) if s is not None else squared_distances(X, Z))
         gradients = self._profile_gradients(s, K, Kbar)
+        if s is not None:
+            gradients["variance"] = _total(Kbar, K) / self.variance
         W = _multiply(Kbar, self._slope(s, K))
-        WX = W.T @ X  # (m, d)
-        rows, columns = xp.sum(W, axis=1), xp.sum(W, axis=0)
-        Zbar = WX - columns[:, None] * Z  # in units of the lengthscale
-        per_scale = rows @ (X * X) - xp.sum(Z * WX, axis=0) - xp.sum(Z * Zbar, axis=0)  # Σ W (x - z)²/ℓ²
-        if np.ndim(self.lengthscale) == 0:
-            gradients["lengthscale"] = xp.sum(per_scale) / scales[0]
-        else:
-            gradients["lengthscale"] = per_scale / scales
+        moments = W.T @ xp.concat([X, X * X, xp.ones_like(X[:, :1])], axis=1)  # (m, 2d + 1): all that is needed of W
+        d = X.shape[1]
+        WX, columns = moments[:, :d], moments[:, 2 * d :]  # (m, d), (m, 1)
+        Zbar = WX - columns * Z  # in units of the lengthscale
+        per_scale = xp.sum(moments[:, d : 2 * d] - Z * (WX + Zbar), axis=0)  # Σ W (x - z)²/ℓ²
+        gradients["lengthscale"] = (xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale) / (
+            scales[0] if np.ndim(self.lengthscale) == 0 else scales
+        )
+        if s is None:  # W = K̄∘K
+            gradients["variance"] = xp.sum(columns) / self.variance
         return gradients, Zbar / scales
 
     def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
-        """dJ/d(parameters of g), the variance among them."""
-        return {"variance": _total(Kbar, K) / self.variance}
+        """dJ/d(parameters of g) other than lengthscale and variance."""
+        return {}
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         xp = namespace(X)
@@ -145,6 +146,13 @@ class RBF(Stationary):
             return s
         return self.variance * namespace(s).exp(-0.5 * s)
 
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        if is_numpy(X):
+            return super()._matrix(X, Z, out)
+        scales = self.scales(X)
+        E = _halved_distances(X / scales, Z / scales, float(np.log(self.variance)))
+        return namespace(E).exp(E, out=E)
+
     def _slope(self, s: Array, K: Array) -> Array:
         return K
 
@@ -163,7 +171,7 @@ class Matern12(Stationary):
     def _slope(self, s: Array, K: Array) -> Array:
         xp = namespace(s)
         r = xp.sqrt(s)
-        apart = r > 0
+        apart = r > 1e-7  # nearer than that, points coincide to rounding
         return xp.where(apart, K / xp.where(apart, r, xp.ones_like(r)), xp.zeros_like(r))
 
 
@@ -215,4 +223,4 @@ class RationalQuadratic(Stationary):
         xp = namespace(s)
         t = s / (2.0 * self.shape)
         dlogK = t / (1.0 + t) - xp.log1p(t)
-        return super()._profile_gradients(s, K, Kbar) | {"shape": xp.sum(Kbar * K * dlogK)}
+        return {"shape": xp.sum(Kbar * K * dlogK)}

@@ -1,0 +1,410 @@
+"""The scikit-learn surface: standardise, choose a start, call `fit`, speak in the user's units. Nothing mathematical."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from . import kernels, selection
+from .approximations import TABLE
+from .backend import Array, is_numpy, to_numpy
+from .bases import Basis, Points, as_multiscale
+from .errors import (
+    ColumnError,
+    EmptyDataError,
+    InducingError,
+    NonFiniteError,
+    ParameterError,
+    ReducedBasisWarning,
+    ShapeError,
+    UnknownNameError,
+)
+from .fitting import fit
+from .kernels.base import Kernel
+from .kernels.stationary import Stationary
+from .pic import PICPredictor
+from .posterior import Posterior
+from .problem import as_inputs, as_noise, as_targets
+
+
+class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Sparse Gaussian process regression for scikit-learn.
+
+    Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`, `noise`,
+    predictions, `noise_`, `log_evidence_`. What is about the prior is in units of the standardised data: `kernel`,
+    `kernel_`, `mean`, `fixed`, `priors`, `posterior_` (a lengthscale of 2 is two standard deviations of that input).
+    With standardize=False the two are the same.
+
+    Parameters
+    ----------
+    kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each input, started
+        at √d standard deviations; None is "rbf".
+    approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact" or "sod".
+    n_inducing : how many basis functions, and no more than the data have different rows. "exact" has one for each row.
+    basis : "points" or "multiscale" (Gaussians of any width, for the RBF kernel).
+    inducing : where they start, a rule of `inducing.selection` ("kmeans", "random") or an array (m, d).
+    optimize : "all", "hyperparameters", "basis", or None to learn nothing.
+    noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth of the
+        targets' variance. When it is given, several outputs are scaled alike, so that it means the same to each.
+    mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
+    power : of "pep", in (0, 1].
+    n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
+    restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
+    random_state : seed of the start and the restarts.
+    verbose : 1 shows the iterations on stderr. progress : a function of (iteration, objective), called after each.
+    device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
+
+    Attributes
+    ----------
+    posterior_ : the Posterior (for "pic" a predictor) of the standardised data. fit_result_ : what `inducing.fit` gave.
+    kernel_, basis_size_, n_iter_, n_features_in_, feature_names_in_ (from data frames).
+    noise_ : variance of the noise of y, a number or one per output; None where it was given row by row.
+    log_evidence_ : log density of y, in its own units, under the fitted model.
+    x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        approximation: str = "fitc",
+        n_inducing: int = 100,
+        basis: str = "points",
+        *,
+        inducing: Any = "kmeans",
+        optimize: str | None = "all",
+        noise: Any = None,
+        mean: Any = None,
+        power: float | None = None,
+        n_blocks: int | None = None,
+        restarts: int = 0,
+        max_iter: int = 200,
+        jitter: float = 1e-8,
+        fixed: Any = (),
+        priors: Any = None,
+        standardize: bool = True,
+        random_state: Any = None,
+        verbose: int = 0,
+        progress: Any = None,
+        device: str | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.approximation = approximation
+        self.n_inducing = n_inducing
+        self.basis = basis
+        self.inducing = inducing
+        self.optimize = optimize
+        self.noise = noise
+        self.mean = mean
+        self.power = power
+        self.n_blocks = n_blocks
+        self.restarts = restarts
+        self.max_iter = max_iter
+        self.jitter = jitter
+        self.fixed = fixed
+        self.priors = priors
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+        self.progress = progress
+        self.device = device
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at all.
+
+        The order of the rows does not matter, and giving a row twice is giving it once with twice the weight: before
+        anything else equal rows are merged, and all are put into an order of their own.
+        """
+        X, y = self._checked(X, y, reset=True)
+        weights = _checked_weights(sample_weight, X)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        one_output, per_row = y.ndim == 1, np.ndim(self.noise) > 0
+        data = _Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
+        data, scaling = data.standardised(self.standardize)
+        kernel = self._start_kernel(data)
+        Z, whole = self._start_inducing(data, scaling, rng)
+        if self.approximation == "sod":
+            data = data[np.unique(selection.nearest(Z, data.X))]
+        self._centres = self._block_centres(data.X, len(Z), rng)
+        optimize = "hyperparameters" if self.optimize is None or (whole and self.optimize == "all") else self.optimize
+        self.fit_result_ = result = fit(
+            kernel,
+            self._start_basis(Z, kernel),
+            self.approximation,
+            data.noise,
+            self._placed(data.X),
+            data.Y[:, 0] if one_output else data.Y,
+            optimize=optimize,  # type: ignore[arg-type]  # checked there
+            mean=self.mean,
+            jitter=self.jitter,
+            blocks=None if self._centres is None else selection.nearest(data.X, self._centres),
+            power=self.power,
+            weights=None if np.all(data.weights == 1.0) else data.weights,
+            fixed=self.fixed,
+            priors=self.priors,
+            restarts=self.restarts,
+            max_iterations=0 if self.optimize is None else self.max_iter,
+            progress=bool(self.verbose) if self.progress is None else self.progress,
+            checkpoint=self.checkpoint,
+            rng=rng,
+        )
+        self.posterior_ = _in_rows(result.posterior)
+        self.kernel_, self.basis_size_, self.n_iter_ = result.kernel, len(result.posterior.basis), result.n_iterations
+        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
+        self.y_mean_ = float(scaling.y_mean[0]) if one_output else scaling.y_mean
+        self.y_scale_ = float(scaling.y_scale[0]) if one_output else scaling.y_scale
+        self.noise_ = None if per_row else result.noise * np.square(self.y_scale_)
+        # the densities of y and of y / y_scale differ by the factor y_scale for each observation
+        shift = data.weights.sum() * np.sum(np.log(scaling.y_scale))
+        self.log_evidence_ = float(result.posterior.log_evidence - shift)
+        self.__dict__.pop("metadata_", None)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False) -> Any:
+        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape, or with the
+        joint covariance (n, n) or (n, n, p). These are of new observations; of the function itself with latent=True."""
+        check_is_fitted(self)
+        if return_std and return_cov:
+            raise ParameterError("return_std and return_cov were both given; ask for one of them")
+        Xs = self._queries(X)
+        if return_cov:
+            return self._joint(Xs, latent)
+        if not return_std:
+            return self._in_user_units(self._mean(Xs))
+        mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
+        variance = _per_output(np.maximum(variance, 0.0), self.y_scale_)  # the core has warned of any below rounding
+        return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
+        """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, n_samples), (n, p, n_samples)"""
+        check_is_fitted(self)
+        mean, covariance = self._joint(self._queries(X), latent)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+        def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+            return rng.multivariate_normal(mean, covariance, n_samples, check_valid="ignore", method="eigh").T
+
+        if mean.ndim == 1:
+            return draw(mean, covariance)
+        return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to a file that `inducing.load` reads; `metadata` is a JSON-able dictionary of yours."""
+        from .files import save
+
+        save(self, path, metadata)
+
+    def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
+        """scikit-learn's checks of shapes, names and types, with this package's errors."""
+        if hasattr(X, "tocsr"):
+            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+        options = {} if isinstance(y, str) else {"multi_output": True, "y_numeric": True}
+        try:
+            checked = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options)
+        except ValueError as error:
+            raise _named(error) from error
+        if isinstance(y, str):
+            return as_inputs(checked)
+        X = as_inputs(checked[0])
+        return X, as_targets(checked[1], X)
+
+    def _start_kernel(self, data: _Data) -> Kernel:
+        kernel = "rbf" if self.kernel is None else self.kernel
+        if isinstance(kernel, Kernel):
+            return kernel
+        kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
+        if kind is None or not issubclass(kind, Stationary):
+            known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
+            raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
+        scales = _center_and_scale(data.X, data.weights)[1]  # (d,)
+        varying = max(1, int(np.count_nonzero(np.ptp(data.X, axis=0))))
+        return kind(lengthscale=np.sqrt(varying) * scales, variance=data.target_variance())  # type: ignore[call-arg]
+
+    def _start_inducing(self, data: _Data, scaling: _Scaling, rng: Any) -> tuple[np.ndarray, bool]:
+        """Z in the model's units, and whether it holds every different row, so that there is nothing to gain by moving it."""
+        if self.approximation == "exact":
+            return data.X, True
+        if not isinstance(self.inducing, str):
+            Z = np.asarray(self.inducing, dtype=float)
+            if Z.ndim != 2 or Z.shape[1] != data.X.shape[1]:
+                raise ShapeError(f"inducing must be an array (m, {data.X.shape[1]}), but has shape {Z.shape}")
+            return (Z - scaling.x_mean) / scaling.x_scale, False
+        if self.inducing not in selection.BY_NAME:
+            known = ", ".join(selection.BY_NAME)
+            raise UnknownNameError(f"inducing must be an array or one of {known}, not {self.inducing!r}")
+        Z = selection.BY_NAME[self.inducing](data.X, self.n_inducing, rng, data.weights)
+        asked = self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default
+        if len(Z) < self.n_inducing and asked:
+            warnings.warn(
+                f"{self.n_inducing} inducing points were asked for, but the data have {len(Z)} different rows; these are "
+                "used, one each",
+                ReducedBasisWarning,
+                stacklevel=3,
+            )
+        return Z, len(Z) < self.n_inducing or len(Z) == len(data.X)
+
+    def _start_basis(self, Z: np.ndarray, kernel: Kernel) -> Basis:
+        if self.basis not in ("points", "multiscale"):
+            raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {self.basis!r}")
+        return Points(Z) if self.basis == "points" else as_multiscale(kernel, Points(Z))
+
+    def _block_centres(self, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
+        """Each row, and each query of PIC, belongs to the block with the nearest of these."""
+        if self.approximation not in TABLE or not TABLE[self.approximation].blocks:
+            return None
+        return selection.kmeans(X, max(1, round(len(X) / m)) if self.n_blocks is None else self.n_blocks, rng)
+
+    def _placed(self, X: np.ndarray) -> Array:
+        """X on the device asked for."""
+        if self.device is None:
+            return X
+        try:
+            import torch
+        except ModuleNotFoundError as error:
+            raise ParameterError(f"device={self.device!r} needs PyTorch: pip install 'inducing[gpu]'") from error
+        try:
+            return torch.as_tensor(X, dtype=torch.float64, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ParameterError(f"device={self.device!r} cannot be used ({reason}); use device=None") from error
+
+    def _queries(self, X: Any) -> Array:
+        X = self._checked(X, reset=False)
+        return self._placed((X - self.x_mean_) / self.x_scale_)
+
+    def _ask(self, what: str, Xs: Array) -> Any:
+        """The posterior's `predict` or `covariance`, PIC's with the blocks of the queries."""
+        if isinstance(self.posterior_, PICPredictor):
+            assert self._centres is not None
+            return getattr(self.posterior_, what)(Xs, blocks=selection.nearest(to_numpy(Xs), self._centres))
+        return getattr(self.posterior_, what)(Xs)
+
+    def _mean(self, Xs: Array) -> np.ndarray:
+        return to_numpy(self.posterior_.mean(Xs) if isinstance(self.posterior_, Posterior) else self._ask("predict", Xs)[0])
+
+    def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:
+        covariance = _per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
+        if not latent:
+            rows = np.arange(len(covariance))
+            covariance[rows, rows] += self._new_noise()
+        return self._in_user_units(self._mean(Xs)), covariance
+
+    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
+        return mean * self.y_scale_ + self.y_mean_
+
+    def _new_noise(self) -> Any:
+        """The noise of an observation yet to be made, a number or (p,)."""
+        if self.noise_ is None:
+            raise ParameterError(
+                "the noise was given row by row, so that of a new observation is unknown; pass latent=True and add it"
+            )
+        return self.noise_
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaling:
+    """model = (user - mean) / scale, column by column."""
+
+    x_mean: np.ndarray  # (d,)
+    x_scale: np.ndarray
+    y_mean: np.ndarray  # (p,)
+    y_scale: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Different rows in an order of their own, how often each one counts, and the noise to start from."""
+
+    X: np.ndarray  # (n, d)
+    Y: np.ndarray  # (n, p)
+    weights: np.ndarray  # (n,)
+    noise: Any  # a number, or (n,) where it is known; None until a guess is made
+
+    def __getitem__(self, rows: np.ndarray) -> _Data:
+        noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
+        return _Data(self.X[rows], self.Y[rows], self.weights[rows], noise)
+
+    @staticmethod
+    def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> _Data:
+        if noise is not None:
+            values, one = as_noise(noise, X)
+            noise = float(values[0]) if one else values
+        columns = [X, Y] if np.ndim(noise) == 0 else [X, Y, noise[:, None]]
+        table, weights = selection.merge_repeats(np.hstack(columns)[weights > 0], weights[weights > 0])
+        d, p = X.shape[1], Y.shape[1]
+        rows = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d : d + p])
+        return _Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
+
+    def standardised(self, really: bool) -> tuple[_Data, _Scaling]:
+        """The data in the model's units, or as they are; and the way back."""
+        d, p = self.X.shape[1], self.Y.shape[1]
+        scaling = _Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
+        if really:
+            scaling = _Scaling(*_center_and_scale(self.X, self.weights), *_center_and_scale(self.Y, self.weights))
+        if really and self.noise is not None:
+            varying = np.ptp(self.Y, axis=0) > 0
+            scales = scaling.y_scale[varying] if np.any(varying) else scaling.y_scale
+            scaling = replace(scaling, y_scale=np.full(p, np.sqrt(np.mean(scales**2))))
+        X, Y = (self.X - scaling.x_mean) / scaling.x_scale, (self.Y - scaling.y_mean) / scaling.y_scale
+        data = replace(self, X=X, Y=Y)
+        noise = 0.1 * data.target_variance() if self.noise is None else self.noise / scaling.y_scale[0] ** 2
+        return replace(data, noise=noise), scaling
+
+    def target_variance(self) -> float:
+        return float(np.mean(_center_and_scale(self.Y, self.weights)[1] ** 2))
+
+
+def _center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation of each column; a constant one has its own size as scale. (q,) each"""
+    constant = np.ptp(A, axis=0) == 0
+    mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
+    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are not floats, those of ratios are
+    largest[constant] = 1.0
+    scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
+    return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
+
+
+def _per_output(a: np.ndarray, scale: Any) -> np.ndarray:
+    """A variance or covariance shared by all outputs, in the units of each."""
+    return a * scale**2 if np.ndim(scale) == 0 else a[..., None] * scale**2
+
+
+def _in_rows(posterior: Any) -> Any:
+    """The posterior with its arrays in rows, as a file would give them back: products then round alike."""
+    if not isinstance(posterior, Posterior) or not is_numpy(posterior.L):
+        return posterior
+    rows = np.ascontiguousarray
+    basis = posterior.basis.with_parameters({name: rows(value) for name, value in posterior.basis.parameters.items()})
+    A = None if posterior.A is None else rows(posterior.A)
+    return replace(posterior, basis=basis, L=rows(posterior.L), w=rows(posterior.w), A=A)
+
+
+def _checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
+    try:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    except ValueError as error:
+        raise _named(error, ParameterError if "egative" in str(error) else ShapeError) from error
+    if not np.any(weights > 0):
+        raise EmptyDataError("all sample weights are zero; at least one row must count")
+    return weights
+
+
+def _named(error: ValueError, otherwise: type[InducingError] = ShapeError) -> InducingError:
+    """One of scikit-learn's complaints under this package's name for it."""
+    text = str(error)
+    if "sample(s)" in text:
+        return EmptyDataError(text)
+    if "NaN" in text or "infinity" in text:
+        return NonFiniteError(text)
+    if "feature names" in text.lower() or "convert" in text:
+        return ColumnError(text)
+    return otherwise(text)

@@ -1,0 +1,204 @@
+"""Raw parameters as one vector of unconstrained variables, and gradients on their way back.
+
+Positive parameters travel as logarithms. Points and centres travel in units of the inputs' spread. Widths travel as
+log(2s²/ℓ² - 1), so they stay legal while ℓ moves; holding that ratio is what "hyperparameters" alone means for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .backend import to_numpy
+from .bases import Basis, Multiscale
+from .errors import UnknownNameError
+from .kernels.base import Kernel
+from .kernels.stationary import RBF, Stationary
+from .means import Mean
+from .problem import Problem
+
+LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
+
+
+@dataclass(eq=False)
+class Packing:
+    """Which parameters move, how they are transformed, and between which bounds."""
+
+    kernel: Kernel
+    basis: Basis
+    noise: Any
+    mean: Mean
+    spread: np.ndarray  # (d,)
+    names: list[str] = field(default_factory=list)  # in the order of the vector
+    positive: list[str] = field(default_factory=list)  # those travelling as logarithms, fixed ones included
+    bounds: list[tuple[float, float]] = field(default_factory=list)
+    start: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @staticmethod
+    def of(
+        P: Problem, approximation: str, optimize: str, fixed: tuple[str, ...], *,
+        spread: np.ndarray, low: np.ndarray, high: np.ndarray, target_variance: float, noise_floor: float,
+    ) -> Packing:  # fmt: skip
+        noise: Any = float(to_numpy(P.noise[0])) if P.one_noise else to_numpy(P.noise).copy()
+        basis = P.basis.with_parameters({k: to_numpy(v) for k, v in P.basis.parameters.items()})
+        self = Packing(P.kernel, basis, noise, P.mean, spread)
+        values = self._raw()
+        self.positive = [name for name in values if name.startswith("kernel.") or name == "noise"]
+        known = list(values)
+        for name in fixed:
+            if not any(key == name or key.startswith(name + ".") for key in known):
+                raise UnknownNameError(f"cannot hold {name!r} fixed: the parameters are {', '.join(known)}")
+        held = {key for key in known for name in fixed if key == name or key.startswith(name + ".")}
+        if approximation in ("exact", "sod") or optimize == "hyperparameters":
+            held |= {key for key in known if key.startswith("basis.")}
+        if optimize == "basis":
+            held |= {key for key in known if not key.startswith("basis.")}
+        if not P.one_noise:
+            held.add("noise")
+        self.names = [key for key in known if key not in held]
+        width = high - low + spread
+        limits = _Limits(self.kernel, spread, low - width, high + width, target_variance, noise_floor)
+        parts, bounds = [], []
+        for name in self.names:
+            x = self._encode(name, values[name])
+            lo, hi = limits.of(name, x, spread)
+            parts.append(x)
+            bounds += [(min(a, v), max(b, v)) for a, b, v in zip(lo, hi, x, strict=True)]
+        self.start = np.concatenate(parts) if parts else np.zeros(0)
+        self.bounds = bounds
+        return self
+
+    def _raw(self) -> dict[str, Any]:
+        values = {f"kernel.{k}": v for k, v in self.kernel.parameters.items()}
+        values |= {f"basis.{k}": v for k, v in self.basis.parameters.items()}
+        values["noise"] = self.noise
+        return values | {f"mean.{k}": v for k, v in self.mean.parameters.items()}
+
+    def _scales(self) -> np.ndarray:
+        assert isinstance(self.kernel, RBF)
+        return np.broadcast_to(self.kernel.lengthscale, self.spread.shape)
+
+    def _encode(self, name: str, value: Any) -> np.ndarray:
+        value = np.asarray(value, dtype=float)
+        if name == "basis.widths":
+            ratio = 2.0 * value**2 / self._scales() ** 2 - 1.0
+            return np.log(ratio).ravel()
+        if name in ("basis.Z", "basis.centers"):
+            return (value / self.spread).ravel()
+        return np.log(value).ravel() if name in self.positive else value.ravel().copy()
+
+    def _slices(self) -> dict[str, slice]:
+        raw, slices, at = self._raw(), {}, 0
+        for name in self.names:
+            size = np.size(raw[name])
+            slices[name] = slice(at, at + size)
+            at += size
+        return slices
+
+    def values(self, x: np.ndarray) -> dict[str, Any]:
+        """Every raw parameter at x, held ones included."""
+        raw = self._raw()
+        slices = self._slices()
+        scales_before = self._scales() if isinstance(self.basis, Multiscale) else None
+        for name, where in slices.items():
+            if name == "basis.widths":
+                continue
+            part = x[where].reshape(np.shape(raw[name]))
+            if name in ("basis.Z", "basis.centers"):
+                raw[name] = part * self.spread
+            else:
+                raw[name] = np.exp(part) if name in self.positive else part
+        if scales_before is not None:
+            scales = np.broadcast_to(raw["kernel.lengthscale"], self.spread.shape)
+            if "basis.widths" in slices:
+                ratio = x[slices["basis.widths"]].reshape(raw["basis.widths"].shape)
+                raw["basis.widths"] = scales * np.sqrt(0.5 * (1.0 + np.exp(ratio)))
+            else:
+                raw["basis.widths"] = raw["basis.widths"] * (scales / scales_before)
+        return raw
+
+    def unpack(self, x: np.ndarray) -> tuple[Kernel, Basis, Any, Mean]:
+        raw = self.values(x)
+        kernel = self.kernel.with_parameters(_under("kernel.", raw))
+        basis = self.basis.with_parameters(_under("basis.", raw))
+        noise = float(raw["noise"]) if np.ndim(raw["noise"]) == 0 else raw["noise"]
+        return kernel, basis, noise, self.mean.with_parameters(_under("mean.", raw))
+
+    def gradient(self, x: np.ndarray, raw_gradient: dict[str, Any]) -> np.ndarray:
+        """dJ/dx from dJ/d(raw parameters)."""
+        raw = self.values(x)
+        out = np.zeros_like(x)
+        multiscale = isinstance(self.basis, Multiscale)
+        for name, where in self._slices().items():
+            g = np.asarray(raw_gradient[name], dtype=float)
+            if name == "basis.widths":
+                s, scales = raw[name], np.broadcast_to(raw["kernel.lengthscale"], self.spread.shape)
+                g = g * (s - 0.5 * scales**2 / s) / 2.0  # ds/dω = (2s² - ℓ²)/(4s)
+            elif name in ("basis.Z", "basis.centers"):
+                g = g * self.spread
+            elif name in self.positive:
+                if multiscale and name == "kernel.lengthscale":  # widths move in proportion to ℓ
+                    along = np.sum(raw_gradient["basis.widths"] * raw["basis.widths"], axis=0)
+                    g = g * raw[name] + (np.sum(along) if np.ndim(raw[name]) == 0 else along)
+                else:
+                    g = g * raw[name]
+            out[where] = np.ravel(g)
+        return out
+
+    def perturbed(self, rng: np.random.Generator, strength: float = 1.0) -> np.ndarray:
+        """A random start: hyperparameters off by factors of about e, points by a third of the inputs' spread."""
+        step = np.zeros_like(self.start)
+        for name, where in self._slices().items():
+            size = strength * (1.0 if name in self.positive else 0.3)
+            step[where] = size * rng.standard_normal(where.stop - where.start)
+        low, high = np.array(self.bounds, dtype=float).T if self.bounds else (step, step)
+        return np.clip(self.start + step, low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class _Limits:
+    """Bounds from the data: wide enough for anything sensible, tight enough to stay factorisable."""
+
+    kernel: Kernel
+    spread: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    target_variance: float
+    noise_floor: float
+
+    def of(self, name: str, x: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ones = np.ones_like(x)
+        if name in ("basis.Z", "basis.centers"):
+            copies = len(x) // len(spread)
+            return np.tile(self.low / spread, copies), np.tile(self.high / spread, copies)
+        if name == "basis.widths":
+            return LEAST_RATIO * ones, MOST_RATIO * ones
+        if name == "noise":
+            return np.log(self.noise_floor * self.target_variance) * ones, np.log(100.0 * self.target_variance) * ones
+        if name.startswith("mean."):
+            return -np.inf * ones, np.inf * ones
+        leaf = name.rsplit(".", 1)[-1]
+        if leaf == "lengthscale" and isinstance(self._part(name), Stationary):
+            spread = self._columns(name, spread)
+            lo, hi = (1e-3 * spread, 1e4 * spread) if len(x) > 1 else (1e-3 * spread.min(), 1e4 * spread.max())
+            return np.log(lo) * ones, np.log(hi) * ones
+        if leaf == "variance" and isinstance(self._part(name), Stationary):
+            return np.log(1e-4 * self.target_variance) * ones, np.log(1e4 * self.target_variance) * ones
+        return x - np.log(1e4), x + np.log(1e4)
+
+    def _part(self, name: str) -> Kernel:
+        """The kernel that owns the parameter at this path."""
+        part = self.kernel
+        for step in name.split(".")[1:-1]:
+            part = part.parts[int(step)]  # type: ignore[attr-defined]
+        return part
+
+    def _columns(self, name: str, spread: np.ndarray) -> np.ndarray:
+        columns = getattr(self._part(name), "columns", None)
+        return spread if columns is None else spread[list(columns)]
+
+
+def _under(prefix: str, raw: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in raw.items() if name.startswith(prefix)}
