@@ -1,6 +1,6 @@
 """Value and gradient on one GPU: correctness against the CPU, time and memory, beside GPyTorch if it is installed.
 
-    python benchmarks/gpu.py            # needs PyTorch with CUDA; CuPy and GPyTorch are optional
+python benchmarks/gpu.py            # needs PyTorch with CUDA; CuPy and GPyTorch are optional
 """
 
 from __future__ import annotations
@@ -41,17 +41,23 @@ def agreement() -> None:
         for basis in (ig.bases.Points(Z.cpu().numpy()), ig.bases.Multiscale(Z.cpu().numpy(), np.full((64, 3), 1.2))):
             for name in NAMES:
                 options = {"blocks": blocks} if name in ("pitc", "pic") else {}
-                v0, g0 = ig.log_evidence_and_gradient(kernel, basis, name, 0.02, X.cpu().numpy(), y.cpu().numpy(), **options)
+                v0, g0 = ig.log_evidence_and_gradient(
+                    kernel, basis, name, 0.02, X.cpu().numpy(), y.cpu().numpy(), **options
+                )
                 v1, g1 = ig.log_evidence_and_gradient(kernel, basis, name, 0.02, A, t, **options)
                 errors = [abs(v1 - v0) / abs(v0)]
                 errors += [np.max(np.abs(ig.backend.to_numpy(g1[k]) - g0[k])) / np.max(np.abs(g0[k])) for k in g0]
                 worst[f"{name}/{type(basis).__name__}"] = max(errors)
                 if name != "pic":
-                    p0 = ig.condition(kernel, basis, name, 0.02, X.cpu().numpy(), y.cpu().numpy(), **options).predict(X.cpu().numpy()[:200])
+                    p0 = ig.condition(kernel, basis, name, 0.02, X.cpu().numpy(), y.cpu().numpy(), **options).predict(
+                        X.cpu().numpy()[:200]
+                    )
                     p1 = ig.condition(kernel, basis, name, 0.02, A, t, **options).predict(A[:200])
                     assert type(p1.mean) is type(A)
                     for a, b in zip(p0, p1, strict=True):
-                        worst[f"{name}/{type(basis).__name__}/predict"] = np.max(np.abs(a - ig.backend.to_numpy(b))) / np.max(np.abs(a))
+                        worst[f"{name}/{type(basis).__name__}/predict"] = np.max(
+                            np.abs(a - ig.backend.to_numpy(b))
+                        ) / np.max(np.abs(a))
         key = max(worst, key=worst.get)
         print(f"{kind}: largest relative difference to the CPU {worst[key]:.1e} ({key})")
 
@@ -71,12 +77,24 @@ def timed(call, repeats: int = 3) -> tuple[float, float]:
     return best, (torch.cuda.max_memory_allocated() - held) / 2**30
 
 
+def product_rate(size: int = 8192) -> float:
+    A = torch.randn(size, size, device="cuda", dtype=torch.float64)
+    return 2 * size**3 / timed(lambda: A @ A)[0] / 1e12
+
+
 def ours(n: int, m: int, d: int, dtype: torch.dtype) -> None:
     X, y, Z = problem(n, m, d, dtype=dtype)
     kernel, basis = ig.kernels.RBF([2.0] * d, 1.4), ig.bases.Points(Z)
     for name in ("vfe", "fitc"):
-        seconds, memory = timed(lambda name=name: ig.log_evidence_and_gradient(kernel, basis, name, 0.02, X, y, jitter=1e-6 if dtype == torch.float64 else 1e-4))
-        print(f"inducing {name:5s} n={n:>9,} m={m} d={d} {str(dtype)[6:]}: {seconds:.3f} s, {memory:.2f} GiB above the data", flush=True)
+        seconds, memory = timed(
+            lambda name=name: ig.log_evidence_and_gradient(
+                kernel, basis, name, 0.02, X, y, jitter=1e-6 if dtype == torch.float64 else 1e-4
+            )
+        )
+        print(
+            f"inducing {name:5s} n={n:>9,} m={m} d={d} {str(dtype)[6:]}: {seconds:.3f} s, {memory:.2f} GiB above the data",
+            flush=True,
+        )
 
 
 def single_precision() -> None:
@@ -86,9 +104,13 @@ def single_precision() -> None:
         for jitter in (1e-4, 1e-5, 1e-6):
             v, g = ig.log_evidence_and_gradient(kernel, ig.bases.Points(Z), name, 0.02, X, y, jitter=jitter)
             try:
-                v32, g32 = ig.log_evidence_and_gradient(kernel, ig.bases.Points(Z), name, 0.02, X.float(), y.float(), jitter=jitter)
+                v32, g32 = ig.log_evidence_and_gradient(
+                    kernel, ig.bases.Points(Z), name, 0.02, X.float(), y.float(), jitter=jitter
+                )
                 worst = max(float((g32[k].double() - g[k]).abs().max() / g[k].abs().max()) for k in g)
-                print(f"float32 {name} jitter {jitter:g}: value off by {abs(v32 - v) / abs(v):.1e}, gradient by {worst:.1e} (relative)")
+                print(
+                    f"float32 {name} jitter {jitter:g}: value off by {abs(v32 - v) / abs(v):.1e}, gradient by {worst:.1e} (relative)"
+                )
             except ig.errors.InducingError as error:
                 print(f"float32 {name} jitter {jitter:g}: {error}")
 
@@ -132,10 +154,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="agreement only")
     parser.add_argument("--profile", action="store_true")
     quick = parser.parse_args()
-    A = torch.randn(8192, 8192, device="cuda", dtype=torch.float64)
-    seconds, _ = timed(lambda: A @ A)
-    print(f"{torch.cuda.get_device_name()}: float64 products at {2 * 8192**3 / seconds / 1e12:.1f} TFlop/s")
-    del A
+    print(f"{torch.cuda.get_device_name()}: float64 products at {product_rate():.1f} TFlop/s")
     agreement()
     if quick.quick:
         return

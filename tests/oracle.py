@@ -214,7 +214,7 @@ def low_rank(
 ) -> tuple[Array, Array, float]:
     """Mean, covariance and evidence of a row with diagonal Lambda, no n x n matrix; y (n,). [003 eqs 24b, 30, 38]"""
     Kfu, Ksu, Kuu, s2 = basis.cross(X), basis.cross(Xs), basis.gram, noise_vector(noise, len(X))
-    prior = np.concatenate([np.diag(k(X[i : i + 500], X[i : i + 500])) for i in range(0, len(X), 500)])
+    prior = np.concatenate([np.diag(k(X[i : i + 25], X[i : i + 25])) for i in range(0, len(X), 25)])
     r = prior - np.sum(Kfu * np.linalg.solve(Kuu, Kfu.T).T, axis=1)
     Lam = s2 + {"fitc": 1.0, "fic": 1.0, "pep": power}.get(name, 0.0) * r
     Sigma = np.linalg.inv(Kuu + Kfu.T @ (Kfu / Lam[:, None]))

@@ -135,6 +135,10 @@ def test_half_weights_on_doubled_rows_change_nothing(name: str) -> None:
     verify(post, name, basis, NOISES, X, Y)
 
 
+GRID = np.stack(np.meshgrid(np.linspace(-2.7, 2.7, 4), np.linspace(-2.5, 2.5, 3)), axis=-1).reshape(12, 2)
+SPREAD = np.random.default_rng(4).uniform(1.0, 2.0, (12, 2))
+
+
 def many_rows(n: int) -> tuple[Any, Any, Any]:
     r = np.random.default_rng(1)
     A = r.uniform(-3, 3, (n, 2))
@@ -144,10 +148,12 @@ def many_rows(n: int) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("kind", BASES)
 @pytest.mark.parametrize("name", oracle.DIAGONAL)
 def test_many_chunks(name: str, kind: str) -> None:
-    """n far above one chunk of rows, where threads and compiled loops take over."""
+    """n far above one chunk of rows, and m above a few: threads and compiled loops take over."""
     A, y, noise = many_rows(9001)
-    row, basis = row_keywords(name), oracle_basis(kind)
-    post = ig.condition(KERNEL, package_basis(kind), name, noise, A, y, jitter=JITTER, **row)
+    row, dense = row_keywords(name), oracle.multiscale(GRID, SPREAD, LENGTHSCALE, VARIANCE)
+    basis = oracle.jittered(oracle.points(K0, GRID) if kind == "points" else dense, JITTER)
+    ours = ig.bases.Points(GRID) if kind == "points" else ig.bases.Multiscale(GRID, SPREAD)
+    post = ig.condition(KERNEL, ours, name, noise, A, y, jitter=JITTER, **row)
     mean, cov, value = oracle.low_rank(name, K0, basis, noise, A, y, XS, **row)
     if name == "fic":
         Q = oracle.q_matrix(basis, XS, XS)
@@ -167,7 +173,7 @@ def test_many_blocks() -> None:
 def test_gradient_over_many_chunks(name: str, kind: str) -> None:
     A, y, _ = many_rows(9001)
     names = {"points": ["basis.Z"], "multiscale": ["basis.centers", "basis.widths"]}[kind]
-    values = dict(zip(names, [CENTERS, WIDTHS], strict=False))
+    values = dict(zip(names, [GRID, SPREAD], strict=False))
     parameters = {"kernel.lengthscale": LENGTHSCALE, "kernel.variance": VARIANCE, "noise": NOISE}
     direction = {key: np.random.default_rng(i).standard_normal(v.shape) for i, (key, v) in enumerate(values.items())}
 
@@ -177,9 +183,8 @@ def test_gradient_over_many_chunks(name: str, kind: str) -> None:
         basis = oracle.points(k, *at) if kind == "points" else oracle.multiscale(*at, l, v)
         return oracle.low_rank(name, k, oracle.jittered(basis, 1e-3), p["noise"], A, y, XS, **row_keywords(name))[2]
 
-    _, got = ig.log_evidence_and_gradient(
-        KERNEL, package_basis(kind), name, NOISE, A, y, jitter=1e-3, **row_keywords(name)
-    )
+    ours = ig.bases.Points(GRID) if kind == "points" else ig.bases.Multiscale(GRID, SPREAD)
+    _, got = ig.log_evidence_and_gradient(KERNEL, ours, name, NOISE, A, y, jitter=1e-3, **row_keywords(name))
     got |= {key: np.sum(got[key] * direction[key]) for key in names}  # one direction for the whole basis
     check_gradient(got, central_differences(value, parameters | dict.fromkeys(names, 0.0)))
 

@@ -24,7 +24,18 @@ _WHERE = {
     "SparseGPRegressor": "estimators",
     "load": "files",
 }
-_MODULES = ("backend", "kernels", "means", "bases", "approximations", "errors", "metrics", "datasets", "plots", "selection")
+_MODULES = (
+    "backend",
+    "kernels",
+    "means",
+    "bases",
+    "approximations",
+    "errors",
+    "metrics",
+    "datasets",
+    "plots",
+    "selection",
+)
 
 __all__ = ["__version__", *_WHERE, *_MODULES]
 

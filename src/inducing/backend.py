@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -62,6 +63,11 @@ def to_numpy(a: Any) -> np.ndarray:
     return np.asarray(a)
 
 
+def worth_compiling(entries: int) -> bool:
+    """Whether to use compiled loops on so many kernel entries: always once they are loaded, else when it pays."""
+    return entries >= (1 << 10 if f"{__package__}._fused" in sys.modules else SMALL)
+
+
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
     if is_numpy(like):
@@ -96,16 +102,14 @@ class _BlasLimit:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._depth = 0
         self._limiter: Any = None
+        self.forget_calls()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
-            if self._depth == 0:
-                self._limiter = self._controller().limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
+            if self._limiter is None:
+                self._limiter, self._owner = self._controller().limit(limits=1, user_api="blas"), threading.get_ident()
             self._depth += 1
         try:
             yield
@@ -113,7 +117,20 @@ class _BlasLimit:
             with self._lock:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._limiter.__exit__(None, None, None)
+                    self._restore()
+
+    def _restore(self) -> None:
+        """Only the thread that set a limit may lift it, says threadpoolctl, but the last call may run in another one."""
+        if self._owner != threading.get_ident():
+            for library in self._controller().lib_controllers:
+                getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+        with self._limiter:  # leaving it restores
+            self._limiter = None
+
+    def forget_calls(self) -> None:
+        """In a forked child the calls of other threads never end; the first of its own lifts the limit they had set."""
+        self._lock = threading.Lock()
+        self._depth = 0
 
     @staticmethod
     def _controller() -> Any:
@@ -147,13 +164,14 @@ def _executor() -> ThreadPoolExecutor:
         return _pool
 
 
-def _forget_pool() -> None:
-    global _pool
-    _pool = None
+def _forget_threads() -> None:
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+    single_threaded_blas.forget_calls()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_forget_threads)  # threads do not survive a fork
 
 
 def run_over(
@@ -176,7 +194,10 @@ def run_over(
         return [work(0)]
     with single_threaded_blas():
         futures = [_executor().submit(work, t) for t in range(1, count)]
-        first = work(0)
+        try:
+            first = work(0)
+        finally:
+            wait(futures)  # after an exception, too, nothing runs on
         return [first] + [f.result() for f in futures]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import SMALL, Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
+from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, worth_compiling
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
 from .kernels.stationary import RBF
@@ -70,7 +70,9 @@ class Points:
         gradients, Zbar = kernel.pullback(self.Z, self.Z, Kbar, K)
         return gradients, {"Z": 2.0 * Zbar}  # both inputs of the kernel move, and Kbar is symmetric
 
-    def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Gradients]:
+    def cross_pullback(
+        self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
         """The same from Kbar = dJ/dKfu (n, m), which may be overwritten."""
         gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
         return gradients, {"Z": Zbar}
@@ -181,7 +183,9 @@ class Multiscale:
         E += logc + np.log(kernel.variance)
         return np.exp(E, out=E) if is_numpy(E) else xp.exp(E)
 
-    def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Gradients]:
+    def cross_pullback(
+        self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
         assert isinstance(kernel, RBF)
         xp = namespace(X)
         scales, t2 = self._t2(kernel)
@@ -215,7 +219,7 @@ def _weighted_squares(X: Array, v: Array, s: Array, out: Array | None) -> Array:
     if is_numpy(X):
         if out is None:
             out = np.empty((X.shape[0], v.shape[0]), dtype=X.dtype)
-        if out.size >= SMALL:
+        if worth_compiling(out.size):
             from ._fused import weighted_squares
 
             weighted_squares(X, np.ascontiguousarray(v.T), np.ascontiguousarray(precisions.T), out)
@@ -246,13 +250,15 @@ def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
 
 def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarray, np.ndarray]:
     """One basis that holds both, equal functions once; and where each one's functions are in it. [004 §3.2]"""
-    if isinstance(first, Multiscale) or isinstance(second, Multiscale):
-        first, second = as_multiscale(kernel, first), as_multiscale(kernel, second)
     if len(first) == 0 or len(second) == 0:
         whole = second if len(first) == 0 else first
         return whole, np.arange(len(first)), np.arange(len(second))
-    both = [np.concatenate([to_numpy(a), to_numpy(b)]) for a, b in
-            zip(first.parameters.values(), second.parameters.values(), strict=True)]
+    if isinstance(first, Multiscale) or isinstance(second, Multiscale):
+        first, second = as_multiscale(kernel, first), as_multiscale(kernel, second)
+    both = [
+        np.concatenate([to_numpy(a), to_numpy(b)])
+        for a, b in zip(first.parameters.values(), second.parameters.values(), strict=True)
+    ]
     _, kept, where = np.unique(np.concatenate(both, axis=1), axis=0, return_index=True, return_inverse=True)
     where = where.reshape(-1)
     basis = type(first)(*(part[kept] for part in both))

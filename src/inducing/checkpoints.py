@@ -29,10 +29,10 @@ class Checkpoint:
         if not self.path.exists():
             return otherwise
         try:
-            with np.load(self.path, allow_pickle=False) as held:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as held:
                 x, fingerprint = held["x"], str(held["fingerprint"])
         except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
-            raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}); delete it to start afresh") from error
+            raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
         if fingerprint != self.fingerprint or x.shape != otherwise.shape:
             raise ModelFileError(f"the checkpoint {self.path} is of another problem; delete it or name another file")
         return x

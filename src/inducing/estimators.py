@@ -1,4 +1,4 @@
-"""The scikit-learn surface: standardise, choose a start, call `fit`, speak in the user's units. Nothing mathematical."""
+"""The scikit-learn surface: standardise, choose a start, call `fit`, report in the user's units. No mathematics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import kernels, selection
 from .approximations import TABLE
@@ -45,8 +45,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each input, started
-        at √d standard deviations; None is "rbf".
+    kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each input,
+        started at √d standard deviations; None is "rbf".
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact" or "sod".
     n_inducing : how many basis functions, and no more than the data have different rows. "exact" has one for each row.
     basis : "points" or "multiscale" (Gaussians of any width, for the RBF kernel).
@@ -122,7 +122,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at all.
 
         The order of the rows does not matter, and giving a row twice is giving it once with twice the weight: before
-        anything else equal rows are merged, and all are put into an order of their own.
+        anything else the rows are sorted, and equal ones merged.
         """
         X, y = self._checked(X, y, reset=True)
         weights = _checked_weights(sample_weight, X)
@@ -185,7 +185,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
-        """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, n_samples), (n, p, n_samples)"""
+        """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
         check_is_fitted(self)
         mean, covariance = self._joint(self._queries(X), latent)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
@@ -198,7 +198,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
 
     def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to a file that `inducing.load` reads; `metadata` is a JSON-able dictionary of yours."""
+        """Write the fitted model to a file for `inducing.load`; `metadata` is a dictionary of yours, of plain JSON."""
         from .files import save
 
         save(self, path, metadata)
@@ -230,7 +230,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return kind(lengthscale=np.sqrt(varying) * scales, variance=data.target_variance())  # type: ignore[call-arg]
 
     def _start_inducing(self, data: _Data, scaling: _Scaling, rng: Any) -> tuple[np.ndarray, bool]:
-        """Z in the model's units, and whether it holds every different row, so that there is nothing to gain by moving it."""
+        """Z in the model's units, and whether it holds every different row: then nothing is gained by moving it."""
         if self.approximation == "exact":
             return data.X, True
         if not isinstance(self.inducing, str):
@@ -245,8 +245,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         asked = self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default
         if len(Z) < self.n_inducing and asked:
             warnings.warn(
-                f"{self.n_inducing} inducing points were asked for, but the data have {len(Z)} different rows; these are "
-                "used, one each",
+                f"{self.n_inducing} inducing points were asked for, but the data have {len(Z)} different rows; "
+                "each of these is one",
                 ReducedBasisWarning,
                 stacklevel=3,
             )
@@ -255,7 +255,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _start_basis(self, Z: np.ndarray, kernel: Kernel) -> Basis:
         if self.basis not in ("points", "multiscale"):
             raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {self.basis!r}")
-        return Points(Z) if self.basis == "points" else as_multiscale(kernel, Points(Z))
+        if self.basis == "points" or self.approximation == "exact":
+            return Points(Z)
+        if not isinstance(kernel, kernels.RBF):
+            raise ParameterError(f"basis='multiscale' needs an RBF kernel, not {type(kernel).__name__}; use 'points'")
+        return as_multiscale(kernel, Points(Z))
 
     def _block_centres(self, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
         """Each row, and each query of PIC, belongs to the block with the nearest of these."""
@@ -289,7 +293,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return getattr(self.posterior_, what)(Xs)
 
     def _mean(self, Xs: Array) -> np.ndarray:
-        return to_numpy(self.posterior_.mean(Xs) if isinstance(self.posterior_, Posterior) else self._ask("predict", Xs)[0])
+        alone = isinstance(self.posterior_, Posterior)  # has a mean without a variance
+        return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
 
     def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:
         covariance = _per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
@@ -322,7 +327,7 @@ class _Scaling:
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """Different rows in an order of their own, how often each one counts, and the noise to start from."""
+    """Different rows in lexicographic order, how often each one counts, and the noise to start from."""
 
     X: np.ndarray  # (n, d)
     Y: np.ndarray  # (n, p)
@@ -389,16 +394,26 @@ def _in_rows(posterior: Any) -> Any:
 
 
 def _checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
+    """One weight for each row of X; None and a number give every row the same."""
+    if sample_weight is None:
+        return np.ones(len(X))
     try:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    except ValueError as error:
-        raise _named(error, ParameterError if "egative" in str(error) else ShapeError) from error
+        weights = np.array(sample_weight, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"sample_weight must hold numbers: {error}") from error
+    weights = np.full(len(X), weights) if weights.ndim == 0 else weights
+    if weights.shape != (len(X),):
+        raise ShapeError(f"sample_weight must have one entry per row ({len(X)}), but has shape {weights.shape}")
+    if not np.all(np.isfinite(weights)):
+        raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")
+    if np.any(weights < 0):
+        raise ParameterError(f"sample_weight must not be negative, but its least entry is {weights.min():g}")
     if not np.any(weights > 0):
-        raise EmptyDataError("all sample weights are zero; at least one row must count")
+        raise EmptyDataError("sample_weight is zero in every row; at least one must be a non-zero number")
     return weights
 
 
-def _named(error: ValueError, otherwise: type[InducingError] = ShapeError) -> InducingError:
+def _named(error: ValueError) -> InducingError:
     """One of scikit-learn's complaints under this package's name for it."""
     text = str(error)
     if "sample(s)" in text:
@@ -407,4 +422,4 @@ def _named(error: ValueError, otherwise: type[InducingError] = ShapeError) -> In
         return NonFiniteError(text)
     if "feature names" in text.lower() or "convert" in text:
         return ColumnError(text)
-    return otherwise(text)
+    return ShapeError(text)

@@ -13,7 +13,7 @@ The first pass sums ΦΠΦᵀ and ΦΠy; the second carries the gradient back (r
     K̄uu = -½ Luu⁻ᵀ (wwᵀ - I + B⁻¹ - 2Φ diag(r̄)Φᵀ) Luu⁻¹           since Φv = w, M = Φ̄Φᵀ is symmetric
 
 Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). When share = 0 (SoR, DTC, VFE), r̄ = -½cΠ with a
-constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf Π takes a single product and needs no Φ. The work is 4nm² for those
+constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf Π = α vᵀ ± TᵀT Kuf Π needs no Φ. The work is 4nm² for those
 rows and 7nm² for the others (products with triangles and symmetric results count half), and memory is O(m² + chunk·m).
 """
 
@@ -42,11 +42,12 @@ from .linalg import (
     inverse_lower,
     jittered,
     log_det_from_factor,
+    reverse_cholesky,
     row_dots,
     row_squares,
     times_lower,
 )
-from .problem import Problem
+from .problem import Problem, noise_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +59,10 @@ class Factors:
     Linv: Array  # Luu⁻¹
     jitter: float  # relative, as used
     B: Array
-    LB: Array
+    LBinv: Array  # of the Cholesky factor of B
     w: Array  # (m, p), whitened posterior mean
     D: Array | None  # (n,); None for blocks, which are made again when needed
-    constant: float  # everything of -2 log q(y) + ... that needs no residuals: see `_value`
+    constant: float  # of -2 log q(y), all but the residuals' Σ eᵢ²Πᵢ
 
 
 def factorise(P: Problem, *, escalate: bool = True) -> Factors:
@@ -79,9 +80,11 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     LBinv = inverse_lower(LB)
     w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
     count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
-    constant = P.p * (count * math.log(2 * math.pi) + float(sum(s.log_D for s in sums)) + float(log_det_from_factor(LB)))
+    constant = P.p * (
+        count * math.log(2 * math.pi) + float(sum(s.log_D for s in sums)) + float(log_det_from_factor(LB))
+    )
     constant += float(namespace(w).sum(w * w)) + 2 * P.p * float(sum(s.penalty for s in sums))
-    return Factors(Kuu, Luu, Linv, jitter, B, LB, w, D, constant)
+    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, D, constant)
 
 
 def log_evidence(P: Problem, F: Factors) -> float:
@@ -92,6 +95,7 @@ def log_evidence(P: Problem, F: Factors) -> float:
         K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows)))
         if P.blocks is None:
             E = P.Y[rows] - K @ alpha
+            assert F.D is not None
             precision = P.weight(rows) / F.D[rows]
             s.residual = s.residual + namespace(E).sum(precision[:, None] * E * E)
         else:
@@ -106,8 +110,7 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
     """log q(y) and its gradient in every raw parameter, the others held."""
     F = factorise(P, escalate=escalate)
     xp = namespace(P.X)
-    LBinv = inverse_lower(F.LB)
-    Binv = gram(LBinv)
+    Binv = gram(F.LBinv)
     alpha = F.Linv.T @ F.w  # (m, p)
     noise_bar = _empty(P.n, P.X)
     trace = 1.0 if P.row.penalty is trace_penalty else 0.0
@@ -117,14 +120,11 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
             _second_block(P, F, Binv, alpha, noise_bar, s, rows)
 
     elif P.row.share == 0:
-        # K̄fu = v αᵀ + p Π Kfu G
-        middle = trace * identity(Binv) - Binv
-        G = congruence(middle, F.Linv)
-        if _uniform(P):
-            G = G * (P.p / P.noise[0])
+        # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T
+        T = times_lower(reverse_cholesky(identity(Binv) - Binv) if trace else _copy(F.LBinv), F.Linv)
 
         def step(s: _Sums, rows: Any) -> None:
-            _second_rows_deterministic(P, F, G, alpha, noise_bar, s, rows)
+            _second_rows_deterministic(P, T, alpha, noise_bar, s, rows)
 
     else:
 
@@ -148,10 +148,7 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
     mean: Gradients = {}
     _add(mean, *(s.mean for s in sums))
     gradient = {f"kernel.{k}": g for k, g in kernel.items()} | {f"basis.{k}": g for k, g in basis.items()}
-    gradient["noise"] = xp.sum(noise_bar) if P.one_noise else noise_bar
-    if P.blocks is None and P.row.share == 0 and _uniform(P):  # Σ Π φᵀ(cI - B⁻¹)φ = tr (cI - B⁻¹)(B - I)
-        total = trace * (xp.linalg.trace(F.B) - len(P.basis)) - len(P.basis) + xp.linalg.trace(Binv)
-        gradient["noise"] = gradient["noise"] - 0.5 * P.p / P.noise[0] * total
+    gradient["noise"] = noise_gradient(P, noise_bar)
     gradient |= {f"mean.{k}": g for k, g in mean.items()}
     if is_numpy(P.X):
         gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
@@ -215,36 +212,30 @@ def _first_rows(P: Problem, Linv: Array, D_all: Array, s: _Sums, rows: slice) ->
     s.b += Phi.T @ (root * P.Y[rows])
 
 
-def _second_rows_deterministic(P: Problem, F: Factors, G: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
-    """share = 0. G is Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹, so that φᵀ(cI - B⁻¹)φ = k_uᵀ G k_u; or, for uniform rows, p Π times that."""
+def _second_rows_deterministic(P: Problem, T: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
+    """share = 0: φᵀ(cI - B⁻¹)φ = ±|T k_u|²."""
     xp, p = namespace(P.X), P.p
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
-    c = _count(rows)
+    c, sign = _count(rows), 1.0 if P.row.penalty is trace_penalty else -1.0
     K = P.basis.cross(P.kernel, X, s.buffer(0, c))
-    KG = xp.matmul(K, G, out=s.buffer(1, c)) if is_numpy(K) else K @ G
+    KT = times_lower(_copy(K, s.buffer(1, c)), T, transposed=True)
     precision = weight / noise
     E = P.Y[rows] - K @ alpha
     V = precision[:, None] * E
     s.residual = s.residual + xp.sum(V * E)
-    # g_D with φᵀB⁻¹φ = cφᵀφ - k_uᵀ G k_u; under the trace penalty (c = 1) φᵀφ cancels against R's
+    # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²; under the trace penalty (c = 1) φᵀφ cancels against R's
     bar = xp.sum(E * V, axis=1) - p * weight
     if P.row.penalty is trace_penalty:
         bar = bar + p * precision * P.kernel.diag(X)
         _add(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
-    if not _uniform(P):
-        bar = bar - p * precision * row_dots(K, KG)
-        KG *= (p * precision)[:, None]
-    noise_bar[rows] = 0.5 * bar / noise
-    _finish(P, s, X, K, KG, V, alpha)
-
-
-def _uniform(P: Problem) -> bool:
-    """One noise and no weights: what is the same for all rows then moves into m-by-m matrices."""
-    return P.one_noise and P.weights is None
+    noise_bar[rows] = 0.5 * (bar - sign * p * precision * row_squares(KT)) / noise
+    KT *= (sign * p * precision)[:, None]
+    _finish(P, s, X, K, times_lower(KT, T), V, alpha)
 
 
 def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
     xp, p = namespace(P.X), P.p
+    assert F.D is not None
     X, weight, noise, D = P.X[rows], P.weight(rows), P.noise[rows], F.D[rows]
     c = _count(rows)
     K = P.basis.cross(P.kernel, X, s.buffer(0, c))
@@ -321,7 +312,9 @@ def _second_block(
     GD = 0.5 * (V @ V.T - p * (Dinv - S @ DPhi.T))
     GPhi = GD @ block.Phi
     weight, noise = P.weight(rows), P.noise[rows]
-    noise_bar[rows] = xp.linalg.diagonal(GD) / weight - (0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0)
+    noise_bar[rows] = xp.linalg.diagonal(GD) / weight - (
+        0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
+    )
     _add(s.kernel, P.kernel.pullback(X, X, GD)[0])
     s.G = add_symmetric_product(s.G, 2.0 * GPhi, block.Phi)
     _finish(P, s, X, K, times_lower(contiguous(-p * S - 2.0 * GPhi), F.Linv), V, alpha)

@@ -1,15 +1,15 @@
 """Model files: safetensors, with JSON in its metadata. No pickle: a file from a stranger is safe to open.
 
-A file holds m basis functions and the factors of the posterior, never the training data (the basis of an exact GP is its
-inputs, so they are there). Its metadata are
+A file holds m basis functions and the factors of the posterior, never the training data (but the basis of an exact GP
+is its inputs, so those are there). Its metadata are
 
     format          "inducing"
     format_version  "1"
     model           JSON: class, library version, kernel, mean, basis, parameters, feature names, the user's own notes
     sha256          of `model` and of every tensor with its name and shape
 
-and its tensors, all float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and basis.widths (m, d);
-for an estimator also x_mean, x_scale (d,), y_mean, y_scale, noise.
+and its tensors, all float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and basis.widths
+(m, d); for an estimator also x_mean, x_scale (d,), y_mean, y_scale, noise.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def _posterior_of(model: Any) -> Posterior:
         raise ParameterError(f"this {type(model).__name__} is not fitted; call fit before save")
     if not isinstance(model.posterior_, Posterior):
         raise ModelFileError(
-            f"a model with approximation={model.approximation!r} needs its training data at every query, and model files "
-            "never hold those; fit 'pitc' or 'fitc' to save"
+            f"a model with approximation={model.approximation!r} needs its training data at every query, and a file "
+            "never holds those; fit 'pitc' or 'fitc' to save"
         )
     return model.posterior_
 

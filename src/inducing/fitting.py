@@ -97,7 +97,8 @@ def fit(
     problem = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
                               weights=weights)  # fmt: skip
     if approximation not in DENSE:  # jitter grows here, with one warning, or not at all: it stays constant from now on
-        jitter = cholesky_escalating(problem.basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis")[1]
+        Kuu = problem.basis.gram(kernel)
+        jitter = cholesky_escalating(Kuu, jitter, what="the prior covariance Kuu of the basis")[1]
         problem = replace(problem, jitter=jitter)
     objective = _Objective(problem, approximation, optimize, tuple(fixed), dict(priors or {}), noise_floor)
     report = _reporter(progress)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, is_numpy, is_torch, namespace
+from .backend import Array, is_numpy, is_torch, namespace, zeros_like_rows
 from .errors import FactorisationError, JitterWarning
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
@@ -31,6 +31,17 @@ def cholesky(K: Array) -> Array:
     if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
         raise FactorisationError(f"a {K.shape[0]} x {K.shape[0]} matrix is not positive definite or not finite")
     return L
+
+
+def reverse_cholesky(M: Array) -> Array:
+    """Lower U with UᵀU = M for a positive semi-definite M of norm about one; rounding is absorbed by 1e-14 to 1e-10 of I."""
+    reverse = contiguous(namespace(M).flip(M))
+    for rounding in (1e-14, 1e-12, 1e-10):
+        try:
+            return contiguous(namespace(M).flip(cholesky(reverse + rounding * identity(M))).T)
+        except FactorisationError:
+            continue
+    raise FactorisationError("a matrix is not positive semi-definite")
 
 
 def jittered(K: Array, jitter: float) -> Array:
@@ -110,11 +121,6 @@ def inverse_lower(L: Array) -> Array:
     return solve_lower(L, identity(L))
 
 
-def inverse_from_factor_inverse(Linv: Array) -> Array:
-    """K⁻¹ = L⁻ᵀL⁻¹ from L⁻¹."""
-    return gram(Linv)
-
-
 def log_det_from_factor(L: Array) -> Array:
     """log |L Lᵀ|."""
     xp = namespace(L)
@@ -156,7 +162,9 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
     m, c, one = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), real(1.0)
     ref = ctypes.byref
     trans = b"T" if transposed else b"N"
-    _blas(p + "trmm", 11)(b"L", b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(m), A.ctypes.data, ref(m))
+    _blas(p + "trmm", 11)(
+        b"L", b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(m), A.ctypes.data, ref(m)
+    )
     return A
 
 
@@ -187,7 +195,9 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
     p, real = _prefix(A)
     m, c, alpha, beta = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), real(sign), real(1.0)
     ref = ctypes.byref
-    _blas(p + "syrk", 10)(b"U", b"N", ref(m), ref(c), ref(alpha), A.ctypes.data, ref(m), ref(beta), G.ctypes.data, ref(m))
+    _blas(p + "syrk", 10)(
+        b"U", b"N", ref(m), ref(c), ref(alpha), A.ctypes.data, ref(m), ref(beta), G.ctypes.data, ref(m)
+    )
     return G
 
 
@@ -224,7 +234,7 @@ def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
 
 
 def _layout(A: np.ndarray) -> tuple[bytes, ctypes.c_int]:
-    """How BLAS should read A: b"N" for C order, b"T" for a transposed view of it, b"" for neither; and its leading dimension."""
+    """How BLAS reads A (b"N" in C order, b"T" for a transposed view of that, b"" for neither) and its leading dimension."""
     if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
         return b"N", ctypes.c_int(A.strides[0] // 8)
     if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
@@ -240,8 +250,6 @@ def from_lower(G: Array) -> Array:
 
 def gram(A: Array) -> Array:
     """AᵀA, symmetric."""
-    from .backend import zeros_like_rows
-
     return from_lower(add_gram(zeros_like_rows((A.shape[1], A.shape[1]), A), A))
 
 

@@ -23,13 +23,11 @@ class PICPredictor:
     A label that was not in training has an empty block: there it is PITC.
     """
 
-    def __init__(self, post: Posterior, problem: Problem, labels: np.ndarray) -> None:
+    def __init__(self, post: Posterior, problem: Problem) -> None:
         self.pitc = post
         self._problem = problem
-        assert problem.blocks is not None
-        if problem.weights is not None and len(labels) != problem.n:
-            raise ShapeError("rows of weight zero cannot be part of a 'pic' fit; remove them and their labels")
-        self._rows = {labels[rows[0]].item(): rows for rows in problem.blocks}
+        assert problem.blocks is not None and problem.labels is not None
+        self._rows = {problem.labels[rows[0]].item(): rows for rows in problem.blocks}
 
     @property
     def log_evidence(self) -> float | None:
@@ -52,7 +50,11 @@ class PICPredictor:
             if label.item() in self._rows:
                 rows = np.flatnonzero(labels == label)
                 part, H, R = self._own_block(X[rows], label.item())
-                mean[rows] = part[:, 0] + mean_of(self.pitc, X[rows]) if self.pitc.one_output else part + mean_of(self.pitc, X[rows])
+                mean[rows] = (
+                    part[:, 0] + mean_of(self.pitc, X[rows])
+                    if self.pitc.one_output
+                    else part + mean_of(self.pitc, X[rows])
+                )
                 variance[rows] = xp.linalg.diagonal(R) + xp.sum((H @ self.pitc.A) ** 2, axis=1)
         return Marginals(mean, variance)
 

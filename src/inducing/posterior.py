@@ -17,7 +17,14 @@ import numpy as np
 from .approximations import Conditional
 from .backend import Array, chunk_rows, is_numpy, namespace, row_slices, run_over, to_numpy, zeros_like_rows
 from .bases import Basis, union
-from .errors import ConditionalError, FactorisationError, NegativeVarianceWarning, ParameterError, ShapeError, UnknownNameError
+from .errors import (
+    ConditionalError,
+    FactorisationError,
+    NegativeVarianceWarning,
+    ParameterError,
+    ShapeError,
+    UnknownNameError,
+)
 from .kernels.base import Kernel
 from .linalg import (
     cholesky,
@@ -28,6 +35,7 @@ from .linalg import (
     inverse_lower,
     jittered,
     log_det_from_factor,
+    reverse_cholesky,
     row_squares,
     solve_lower,
     times_lower,
@@ -101,7 +109,11 @@ class Posterior:
         X = self._inputs(X)
 
         def rows(s: slice) -> Array:
-            return self.basis.cross(self.kernel, X[s]) @ self._alpha if len(self) else zeros_like_rows((_size(s), self.w.shape[1]), X)
+            return (
+                self.basis.cross(self.kernel, X[s]) @ self._alpha
+                if len(self)
+                else zeros_like_rows((_size(s), self.w.shape[1]), X)
+            )
 
         return self._add_prior_mean(X, self._in_chunks(X, rows))
 
@@ -109,19 +121,47 @@ class Posterior:
         """Mean and variance of each f(x) on its own; `covariance` gives them jointly. In chunks, O(m²) per row."""
         X = self._inputs(X)
         variance = zeros_like_rows((X.shape[0],), X)
+        T = self._root
 
         def rows(s: slice) -> Array:
-            Phi = self.features(X[s])
-            mean = Phi @ self.w
-            v = 0.0 if self.conditional == "deterministic" else self.kernel.diag(X[s]) - row_squares(Phi)
-            if self.A is not None:
-                v = v + row_squares(Phi @ self.A)
-            variance[s] = v
+            prior = 0.0 if self.conditional == "deterministic" else self.kernel.diag(X[s])
+            if T is None:  # no information yet, or a covariance above the prior's: both terms apart
+                Phi = self.features(X[s])
+                variance[s] = prior - row_squares(Phi) + row_squares(Phi @ self.A)
+                return Phi @ self.w
+            K = contiguous(self.basis.cross(self.kernel, X[s]))
+            mean = K @ self._alpha
+            squares = row_squares(times_lower(K, T, transposed=True))
+            variance[s] = squares if self.conditional == "deterministic" else prior - squares
             return mean
 
         mean = self._in_chunks(X, rows)
         _warn_if_negative(variance)
         return Marginals(self._add_prior_mean(X, mean), variance)
+
+    @cached_property
+    def _root(self) -> Array | None:
+        """Lower triangular T with var(x) = k(x, x) - |T k_u(x)|², one triangular product per row; None if there is none.
+
+        TᵀT = -C = L⁻ᵀ(I - AAᵀ)L⁻¹. A degenerate process has var(x) = |T k_u(x)|² with T = AᵀL⁻¹.
+        """
+        if len(self) == 0:
+            return None
+        if self.A is None:
+            return self._Linv
+        if self.conditional == "deterministic":
+            return times_lower(contiguous(self.A.T), self._Linv)
+        try:
+            U = reverse_cholesky(identity(self.L) - self.A @ self.A.T)
+        except FactorisationError:
+            return None
+        return times_lower(U, self._Linv)
+
+    def compile(self) -> Any:
+        """A predictor of single queries in microseconds: `compile()(x)` is (mean, variance). See `compiled`."""
+        from .compiled import CompiledPredictor
+
+        return CompiledPredictor.of(self)
 
     def covariance(self, X: Any) -> Array:
         """Joint covariance of f(X). (n, n)
@@ -311,8 +351,12 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         post._require_exact("a KL divergence needs")
     if first.kernel.spec() != second.kernel.spec():
         raise ParameterError("the KL divergence compares processes with the same kernel; these two have different ones")
+    if first.mean_function.spec() != second.mean_function.spec():
+        raise ParameterError("the KL divergence compares processes with the same prior mean; these two have different ones")
     if first.w.shape[1] != second.w.shape[1]:
-        raise ShapeError(f"the processes have {first.w.shape[1]} and {second.w.shape[1]} outputs; the numbers must agree")
+        raise ShapeError(
+            f"the processes have {first.w.shape[1]} and {second.w.shape[1]} outputs; the numbers must agree"
+        )
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .approximations import Approximation
-from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
-from .bases import Basis
+from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, zeros_like_rows
+from .bases import Basis, Points
 from .errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError, ShapeError
 from .kernels.base import Kernel
 from .means import Mean, Zero
@@ -30,9 +30,12 @@ class Problem:
     mean: Mean
     jitter: float
     weights: Array | None  # (n,): row i counts weights_i times
+    labels: np.ndarray | None  # (n,): the block of each row, for the rows of the table that use blocks
     blocks: list[np.ndarray] | None  # row numbers of each block
     one_noise: bool
     one_output: bool
+    kept: np.ndarray | None = None  # the rows of the data as given that are used, where not all are
+    n_given: int = 0
 
     @property
     def n(self) -> int:
@@ -44,6 +47,24 @@ class Problem:
 
     def weight(self, rows: Any) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
+
+
+def noise_gradient(P: Problem, per_row: Array) -> Array:
+    """dJ/dnoise in the shape noise was given: summed for one number, zero for rows that are not used."""
+    if P.one_noise:
+        return namespace(per_row).sum(per_row)
+    if P.kept is None:
+        return per_row
+    out = zeros_like_rows((P.n_given,), per_row)
+    out[P.kept] = per_row
+    return out
+
+
+def subset(P: Problem, rows: np.ndarray) -> Problem:
+    """The same problem on some of its rows, with these as its basis: the subset of data. [003 §3]"""
+    kept = rows if P.kept is None else P.kept[rows]
+    weights = None if P.weights is None else P.weights[rows]
+    return replace(P, X=P.X[rows], Y=P.Y[rows], noise=P.noise[rows], basis=Points(P.X[rows]), weights=weights, kept=kept)
 
 
 def as_inputs(X: Any, *, name: str = "X") -> Array:
@@ -82,7 +103,9 @@ def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
         except (TypeError, ValueError) as error:
             raise ShapeError(f"{name} must hold numbers: {error}") from error
     if y.ndim not in (1, 2) or y.shape[0] != X.shape[0]:
-        raise ShapeError(f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input row")
+        raise ShapeError(
+            f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input row"
+        )
     _check_finite(y, name)
     return y
 
@@ -96,7 +119,9 @@ def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
     xp = namespace(X)
     if not bool(xp.all(xp.isfinite(values))) or not bool(xp.all(values > 0)):
         worst = float(np.min(to_numpy(values)))
-        raise NoiseError(f"noise is a variance and must be positive and finite, but {worst:g} was given; use a small positive number")
+        raise NoiseError(
+            f"noise is a variance and must be positive and finite, but {worst:g} was given; use a small positive number"
+        )
     return xp.broadcast_to(values, (n,)), values.ndim == 0
 
 
@@ -147,16 +172,15 @@ def make_problem(
     if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
         raise ParameterError(f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}")
     weights = _as_weights(weights, X)
+    n_given, kept = X.shape[0], None
     if row.blocks and blocks is None:
         raise ParameterError(f"{row.name!r} needs blocks=, one integer label per row")
     if blocks is not None:
         blocks = to_numpy(blocks)
         as_blocks(blocks, X.shape[0])
     if weights is not None and bool(namespace(X).any(weights == 0)):
-        keep = to_numpy(weights) > 0
-        take = asarray_like(np.flatnonzero(keep), X) if is_numpy(X) else np.flatnonzero(keep)
-        take = take.astype(int) if is_numpy(X) else take
-        X, y, noise, weights = X[take], y[take], noise[take], weights[take]
+        kept = keep = np.flatnonzero(to_numpy(weights) > 0)
+        X, y, noise, weights = X[keep], y[keep], noise[keep], weights[keep]
         blocks = None if blocks is None else blocks[keep]
     basis = basis.on(X)
     d = next(iter(basis.parameters.values())).shape[1]
@@ -169,7 +193,21 @@ def make_problem(
     Y = y if y.ndim == 2 else y[:, None]
     m0 = mean(X)
     Y = Y - (m0 if m0.ndim == 2 else m0[:, None])
+    labels = blocks if row.blocks else None
     return Problem(
-        kernel, basis, row, noise, X, Y, mean, float(jitter), weights,
-        as_blocks(blocks, X.shape[0]) if row.blocks else None, one_noise, y.ndim == 1,
+        kernel=kernel,
+        basis=basis,
+        row=row,
+        noise=noise,
+        X=X,
+        Y=Y,
+        mean=mean,
+        jitter=float(jitter),
+        weights=weights,
+        labels=labels,
+        blocks=None if labels is None else as_blocks(labels, X.shape[0]),
+        one_noise=one_noise,
+        one_output=y.ndim == 1,
+        kept=kept,
+        n_given=n_given,
     )

@@ -14,11 +14,11 @@ from .backend import Array, blas_for, is_numpy, namespace, to_numpy
 from .bases import Basis, Points
 from .errors import ParameterError, UnknownNameError
 from .kernels.base import Kernel
-from .linalg import cholesky, identity, inverse_lower, log_det_from_factor, solve_lower
+from .linalg import cholesky, contiguous, identity, inverse_lower, log_det_from_factor, solve_lower
 from .means import Mean
 from .pic import PICPredictor
 from .posterior import Posterior
-from .problem import DEFAULT_JITTER, Problem, as_inputs, make_problem
+from .problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, noise_gradient, subset
 
 DENSE = ("exact", "sod")
 NAMES = (*DENSE, *TABLE)
@@ -49,13 +49,19 @@ def condition(
     if approximation in DENSE:
         return _condition_exact(P)
     F = evidence.factorise(P)
-    LBinv = inverse_lower(F.LB)
-    A = np.ascontiguousarray(LBinv.T) if is_numpy(LBinv) else LBinv.T
     post = Posterior(
-        kernel=kernel, basis=P.basis, L=F.Luu, w=F.w, A=A, mean_function=P.mean, conditional=P.row.test,
-        log_evidence=evidence.log_evidence(P, F), jitter=F.jitter, one_output=P.one_output,
+        kernel=kernel,
+        basis=P.basis,
+        L=F.Luu,
+        w=F.w,
+        A=contiguous(F.LBinv.T),
+        mean_function=P.mean,
+        conditional=P.row.test,
+        log_evidence=evidence.log_evidence(P, F),
+        jitter=F.jitter,
+        one_output=P.one_output,
     )
-    return PICPredictor(post, P, to_numpy(blocks)) if P.row.own_block else post
+    return PICPredictor(post, P) if P.row.own_block else post
 
 
 def log_evidence(
@@ -132,7 +138,9 @@ def make_regression(
             raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
         X = as_inputs(X)
         P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, weights=weights)
-        return P if approximation == "exact" else _subset(P, _nearest_rows(P.X, basis))
+        if approximation == "exact":
+            return replace(P, basis=Points(P.X))
+        return subset(P, _nearest_rows(P.X, basis))
     if basis is None:
         raise ParameterError(f"{approximation!r} needs a basis; only 'exact' does without")
     return make_problem(
@@ -147,13 +155,6 @@ def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
     Z = to_numpy(next(iter(basis.parameters.values())))
     rows = to_numpy(X)
     return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])
-
-
-def _subset(P: Problem, rows: np.ndarray) -> Problem:
-    return replace(
-        P, X=P.X[rows], Y=P.Y[rows], noise=P.noise[rows], basis=Points(P.X[rows]),
-        weights=None if P.weights is None else P.weights[rows],
-    )
 
 
 # The exact GP: O(n³) time, O(n²) memory. [003 eq. 6]
@@ -177,8 +178,15 @@ def _exact_value(P: Problem, L: Array) -> float:
 def _condition_exact(P: Problem) -> Posterior:
     L = cholesky(_covariance(P))
     return Posterior(
-        kernel=P.kernel, basis=P.basis, L=L, w=solve_lower(L, P.Y), A=None, mean_function=P.mean,
-        log_evidence=_exact_value(P, L), jitter=P.jitter, one_output=P.one_output,
+        kernel=P.kernel,
+        basis=P.basis,
+        L=L,
+        w=solve_lower(L, P.Y),
+        A=None,
+        mean_function=P.mean,
+        log_evidence=_exact_value(P, L),
+        jitter=P.jitter,
+        one_output=P.one_output,
     )
 
 
@@ -195,7 +203,7 @@ def _exact_gradient(P: Problem) -> tuple[float, dict[str, Any]]:
         noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
     kernel = P.kernel.pullback(P.X, P.X, Kbar)[0]
     gradient = {f"kernel.{k}": g for k, g in kernel.items()}
-    gradient["noise"] = xp.sum(noise_bar) if P.one_noise else noise_bar
+    gradient["noise"] = noise_gradient(P, noise_bar)
     gradient |= {f"mean.{k}": g for k, g in P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha).items()}
     if is_numpy(P.X):
         gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}

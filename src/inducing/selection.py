@@ -1,8 +1,8 @@
-"""Choosing where the basis starts. A rule is a function that picks at most m places from the inputs; `BY_NAME` lists them.
+"""Choosing where the basis starts: rules that pick at most m places from the inputs. `BY_NAME` lists them.
 
-A rule takes (X, m, rng, weights): X (n, d), rng a seed or a generator, and weights (n,) that count a row several times; rows
-of weight zero are not there. It returns Z (m, d), or the different rows where there are no more than m. The same rng gives
-the same Z. scikit-learn is imported when it is first needed.
+A rule takes (X, m, rng, weights): X (n, d), rng a seed or a generator, weights (n,) that count a row several times (one
+of weight zero is not there). It returns Z (m, d), or the different rows where there are no more than m. The same rng
+gives the same Z. scikit-learn is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -53,22 +53,17 @@ def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 
 def merge_repeats(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of a table, in an order that is theirs alone, and the total weight of each. O(n (d + log n))"""
-    order = np.argsort(_hashes(table), kind="stable")
+    """The different rows of a table in lexicographic order, and the total weight of each. O(n d log n)
+
+    The order is the rows' own, and does not change with their units.
+    """
+    order = np.argsort(table[:, 0], kind="stable")
+    if np.any(np.diff(table[order, 0]) == 0):  # else the first column has settled it
+        order = np.lexsort(table.T[::-1])
     table = table[order]
     new = np.ones(len(table), dtype=bool)
     new[1:] = np.any(table[1:] != table[:-1], axis=1)
     return table[new], np.add.reduceat(weights[order], np.flatnonzero(new))
-
-
-def _hashes(table: np.ndarray) -> np.ndarray:
-    """A number for each row that mixes all its bits, so that one sort brings equal rows together. (n,)"""
-    hashes = np.zeros(len(table), dtype=np.uint64)
-    for k in range(table.shape[1]):
-        hashes ^= (table[:, k] + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
-        hashes *= np.uint64(0x9E3779B97F4A7C15)
-        hashes ^= hashes >> np.uint64(32)
-    return hashes
 
 
 def _candidates(X: Any, m: int, rng: np.random.Generator, weights: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -82,7 +82,9 @@ class Kernel:
         """The same kernel with other parameter values."""
         unknown = set(values) - set(self.names)
         if unknown:
-            raise UnknownNameError(f"{type(self).__name__} has no parameter {sorted(unknown)}; it has {list(self.names)}")
+            raise UnknownNameError(
+                f"{type(self).__name__} has no parameter {sorted(unknown)}; it has {list(self.names)}"
+            )
         return replace(self, **values)
 
     def spec(self) -> dict[str, Any]:

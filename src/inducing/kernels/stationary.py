@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..backend import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
+from ..backend import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..errors import ShapeError
 from .base import Gradients, Kernel, positive
 
 
 def squared_distances(X: Array, Z: Array, out: Array | None = None) -> Array:
     """Σ_k (x_k - z_k)² for every pair, by differences: no cancellation, however far the data lie from the origin. (n, m)"""
-    if is_numpy(X) and X.shape[0] * Z.shape[0] >= SMALL:
+    if is_numpy(X) and worth_compiling(X.shape[0] * Z.shape[0]):
         from .._fused import squared_distances as fused
 
         if out is None:
@@ -115,7 +115,7 @@ class Stationary(Kernel):
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         xp = namespace(X)
         zero = 0.0 * xp.sum(kbar)
-        gradients = {name: zero for name in self.names}
+        gradients = dict.fromkeys(self.names, zero)
         gradients["variance"] = xp.sum(kbar)
         if np.ndim(self.lengthscale) > 0:
             gradients["lengthscale"] = zero * self.scales(X)
