@@ -236,6 +236,22 @@ def repeat(weights: Array, *arrays: Any) -> list[Any]:
     return [np.repeat(np.asarray(a), np.asarray(weights), axis=0) for a in arrays]
 
 
+def central_differences(
+    function: Callable[[dict[str, Any]], float], parameters: dict[str, Any], h: float = 1e-5
+) -> dict[str, Array]:
+    """Gradient in every entry of every parameter."""
+    gradients = {}
+    for key, value in parameters.items():
+        value = np.asarray(value, float)
+        gradient = np.zeros(value.shape)
+        for index in np.ndindex(value.shape):
+            step = np.zeros(value.shape)
+            step[index] = h
+            gradient[index] = function({**parameters, key: value + step}) - function({**parameters, key: value - step})
+        gradients[key] = gradient / (2 * h)
+    return gradients
+
+
 # processes --------------------------------------------------------------------------------------------------------
 
 

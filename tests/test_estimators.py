@@ -38,7 +38,8 @@ checks = [check for check in estimator_checks_generator(ig.SparseGPRegressor()) 
 for estimator, check in checks:
     check(estimator)
 """
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"SCIPY_ARRAY_API": "1"}, capture_output=True, check=False)
+    variables = os.environ | {"SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -391,18 +391,38 @@ def test_forty_digits_agree_with_the_dense_reference(name: str) -> None:
     assert_allclose(float(got[2]), oracle.log_evidence(name, k, basis, 0.1, A, Y[:20]), rtol=1e-11)
 
 
+@pytest.mark.parametrize("rows", [False, True], ids=["scalar noise", "row noise"])
 @pytest.mark.parametrize("name", ["sor", "vfe", "fitc"])
-def test_gradient_of_an_ill_conditioned_problem(name: str) -> None:
+def test_gradient_of_an_ill_conditioned_problem(name: str, rows: bool) -> None:
     """A crowded basis, noise 1e-6 and the default jitter, relative to the largest d evidence / d log parameter.
 
-    Through whitened features phi' B^-1 phi keeps its digits: a plain NumPy version has errors of 1e-8 (noise) and 1e-4
-    (kernel; there Luu^-T meets 1/noise whatever one does). Through an explicit Kuu^-1 the same sums lose six digits.
+    Through whitened features the errors are about 1e-8 (noise) and 1e-7 (kernel, where Luu^-T meets 1/noise); sums that
+    go through an explicit Kuu^-1, such as k_u' Luu^-T (I - B^-1) Luu^-1 k_u with the middle multiplied out, end at 1e-3.
     """
     r, noise = np.random.default_rng(0), 1e-6
     A, z = r.uniform(-3, 3, (120, 1)), np.linspace(-3, 3, 20)[:, None]
     y = np.sin(2 * A[:, 0]) + np.sqrt(noise) * r.standard_normal(120)
     row = {"sor": "dtc"}.get(name, name)  # the same evidence
     expected = oracle.high_precision_gradient(row, A, z, y, noise, lengthscale=1.0, variance=1.0, jitter=1e-8)
-    _, got = ig.log_evidence_and_gradient(ig.kernels.RBF(1.0, 1.0), ig.bases.Points(z), name, noise, A, y, jitter=1e-8)
-    error = np.abs([got["kernel.lengthscale"], got["kernel.variance"], noise * got["noise"]] - expected)
-    assert np.all(error <= np.array([1e-3, 1e-3, 1e-6]) * np.max(np.abs(expected)))
+    given = np.full(120, noise) if rows else noise
+    _, got = ig.log_evidence_and_gradient(ig.kernels.RBF(1.0, 1.0), ig.bases.Points(z), name, given, A, y, jitter=1e-8)
+    error = np.abs([got["kernel.lengthscale"], got["kernel.variance"], noise * np.sum(got["noise"])] - expected)
+    assert np.all(error <= np.array([1e-4, 1e-4, 1e-6]) * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("case", ["more functions than rows", "functions far from the data"])
+@pytest.mark.parametrize("name", ["sor", "vfe", "fitc"])
+def test_gradient_where_the_data_say_nothing(name: str, case: str) -> None:
+    """B = I + Phi D^-1 Phi' has eigenvalues equal to one, so I - B^-1 is singular."""
+    A = X[:3, :1] if case.startswith("more") else X[:, :1]
+    z = np.linspace(-2, 2, 6)[:, None] if case.startswith("more") else np.array([[0.0], [1.0], [50.0], [60.0]])
+    y = Y[: len(A)]
+
+    def value(p: dict[str, Any]) -> float:
+        k = oracle.bind(oracle.rbf, lengthscale=p["kernel.lengthscale"], variance=p["kernel.variance"])
+        return oracle.log_evidence(name, k, oracle.jittered(oracle.points(k, p["basis.Z"]), 1e-6), p["noise"], A, y)
+
+    parameters = {"kernel.lengthscale": 1.0, "kernel.variance": 1.3, "noise": 0.1, "basis.Z": z}
+    _, got = ig.log_evidence_and_gradient(ig.kernels.RBF(1.0, 1.3), ig.bases.Points(z), name, 0.1, A, y, jitter=1e-6)
+    for key, expected in oracle.central_differences(value, parameters).items():
+        assert_allclose(got[key], expected, rtol=1e-5, atol=1e-6, err_msg=key)

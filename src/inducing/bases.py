@@ -191,7 +191,8 @@ class Multiscale:
         scales, t2 = self._t2(kernel)
         if K is None:
             K = self.cross(kernel, X)
-        W = np.multiply(Kbar, K, out=Kbar) if is_numpy(Kbar) else Kbar * K
+        W = Kbar
+        W *= K
         centre = xp.mean(self.centers, axis=0)
         X, v, s = X - centre, self.centers - centre, self.widths
         columns = xp.sum(W, axis=0)[:, None]  # (m, 1)

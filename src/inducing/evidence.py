@@ -74,7 +74,8 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
         Luu, jitter = cholesky(jittered(Kuu, P.jitter)), P.jitter
     Linv = inverse_lower(Luu)
     D = None if P.blocks is not None else _empty(P.n, P.X)
-    sums = _run(P, lambda s, task: _first_block(P, Linv, s, task) if D is None else _first_rows(P, Linv, D, s, task))
+    whitener = Linv / P.noise[0] ** 0.5 if P.uniform and P.row.share == 0 else Linv
+    sums = _run(P, lambda s, task: _first_block(P, Linv, s, task) if D is None else _first_rows(P, whitener, D, s, task))
     B = from_lower(_total(s.G for s in sums)) + identity(Kuu)
     LB = cholesky(B)
     LBinv = inverse_lower(LB)
@@ -83,7 +84,10 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     constant = P.p * (
         count * math.log(2 * math.pi) + float(sum(s.log_D for s in sums)) + float(log_det_from_factor(LB))
     )
-    constant += float(namespace(w).sum(w * w)) + 2 * P.p * float(sum(s.penalty for s in sums))
+    penalty = float(sum(s.penalty for s in sums))
+    if P.row.penalty is trace_penalty:
+        penalty -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
+    constant += float(namespace(w).sum(w * w)) + 2 * P.p * penalty
     return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, D, constant)
 
 
@@ -120,8 +124,10 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
             _second_block(P, F, Binv, alpha, noise_bar, s, rows)
 
     elif P.row.share == 0:
-        # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T
+        # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T; a Π common to all rows moves into T
         T = times_lower(reverse_cholesky(identity(Binv) - Binv) if trace else _copy(F.LBinv), F.Linv)
+        if P.uniform:
+            T = T * (P.p / P.noise[0]) ** 0.5
 
         def step(s: _Sums, rows: Any) -> None:
             _second_rows_deterministic(P, T, alpha, noise_bar, s, rows)
@@ -195,42 +201,50 @@ def _count(rows: Any) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
-def _first_rows(P: Problem, Linv: Array, D_all: Array, s: _Sums, rows: slice) -> None:
+def _first_rows(P: Problem, whitener: Array, D_all: Array, s: _Sums, rows: slice) -> None:
     xp = namespace(P.X)
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
-    Phi = times_lower(P.basis.cross(P.kernel, X, s.buffer(0, _count(rows))), Linv, transposed=True)  # (c, m)
-    D = noise
-    if P.row.share or P.row.penalty is trace_penalty:
+    Phi = times_lower(P.basis.cross(P.kernel, X, s.buffer(0, _count(rows))), whitener, transposed=True)  # (c, m)
+    if P.row.share == 0:
+        D = noise
+        if P.row.penalty is trace_penalty:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
+            s.penalty = s.penalty + 0.5 * xp.sum(weight / noise * P.kernel.diag(X))
+    else:
         R = P.kernel.diag(X) - row_squares(Phi)
         D = P.row.share * R + noise
         s.penalty = s.penalty + xp.sum(weight * P.row.penalty(R, noise, P.row.share)[0])
     D_all[rows] = D
     s.log_D = s.log_D + xp.sum(weight * xp.log(D))
     root = xp.sqrt(weight / D)[:, None]
-    Phi *= root
+    if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
+        Phi *= root
     s.G = add_gram(s.G, Phi)
     s.b += Phi.T @ (root * P.Y[rows])
 
 
 def _second_rows_deterministic(P: Problem, T: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
-    """share = 0: φᵀ(cI - B⁻¹)φ = ±|T k_u|²."""
+    """share = 0: p Π φᵀ(cI - B⁻¹)φ = ±|T k_u|², with √(pΠ) in T if it is common to all rows and applied here if not."""
     xp, p = namespace(P.X), P.p
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     c, sign = _count(rows), 1.0 if P.row.penalty is trace_penalty else -1.0
+    precision = weight / noise
     K = P.basis.cross(P.kernel, X, s.buffer(0, c))
     KT = times_lower(_copy(K, s.buffer(1, c)), T, transposed=True)
-    precision = weight / noise
+    if not P.uniform:
+        root = xp.sqrt(p * precision)[:, None]
+        KT *= root
     E = P.Y[rows] - K @ alpha
     V = precision[:, None] * E
     s.residual = s.residual + xp.sum(V * E)
-    # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²; under the trace penalty (c = 1) φᵀφ cancels against R's
+    # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); under the trace penalty (c = 1) φᵀφ cancels against R's
     bar = xp.sum(E * V, axis=1) - p * weight
     if P.row.penalty is trace_penalty:
         bar = bar + p * precision * P.kernel.diag(X)
         _add(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
-    noise_bar[rows] = 0.5 * (bar - sign * p * precision * row_squares(KT)) / noise
-    KT *= (sign * p * precision)[:, None]
-    _finish(P, s, X, K, times_lower(KT, T), V, alpha)
+    noise_bar[rows] = 0.5 * (bar - sign * row_squares(KT)) / noise
+    if not P.uniform:
+        KT *= root
+    _finish(P, s, X, K, times_lower(KT, T), V, alpha, sign)
 
 
 def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
@@ -257,10 +271,12 @@ def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: A
     _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)  # S is Φ̄ without w vᵀ, which becomes v αᵀ
 
 
-def _finish(P: Problem, s: _Sums, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array) -> None:
-    """Complete K̄fu by v αᵀ and hand it to the basis; the prior mean's gradient is v itself."""
-    Kbar = add_product(Kbar, V, alpha.T)
+def _finish(P: Problem, s: _Sums, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0) -> None:
+    """Hand K̄fu = sign Kbar + v αᵀ to the basis; the prior mean's gradient is v itself."""
+    Kbar = add_product(Kbar, V, alpha.T, sign)
     kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
+    if sign < 0:
+        kernel, basis = ({key: -g for key, g in part.items()} for part in (kernel, basis))
     _add(s.kernel, kernel)
     _add(s.basis, basis)
     _add(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))

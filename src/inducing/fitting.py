@@ -19,6 +19,7 @@ from .kernels.base import Kernel
 from .linalg import cholesky_escalating
 from .means import Mean
 from .packing import Packing
+from .pic import PICPredictor
 from .posterior import Posterior
 from .problem import DEFAULT_JITTER, Problem, as_noise
 from .regression import DENSE, condition, gradient_of, make_regression
@@ -48,7 +49,7 @@ class LogNormal:
 class Fit:
     """What an optimisation ended with."""
 
-    posterior: Posterior
+    posterior: Posterior | PICPredictor
     kernel: Kernel
     basis: Basis
     noise: Any
@@ -144,7 +145,8 @@ class _Objective:
                                   target_variance=_target_variance(Y), noise_floor=noise_floor)  # fmt: skip
         unknown = set(priors) - set(self.packing.positive)
         if unknown:
-            raise UnknownNameError(f"priors on {sorted(unknown)}, but the positive parameters are {sorted(self.packing.positive)}")
+            known = sorted(self.packing.positive)
+            raise UnknownNameError(f"priors on {sorted(unknown)}, but the positive parameters are {known}")
         self.start = self.packing.start
         self.scale = 1.0 / P.n
         self.size = P.n if approximation in DENSE else len(P.basis)
@@ -224,8 +226,9 @@ def _maximise(
     try:
         with blas_for(objective.size):  # one thread for L-BFGS's own small products, too
             result = minimize(
-            evaluate, start, jac=True, method="L-BFGS-B", bounds=objective.packing.bounds, callback=callback,
-            options={"maxiter": max_iterations, "maxfun": 2 * max_iterations + 20, "ftol": tolerance, "gtol": 1e-7, "maxcor": 20},
+                evaluate, start, jac=True, method="L-BFGS-B", bounds=objective.packing.bounds, callback=callback,
+                options={"maxiter": max_iterations, "maxfun": 2 * max_iterations + 20, "ftol": tolerance, "gtol": 1e-7,
+                         "maxcor": 20},
             )  # fmt: skip
         best.message = str(result.message)
         best.converged = bool(result.success) and _is_flat(objective, best.x)

@@ -168,9 +168,10 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
     return A
 
 
-def _edges(m: int, blocks: int = 4) -> list[tuple[int, int]]:
+def _edges(m: int) -> list[tuple[int, int]]:
     """Block boundaries of a triangle: enough blocks to skip most zeros, large enough for fast products."""
-    cuts = sorted({m * i // blocks for i in range(blocks + 1)}) if m >= 256 else [0, m]
+    blocks = min(8, max(1, m // 128))
+    cuts = [m * i // blocks for i in range(blocks + 1)]
     return list(zip(cuts[:-1], cuts[1:], strict=True))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .backend import Array, namespace, to_numpy
 from .errors import ShapeError
-from .linalg import cholesky, gram, identity, solve_lower
+from .linalg import cholesky, contiguous, gram, identity, solve_lower
 from .posterior import Marginals, Posterior
 from .problem import Problem, as_inputs
 
@@ -88,7 +88,7 @@ class PICPredictor:
         T = solve_lower(L, post.kernel(Xb, X) - Phib @ Phi.T)  # L⁻¹R_b*
         E = solve_lower(L, P.Y[rows] - Phib @ post.w)
         H = Phi - T.T @ solve_lower(L, Phib)
-        return Phi @ post.w + T.T @ E, H, R - gram(np.ascontiguousarray(T))
+        return Phi @ post.w + T.T @ E, H, R - gram(contiguous(T))
 
     def _queries(self, X: Any, blocks: Any) -> tuple[Array, np.ndarray]:
         X = as_inputs(X)

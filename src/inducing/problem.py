@@ -45,6 +45,11 @@ class Problem:
     def p(self) -> int:
         return self.Y.shape[1]
 
+    @property
+    def uniform(self) -> bool:
+        """One noise and no weights: what is common to all rows then moves into m-by-m matrices."""
+        return self.one_noise and self.weights is None
+
     def weight(self, rows: Any) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
 

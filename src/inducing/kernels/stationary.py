@@ -130,8 +130,9 @@ def _total(A: Array, B: Array) -> Array:
 
 
 def _multiply(A: Array, B: Array) -> Array:
-    """A∘B, in A's memory on the CPU."""
-    return np.multiply(A, B, out=A) if is_numpy(A) else A * B
+    """A∘B, in A's memory."""
+    A *= B
+    return A
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,184 @@
+"""log⟨p(y|f)⟩ under f ~ N(mean, var) and its first two derivatives in the mean, compiled, one number at a time."""
+
+from __future__ import annotations
+
+from math import erfc, exp, log, log1p, pi, sqrt
+
+import numba
+import numpy as np
+
+_jit = numba.njit(nogil=True, cache=True)  # no fast math: the tails are about rounding
+
+GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE = range(5)
+LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+@_jit
+def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tuple[float, float, float]:
+    """(log⟨p(y|f)⟩, q, r). [004 eq. 2.42]"""
+    if kind == GAUSSIAN:
+        return _gaussian(theta[0], y, mean, var)
+    if kind == LAPLACE:
+        return _laplace(theta[0], y, mean, var)
+    if kind == PROBIT:
+        value, q, r = _probit(theta[0], y * mean, var)
+    elif kind == STEP:
+        value, q, r = _step(theta[0], y * mean, var)
+    else:
+        value, q, r = _logistic(y * mean, var)
+    return value, y * q, r
+
+
+@_jit
+def tilt_rows(
+    kind: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
+) -> None:
+    """The three numbers of every row in the columns of out (3, n)."""
+    for i in range(len(y)):
+        out[0, i], out[1, i], out[2, i] = tilt(kind, theta, y[i], mean[i], var[i])
+
+
+@_jit
+def _gaussian(noise: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
+    total, e = noise + var, y - mean
+    return -LOG_ROOT_2PI - 0.5 * (log(total) + e * e / total), e / total, -1.0 / total
+
+
+@_jit
+def mills(z: float) -> tuple[float, float, float]:
+    """log Φ(z), h = Φ'(z)/Φ(z) and z + h, none of which loses digits for z → -∞.
+
+    There h = x + 1/(x + 2/(x + 3/(x + …))) with x = -z.
+    """
+    if z > -5.0:
+        tail = 0.5 * erfc(abs(z) / sqrt(2.0))
+        below = 1.0 - tail if z > 0.0 else tail
+        h = exp(-0.5 * z * z - LOG_ROOT_2PI) / below
+        return log1p(-tail) if z > 0.0 else log(tail), h, z + h
+    fraction = -z
+    for n in range(40, 1, -1):
+        fraction = -z + n / fraction
+    h = -z + 1.0 / fraction
+    return -0.5 * z * z - LOG_ROOT_2PI - log(h), h, 1.0 / fraction
+
+
+@_jit
+def _probit(noise: float, mean: float, var: float) -> tuple[float, float, float]:
+    """Φ(f/√noise) averages to Φ(z), z = mean/√(noise + var). [004 eqs 5.8-5.9]"""
+    total = noise + var
+    scale = sqrt(total)
+    value, h, rest = mills(mean / scale)
+    return value, h / scale, -h * rest / total
+
+
+@_jit
+def _step(flip: float, mean: float, var: float) -> tuple[float, float, float]:
+    """flip + (1 - 2 flip)[f > 0] averages to flip + (1 - 2 flip)Φ(z), z = mean/√var."""
+    if flip == 0.0:
+        return _probit(0.0, mean, var)
+    scale = sqrt(var)
+    z = mean / scale
+    tail = 0.5 * erfc(abs(z) / sqrt(2.0))
+    if z > 0.0:
+        value = log1p(-flip - (1.0 - 2.0 * flip) * tail)
+    else:
+        value = log(flip + (1.0 - 2.0 * flip) * tail)
+    h = (1.0 - 2.0 * flip) * exp(-0.5 * z * z - LOG_ROOT_2PI - value)
+    return value, h / scale, -h * (z + h) / var
+
+
+@_jit
+def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
+    """exp(-|y - f|/b)/2b averages to (t₊ + t₋)/2b, t± = exp(v/2b² ± u/b) Φ(∓u/√v - √v/b), u = mean - y.
+
+    t₊ and t₋ are the parts from f < y and f > y with shares P± of the whole, so q = (P₋ - P₊)... = E sign(y - f)/b and
+    r = [4P₊P₋ - 2b N(u; 0, v)/(t₊ + t₋)]/b². Where v ≫ b² that cancels, and r comes from the two truncated Gaussians' moments.
+    """
+    u, root = (mean - y) / scale, sqrt(var) / scale  # in units of b
+    below, hb, restb = mills(-u / root - root)  # f < y, where p(y|f) grows with f: N(mean + v/b, v) cut at y
+    above, ha, resta = mills(u / root - root)
+    below += 0.5 * root * root + u
+    above += 0.5 * root * root - u
+    top = max(below, above)
+    total = top + log(exp(below - top) + exp(above - top))
+    P, M = exp(below - total), exp(above - total)
+    value = total - log(2.0 * scale)
+    q = (P - M) / scale
+    if root < 10.0:
+        density = exp(-0.5 * u * u / (root * root) - LOG_ROOT_2PI - total) / root
+        return value, q, (4.0 * P * M - 2.0 * density) / (scale * scale)
+    # f = y - root·restb and f = y + root·resta are the means of the parts (in units of b); variance root²(1 - h·rest)
+    variance = root * root * (P * (1.0 - hb * restb) + M * (1.0 - ha * resta)) + P * M * (root * (restb + resta)) ** 2
+    return value, q, (variance / (root * root) - 1.0) / var
+
+
+@_jit
+def _sigmoid(f: float) -> float:
+    if f >= 0.0:
+        return 1.0 / (1.0 + exp(-f))
+    e = exp(f)
+    return e / (1.0 + e)
+
+
+@_jit
+def _log_sigmoid(f: float) -> float:
+    return -log1p(exp(-f)) if f >= 0.0 else f - log1p(exp(f))
+
+
+@_jit
+def _logistic(mean: float, var: float) -> tuple[float, float, float]:
+    """1/(1 + exp(-f)) by Gauss-Legendre over panels that grow away from 0, where its poles are near.
+
+    With σ̄ = 1 - p and averages under p(y|f) N(f; mean, var):  q = E σ̄ and r = Var σ̄ - E σ̄(1 - σ̄).
+    """
+    low, high = mean, mean + var  # the mode solves f = mean + var σ̄(f)
+    mode = mean if mean > 0.0 else min(0.0, high)
+    for _ in range(100):
+        slack = _sigmoid(-mode)
+        error = mode - mean - var * slack
+        if error > 0.0:
+            high = mode
+        else:
+            low = mode
+        step = error / (1.0 + var * slack * (1.0 - slack))
+        if abs(step) <= 1e-12 * (1.0 + abs(mode)):
+            break
+        mode -= step
+        if not low < mode < high:
+            mode = 0.5 * (low + high)
+    scale = sqrt(var)
+    start, stop = mode - 9.0 * scale, mode + 9.0 * scale  # the mode's curvature is at least 1/var
+    top = _log_sigmoid(mode) - 0.5 * (mode - mean) ** 2 / var
+    total, first, second, spread = 0.0, 0.0, 0.0, 0.0
+    left = start
+    while left < stop:
+        right = min(_next_edge(left), left + 6.0 * scale, stop)
+        half, middle = 0.5 * (right - left), 0.5 * (right + left)
+        for i in range(16):
+            f = middle + half * NODES[i]
+            slack = _sigmoid(-f)
+            weight = half * WEIGHTS[i] * exp(_log_sigmoid(f) - 0.5 * (f - mean) ** 2 / var - top)
+            total += weight
+            first += weight * slack
+            second += weight * slack * slack
+            spread += weight * slack * (1.0 - slack)
+        left = right
+    q = first / total
+    return top + log(total / scale) - LOG_ROOT_2PI, q, second / total - q * q - spread / total
+
+
+@_jit
+def _next_edge(f: float) -> float:
+    """The first of …, -16, -8, -4, 0, 4, 8, 16, … above f."""
+    if f >= 0.0:
+        edge = 4.0
+        while edge <= f:
+            edge *= 2.0
+        return edge
+    if f >= -4.0:
+        return 0.0
+    edge = -4.0
+    while 2.0 * edge > f:
+        edge *= 2.0
+    return edge
