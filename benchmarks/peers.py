@@ -1,4 +1,4 @@
-"""One small adapter per library, through its public interface alone: this package, its peers, and the data they share.
+"""One small adapter per library, through its public interface alone: this package and its peers.
 
 An adapter offers what its library offers, all in float64 and with the same parameters:
 
@@ -16,51 +16,15 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from problems import Data
 
 JITTER = 1e-6  # the default of most peers, set in all that let one
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 Predictor = Callable[[np.ndarray], tuple[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Data:
-    """A regression problem and the parameters at which everyone evaluates it."""
-
-    X: np.ndarray  # (n, d)
-    y: np.ndarray  # (n,)
-    Z: np.ndarray  # (m, d)
-    lengthscale: np.ndarray  # (d,)
-    variance: float
-    noise: float
-
-    @property
-    def checksum(self) -> float:
-        return float(self.X.sum() + self.y.sum() + self.Z.sum())
-
-
-def make(n: int, m: int, d: int) -> Data:
-    """Standard normal inputs, a smooth function of two of them, noise; the basis is m of the rows."""
-    r = np.random.default_rng(n + 7 * m + d)
-    X = r.standard_normal((n, d))
-    y = np.sin(X[:, 0]) + 0.5 * X[:, -1] ** 2 + 0.15 * r.standard_normal(n)
-    return Data(X, y, X[r.permutation(n)[:m]].copy(), np.full(d, 0.7 * np.sqrt(d)), 1.4, 0.02)
-
-
-def make_small(n: int = 500, m: int = 20) -> Data:
-    """The cold start's curve: one input, a wave, a start that is off."""
-    r = np.random.default_rng(0)
-    X = r.uniform(0, 10, (n, 1))
-    y = curve(X) + 0.2 * r.standard_normal(n)
-    return Data(X, y, np.linspace(0.25, 9.75, m)[:, None], np.ones(1), 1.0, 0.1)
-
-
-def curve(X: np.ndarray) -> np.ndarray:
-    return np.sin(2 * X[:, 0]) + 0.5 * np.cos(3.1 * X[:, 0])
 
 
 class Library:
@@ -72,26 +36,32 @@ class Library:
     predicts: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self.version = getattr(importlib.import_module(self.package), "__version__", "?")
+        self.module = importlib.import_module(self.package)
+        self.version = getattr(self.module, "__version__", "?")
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
         raise NotImplementedError
 
     def predictor(self, data: Data, row: str) -> Predictor:
-        raise NotImplementedError
+        return self._predict(self._model(data, row))
 
     def fit_small(self, data: Data) -> Predictor:
+        raise NotImplementedError
+
+    def _model(self, data: Data, row: str) -> Any:
+        raise NotImplementedError
+
+    def _predict(self, model: Any) -> Predictor:
         raise NotImplementedError
 
 
 class Inducing(Library):
     package = "inducing"
-    rows = ("vfe", "fitc", "pitc", "multiscale vfe", "multiscale fitc")
+    rows = ("vfe", "fitc", "dtc", "pitc", "multiscale vfe", "multiscale fitc")
     predicts = ("vfe", "fitc", "multiscale vfe")
 
     def _problem(self, data: Data, row: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        import inducing as ig
-
+        ig = self.module
         *multiscale, name = row.split()
         widths = np.broadcast_to(1.1 * data.lengthscale, data.Z.shape)
         basis = ig.bases.Multiscale(data.Z, widths) if multiscale else ig.bases.Points(data.Z)
@@ -101,44 +71,82 @@ class Inducing(Library):
         return (ig.kernels.RBF(data.lengthscale, data.variance), basis, name, data.noise, data.X, data.y), options
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
-        import inducing as ig
-
+        ig = self.module
         arguments, options = self._problem(data, row)
         return lambda: ig.log_evidence_and_gradient(*arguments, **options)[0]
 
     def predictor(self, data: Data, row: str) -> Predictor:
-        import inducing as ig
-
+        ig = self.module
         arguments, options = self._problem(data, row)
         return ig.condition(*arguments, **options).predict
 
     def compiled(self, data: Data) -> Callable[[np.ndarray], tuple[float, float]]:
-        import inducing as ig
-
+        ig = self.module
         arguments, options = self._problem(data, "vfe")
         return ig.condition(*arguments, **options).compile()
 
     def fit_small(self, data: Data) -> Predictor:
-        import inducing as ig
-
+        ig = self.module
         arguments, _ = self._problem(data, "vfe")
         return ig.fit(*arguments).posterior.predict
 
 
-class GPyTorch(Library):
-    """SGPR: ExactGP with an InducingPointKernel; Woodbury throughout, no conjugate gradients."""
-
-    package = "gpytorch"
-    rows = predicts = ("vfe",)
+class Torch(Library):
+    """What GPyTorch and Pyro share: modules with parameters, and a loss to differentiate."""
 
     def __init__(self) -> None:
         super().__init__()
-        _torch()
-
-    def _model(self, data: Data) -> tuple[Any, Any, Any]:
-        import gpytorch as gp
         import torch
 
+        torch.set_num_threads(CORES)
+        torch.set_default_dtype(torch.float64)
+
+    def _loss(self, model: Any) -> tuple[Callable[[], Any], float]:
+        """The loss, and what to multiply it with to have the log evidence."""
+        raise NotImplementedError
+
+    def gradient(self, data: Data, row: str) -> Callable[[], float]:
+        model = self._model(data, row)
+        loss, factor = self._loss(model)
+
+        def call() -> float:
+            model.zero_grad()
+            value = loss()
+            value.backward()
+            return factor * float(value.detach())
+
+        return call
+
+    def fit_small(self, data: Data) -> Predictor:
+        """By PyTorch's own L-BFGS with a strong Wolfe search, and as many iterations as this package allows itself."""
+        import torch
+
+        model = self._model(data, "vfe")
+        loss, _ = self._loss(model)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=200, tolerance_grad=1e-5, tolerance_change=1e-8,
+                                      history_size=20, line_search_fn="strong_wolfe")  # fmt: skip
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            value = loss()
+            value.backward()
+            return value
+
+        optimizer.step(closure)
+        return self._predict(model)
+
+
+class GPyTorch(Torch):
+    """SGPR: ExactGP with an InducingPointKernel (Woodbury, no conjugate gradients). It predicts as FITC does, by default."""
+
+    package = "gpytorch"
+    rows = ("vfe",)
+    predicts = ("fitc",)
+
+    def _model(self, data: Data, row: str) -> Any:
+        import torch
+
+        gp = self.module
         X, y, Z = map(torch.from_numpy, (data.X, data.y, data.Z.copy()))
 
         class Model(gp.models.ExactGP):
@@ -156,24 +164,19 @@ class GPyTorch(Library):
         base = model.covar_module.base_kernel
         base.base_kernel.lengthscale = torch.from_numpy(data.lengthscale)
         base.outputscale, likelihood.noise = data.variance, data.noise
-        return model, X, y
+        return model
 
-    def _loss(self, data: Data) -> tuple[Any, Callable[[], Any]]:
-        import gpytorch as gp
-
-        model, X, y = self._model(data)
+    def _loss(self, model: Any) -> tuple[Callable[[], Any], float]:
+        gp = self.module
         model.train()
+        X, y = model.train_inputs[0], model.train_targets
         objective = gp.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-        return model, lambda: -objective(model(X), y)  # per row
-
-    def gradient(self, data: Data, row: str) -> Callable[[], float]:
-        model, loss = self._loss(data)
-        return _backward(model, loss, -len(data.X))
+        return lambda: -objective(model(X), y), -len(X)
 
     def _predict(self, model: Any) -> Predictor:
-        import gpytorch as gp
         import torch
 
+        gp = self.module
         model.eval()
 
         def predict(X: np.ndarray) -> tuple[Any, Any]:
@@ -183,41 +186,29 @@ class GPyTorch(Library):
 
         return predict
 
-    def predictor(self, data: Data, row: str) -> Predictor:
-        return self._predict(self._model(data)[0])
 
-    def fit_small(self, data: Data) -> Predictor:
-        model, loss = self._loss(data)
-        _lbfgs(model, loss)
-        return self._predict(model)
-
-
-class Pyro(Library):
+class Pyro(Torch):
     """contrib.gp.models.SparseGPRegression, the loss differentiated as its own `train` does."""
 
     package = "pyro"
     rows = predicts = ("vfe", "fitc", "dtc")
 
-    def __init__(self) -> None:
-        super().__init__()
-        _torch()
-
-    def _model(self, data: Data, row: str) -> tuple[Any, Callable[[], Any]]:
+    def _model(self, data: Data, row: str) -> Any:
         import pyro
         import pyro.contrib.gp as gp
         import torch
-        from pyro.infer import TraceMeanField_ELBO
 
         pyro.clear_param_store()
         X, y, Z, scales = map(torch.from_numpy, (data.X, data.y, data.Z.copy(), data.lengthscale.copy()))
-        kernel = gp.kernels.RBF(X.shape[1], torch.tensor(data.variance, dtype=X.dtype), scales)
-        noise = torch.tensor(data.noise, dtype=X.dtype)
-        model = gp.models.SparseGPRegression(X, y, kernel, Z, noise, approx=row.upper(), jitter=JITTER)
-        objective = TraceMeanField_ELBO().differentiable_loss
-        return model, lambda: objective(model.model, model.guide)
+        kernel = gp.kernels.RBF(X.shape[1], torch.tensor(data.variance), scales)
+        noise = torch.tensor(data.noise)
+        return gp.models.SparseGPRegression(X, y, kernel, Z, noise, approx=row.upper(), jitter=JITTER)
 
-    def gradient(self, data: Data, row: str) -> Callable[[], float]:
-        return _backward(*self._model(data, row), -1)
+    def _loss(self, model: Any) -> tuple[Callable[[], Any], float]:
+        from pyro.infer import TraceMeanField_ELBO
+
+        objective = TraceMeanField_ELBO().differentiable_loss
+        return lambda: objective(model.model, model.guide), -1.0
 
     def _predict(self, model: Any) -> Predictor:
         import torch
@@ -228,14 +219,6 @@ class Pyro(Library):
                 return mean.numpy(), variance.numpy()
 
         return predict
-
-    def predictor(self, data: Data, row: str) -> Predictor:
-        return self._predict(self._model(data, row)[0])
-
-    def fit_small(self, data: Data) -> Predictor:
-        model, loss = self._model(data, "vfe")
-        _lbfgs(model, loss)
-        return self._predict(model)
 
 
 class GPflow(Library):
@@ -248,15 +231,14 @@ class GPflow(Library):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
         super().__init__()
-        import gpflow
         import tensorflow as tf
 
+        gpflow = self.module
         tf.config.threading.set_intra_op_parallelism_threads(CORES)
         gpflow.config.set_default_jitter(JITTER)
 
     def _model(self, data: Data, row: str) -> Any:
-        import gpflow
-
+        gpflow = self.module
         kernel = gpflow.kernels.SquaredExponential(variance=data.variance, lengthscales=data.lengthscale)
         kind = {"vfe": gpflow.models.SGPR, "fitc": gpflow.models.GPRFITC}[row]
         return kind((data.X, data.y[:, None]), kernel, data.Z.copy(), noise_variance=data.noise)
@@ -279,10 +261,10 @@ class GPflow(Library):
 
         return call
 
-    def _predict(self, model: Any, row: str) -> Predictor:
+    def _predict(self, model: Any) -> Predictor:
         import tensorflow as tf
 
-        source = model.posterior() if row == "vfe" else model
+        source = model.posterior() if hasattr(model, "posterior") else model
         function = tf.function(source.predict_f)
 
         def predict(X: np.ndarray) -> tuple[Any, Any]:
@@ -291,15 +273,11 @@ class GPflow(Library):
 
         return predict
 
-    def predictor(self, data: Data, row: str) -> Predictor:
-        return self._predict(self._model(data, row), row)
-
     def fit_small(self, data: Data) -> Predictor:
-        import gpflow
-
+        gpflow = self.module
         model = self._model(data, "vfe")
         gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)
-        return self._predict(model, "vfe")
+        return self._predict(model)
 
 
 class GPJax(Library):
@@ -314,28 +292,31 @@ class GPJax(Library):
         jax.config.update("jax_enable_x64", True)
         super().__init__()
 
-    def _model(self, data: Data) -> tuple[Any, Any]:
-        import gpjax as gpx
+    def _model(self, data: Data, row: str) -> tuple[Any, Any]:
+        import jax.numpy as jnp
 
-        kernel = gpx.kernels.RBF(lengthscale=data.lengthscale, variance=data.variance)
+        gpx = self.module
+        X, y, Z, scales = map(jnp.asarray, (data.X, data.y[:, None], data.Z, data.lengthscale))
+        kernel = gpx.kernels.RBF(lengthscale=scales, variance=data.variance)
         prior = gpx.gps.Prior(mean_function=gpx.mean_functions.Zero(), kernel=kernel, jitter=JITTER)
-        likelihood = gpx.likelihoods.Gaussian(obs_stddev=np.sqrt(data.noise))
-        family = gpx.variational_families.CollapsedVariationalGaussian(model=prior * likelihood, inducing_inputs=data.Z)
-        return family, gpx.Dataset(X=data.X, y=data.y[:, None])
+        likelihood = gpx.likelihoods.Gaussian(obs_stddev=jnp.sqrt(data.noise))
+        family = gpx.variational_families.CollapsedVariationalGaussian(model=prior * likelihood, inducing_inputs=Z)
+        return family, gpx.Dataset(X=X, y=y)
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
         import equinox as eqx
-        import gpjax as gpx
         import jax
 
-        family, rows = self._model(data)
+        gpx = self.module
+        family, rows = self._model(data, "vfe")
         both = eqx.filter_jit(eqx.filter_value_and_grad(gpx.objectives.collapsed_elbo))
         return lambda: float(jax.block_until_ready(both(family, rows))[0])
 
-    def _predict(self, family: Any, rows: Any) -> Predictor:
+    def _predict(self, model: tuple[Any, Any]) -> Predictor:
         import equinox as eqx
+        import jax.numpy as jnp
 
-        posterior = eqx.filter_jit(lambda f, r: f.condition(r))(family, rows)
+        posterior = eqx.filter_jit(lambda family, rows: family.condition(rows))(*model)
 
         @eqx.filter_jit
         def function(posterior: Any, X: Any) -> Any:
@@ -343,24 +324,20 @@ class GPJax(Library):
             return f.mean, f.variance
 
         def predict(X: np.ndarray) -> tuple[Any, Any]:
-            mean, variance = function(posterior, X)
+            mean, variance = function(posterior, jnp.asarray(X))
             return np.asarray(mean), np.asarray(variance)
 
         return predict
 
-    def predictor(self, data: Data, row: str) -> Predictor:
-        return self._predict(*self._model(data))
-
     def fit_small(self, data: Data) -> Predictor:
-        import gpjax as gpx
-
-        family, rows = self._model(data)
+        gpx = self.module
+        family, rows = self._model(data, "vfe")
 
         def loss(family: Any, rows: Any) -> Any:
             return -gpx.objectives.collapsed_elbo(family, rows)
 
         family, _ = gpx.fit_scipy(model=family, objective=loss, train_data=rows, verbose=False)
-        return self._predict(family, rows)
+        return self._predict((family, rows))
 
 
 class GPy(Library):
@@ -370,8 +347,7 @@ class GPy(Library):
     rows = predicts = ("vfe", "fitc")
 
     def _model(self, data: Data, row: str) -> Any:
-        import GPy
-
+        GPy = self.module
         kernel = GPy.kern.RBF(data.X.shape[1], variance=data.variance, lengthscale=data.lengthscale, ARD=True)
         model = GPy.models.SparseGPRegression(data.X, data.y[:, None], kernel, Z=data.Z.copy())
         model.likelihood.variance = data.noise
@@ -388,7 +364,7 @@ class GPy(Library):
             calls[0] += 1
             model.optimizer_array = start * (1 + 1e-12 * calls[0])
             model.objective_function_gradients()
-            return float(model.log_likelihood())
+            return float(np.squeeze(model.log_likelihood()))
 
         return call
 
@@ -398,9 +374,6 @@ class GPy(Library):
             return mean[:, 0], variance[:, 0]
 
         return predict
-
-    def predictor(self, data: Data, row: str) -> Predictor:
-        return self._predict(self._model(data, row))
 
     def fit_small(self, data: Data) -> Predictor:
         model = self._model(data, "vfe")
@@ -414,32 +387,30 @@ class GPBoost(Library):
     package = "gpboost"
     value_only = predicts = ("fitc",)
 
-    def _model(self, data: Data) -> tuple[Any, np.ndarray]:
-        import gpboost
-
+    def _model(self, data: Data, row: str) -> tuple[Any, dict[str, Any]]:
+        gpboost = self.module
         model = gpboost.GPModel(gp_coords=data.X, cov_function="gaussian_ard", gp_approx="fitc", likelihood="gaussian",
                                 num_ind_points=len(data.Z), num_parallel_threads=CORES)  # fmt: skip
-        return model, np.array([data.noise, data.variance, *(np.sqrt(2) * data.lengthscale)])  # exp(-(x - z)²/ρ²)
+        parameters = np.array([data.noise, data.variance, *(np.sqrt(2) * data.lengthscale)])  # exp(-(x - z)²/ρ²)
+        return model, {"cov_pars": parameters, "y": data.y}
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
-        model, parameters = self._model(data)
-        return lambda: -float(model.neg_log_likelihood(cov_pars=parameters, y=data.y))
+        model, given = self._model(data, row)
+        return lambda: -float(model.neg_log_likelihood(**given))
 
-    def _predict(self, model: Any, **options: Any) -> Predictor:
+    def _predict(self, model: tuple[Any, dict[str, Any]]) -> Predictor:
+        fitted, given = model
+
         def predict(X: np.ndarray) -> tuple[Any, Any]:
-            f = model.predict(gp_coords_pred=X, predict_var=True, predict_response=False, **options)
+            f = fitted.predict(gp_coords_pred=X, predict_var=True, predict_response=False, **given)
             return f["mu"], f["var"]
 
         return predict
 
-    def predictor(self, data: Data, row: str) -> Predictor:
-        model, parameters = self._model(data)
-        return self._predict(model, cov_pars=parameters, y=data.y)
-
     def fit_small(self, data: Data) -> Predictor:
-        model, parameters = self._model(data)
-        model.fit(y=data.y, params={"init_cov_pars": parameters, "trace": False})
-        return self._predict(model)
+        model, given = self._model(data, "fitc")
+        model.fit(y=data.y, params={"init_cov_pars": given["cov_pars"], "trace": False})
+        return self._predict((model, {}))
 
 
 class Egobox(Library):
@@ -448,8 +419,7 @@ class Egobox(Library):
     package = "egobox"
 
     def fit_small(self, data: Data) -> Predictor:
-        import egobox
-
+        egobox = self.module
         theta = (0.5 / data.lengthscale**2).tolist()  # exp(-theta (x - z)²)
         builder = egobox.SparseGpx.builder(theta_init=theta, theta_n_start=1, inducing=data.Z,
                                            method=egobox.SparseMethod.VFE, seed=0)  # fmt: skip
@@ -476,36 +446,3 @@ LIBRARIES: dict[str, type[Library]] = {
     OURS: Inducing, "GPyTorch": GPyTorch, "GPflow": GPflow, "GPJax": GPJax, "GPy": GPy, "Pyro": Pyro, "GPBoost": GPBoost,
     "egobox": Egobox, "scikit-learn": ScikitLearn,
 }  # fmt: skip
-
-
-def _torch() -> None:
-    import torch
-
-    torch.set_num_threads(CORES)
-    torch.set_default_dtype(torch.float64)
-
-
-def _backward(model: Any, loss: Callable[[], Any], factor: float) -> Callable[[], float]:
-    def call() -> float:
-        model.zero_grad()
-        value = loss()
-        value.backward()
-        return factor * float(value.detach())
-
-    return call
-
-
-def _lbfgs(model: Any, loss: Callable[[], Any]) -> None:
-    """PyTorch's own L-BFGS with a strong Wolfe search, as many iterations as this package allows itself."""
-    import torch
-
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=200, tolerance_grad=1e-5, tolerance_change=1e-8,
-                                  history_size=20, line_search_fn="strong_wolfe")  # fmt: skip
-
-    def closure() -> Any:
-        optimizer.zero_grad()
-        value = loss()
-        value.backward()
-        return value
-
-    optimizer.step(closure)

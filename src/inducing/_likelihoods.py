@@ -92,11 +92,11 @@ def _step(flip: float, mean: float, var: float) -> tuple[float, float, float]:
 def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
     """exp(-|y - f|/b)/2b averages to (t₊ + t₋)/2b, t± = exp(v/2b² ± u/b) Φ(∓u/√v - √v/b), u = mean - y.
 
-    t₊ and t₋ are the parts from f < y and f > y with shares P± of the whole, so q = (P₋ - P₊)... = E sign(y - f)/b and
-    r = [4P₊P₋ - 2b N(u; 0, v)/(t₊ + t₋)]/b². Where v ≫ b² that cancels, and r comes from the two truncated Gaussians' moments.
+    t₊ and t₋ are the parts of f < y and of f > y, with shares P and M of the whole, so q = (P - M)/b and
+    r = [4PM - 2b N(u; 0, v)/(t₊ + t₋)]/b². Where v ≫ b² these cancel; the moments of the two cut Gaussians do not.
     """
     u, root = (mean - y) / scale, sqrt(var) / scale  # in units of b
-    below, hb, restb = mills(-u / root - root)  # f < y, where p(y|f) grows with f: N(mean + v/b, v) cut at y
+    below, hb, restb = mills(-u / root - root)
     above, ha, resta = mills(u / root - root)
     below += 0.5 * root * root + u
     above += 0.5 * root * root - u
@@ -104,13 +104,12 @@ def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, fl
     total = top + log(exp(below - top) + exp(above - top))
     P, M = exp(below - total), exp(above - total)
     value = total - log(2.0 * scale)
-    q = (P - M) / scale
     if root < 10.0:
         density = exp(-0.5 * u * u / (root * root) - LOG_ROOT_2PI - total) / root
-        return value, q, (4.0 * P * M - 2.0 * density) / (scale * scale)
-    # f = y - root·restb and f = y + root·resta are the means of the parts (in units of b); variance root²(1 - h·rest)
-    variance = root * root * (P * (1.0 - hb * restb) + M * (1.0 - ha * resta)) + P * M * (root * (restb + resta)) ** 2
-    return value, q, (variance / (root * root) - 1.0) / var
+        return value, (P - M) / scale, (4.0 * P * M - 2.0 * density) / (scale * scale)
+    # the parts have means y - √v restb and y + √v resta, and variances v(1 - h·rest)
+    kept = P * (1.0 - hb * restb) + M * (1.0 - ha * resta) + P * M * (restb + resta) ** 2
+    return value, (root * (M * resta - P * restb) - u) * scale / var, (kept - 1.0) / var
 
 
 @_jit

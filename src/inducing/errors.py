@@ -25,6 +25,10 @@ class ParameterError(InducingError):
     """A kernel, mean, likelihood or fitting parameter is outside its domain."""
 
 
+class LabelError(InducingError):
+    """A label or count is not one the likelihood knows."""
+
+
 class WidthError(InducingError):
     """A multiscale width is not above lengthscale / sqrt(2), where the function leaves the kernel's space. [000 Lemma 3.1]"""
 

@@ -197,6 +197,8 @@ def make_problem(
     mean = Zero() if mean is None else mean
     Y = y if y.ndim == 2 else y[:, None]
     m0 = mean(X)
+    if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
+        raise ShapeError(f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree")
     Y = Y - (m0 if m0.ndim == 2 else m0[:, None])
     labels = blocks if row.blocks else None
     return Problem(
