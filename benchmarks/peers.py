@@ -191,7 +191,8 @@ class Pyro(Torch):
     """contrib.gp.models.SparseGPRegression, the loss differentiated as its own `train` does."""
 
     package = "pyro"
-    rows = predicts = ("vfe", "fitc", "dtc")
+    rows = ("vfe", "fitc", "dtc")
+    predicts = ("vfe", "fitc")
 
     def _model(self, data: Data, row: str) -> Any:
         import pyro

@@ -23,7 +23,7 @@ def seconds(t: float) -> str:
 
 
 def memory(size: float | None) -> str:
-    return "" if size is None else f"{size / 2**20:,.0f} MiB"
+    return "" if size is None else f"{max(size, 0.0) / 2**20:,.0f} MiB"
 
 
 def times(ratio: float) -> str:

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +25,10 @@ import machine
 import numpy as np
 from peers import LIBRARIES, OURS
 from report import memory, picture, seconds, table, times
-from worker import QUERIES, Worker, WorkerFailed, environment
+from worker import QUERIES, Worker, WorkerFailed, cold_start, environment
 
 FLOPS = {"vfe": 5, "dtc": 5, "fitc": 8, "multiscale vfe": 5, "multiscale fitc": 8}  # times n m², for value and gradient
+PEERS = [name for name in LIBRARIES if name != OURS]
 PATIENCE = 300.0  # seconds that one command of a worker may take
 BUDGET = 60.0  # seconds of one contestant, after which two rounds have to do
 
@@ -41,6 +41,8 @@ class Plan:
 
     sizes: tuple[Size, ...] = ((10_000, 100, 8), (10_000, 500, 8), (44_000, 500, 21), (100_000, 500, 8))
     rounds: int = 5
+    least: float = 0.2  # seconds of a measurement; shorter calls are repeated
+    look: float = 3.0  # seconds to see what else the machine does
     prediction: Size = (10_000, 500, 8)
     queries: int = QUERIES
     query: Size = (2_000, 50, 8)
@@ -57,18 +59,18 @@ class Plan:
 
 
 QUICK = Plan(
-    sizes=((2_000, 50, 4),), rounds=2, prediction=(1_000, 50, 4), queries=4_000, query=(500, 20, 4), load=(2_000, 100, 4),
-    memory=(100_000, 64, 4), base=(1_000, 40, 4), grid={"n": (500, 2_000), "m": (20, 60), "d": (1, 4)},
+    sizes=((2_000, 50, 4),), rounds=2, least=0.02, look=0.5, prediction=(1_000, 50, 4), queries=4_000, query=(500, 20, 4),
+    load=(2_000, 100, 4), memory=(100_000, 64, 4), base=(1_000, 40, 4), grid={"n": (500, 2_000), "m": (20, 60), "d": (1, 4)},
 )  # fmt: skip
 
 
 class Bench:
     """The workers, started when first needed and again after one had to be ended."""
 
-    def __init__(self, plan: Plan, pythons: dict[str, str], log: Path) -> None:
-        self.plan, self.pythons, self.log = plan, pythons, log
+    def __init__(self, plan: Plan, pythons: dict[str, str], folder: Path, log: Path, rate: float) -> None:
+        self.plan, self.pythons, self.folder, self.log = plan, pythons, folder, log
+        self.rate = rate  # Flop/s of a matrix product, the best seen
         self.workers: dict[str, Worker] = {}
-        self.rate = 0.0  # Flop/s of a matrix product, the best seen
         self.failures: list[str] = []
 
     def worker(self, name: str) -> Worker:
@@ -117,18 +119,23 @@ class Bench:
                 worker("drop")
 
     def interleaved(
-        self, contestants: list[tuple[str, str]], rounds: int, command: str = "time", choose: Callable[[Any], Any] = min
+        self,
+        contestants: list[tuple[str, str]],
+        rounds: int,
+        command: str = "time",
+        choose: Callable[[Any], Any] = min,
+        calibrate: bool = False,
     ) -> dict[tuple[str, str], float]:
         """Seconds of every (library, call), taking turns. What two rounds show to be slow has no further ones."""
         found: dict[tuple[str, str], list[float]] = {}
         out: set[tuple[str, str]] = set()
         for i in range(rounds):
-            if command == "time":
-                self.rate = max(self.rate, self.ours("product", 1500))
+            if calibrate:
+                self.rate = max(self.rate, self.ours("product"))
             for contestant in contestants:
                 if contestant in out or (i >= 2 and sum(found[contestant]) > BUDGET):
                     continue
-                answer = self.ask(contestant[0], command, contestant[1])
+                answer = self.ask(contestant[0], command, contestant[1], self.plan.least)
                 if answer is None:
                     out.add(contestant)
                 else:
@@ -152,30 +159,30 @@ def evidence(bench: Bench) -> str:
                 answer = bench.ask(name, "prepare", row)
                 if answer is not None:
                     prepared[name, row] = answer["value"]
-        best = bench.interleaved(list(prepared), bench.plan.rounds)
-        peaks = {contestant: bench.ask(contestant[0], "peak", contestant[1]) for contestant in best}
+        best = bench.interleaved(list(prepared), bench.plan.rounds, calibrate=True)
+        peaks = {contestant: memory(bench.ask(contestant[0], "peak", contestant[1])) for contestant in best}
         bench.drop()
         lines = []
         for row in bench.ours.rows:
             entries = sorted((t, name) for (name, other), t in best.items() if other == row)
             mine = best[OURS, row]
+            share = f"{FLOPS[row] * n * m * m / mine / bench.rate:.0%}" if row in FLOPS else ""
             for t, name in sorted(entries, key=lambda entry: (entry[1] != OURS, entry[0])):
                 whole = row in bench.worker(name).rows
-                share = f"{FLOPS[row] * n * m * m / t / bench.rate:.0%}" if name == OURS and row in FLOPS else ""
-                label = f"**{name}**" if name == OURS else name if whole else f"{name} (value only, no gradient)"
-                lines.append((row, label, seconds(t), times(t / mine), share, memory(peaks[name, row]), f"{prepared[name, row]:.6g}"))
+                label = bold(name) if whole else f"{name} (value only, no gradient)"
+                found = f"{prepared[name, row]:.6g}"
+                lines.append((row, label, seconds(t), times(t / mine), share if name == OURS else "", peaks[name, row], found))
             rivals = [(t, name) for t, name in entries if name != OURS and row in bench.worker(name).rows]
             if rivals or row in ("vfe", "fitc"):
-                t, rival = min(rivals, default=(float("nan"), "none"))
-                rate = FLOPS[row] * n * m * m / mine / bench.rate
-                summary.append((f"{n:,}, {m}, {d}", row, seconds(mine), f"{rate:.0%}", rival, times(t / mine) if rivals else ""))
+                t, rival = min(rivals, default=(0.0, "none"))
+                summary.append((f"{n:,}, {m}, {d}", row, seconds(mine), share, rival, times(t / mine) if rivals else ""))
         header = ("row", "library", "time", "beside ours", "of dgemm", "memory", "log evidence")
         text.append(f"### n = {n:,}, m = {m}, d = {d}\n\n" + table(header, lines))
     head = table(("n, m, d", "row", "ours", "of dgemm", "fastest peer", "its time beside ours"), summary)
     note = (
-        "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. \"Of dgemm\" counts 5nm² (VFE) or "
-        f"8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. Memory is the peak "
-        "above what the process held before. PITC has blocks of m rows.\n"
+        "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of dgemm' counts 5nm² (VFE) "
+        f"or 8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. Memory is "
+        "the peak above what the process held before. PITC has blocks of m rows.\n"
     )
     return f"## Value and gradient\n\n{note}\n{head}\n" + "\n".join(text)
 
@@ -191,15 +198,15 @@ def prediction(bench: Bench) -> str:
             if answer is not None:
                 prepared[name, f"predict {row}"] = answer
     best = bench.interleaved(list(prepared), bench.plan.rounds)
-    peaks = {contestant: bench.ask(contestant[0], "peak", contestant[1]) for contestant in best}
+    peaks = {contestant: memory(bench.ask(contestant[0], "peak", contestant[1])) for contestant in best}
     bench.drop()
     lines = []
-    for contestant, t in sorted(best.items(), key=lambda item: (item[0][0] != OURS, item[1])):
+    for contestant, t in sorted(best.items(), key=lambda item: (item[0][1], item[0][0] != OURS, item[1])):
         name, call = contestant
         a = prepared[contestant]
-        mine = best.get((OURS, call), best[OURS, "predict vfe"])
-        label = f"**{name}**" if name == OURS else name
-        lines.append((call.split(" ", 1)[1], label, seconds(t), times(t / mine), f"{a['chunk']:,}", memory(peaks[contestant]),
+        mine = best[OURS, call]
+        label = bold(name)
+        lines.append((call.split(" ", 1)[1], label, seconds(t), times(t / mine), f"{a['chunk']:,}", peaks[contestant],
                       f"{a['mean']:.5f}", f"{a['variance']:.5f}"))  # fmt: skip
     header = ("row", "library", "time", "beside ours", "rows at a time", "memory", "average mean", "average variance")
     note = f"Mean and variance of f at {bench.plan.queries:,} points, m = {m}, d = {d} (trained on {n:,} rows).\n"
@@ -219,8 +226,7 @@ def query(bench: Bench) -> str:
     mine = best[OURS, "compiled"]
     calls = {(OURS, "compiled"): "post.compile()", (OURS, "vfe"): "post.predict"}
     lines = [
-        (calls.get(c, c[1]), f"**{OURS}**" if c[0] == OURS else c[0], seconds(t), times(t / mine))
-        for c, t in sorted(best.items(), key=lambda item: item[1])
+        (calls.get(c, c[1]), bold(c[0]), seconds(t), times(t / mine)) for c, t in sorted(best.items(), key=lambda item: item[1])
     ]
     note = f"Mean and variance at a single point, m = {m}, d = {d}, from Python.\n"
     return f"## One query\n\n{note}\n{table(('call', 'library', 'time', 'beside ours'), lines)}"
@@ -240,15 +246,15 @@ def load(bench: Bench) -> str:
     after = bench.ours("blas_threads")
     bench.drop()
     lines = [
-        (f"**{name}**" if name == OURS else name, seconds(calm[c]), seconds(loaded[c]), times(loaded[c] / calm[c]))
+        (bold(c[0]), seconds(calm[c]), seconds(loaded[c]), times(loaded[c] / calm[c]))
         for c in contestants
         if c in calm and c in loaded
-        for name in [c[0]]
     ]
     kept = "as they were" if before == after else f"CHANGED from {before} to {after}"
-    note = f"VFE value and gradient, n = {n:,}, m = {m}, d = {d}; medians. Two processes that share the cores fairly need 2 ×.\n"
+    note = f"VFE value and gradient, n = {n:,}, m = {m}, d = {d}; medians. Sharing the cores fairly with one other is 2 ×.\n"
     header = ("library", "alone", "beside a second process on all cores", "slower by")
-    return f"## On a loaded machine\n\n{note}\n{table(header, lines)}\nThe user's BLAS thread settings after all calls: {kept}.\n"
+    settings = f"The user's BLAS thread settings after all calls: {kept}.\n"
+    return f"## On a loaded machine\n\n{note}\n{table(header, lines)}\n{settings}"
 
 
 def peak_memory(bench: Bench) -> str:
@@ -263,7 +269,7 @@ def peak_memory(bench: Bench) -> str:
             worker("prepare", row)  # loads compiled loops, starts threads
             worker("load", n, m, d)
             worker("build", row)
-            lines.append((row, f"**{OURS}**", memory(worker("peak", row))))
+            lines.append((row, bold(OURS), memory(worker("peak", row))))
     finally:
         worker.close()
     note = f"Value and gradient, n = {n:,}, m = {m}, d = {d}: peak above the data. One n × m matrix is {memory(8.0 * n * m)}.\n"
@@ -279,23 +285,21 @@ def cold(bench: Bench) -> str:
         for name, python in bench.pythons.items():
             if i and name not in found:
                 continue
-            command = [python, str(Path(__file__).with_name("worker.py")), "cold", name]
-            start = time.perf_counter()
             try:
-                run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment(name), check=True)
-            except (subprocess.SubprocessError, OSError) as failure:
-                bench.failures.append(f"{name}, cold start: {type(failure).__name__}")
+                taken, errors[name] = cold_start(name, python, PATIENCE)
+            except WorkerFailed as failure:
+                bench.failures.append(f"{name}, cold start: {failure}")
                 found.pop(name, None)
                 continue
-            errors[name] = run.stdout.rsplit("error ", 1)[1].strip()
-            times_so_far = found.setdefault(name, [])
+            rounds = found.setdefault(name, [])
             if i:  # the first run fills the caches of compiled code
-                times_so_far.append(time.perf_counter() - start)
+                rounds.append(taken)
     lines = []
     remarks = {"scikit-learn": "exact GP", "egobox": "basis fixed", "GPBoost": "FITC, basis fixed"}
     for name, values in sorted(found.items(), key=lambda item: min(item[1])):
-        label = f"**{name}**" if name == OURS else name
-        lines.append((label, remarks.get(name, "VFE"), seconds(min(values)), times(min(values) / min(found[OURS])), errors[name]))
+        label = bold(name)
+        best, mine = min(values), min(found[OURS])
+        lines.append((label, remarks.get(name, "VFE"), seconds(best), times(best / mine), errors[name]))
     note = (
         "A new process imports, fits hyperparameters and basis (m = 20) to 500 points on a line until its optimiser stops, and "
         "predicts; the second start counts, when compiled code is cached. Error is that of the mean against the true curve.\n"
@@ -303,7 +307,7 @@ def cold(bench: Bench) -> str:
     return f"## Cold start\n\n{note}\n{table(('library', 'what', 'time', 'beside ours', 'error'), lines)}"
 
 
-def scaling(bench: Bench, folder: Path) -> str:
+def scaling(bench: Bench) -> str:
     """Time against n, m and d."""
     say("scaling")
     panels: dict[str, tuple[str, dict[str, list[tuple[float, float]]]]] = {}
@@ -323,14 +327,20 @@ def scaling(bench: Bench, folder: Path) -> str:
             bench.drop()
         fixed = ", ".join(f"{k} = {v:,}" for k, v in zip("nmd", bench.plan.base, strict=True) if k != axis)
         panels[axis] = (fixed, curves)
-        lines = [(name, "", *(seconds(dict(points)[v]) if v in dict(points) else "" for v in values)) for name, points in curves.items()]
-        text.append(f"{fixed}\n\n" + table(("library", "", *(f"{axis} = {v:,}" for v in values)), lines))
-    drawn = picture(folder / "scaling.png", panels)
-    image = "![time of value and gradient against n, m and d](scaling.png)\n\n" if drawn else "(no picture: matplotlib is missing)\n\n"
-    return "## Scaling\n\n" + image + "\n".join(text)
+        lines = []
+        for curve, points in curves.items():
+            at = dict(points)
+            lines.append((*curve.rsplit(" ", 1), *(seconds(at[v]) if v in at else "" for v in values)))
+        text.append(f"{fixed}\n\n" + table(("library", "row", *(f"{axis} = {v:,}" for v in values)), lines))
+    drawn = picture(bench.folder / "scaling.png", panels)
+    image = "![time of value and gradient against n, m and d](scaling.png)" if drawn else "(no picture without matplotlib)"
+    return f"## Scaling\n\n{image}\n\n" + "\n".join(text)
 
 
-SECTIONS = ("evidence", "prediction", "query", "load", "memory", "cold", "scaling")
+SECTIONS: dict[str, Callable[[Bench], str]] = {
+    "evidence": evidence, "prediction": prediction, "query": query, "load": load, "memory": peak_memory, "cold": cold,
+    "scaling": scaling,
+}  # fmt: skip
 
 
 def find_pythons(candidates: list[str], wanted: list[str]) -> dict[str, str]:
@@ -340,9 +350,13 @@ def find_pythons(candidates: list[str], wanted: list[str]) -> dict[str, str]:
     for python in [sys.executable, *candidates]:
         code = f"import importlib.util as u; print(*(n for n, p in {packages!r}.items() if u.find_spec(p)), sep=chr(10))"
         run = subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment("peer"), check=False)
-        for name in run.stdout.splitlines():
+        for name in run.stdout.split():
             found.setdefault(name, python)
     return found
+
+
+def bold(name: str) -> str:
+    return f"**{name}**" if name == OURS else name
 
 
 def say(text: str) -> None:
@@ -352,25 +366,24 @@ def say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes and no peers")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, help="sections to run")
-    parser.add_argument("--peers", nargs="*", choices=[n for n in LIBRARIES if n != OURS], help="which peers; default all")
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="sections to run")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, help="which of them; default all")
     parser.add_argument("--peer-python", nargs="+", default=[], help="interpreters of environments with peers")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder for RESULTS.md and scaling.png")
     options = parser.parse_args()
     plan = QUICK if options.quick else Plan()
-    wanted = [] if options.quick else [n for n in LIBRARIES if n != OURS] if options.peers is None else options.peers
+    wanted = ([] if options.quick else PEERS) if options.peers is None else options.peers
     pythons = find_pythons(options.peer_python, wanted)
     options.output.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="inducing-benchmark-"))
-    bench = Bench(plan, pythons, scratch / "workers.log")
-    began = machine.quiet(0.5 if options.quick else 3.0)
+    began = machine.quiet(plan.look)
     say(str(began))
+    bench = Bench(plan, pythons, options.output, scratch / "workers.log", began.rate)
     missing = [name for name in wanted if name not in pythons]
     try:
         parts = []
-        steps = {"evidence": evidence, "prediction": prediction, "query": query, "load": load, "memory": peak_memory, "cold": cold}
-        for section in options.only:
-            parts.append(scaling(bench, options.output) if section == "scaling" else steps[section](bench))
+        for section in (s for s in SECTIONS if s in options.only):
+            parts.append(SECTIONS[section](bench))
         names = bench.installed()
         versions = ", ".join(f"{name} {bench.worker(name).version}" for name in names)
         restless = {name: bench.worker(name).busiest_rest for name in names if bench.worker(name).busiest_rest > 0.1}
@@ -379,12 +392,12 @@ def main() -> None:
         raise
     finally:
         bench.close()
-    ended = machine.quiet(0.5 if options.quick else 3.0)
+    ended = machine.quiet(plan.look)
     say(str(ended))
-    idle = "none used more than a tenth of a core" if not restless else f"BUSY: {restless}"
+    idle = "none used a tenth of a core" if not restless else f"BUSY: {restless}"
     command = " ".join(
         ["python benchmarks/run.py", *(["--quick"] if options.quick else []),
-         *([f"--only {' '.join(options.only)}"] if options.only != SECTIONS else []),
+         *([f"--only {' '.join(options.only)}"] if set(options.only) != set(SECTIONS) else []),
          *(["--peer-python ..."] if options.peer_python else [])]
     )  # fmt: skip
     head = [
@@ -392,8 +405,9 @@ def main() -> None:
         f"    {command}\n",
         f"Machine: {machine.describe()}.\n",
         f"Before: {began} After: {ended}\n",
-        f"Libraries: {versions}. Not installed: {', '.join(missing) or 'none'}. Idle workers, a while after their turn: {idle}.\n",
-        "Libraries take turns on the same data with the same parameters, each in its own process; the best round counts.\n",
+        f"Libraries: {versions}. Not installed: {', '.join(missing) or 'none'}.\n",
+        "Libraries take turns on the same data with the same parameters, each in its own process; the best round counts. "
+        f"Workers waiting for their turn: {idle}.\n",
     ]
     if bench.failures:
         head.append("What could not be measured:\n\n" + "".join(f"- {failure}\n" for failure in bench.failures))

@@ -18,6 +18,10 @@ _WHERE = {
     "Posterior": "posterior",
     "prior": "posterior",
     "kl_divergence": "posterior",
+    "update": "online",
+    "update_together": "online",
+    "information_gain": "online",
+    "most_informative": "online",
     "fit": "fitting",
     "Fit": "fitting",
     "LogNormal": "fitting",
@@ -30,6 +34,7 @@ _MODULES = (
     "means",
     "bases",
     "approximations",
+    "likelihoods",
     "errors",
     "metrics",
     "datasets",
@@ -40,10 +45,11 @@ _MODULES = (
 __all__ = ["__version__", *_WHERE, *_MODULES]
 
 if TYPE_CHECKING:
-    from . import approximations, bases, datasets, errors, kernels, means, metrics, plots, selection
+    from . import approximations, bases, datasets, errors, kernels, likelihoods, means, metrics, plots, selection
     from .estimators import SparseGPRegressor
     from .files import load
     from .fitting import Fit, LogNormal, fit
+    from .online import information_gain, most_informative, update, update_together
     from .posterior import Posterior, kl_divergence, prior
     from .regression import condition, log_evidence, log_evidence_and_gradient
 

@@ -5,42 +5,45 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+FAST = {"contract", "reassoc", "nsz", "arcp"}
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
-def squared_distances(X: np.ndarray, Zt: np.ndarray, out: np.ndarray) -> None:
-    """out[i, j] = Σ_k (X[i, k] - Zt[k, j])²."""
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def affine_squared_distances(X: np.ndarray, Zt: np.ndarray, constant: float, factor: float, out: np.ndarray) -> None:
+    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time so that a row of out stays put."""
     n, d = X.shape
     m = Zt.shape[1]
-    for i in range(n):
-        row = out[i]
-        x = X[i, 0]
-        for j in range(m):
-            t = x - Zt[0, j]
-            row[j] = t * t
-        for k in range(1, d):
-            x = X[i, k]
-            for j in range(m):
-                t = x - Zt[k, j]
-                row[j] += t * t
-
-
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
-def weighted_squares(X: np.ndarray, Vt: np.ndarray, Pt: np.ndarray, out: np.ndarray) -> None:
-    """out[i, j] = Σ_k Pt[k, j] (X[i, k] - Vt[k, j])²."""
-    n, d = X.shape
-    m = Vt.shape[1]
+    whole = d - d % 4
     for i in range(n):
         row = out[i]
         for j in range(m):
             row[j] = 0.0
-        for k in range(d):
-            x = X[i, k]
+        for k in range(0, whole, 4):
+            x0, x1, x2, x3 = X[i, k], X[i, k + 1], X[i, k + 2], X[i, k + 3]
             for j in range(m):
-                t = x - Vt[k, j]
-                row[j] += Pt[k, j] * t * t
+                t0, t1, t2, t3 = x0 - Zt[k, j], x1 - Zt[k + 1, j], x2 - Zt[k + 2, j], x3 - Zt[k + 3, j]
+                row[j] += (t0 * t0 + t1 * t1) + (t2 * t2 + t3 * t3)
+        for k in range(whole, d):
+            x0 = X[i, k]
+            for j in range(m):
+                t0 = x0 - Zt[k, j]
+                row[j] += t0 * t0
+        for j in range(m):
+            row[j] = constant + factor * row[j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+@numba.njit(nogil=True, cache=True)
+def mirror(G: np.ndarray) -> None:
+    """Copy the lower triangle onto the upper, in blocks that fit the cache."""
+    m = G.shape[0]
+    for i0 in range(0, m, 32):
+        for j0 in range(0, i0 + 1, 32):
+            for i in range(i0, min(i0 + 32, m)):
+                for j in range(j0, min(j0 + 32, i)):
+                    G[j, i] = G[i, j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
     """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
     m, d = table.shape[0], len(x)

@@ -58,13 +58,31 @@ class State(NamedTuple):
 
 def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
     """A state with room for so many basis functions and none in it."""
-    M, c, p = room, processes, outputs
+    M, c, p = (room + 3) // 4 * 4, processes, outputs
     z = np.zeros
     return State(
-        z(1, dtype=np.int64), z(M, dtype=np.int64), z((M, M)), z((c, M, M)), z((c, p, M)), z((c, p, M)), z((c, M)), z(M),
+        z(1, dtype=np.int64), z(M, dtype=np.int64), np.eye(M), z((c, M, M)), z((c, p, M)), z((c, p, M)), z((c, M)), z(M),
         z((c, M, M) if exact else (c, 0, 0)), z(M), z(M), z(M), z((c, M)), z((c, M)), z((c, M)), z((c, p)), z(c), z((c, p)),
         z(c), z(M), z(M), z(M),
     )  # fmt: skip
+
+
+# Rows of a matrix are taken four at a time. Beyond the m functions in use U goes on as the identity and A as zero, up to the
+# next multiple of four; the vectors that go in are filled up with zeros here, so nothing needs a remainder.
+
+
+@_jit
+def rounded(m: int) -> int:
+    return (m + 3) // 4 * 4
+
+
+@_jit
+def filled(x: np.ndarray, m: int) -> int:
+    """The next multiple of four after m, up to which x gets zeros."""
+    wide = rounded(m)
+    for j in range(m, wide):
+        x[j] = 0.0
+    return wide
 
 
 @_jit
@@ -85,35 +103,83 @@ def add(t: float, x: np.ndarray, y: np.ndarray, n: int) -> None:
 @_jit
 def solve_forward(U: np.ndarray, b: np.ndarray, x: np.ndarray, m: int) -> None:
     """x = U⁻ᵀb = L⁻¹b. Overwrites b."""
-    for j in range(m):
-        x[j] = b[j] / U[j, j]
-        add(-x[j], U[j, j + 1 :], b[j + 1 :], m - j - 1)
+    wide = filled(b, m)
+    for j in range(0, wide, 4):
+        x0 = b[j] / U[j, j]
+        x1 = (b[j + 1] - x0 * U[j, j + 1]) / U[j + 1, j + 1]
+        x2 = (b[j + 2] - x0 * U[j, j + 2] - x1 * U[j + 1, j + 2]) / U[j + 2, j + 2]
+        x3 = (b[j + 3] - x0 * U[j, j + 3] - x1 * U[j + 1, j + 3] - x2 * U[j + 2, j + 3]) / U[j + 3, j + 3]
+        x[j], x[j + 1], x[j + 2], x[j + 3] = x0, x1, x2, x3
+        U0, U1, U2, U3, rest = U[j, j + 4 :], U[j + 1, j + 4 :], U[j + 2, j + 4 :], U[j + 3, j + 4 :], b[j + 4 :]
+        for i in range(wide - j - 4):
+            rest[i] -= (x0 * U0[i] + x1 * U1[i]) + (x2 * U2[i] + x3 * U3[i])
 
 
 @_jit
 def solve_backward(U: np.ndarray, b: np.ndarray, x: np.ndarray, m: int) -> None:
     """x = U⁻¹b = L⁻ᵀb."""
-    for j in range(m - 1, -1, -1):
-        x[j] = (b[j] - dot(U[j, j + 1 :], x[j + 1 :], m - j - 1)) / U[j, j]
+    wide = filled(b, m)
+    for j in range(wide - 4, -1, -4):
+        U0, U1, U2, U3, rest = U[j, j + 4 :], U[j + 1, j + 4 :], U[j + 2, j + 4 :], U[j + 3, j + 4 :], x[j + 4 :]
+        t0, t1, t2, t3 = b[j], b[j + 1], b[j + 2], b[j + 3]
+        for i in range(wide - j - 4):
+            t = rest[i]
+            t0 -= U0[i] * t
+            t1 -= U1[i] * t
+            t2 -= U2[i] * t
+            t3 -= U3[i] * t
+        x3 = t3 / U[j + 3, j + 3]
+        x2 = (t2 - x3 * U[j + 2, j + 3]) / U[j + 2, j + 2]
+        x1 = (t1 - x3 * U[j + 1, j + 3] - x2 * U[j + 1, j + 2]) / U[j + 1, j + 1]
+        x[j] = (t0 - x3 * U[j, j + 3] - x2 * U[j, j + 2] - x1 * U[j, j + 1]) / U[j, j]
+        x[j + 1], x[j + 2], x[j + 3] = x1, x2, x3
 
 
 @_jit
 def gain(A: np.ndarray, phi: np.ndarray, a: np.ndarray, s: np.ndarray, m: int) -> float:
     """a = Aᵀφ, s = A a; returns |a|² = φᵀAAᵀφ."""
-    for i in range(m):
+    wide = filled(phi, m)
+    for i in range(wide):
         a[i] = 0.0
-    for j in range(m):
-        add(phi[j], A[j], a, m)
-    for j in range(m):
-        s[j] = dot(A[j], a, m)
-    return dot(a, a, m)
+    for j in range(0, wide, 4):
+        p0, p1, p2, p3 = phi[j], phi[j + 1], phi[j + 2], phi[j + 3]
+        A0, A1, A2, A3 = A[j], A[j + 1], A[j + 2], A[j + 3]
+        for i in range(wide):
+            a[i] += (p0 * A0[i] + p1 * A1[i]) + (p2 * A2[i] + p3 * A3[i])
+    times(A, a, s, m)
+    return dot(a, a, wide)
+
+
+@_jit
+def times(A: np.ndarray, x: np.ndarray, y: np.ndarray, m: int) -> None:
+    """y = A x."""
+    wide = filled(x, m)
+    for j in range(0, wide, 4):
+        A0, A1, A2, A3 = A[j], A[j + 1], A[j + 2], A[j + 3]
+        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+        for i in range(wide):
+            t = x[i]
+            t0 += A0[i] * t
+            t1 += A1[i] * t
+            t2 += A2[i] * t
+            t3 += A3[i] * t
+        y[j], y[j + 1], y[j + 2], y[j + 3] = t0, t1, t2, t3
 
 
 @_jit
 def rank_one(A: np.ndarray, s: np.ndarray, a: np.ndarray, kappa: float, m: int) -> None:
     """A += κ s aᵀ."""
-    for j in range(m):
-        add(kappa * s[j], a, A[j], m)
+    wide = filled(a, m)
+    filled(s, m)
+    for j in range(0, wide, 4):
+        A0, A1, A2, A3 = A[j], A[j + 1], A[j + 2], A[j + 3]
+        s0, s1, s2, s3 = kappa * s[j], kappa * s[j + 1], kappa * s[j + 2], kappa * s[j + 3]
+        for i in range(wide):
+            t = a[i]
+            A0[i] += s0 * t
+            A1[i] += s1 * t
+            A2[i] += s2 * t
+            A3[i] += s3 * t
 
 
 @_jit
@@ -125,7 +191,10 @@ def rank_one_upper(N: np.ndarray, t: float, e: np.ndarray, m: int) -> None:
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """φ, and of every process a, s, mean and variance at the row whose k_u(x) is in `state.k`; returns γ."""
+    """φ, and of every process a, s, mean and variance at the row whose k_u(x) is in `state.k`; returns γ.
+
+    Where scores are kept, also ê and t.
+    """
     m = state.size[0]
     for j in range(m):
         state.x[j] = state.k[j]
@@ -204,7 +273,6 @@ def extend(state: State, gamma: float, scored: bool) -> None:
     root = sqrt(gamma)
     for j in range(m):
         state.U[j, m] = state.phi[j]
-        state.U[m, j] = 0.0
     state.U[m, m] = root
     if scored:
         for j in range(m):
@@ -212,12 +280,7 @@ def extend(state: State, gamma: float, scored: bool) -> None:
         state.Q[m] = 1.0 / gamma
     for c in range(len(state.A)):
         A, a, s, r, left = state.A[c], state.a[c], state.s[c], state.r[c], kept(state, c)
-        for j in range(m):
-            A[j, m] = 0.0
-            A[m, j] = 0.0
-        A[m, m] = 1.0
-        a[m] = root
-        s[m] = root
+        A[m, m], a[m], s[m] = 1.0, root, root
         rank_one(A, s, a, r / (1.0 + sqrt(left)), m + 1)
         for o in range(state.w.shape[1]):
             state.w[c, o, m] = 0.0
@@ -295,6 +358,9 @@ def delete_column(U: np.ndarray, n: int, i: int, cosine: np.ndarray, sine: np.nd
         turn_left(U[j, j:], U[j + 1, j + 1 :], cosine[j], sine[j], n - j - 1)
         x[j] = cosine[j] * length
         length = -sine[j] * length
+    for j in range(n - 1):
+        U[j, n - 1] = 0.0
+    U[n - 1, n - 1] = 1.0
     return length
 
 
@@ -309,6 +375,7 @@ def turn_left(upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) 
 
 @_jit
 def turn(upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) -> None:
+    """Rotate two rows."""
     for h in range(n):
         one, two = upper[h], lower[h]
         upper[h] = c * one + s * two
@@ -316,23 +383,49 @@ def turn(upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) -> No
 
 
 @_jit
-def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, n: int) -> float:
+def turn_rows(A: np.ndarray, i: int, n: int, cosine: np.ndarray, sine: np.ndarray, wide: int) -> None:
+    """Rotate rows (j, j + 1) of A for j = i, …, n - 2 one after the other, three rotations to a pass while they last."""
+    j = i
+    while j + 3 < n:
+        c0, c1, c2, s0, s1, s2 = cosine[j], cosine[j + 1], cosine[j + 2], sine[j], sine[j + 1], sine[j + 2]
+        A0, A1, A2, A3 = A[j], A[j + 1], A[j + 2], A[j + 3]
+        for h in range(wide):
+            one, two = A0[h], A1[h]
+            A0[h] = c0 * one + s0 * two
+            one, two = c0 * two - s0 * one, A2[h]
+            A1[h] = c1 * one + s1 * two
+            one, two = c1 * two - s1 * one, A3[h]
+            A2[h] = c2 * one + s2 * two
+            A3[h] = c2 * two - s2 * one
+        j += 3
+    while j + 1 < n:
+        turn(A[j], A[j + 1], cosine[j], sine[j], wide)
+        j += 1
+
+
+@_jit
+def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: int) -> float:
     """Condition v ~ N(w, AAᵀ) on its last coordinate being 0, and leave that coordinate out; returns its variance |a|².
 
     With a the last row of A, a reflection H takes a to |a| e_n; A H without its last row and column is the new factor. z
     becomes the covariance of the others with the last coordinate, A a.
     """
-    last = A[n - 1]
+    m = n - 1
+    last = A[m]
     square = dot(last, last, n)
-    norm = sqrt(square)
-    pivot = last[n - 1]
+    norm, pivot = sqrt(square), last[m]
     shift = norm if pivot >= 0.0 else -norm
-    beta = 1.0 / (norm * (norm + abs(pivot)))  # H = I - β h hᵀ with h = a + shift e_n
-    for j in range(n - 1):
-        z[j] = dot(A[j], last, n)
-        add(-beta * (z[j] + shift * A[j, n - 1]), last, A[j], n - 1)
+    times(A, last, z, n)
+    for j in range(m):  # H = I - β h hᵀ with h = a + shift e_n
+        work[j] = z[j] + shift * A[j, m]
+    work[m] = 0.0  # the last row goes, and must not change while it is in use
+    rank_one(A, work, last, -1.0 / (norm * (norm + abs(pivot))), n)
+    for j in range(n):
+        A[j, m] = 0.0
+        A[m, j] = 0.0
     for o in range(len(w)):
-        add(-w[o, n - 1] / square, z, w[o], n - 1)
+        add(-w[o, m] / square, z, w[o], m)
+        w[o, m] = 0.0
     return square
 
 
@@ -344,25 +437,25 @@ def remove(state: State, i: int) -> None:
     exact = state.N.shape[1] > 0
     for j in range(i, m):
         state.places[j] = state.places[j + 1]
-        state.Q[j] = state.Q[j + 1]
     length = delete_column(state.U, n, i, state.cosine, state.sine, state.x)
-    solve_backward(state.U, state.x, state.e, m)
-    for j in range(m):
-        state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, TINY)
-    for c in range(len(state.A)):
-        A, w = state.A[c], state.w[c]
+    if exact:
+        solve_backward(state.U, state.x, state.e, m)
         for j in range(i, m):
-            turn(A[j], A[j + 1], state.cosine[j], state.sine[j], n)
+            state.Q[j] = state.Q[j + 1]
+        for j in range(m):
+            state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, TINY)
+    for c in range(len(state.A)):
+        A, w, z, column = state.A[c], state.w[c], state.s[c], state.t[c]
+        turn_rows(A, i, n, state.cosine, state.sine, rounded(n))
+        for j in range(i, m):
             for o in range(len(w)):
                 one, two = w[o, j], w[o, j + 1]
                 w[o, j] = state.cosine[j] * one + state.sine[j] * two
                 w[o, j + 1] = state.cosine[j] * two - state.sine[j] * one
-        z = state.s[c]
-        square = drop_last(A, w, z, n)
-        column = state.t[c]  # of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
+        square = drop_last(A, w, z, column, n)
         for j in range(m):
             z[j] = (z[j] - state.x[j] * square / length) / length
-        solve_backward(state.U, z, column, m)
+        solve_backward(state.U, z, column, m)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
         CQ = square / (length * length)
         for o in range(len(w)):
             a = state.alpha[c, o]
@@ -409,7 +502,7 @@ def run(
     kind: int,
     theta: np.ndarray,
     total: np.ndarray,  # (c,): gains Σ log⟨p(y|f)⟩
-    first: int,
+    events: np.ndarray,  # (3,): gains how many rows projected, grew the basis, replaced a function of it
     capacity: int,
     tolerance: float,
     grow: bool,
@@ -430,6 +523,7 @@ def run(
         done = absorb(state, gamma, kss[i], capacity, tolerance, grow, scored)
         if done == FAILED:
             return i
+        events[done] += 1
         if done != PROJECTED:
             state.places[state.size[0] - 1] = fresh + i
     return len(K)

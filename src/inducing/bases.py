@@ -15,7 +15,7 @@ import numpy as np
 from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, worth_compiling
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
-from .kernels.stationary import RBF
+from .kernels.stationary import NEAR, RBF
 
 
 def _matrix(name: str, value: Any) -> Array:
@@ -178,10 +178,8 @@ class Multiscale:
         xp = namespace(X)
         scales, t2 = self._t2(kernel)
         logc = 0.5 * xp.sum(xp.log(scales) + 0.5 * xp.log(t2) - 2.0 * xp.log(self.widths), axis=1)  # (m,)
-        E = _weighted_squares(X, self.centers, self.widths, out)
-        E *= -0.5
-        E += logc + np.log(kernel.variance)
-        return np.exp(E, out=E) if is_numpy(E) else xp.exp(E)
+        E = _exponents(X, self.centers, self.widths, logc + float(np.log(kernel.variance)), out)
+        return xp.exp(E, out=E)
 
     def cross_pullback(
         self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
@@ -214,27 +212,31 @@ def _rbf_gradients(kernel: RBF, variance: Array, lengths: Array) -> Gradients:
     return {"lengthscale": lengths.sum() if shared else lengths, "variance": variance}
 
 
-def _weighted_squares(X: Array, v: Array, s: Array, out: Array | None) -> Array:
-    """Σ_k (x_k - v_jk)² / s_jk² for every pair. (n, m)"""
-    precisions = 1.0 / s**2
-    if is_numpy(X):
-        if out is None:
-            out = np.empty((X.shape[0], v.shape[0]), dtype=X.dtype)
-        if worth_compiling(out.size):
-            from ._fused import weighted_squares
-
-            weighted_squares(X, np.ascontiguousarray(v.T), np.ascontiguousarray(precisions.T), out)
-            return out
-        out[...] = 0.0
-        for k in range(X.shape[1]):
-            out += precisions[:, k] * (X[:, k, None] - v[None, :, k]) ** 2
-        return out
+def _exponents(X: Array, v: Array, s: Array, constants: Array, out: Array | None) -> Array:
+    """constants_j - ½ Σ_k (x_k - v_jk)² / s_jk² for every pair; like `stationary.gaussian_exponents`. (n, m)"""
     xp = namespace(X)
+    P = 1.0 / s**2
     centre = xp.mean(v, axis=0)
-    X, v = X - centre, v - centre
-    E = (X * X) @ precisions.T - 2.0 * (X @ (v * precisions).T)
-    E += xp.sum(v * v * precisions, axis=1)
-    return xp.clip(E, 0.0, None)
+    Xc, vc = X - centre, v - centre
+    if is_numpy(X):
+        far = ((Xc * Xc).max(axis=0, initial=0.0) + (vc * vc).max(axis=0)) @ P.max(axis=0) > NEAR
+        if far or not worth_compiling(X.shape[0] * v.shape[0]):
+            return _exponents_by_differences(X, v, P, constants, out)
+    left = xp.concat([Xc * Xc, Xc, xp.ones_like(Xc[:, :1])], axis=1)
+    right = xp.concat([-0.5 * P, vc * P, (constants - 0.5 * xp.sum(vc * vc * P, axis=1))[:, None]], axis=1)
+    return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
+
+
+def _exponents_by_differences(X: np.ndarray, v: np.ndarray, P: np.ndarray, constants: Array, out: Array | None) -> Array:
+    if out is None:
+        out = np.empty((X.shape[0], v.shape[0]), dtype=X.dtype)
+    out[...] = constants
+    for k in range(X.shape[1]):
+        difference = X[:, k, None] - v[None, :, k]
+        difference *= difference
+        difference *= -0.5 * P[:, k]
+        out += difference
+    return out
 
 
 Basis = Points | Multiscale

@@ -112,6 +112,12 @@ def fit(
     n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
     approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, exact, …")] = "fitc",
     basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
+    inducing: Annotated[
+        str,
+        typer.Option(
+            help="Where they start: kmeans, random, variance, information-gain, smola-bartlett, matching-pursuit or novelty."
+        ),
+    ] = "kmeans",
     kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
     max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 200,
     restarts: Annotated[int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")] = 0,
@@ -151,6 +157,7 @@ def fit(
             approximation=approximation,
             n_inducing=n_inducing,
             basis=basis,
+            inducing=inducing,
             restarts=restarts,
             max_iter=max_iter,
             random_state=seed,

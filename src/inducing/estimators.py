@@ -50,7 +50,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact" or "sod".
     n_inducing : how many basis functions, and no more than the data have different rows. "exact" has one for each row.
     basis : "points" or "multiscale" (Gaussians of any width, for the RBF kernel).
-    inducing : where they start, a rule of `inducing.selection` ("kmeans", "random") or an array (m, d).
+    inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random", "variance", "novelty",
+        "information-gain", "smola-bartlett", "matching-pursuit"; those that need a kernel and noise get the ones of the start.
     optimize : "all", "hyperparameters", "basis", or None to learn nothing.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth of the
         targets' variance. When it is given, several outputs are scaled alike, so that it means the same to each.
@@ -131,7 +132,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         data = _Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize)
         kernel = self._start_kernel(data)
-        Z, whole = self._start_inducing(data, scaling, rng)
+        Z, whole = self._start_inducing(data, scaling, kernel, rng)
         if self.approximation == "sod":
             data = data[np.unique(selection.nearest(Z, data.X))]
         self._centres = self._block_centres(data.X, len(Z), rng)
@@ -229,7 +230,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         varying = max(1, int(np.count_nonzero(np.ptp(data.X, axis=0))))
         return kind(lengthscale=np.sqrt(varying) * scales, variance=data.target_variance())  # type: ignore[call-arg]
 
-    def _start_inducing(self, data: _Data, scaling: _Scaling, rng: Any) -> tuple[np.ndarray, bool]:
+    def _start_inducing(self, data: _Data, scaling: _Scaling, kernel: Kernel, rng: Any) -> tuple[np.ndarray, bool]:
         """Z in the model's units, and whether it holds every different row: then nothing is gained by moving it."""
         if self.approximation == "exact":
             return data.X, True
@@ -241,16 +242,24 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if self.inducing not in selection.BY_NAME:
             known = ", ".join(selection.BY_NAME)
             raise UnknownNameError(f"inducing must be an array or one of {known}, not {self.inducing!r}")
-        Z = selection.BY_NAME[self.inducing](data.X, self.n_inducing, rng, data.weights)
-        asked = self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default
-        if len(Z) < self.n_inducing and asked:
+        rule = selection.BY_NAME[self.inducing]
+        Z = rule(data.X, self.n_inducing, rng, data.weights, kernel=kernel, noise=data.noise, y=self._centred(data))
+        if len(Z) >= self.n_inducing:
+            return Z, len(Z) == len(data.X)
+        whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])
+        if self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default:  # it was asked for
+            reason = f"the data have {len(Z)} different rows; each of these is one"
+            if not whole:
+                reason = f"{self.inducing!r} found {len(Z)} that are new to each other; choose another rule to have more"
             warnings.warn(
-                f"{self.n_inducing} inducing points were asked for, but the data have {len(Z)} different rows; "
-                "each of these is one",
-                ReducedBasisWarning,
-                stacklevel=3,
+                f"{self.n_inducing} inducing points were asked for, but {reason}", ReducedBasisWarning, stacklevel=3
             )
-        return Z, len(Z) < self.n_inducing or len(Z) == len(data.X)
+        return Z, whole
+
+    def _centred(self, data: _Data) -> np.ndarray:
+        """What the prior mean leaves of the targets; `fit` complains where the two do not agree. (n, p)"""
+        m0 = np.zeros(1) if self.mean is None else to_numpy(self.mean(data.X))
+        return data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
 
     def _start_basis(self, Z: np.ndarray, kernel: Kernel) -> Basis:
         if self.basis not in ("points", "multiscale"):

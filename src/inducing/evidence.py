@@ -30,22 +30,25 @@ from .backend import SMALL, Array, chunk_rows, is_numpy, namespace, row_slices, 
 from .kernels.base import Gradients
 from .linalg import (
     add_gram,
+    add_outer,
     add_product,
     add_symmetric_product,
-    cholesky,
+    cholesky_and_inverse,
     cholesky_escalating,
     congruence,
     contiguous,
     from_lower,
     gram,
-    identity,
     inverse_lower,
     jittered,
     log_det_from_factor,
+    lower_times,
+    plus_diagonal,
     reverse_cholesky,
     row_dots,
     row_squares,
     times_lower,
+    times_lower_on_all_cores,
 )
 from .problem import Problem, noise_gradient
 
@@ -70,20 +73,17 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     Kuu = P.basis.gram(P.kernel)
     if escalate:
         Luu, jitter = cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
+        Linv = inverse_lower(Luu)
     else:
-        Luu, jitter = cholesky(jittered(Kuu, P.jitter)), P.jitter
-    Linv = inverse_lower(Luu)
+        (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
     D = None if P.blocks is not None else _empty(P.n, P.X)
     whitener = Linv / P.noise[0] ** 0.5 if P.uniform and P.row.share == 0 else Linv
     sums = _run(P, lambda s, task: _first_block(P, Linv, s, task) if D is None else _first_rows(P, whitener, D, s, task))
-    B = from_lower(_total(s.G for s in sums)) + identity(Kuu)
-    LB = cholesky(B)
-    LBinv = inverse_lower(LB)
+    B = plus_diagonal(from_lower(_total(s.G for s in sums)), 1.0)
+    LB, LBinv = cholesky_and_inverse(B)
     w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
     count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
-    constant = P.p * (
-        count * math.log(2 * math.pi) + float(sum(s.log_D for s in sums)) + float(log_det_from_factor(LB))
-    )
+    constant = P.p * (count * math.log(2 * math.pi) + float(sum(s.log_D for s in sums)) + float(log_det_from_factor(LB)))
     penalty = float(sum(s.penalty for s in sums))
     if P.row.penalty is trace_penalty:
         penalty -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
@@ -121,11 +121,12 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
     if P.blocks is not None:
 
         def step(s: _Sums, rows: Any) -> None:
-            _second_block(P, F, Binv, alpha, noise_bar, s, rows)
+            _second_block(P, F, alpha, noise_bar, s, rows)
 
     elif P.row.share == 0:
         # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T; a Π common to all rows moves into T
-        T = times_lower(reverse_cholesky(identity(Binv) - Binv) if trace else _copy(F.LBinv), F.Linv)
+        U = reverse_cholesky(plus_diagonal(-Binv, 1.0)) if trace else _copy(F.LBinv)
+        T = times_lower_on_all_cores(U, F.Linv)
         if P.uniform:
             T = T * (P.p / P.noise[0]) ** 0.5
 
@@ -140,14 +141,14 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
     sums = _run(P, step)
     value = -0.5 * (F.constant + float(sum(s.residual for s in sums)))
 
-    M = F.w @ F.w.T - P.p * (identity(Binv) - Binv)
-    if P.blocks is None and P.row.share == 0:
-        M = M + trace * P.p * (F.B - identity(Binv))
-    else:
-        M = M - from_lower(_total(s.G for s in sums))  # 2Φ diag(r̄)Φᵀ
+    M = plus_diagonal(F.w @ F.w.T + P.p * Binv, -P.p)
+    if P.blocks is not None or P.row.share:
+        M -= from_lower(_total(s.G for s in sums))  # 2Φ diag(r̄)Φᵀ
+    elif trace:
+        M += plus_diagonal(P.p * F.B, -P.p)
     Kuu_bar = -0.5 * congruence(M, F.Linv)
     if F.jitter:
-        Kuu_bar = Kuu_bar + F.jitter / len(P.basis) * xp.linalg.trace(Kuu_bar) * identity(Kuu_bar)
+        Kuu_bar = plus_diagonal(Kuu_bar, F.jitter / len(P.basis) * xp.linalg.trace(Kuu_bar))
     kernel, basis = P.basis.gram_pullback(P.kernel, Kuu_bar, F.Kuu)
     _add(kernel, *(s.kernel for s in sums))
     _add(basis, *(s.basis for s in sums))
@@ -294,16 +295,14 @@ class _Block:
 def _block(P: Problem, Linv: Array, rows: np.ndarray, K: Array) -> _Block:
     X = P.X[rows]
     Phi = times_lower(_copy(K), Linv, transposed=True)
-    D = P.kernel(X, X) - Phi @ Phi.T
-    D = D + (P.noise[rows] / P.weight(rows)) * identity(D)
-    L = cholesky(D)
-    return _Block(Phi, L, inverse_lower(L))
+    D = add_outer(P.kernel(X, X), Phi, -1.0)
+    return _Block(Phi, *cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows))))
 
 
 def _first_block(P: Problem, Linv: Array, s: _Sums, rows: np.ndarray) -> None:
     xp = namespace(P.X)
     block = _block(P, Linv, rows, P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))))
-    A = block.Linv @ block.Phi
+    A = lower_times(block.Linv, block.Phi)
     s.G = add_gram(s.G, A)
     s.b += A.T @ (block.Linv @ P.Y[rows])
     s.log_D = s.log_D + log_det_from_factor(block.L)
@@ -312,28 +311,29 @@ def _first_block(P: Problem, Linv: Array, s: _Sums, rows: np.ndarray) -> None:
         s.log_D = s.log_D + (xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight)))
 
 
-def _second_block(
-    P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: np.ndarray
-) -> None:
+def _second_block(P: Problem, F: Factors, alpha: Array, noise_bar: Array, s: _Sums, rows: np.ndarray) -> None:
+    """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), and Φ̄ = w vᵀ - B⁻¹ΦD⁻¹ - 2ΦG_D; all symmetric parts in lower triangles."""
     p, X = P.p, P.X[rows]
     xp = namespace(X)
     K = P.basis.cross(P.kernel, X, s.buffer(0, len(rows)))
     block = _block(P, F.Linv, rows, K)
-    Dinv = block.Linv.T @ block.Linv
-    DPhi = Dinv @ block.Phi
     E = P.Y[rows] - block.Phi @ F.w
-    V = Dinv @ E
+    V = block.Linv.T @ (block.Linv @ E)
     s.residual = s.residual + xp.sum(E * V)
-    S = DPhi @ Binv  # D⁻¹ΦB⁻¹
-    GD = 0.5 * (V @ V.T - p * (Dinv - S @ DPhi.T))
-    GPhi = GD @ block.Phi
+    S = lower_times(block.Linv, lower_times(block.Linv, _copy(block.Phi, s.buffer(1, len(rows)))), transposed=True)  # D⁻¹Φᵀ
+    S = times_lower(S, F.LBinv, transposed=True)
+    GD = add_outer(add_outer(-p * gram(block.Linv), S, p), contiguous(V))
+    GD = 0.5 * from_lower(GD)
+    S = times_lower(S, F.LBinv)  # D⁻¹ΦᵀB⁻¹
+    GPhi = 2.0 * (GD @ block.Phi)
     weight, noise = P.weight(rows), P.noise[rows]
-    noise_bar[rows] = xp.linalg.diagonal(GD) / weight - (
-        0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
-    )
+    extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
+    noise_bar[rows] = xp.linalg.diagonal(GD) / weight - extra
+    s.G = add_symmetric_product(s.G, GPhi, block.Phi)
+    S *= -p
+    S -= GPhi
     _add(s.kernel, P.kernel.pullback(X, X, GD)[0])
-    s.G = add_symmetric_product(s.G, 2.0 * GPhi, block.Phi)
-    _finish(P, s, X, K, times_lower(contiguous(-p * S - 2.0 * GPhi), F.Linv), V, alpha)
+    _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)
 
 
 def _add(total: Gradients, *parts: Gradients) -> None:

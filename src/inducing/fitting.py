@@ -165,10 +165,13 @@ class _Objective:
         m0 = _as_columns(mean(self.P.X))
         return replace(self.P, kernel=kernel, basis=basis, noise=as_noise(noise, self.P.X)[0], mean=mean, Y=self.y - m0)
 
+    def value_and_gradient(self, x: np.ndarray) -> tuple[float, dict[str, Any]]:
+        """The log evidence and its gradient in the raw parameters; raises FactorisationError where there is none."""
+        return gradient_of(self.problem(x), self.approximation, escalate=False)
+
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         try:
-            P = self.problem(x)
-            value, gradient = gradient_of(P, self.approximation, escalate=False)
+            value, gradient = self.value_and_gradient(x)
             gradient = {key: to_numpy(g) for key, g in gradient.items()}
             for name, prior in self.priors.items():
                 log_density, slope = prior.log_density(self.packing.values(x)[name])

@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, is_numpy, is_torch, namespace, zeros_like_rows
+from .backend import (
+    Array,
+    is_numpy,
+    is_torch,
+    namespace,
+    row_slices,
+    run_over,
+    workers,
+    worth_compiling,
+    zeros_like_rows,
+)
 from .errors import FactorisationError, JitterWarning
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
@@ -22,14 +32,22 @@ MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a c
 def cholesky(K: Array) -> Array:
     """Lower Cholesky factor of K; raises FactorisationError when K is not positive definite."""
     xp = namespace(K)
-    if K.shape[0] == 0:
+    m = K.shape[0]
+    if m == 0:
         return K
-    try:
-        L = xp.linalg.cholesky(K)
-    except Exception as error:  # numpy and torch have LinAlgErrors of their own
-        raise FactorisationError(f"a {K.shape[0]} x {K.shape[0]} matrix is not positive definite") from error
-    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
-        raise FactorisationError(f"a {K.shape[0]} x {K.shape[0]} matrix is not positive definite or not finite")
+    if is_numpy(K):
+        from scipy.linalg import lapack
+
+        potrf = lapack.dpotrf if K.dtype == np.float64 else lapack.spotrf
+        U, failed = potrf(K.T, lower=0, clean=1)
+        L = U.T
+    else:
+        try:
+            L, failed = xp.linalg.cholesky(K), 0
+        except Exception:  # each namespace has a LinAlgError of its own
+            L, failed = K, 1
+    if failed or not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
+        raise FactorisationError(f"a {m} x {m} matrix is not positive definite")
     return L
 
 
@@ -38,19 +56,26 @@ def reverse_cholesky(M: Array) -> Array:
     reverse = contiguous(namespace(M).flip(M))
     for rounding in (1e-14, 1e-12, 1e-10):
         try:
-            return contiguous(namespace(M).flip(cholesky(reverse + rounding * identity(M))).T)
+            return contiguous(namespace(M).flip(cholesky(plus_diagonal(reverse, rounding))).T)
         except FactorisationError:
             continue
     raise FactorisationError("a matrix is not positive semi-definite")
 
 
+def plus_diagonal(M: Array, value: Any) -> Array:
+    """M + value I for a number, M + diag(value) for a vector."""
+    if not is_numpy(M):
+        return M + value * identity(M)
+    out = M.copy()
+    out.reshape(-1)[:: len(M) + 1] += value
+    return out
+
+
 def jittered(K: Array, jitter: float) -> Array:
     """K + jitter mean(diag K) I."""
-    xp = namespace(K)
     if K.shape[0] == 0 or jitter == 0:
         return K
-    diagonal = xp.linalg.diagonal(K)
-    return K + xp.linalg.diagonal(K).sum() / diagonal.shape[0] * jitter * identity(K)
+    return plus_diagonal(K, jitter * namespace(K).linalg.trace(K) / K.shape[0])
 
 
 def cholesky_escalating(K: Array, jitter: float, *, what: str) -> tuple[Array, float]:
@@ -108,17 +133,42 @@ def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
 
 def inverse_lower(L: Array) -> Array:
     """L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
-    if L.shape[0] == 0:
+    m = L.shape[0]
+    if m == 0:
         return L
-    if is_numpy(L):
-        from scipy.linalg import lapack
+    if not is_numpy(L):
+        return solve_lower(L, identity(L))
+    if m > 192:  # by halves, so that products do the work: [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]
+        h = m // 2
+        out = np.zeros_like(L)
+        out[:h, :h] = A = inverse_lower(np.ascontiguousarray(L[:h, :h]))
+        out[h:, h:] = B = inverse_lower(np.ascontiguousarray(L[h:, h:]))
+        out[h:, :h] = -B @ times_lower(np.ascontiguousarray(L[h:, :h]), A)
+        return out
+    from scipy.linalg import lapack
 
-        trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
-        inverse, info = trtri(L.T, lower=0)
-        if info != 0:
-            raise FactorisationError(f"a triangular factor has a zero at position {info} of its diagonal")
-        return np.ascontiguousarray(inverse.T)
-    return solve_lower(L, identity(L))
+    trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
+    inverse, info = trtri(L.T, lower=0)
+    if info != 0:
+        raise FactorisationError(f"a triangular factor has a zero at position {info} of its diagonal")
+    return np.ascontiguousarray(inverse.T)
+
+
+def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
+    """L and L⁻¹ of a matrix of which only the lower triangle is read; large ones by halves, so that products do the work."""
+    m = K.shape[0]
+    if not is_numpy(K) or m <= 160:
+        L = cholesky(K)
+        return L, inverse_lower(L)
+    h = m // 2
+    L, Linv = np.zeros_like(K), np.zeros_like(K)
+    A, Ainv = cholesky_and_inverse(np.ascontiguousarray(K[:h, :h]))
+    C = times_lower(np.ascontiguousarray(K[h:, :h]), Ainv, transposed=True)
+    B, Binv = cholesky_and_inverse(add_outer(np.ascontiguousarray(K[h:, h:]), C, -1.0))
+    L[:h, :h], L[h:, :h], L[h:, h:] = A, C, B
+    Linv[:h, :h], Linv[h:, h:] = Ainv, Binv
+    Linv[h:, :h] = -lower_times(Binv, times_lower(C, Ainv))
+    return L, Linv
 
 
 def log_det_from_factor(L: Array) -> Array:
@@ -158,14 +208,27 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
         return _times_lower_in_blocks(A, T, transposed)
     if A.size == 0:
         return A
-    p, real = _prefix(A)
-    m, c, one = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), real(1.0)
-    ref = ctypes.byref
-    trans = b"T" if transposed else b"N"
-    _blas(p + "trmm", 11)(
-        b"L", b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(m), A.ctypes.data, ref(m)
-    )
+    _trmm(b"L", b"T" if transposed else b"N", A, T)
     return A
+
+
+def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
+    """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
+    if not _fits_blas(A, T):
+        return (T.T if transposed else T) @ A
+    _trmm(b"R", b"T" if transposed else b"N", A, T)
+    return A
+
+
+def _trmm(side: bytes, trans: bytes, A: np.ndarray, T: np.ndarray) -> None:
+    if A.size == 0:
+        return
+    prefix, real = _prefix(A)
+    m, c, t, one = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), ctypes.c_int(T.shape[0]), real(1.0)
+    ref = ctypes.byref
+    _blas(prefix + "trmm", 11)(
+        side, b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(t), A.ctypes.data, ref(m)
+    )  # fmt: skip
 
 
 def _edges(m: int) -> list[tuple[int, int]]:
@@ -193,13 +256,26 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
         return G
     if not _fits_blas(G, A):
         return _add_gram_in_blocks(G, A, sign)
-    p, real = _prefix(A)
-    m, c, alpha, beta = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), real(sign), real(1.0)
-    ref = ctypes.byref
-    _blas(p + "syrk", 10)(
-        b"U", b"N", ref(m), ref(c), ref(alpha), A.ctypes.data, ref(m), ref(beta), G.ctypes.data, ref(m)
-    )
+    _syrk(b"N", G, A, sign)
     return G
+
+
+def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
+    """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
+    if not _fits_blas(G, A):
+        return _add_gram_in_blocks(G, A.T, sign)
+    if A.size:
+        _syrk(b"T", G, A, sign)
+    return G
+
+
+def _syrk(trans: bytes, G: np.ndarray, A: np.ndarray, sign: float) -> None:
+    prefix, real = _prefix(A)
+    size, inner = ctypes.c_int(G.shape[0]), ctypes.c_int(A.shape[0] if trans == b"N" else A.shape[1])
+    ld, alpha, beta, ref = ctypes.c_int(A.shape[1]), real(sign), real(1.0), ctypes.byref
+    _blas(prefix + "syrk", 10)(
+        b"U", trans, ref(size), ref(inner), ref(alpha), A.ctypes.data, ref(ld), ref(beta), G.ctypes.data, ref(size)
+    )  # fmt: skip
 
 
 def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
@@ -245,6 +321,12 @@ def _layout(A: np.ndarray) -> tuple[bytes, ctypes.c_int]:
 
 def from_lower(G: Array) -> Array:
     """The symmetric matrix whose lower triangle is G's."""
+    if is_numpy(G) and worth_compiling(G.size):
+        from ._fused import mirror
+
+        out = G.copy()
+        mirror(out)
+        return out
     xp = namespace(G)
     return xp.tril(G) + xp.tril(G, k=-1).T
 
@@ -256,8 +338,21 @@ def gram(A: Array) -> Array:
 
 def congruence(M: Array, T: Array) -> Array:
     """TᵀMT for a symmetric M and a lower triangular T."""
-    half = times_lower(M.copy() if is_numpy(M) else M, T)  # M T
-    return times_lower(contiguous(half.T), T)
+    half = times_lower_on_all_cores(M.copy() if is_numpy(M) else M, T)  # M T
+    return times_lower_on_all_cores(contiguous(half.T), T)
+
+
+def times_lower_on_all_cores(A: Array, T: Array) -> Array:
+    """`times_lower` for one large A: its rows are shared out. Overwrites A on the CPU."""
+    if not _fits_blas(A, T) or A.shape[0] < 256:
+        return times_lower(A, T)
+    parts = row_slices(A.shape[0], -(-A.shape[0] // workers()))
+
+    def step(_: None, rows: slice) -> None:
+        times_lower(A[rows], T)
+
+    run_over(parts, lambda: None, step, parallel=True)
+    return A
 
 
 def contiguous(A: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .backend import Array, namespace, to_numpy
 from .errors import ShapeError
-from .linalg import cholesky, contiguous, gram, identity, solve_lower
+from .linalg import cholesky, contiguous, gram, plus_diagonal, solve_lower
 from .posterior import Marginals, Posterior
 from .problem import Problem, as_inputs
 
@@ -84,7 +84,7 @@ class PICPredictor:
         Xb = P.X[rows]
         Phib = post.features(Xb)
         D = post.kernel(Xb, Xb) - Phib @ Phib.T
-        L = cholesky(D + P.noise[rows] / P.weight(rows) * identity(D))
+        L = cholesky(plus_diagonal(D, P.noise[rows] / P.weight(rows)))
         T = solve_lower(L, post.kernel(Xb, X) - Phib @ Phi.T)  # L⁻¹R_b*
         E = solve_lower(L, P.Y[rows] - Phib @ post.w)
         H = Phi - T.T @ solve_lower(L, Phib)

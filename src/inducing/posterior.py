@@ -8,6 +8,7 @@ Every method makes one of these; pruning and updating turn one into another; pre
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ from .errors import (
     FactorisationError,
     NegativeVarianceWarning,
     ParameterError,
+    ReducedBasisWarning,
     ShapeError,
     UnknownNameError,
 )
@@ -44,6 +46,7 @@ from .means import Mean, Zero
 from .problem import DEFAULT_JITTER, as_inputs
 
 Score = Literal["mean", "kl"]
+SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
 
 
 class Marginals(NamedTuple):
@@ -74,6 +77,8 @@ class Posterior:
     log_evidence: float | None = None
     jitter: float = DEFAULT_JITTER
     one_output: bool = True
+    log_predictive: float | None = None  # Σ log⟨p(y|f)⟩ of the rows read online, each before it was read
+    sites: Any = None  # propagation.Sites: what each row's likelihood became under expectation propagation, to go on from
 
     def __len__(self) -> int:
         return len(self.basis)
@@ -239,7 +244,7 @@ class Posterior:
         LB = cholesky(T @ precision @ T.T)
         Ainv = inverse_lower(LB)
         w = Ainv.T @ (Ainv @ (T @ (precision @ w)))
-        return replace(self, basis=self.basis[kept], L=L, w=w, A=np.ascontiguousarray(Ainv.T), log_evidence=None)
+        return replace(self, basis=self.basis[kept], L=L, w=w, A=np.ascontiguousarray(Ainv.T), log_evidence=None, sites=None)
 
     def _whitened_precision(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Luu, and precision (I + LuuᵀC Luu)⁻¹ and mean Luuᵀα of Luu⁻¹u."""
@@ -291,8 +296,6 @@ def _warn_if_negative(variance: Array) -> None:
         return
     count = int(xp.sum(xp.asarray(variance < -1e-6 * xp.max(xp.abs(variance)), dtype=xp.int64)))
     if count:
-        import warnings
-
         warnings.warn(
             f"{count} of {variance.shape[0]} predicted variances are negative beyond rounding; they are returned as computed",
             NegativeVarianceWarning,
@@ -333,12 +336,48 @@ class _Removal:
         self.kept = self.kept[rest]
 
 
-def prior(kernel: Kernel, mean: Mean | None = None) -> Posterior:
-    """The process before any data: a Posterior on an empty basis."""
+def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
+    """The process before any data: a Posterior on an empty basis, or with α = 0 and C = 0 on a given one. [004 §3.6.1]
+
+    Functions of the given basis that lie in the span of those before them are left out, with a warning.
+    """
     from .bases import Points
 
-    empty = np.zeros((0, 0))
-    return Posterior(kernel, Points(empty), empty, np.zeros((0, 1)), empty, mean or Zero())
+    if basis is None:
+        empty = np.zeros((0, 0))
+        return Posterior(kernel, Points(empty), empty, np.zeros((0, 1)), empty, mean or Zero())
+    basis.check(kernel)
+    K = to_numpy(basis.gram(kernel))
+    kept, L = _independent(K)
+    if len(kept) < len(basis):
+        warnings.warn(
+            f"{len(basis) - len(kept)} of {len(basis)} basis functions lie in the span of the others and were left out",
+            ReducedBasisWarning,
+            stacklevel=2,
+        )
+    w = np.zeros((len(kept), 1))
+    return Posterior(kernel, basis[kept], L, w, np.eye(len(kept)), mean or Zero(), jitter=0.0)
+
+
+def _independent(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the functions with γ above rounding, taken in order, and the factor of their Gram matrix. [004 eq. C.6]"""
+    m = len(K)
+    try:
+        L = cholesky(K)
+        if np.all(np.diag(L) ** 2 > SPAN * np.diag(K)):
+            return np.arange(m), L
+    except FactorisationError:
+        pass
+    kept: list[int] = []
+    L = np.zeros((m, m))
+    for j in range(m):
+        h = len(kept)
+        phi = solve_lower(L[:h, :h], K[kept, j])
+        gamma = K[j, j] - phi @ phi
+        if gamma > SPAN * K[j, j]:
+            L[h, :h], L[h, h] = phi, np.sqrt(gamma)
+            kept.append(j)
+    return np.array(kept, dtype=int), np.ascontiguousarray(L[: len(kept), : len(kept)])
 
 
 def kl_divergence(first: Posterior, second: Posterior) -> float:
@@ -383,6 +422,7 @@ def _whitened(post: Posterior, place: np.ndarray, L: np.ndarray) -> tuple[np.nda
 def _prior_factor(kernel: Kernel, basis: Basis, jitter: float) -> np.ndarray:
     """Factor of Kuu with as little jitter as it takes: (α, C) define the process, and its KL is about k itself."""
     K = to_numpy(basis.gram(kernel))
+    jitter = jitter or DEFAULT_JITTER
     for little in (0.0, 1e-4 * jitter, 1e-2 * jitter):
         try:
             return cholesky(jittered(K, little))

@@ -14,7 +14,7 @@ from .backend import Array, blas_for, is_numpy, namespace, to_numpy
 from .bases import Basis, Points
 from .errors import ParameterError, UnknownNameError
 from .kernels.base import Kernel
-from .linalg import cholesky, contiguous, identity, inverse_lower, log_det_from_factor, solve_lower
+from .linalg import cholesky, contiguous, inverse_lower, log_det_from_factor, plus_diagonal, solve_lower
 from .means import Mean
 from .pic import PICPredictor
 from .posterior import Posterior
@@ -161,8 +161,7 @@ def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
 
 
 def _covariance(P: Problem) -> Array:
-    K = P.kernel(P.X, P.X)
-    return K + (P.noise / P.weight(slice(None))) * identity(K)
+    return plus_diagonal(P.kernel(P.X, P.X), P.noise / P.weight(slice(None)))
 
 
 def _exact_value(P: Problem, L: Array) -> float:

@@ -9,34 +9,51 @@ import numpy as np
 
 from ..backend import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..errors import ShapeError
+from ..linalg import row_squares
 from .base import Gradients, Kernel, positive
 
 
-def squared_distances(X: Array, Z: Array, out: Array | None = None) -> Array:
-    """Σ_k (x_k - z_k)² for every pair, by differences: no cancellation, however far the data lie from the origin. (n, m)"""
+def squared_distances(
+    X: Array, Z: Array, out: Array | None = None, *, constant: float = 0.0, factor: float = 1.0
+) -> Array:
+    """constant + factor Σ_k (x_k - z_k)² for every pair. (n, m)
+
+    By differences: nothing cancels, however far the data lie from the origin.
+    """
     if is_numpy(X) and worth_compiling(X.shape[0] * Z.shape[0]):
-        from .._fused import squared_distances as fused
+        from .._fused import affine_squared_distances
 
         if out is None:
             out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
-        fused(X, np.ascontiguousarray(Z.T), out)
+        affine_squared_distances(X, np.ascontiguousarray(Z.T), constant, factor, out)
         return out
-    s = zeros_like_rows((X.shape[0], Z.shape[0]), X)
+    s = zeros_like_rows((X.shape[0], Z.shape[0]), X) + constant
     for k in range(X.shape[1]):
         difference = X[:, k, None] - Z[None, :, k]
-        s += difference * difference
+        s += factor * difference * difference
     return s
 
 
-def _halved_distances(X: Array, Z: Array, constant: float) -> Array:
-    """constant - ½ Σ_k (x_k - z_k)² as the product [x, -½|x|², 1] [z; 1; constant - ½|z|²], about the centre of Z. (n, m)"""
+NEAR = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
+
+
+def gaussian_exponents(X: Array, Z: Array, constant: float, out: Array | None = None) -> Array:
+    """constant - ½ Σ_k (x_k - z_k)² for every pair. (n, m)
+
+    As one product, [x, -½|x|², 1] [z; 1; constant - ½|z|²] about the centre of Z, five times faster than differences; its
+    rounding error is that of |x|² + |z|², so on the CPU inputs that lie far out, and the gram matrix, go by differences.
+    """
     xp = namespace(X)
+    if is_numpy(X) and (X is Z or not worth_compiling(X.shape[0] * Z.shape[0])):
+        return squared_distances(X, Z, out, constant=constant, factor=-0.5)
     centre = xp.mean(Z, axis=0)
-    X, Z = X - centre, Z - centre
-    x2, z2 = -0.5 * xp.sum(X * X, axis=1), constant - 0.5 * xp.sum(Z * Z, axis=1)
-    left = xp.concat([X, x2[:, None], xp.ones_like(x2)[:, None]], axis=1)
-    right = xp.concat([Z, xp.ones_like(z2)[:, None], z2[:, None]], axis=1)
-    return left @ right.T
+    Xc, Zc = X - centre, Z - centre
+    x2, z2 = row_squares(Xc), row_squares(Zc)
+    if is_numpy(X) and x2.max(initial=0.0) + z2.max(initial=0.0) > NEAR:
+        return squared_distances(X, Z, out, constant=constant, factor=-0.5)
+    left = xp.concat([Xc, -0.5 * x2[:, None], xp.ones_like(x2)[:, None]], axis=1)
+    right = xp.concat([Zc, xp.ones_like(z2)[:, None], constant - 0.5 * z2[:, None]], axis=1)
+    return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,18 +157,12 @@ class RBF(Stationary):
     """variance · exp(-s/2), the squared exponential."""
 
     def _profile(self, s: Array) -> Array:
-        if is_numpy(s):
-            s *= -0.5
-            np.exp(s, out=s)
-            s *= self.variance
-            return s
         return self.variance * namespace(s).exp(-0.5 * s)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        if is_numpy(X):
-            return super()._matrix(X, Z, out)
         scales = self.scales(X)
-        E = _halved_distances(X / scales, Z / scales, float(np.log(self.variance)))
+        scaled = Z / scales
+        E = gaussian_exponents(scaled if X is Z else X / scales, scaled, float(np.log(self.variance)), out)
         return namespace(E).exp(E, out=E)
 
     def _slope(self, s: Array, K: Array) -> Array:

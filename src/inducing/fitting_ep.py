@@ -1,0 +1,125 @@
+"""Learning hyperparameters and basis for any likelihood, by L-BFGS-B on EP's log evidence. [001 §5], [004 §6.1]
+
+At a fixed point of EP, log Z does not change with the sites to first order. Its gradient is therefore that of the FITC evidence
+of pseudo-targets a with noise 1/λ in each row, held as they are. [003 §6], [004 eq. 4.21]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from .approximations import FITC
+from .backend import to_numpy
+from .bases import Basis
+from .errors import FactorisationError, UnknownNameError
+from .fitting import Fit, LogNormal, Progress, _maximise, _Objective, _reporter, _Run
+from .kernels.base import Kernel
+from .likelihoods import Likelihood
+from .linalg import cholesky, cholesky_escalating, jittered
+from .means import Mean
+from .problem import DEFAULT_JITTER, Problem, make_problem
+from .propagation import expectation_propagation
+from .regression import gradient_of
+from .sites import Processes
+
+LEAST = 1e-10  # of λ k(x, x): below, a site counts as this weak, with its b as it is
+
+
+def fit_expectation_propagation(
+    kernel: Kernel,
+    basis: Basis,
+    likelihood: Likelihood,
+    X: Any,
+    y: Any,
+    *,
+    optimize: Literal["all", "hyperparameters", "basis"] = "all",
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    fixed: Sequence[str] = (),
+    priors: Mapping[str, LogNormal] | None = None,
+    restarts: int = 0,
+    max_iterations: int = 100,
+    tolerance: float = 1e-6,
+    sweeps: int = 50,
+    convergence: float = 1e-7,
+    progress: Progress | bool | None = None,
+    rng: Any = None,
+) -> Fit:
+    """Maximise EP's log evidence over kernel, basis and prior mean, as `fit` does for regression.
+
+    y is (n,), or (n, c) for c processes that share kernel and basis, whose evidences add up; `posterior` of the result is then
+    a list. The likelihood stays as it is. Sites with λ < 0 count as weak ones in the gradient, which is exact without them.
+    """
+    if optimize not in ("all", "hyperparameters", "basis"):
+        raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
+    Y = likelihood.check(to_numpy(y))
+    problem = make_problem(kernel, basis, FITC, np.ones(len(Y)), X, Y, mean=mean, jitter=jitter)
+    jitter = cholesky_escalating(problem.basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis")[1]
+    problem = replace(problem, jitter=jitter)
+    objective = _Propagated(problem, likelihood, optimize, tuple(fixed), dict(priors or {}), sweeps, convergence)
+    report, generator = _reporter(progress), np.random.default_rng(rng)
+    best: _Run | None = None
+    for start in [objective.start] + [objective.packing.perturbed(generator) for _ in range(restarts)]:
+        try:
+            run = _maximise(objective, start, max_iterations, tolerance, report, None)
+        except FactorisationError:
+            if best is None:
+                raise
+            continue  # a random start that cannot be evaluated
+        if best is None or run.value > best.value:
+            best = run
+        if run.interrupted:
+            break
+    assert best is not None
+    if not np.isfinite(best.value):
+        raise KeyboardInterrupt  # before anything was evaluated
+    kernel, basis, _, mean = objective.packing.unpack(best.x)
+    posterior = expectation_propagation(
+        kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, convergence=convergence, jitter=jitter
+    )
+    return Fit(
+        posterior, kernel, basis, None, mean, best.value, best.iterations, best.converged, best.message, tuple(best.history)
+    )
+
+
+class _Propagated(_Objective):
+    """-(log Z + log prior)/n; every evaluation starts from the sites of the one before."""
+
+    def __init__(
+        self, P: Problem, likelihood: Likelihood, optimize: str, fixed: tuple[str, ...], priors: dict[str, LogNormal],
+        sweeps: int, convergence: float,
+    ) -> None:  # fmt: skip
+        super().__init__(P, "fitc", optimize, fixed, priors, 1e-6)
+        self.likelihood, self.sweeps, self.convergence = likelihood, sweeps, convergence
+        self.sites: tuple[np.ndarray, np.ndarray] | None = None  # λ and b, (n, c) each
+
+    def value_and_gradient(self, x: np.ndarray) -> tuple[float, dict[str, Any]]:
+        P = self.problem(x)
+        L = cholesky(jittered(P.basis.gram(P.kernel), P.jitter))
+        run = Processes(P.kernel, P.basis, L, self.likelihood, P.X, self.y, P.mean, 1.0, P.jitter)
+        if self.sites is not None:
+            run.lam[...], run.b[...] = self.sites
+            try:
+                run.rebuild()
+            except FactorisationError:  # negative sites of another kernel
+                run.lam[...], run.b[...] = 0.0, 0.0
+                run.rebuild()
+        for _ in range(self.sweeps):
+            if run.sweep(1.0) <= self.convergence:
+                break
+        values = run.log_evidence()
+        if any(value is None for value in values):
+            raise FactorisationError("a cavity of expectation propagation is improper")
+        self.sites = run.lam.copy(), run.b.copy()
+        total: dict[str, Any] = {}
+        least = LEAST / np.maximum(P.kernel.diag(P.X), 1e-300)
+        for lam, b in zip(run.lam.T, run.b.T, strict=True):
+            lam = np.maximum(lam, least)
+            pseudo = replace(P, noise=1.0 / lam, Y=(b / lam)[:, None], one_output=True, one_noise=False)
+            for name, part in gradient_of(pseudo, "fitc", escalate=False)[1].items():
+                total[name] = total[name] + part if name in total else part
+        return float(sum(value for value in values if value is not None)), total

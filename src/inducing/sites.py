@@ -1,0 +1,276 @@
+"""Sites: what each row's likelihood becomes under expectation propagation, and the processes they make. [004 §§4.2-4.4]
+
+A site is exp(b g - ½ λ g²), b = λa, in one number g = pᵀu, f above its prior mean as the basis sees it. The sites say all:
+with π = Lᵀp in whitened coordinates u = Lv,
+
+    B = I + Σ λ π πᵀ,   w = B⁻¹ Σ b π,   v ~ N(w, B⁻¹)                                            [004 eqs 4.25, 4.34]
+
+so the process is made anew from them after every sweep, and no error lives longer than that. On a basis that stays,
+π = φ(x). Such a site either ignores γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), as DTC does (share = 0, 004);
+or it acts on f(x) itself, as under FITC (share = 1, 001 §5): then λ/(1 + λγ) and b/(1 + λγ) stand for λ and b above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _propagation as loops
+from .backend import chunk_rows, row_slices, run_over, to_numpy
+from .bases import Basis
+from .errors import FactorisationError, InducingError, NonFiniteError, ParameterError, ShapeError
+from .kernels.base import Kernel
+from .likelihoods import Likelihood
+from .linalg import (
+    add_symmetric_product,
+    cholesky,
+    contiguous,
+    from_lower,
+    inverse_lower,
+    log_det_from_factor,
+    row_dots,
+    row_squares,
+    solve_lower,
+    times_lower,
+)
+from .means import Mean
+from .posterior import Posterior
+
+BLOCK = 48  # rows that go through the compiled loop together
+KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """What each row's likelihood became: exp(b g - ½ λ g²), where g = pᵀu is f above its prior mean. [004 eqs 4.17, 4.33]"""
+
+    lam: np.ndarray  # (n,): λ, which may be negative where log p(y|f) is not concave
+    b: np.ndarray  # (n,): λa
+    P: np.ndarray | None  # (n, m), or None where the rows of P are those of Kfu Kuu⁻¹
+    share: float  # of γ that counts as the site's own noise: 0, or under a given basis 1
+    n_sweeps: int = 0
+    converged: bool = False
+    changes: tuple[int, ...] = ()  # of the basis, in each sweep
+
+    @property
+    def a(self) -> np.ndarray:
+        """Where g is pulled to: pseudo-targets, with noise 1/λ. (n,) [004 eq. 4.18]"""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.b / self.lam
+
+
+class Processes:
+    """c processes on one basis, and their sites: what a column of Y (n, c) says about each."""
+
+    def __init__(
+        self, kernel: Kernel, basis: Basis, L: np.ndarray, likelihood: Any, X: np.ndarray, Y: np.ndarray, mean: Mean,
+        share: float, jitter: float,
+    ) -> None:  # fmt: skip
+        self.kernel, self.basis, self.L, self.likelihood = kernel, basis, L, likelihood
+        self.X, self.Y, self.mean, self.share, self.jitter = X, Y, mean, share, jitter
+        self.prior = np.asarray(mean(X), dtype=float)  # (n,)
+        if self.prior.ndim != 1:
+            raise ShapeError(f"expectation propagation needs a prior mean of one output, not of {self.prior.shape[1]}")
+        self.lam, self.b = np.zeros(Y.shape), np.zeros(Y.shape)  # (n, c)
+        self.Pi: np.ndarray | None = None  # (n, m), or None where it is Φ
+        self.n_sweeps, self.converged = 0, False
+        self.changes: tuple[int, ...] = ()
+        self._kept: list[Any] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        m, c = len(self.L), self.Y.shape[1]
+        self.S, self.A = np.tile(np.eye(m), (c, 1, 1)), np.tile(np.eye(m), (c, 1, 1))  # AAᵀ = S = B⁻¹
+        self.w, self.log_B = np.zeros((c, m)), np.zeros(c)
+
+    def move(self, basis: Basis, L: np.ndarray, Pi: np.ndarray) -> None:
+        """The same sites on another basis, with their projections on it. (n, m)"""
+        self.basis, self.L, self.Pi, self._kept = basis, L, Pi, None
+        self._forget()
+        self.rebuild()
+
+    @staticmethod
+    def going_on(posts: Sequence[Posterior], likelihood: Likelihood, X: np.ndarray, Y: np.ndarray) -> Processes:
+        first = posts[0]
+        if any(post.sites is None for post in posts):
+            raise ParameterError("start has no sites: it must come from expectation_propagation")
+        if len(posts) != Y.shape[1] or first.sites.lam.shape != (len(X),):
+            raise ShapeError(
+                f"start has {len(posts)} processes and {len(first.sites.lam)} rows, but y has shape {Y.shape}; they must agree"
+            )
+        run = Processes(first.kernel, first.basis, to_numpy(first.L), likelihood, X, Y, first.mean_function, first.sites.share,
+                   first.jitter)  # fmt: skip
+        run.take([post.sites for post in posts])
+        return run
+
+    def take(self, sites: Sequence[Sites]) -> None:
+        first = sites[0]
+        self.lam, self.b = (np.stack([getattr(s, name) for s in sites], axis=1) for name in ("lam", "b"))
+        self.Pi = None if first.P is None else first.P @ self.L
+        self.n_sweeps, self.changes, self.converged = first.n_sweeps, first.changes, first.converged
+        self.rebuild()
+
+    def chunks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Rows, their φ (rows, m) and γ (rows,), chunk by chunk; kept between sweeps where they are few."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        n, m = len(self.X), len(self.L)
+        Linv, kept = inverse_lower(self.L), []
+        for rows in row_slices(n, chunk_rows(n, m, self.X)):
+            Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
+            gamma = np.maximum(self.kernel.diag(self.X[rows]) - row_squares(Phi), 0.0)
+            if n * m <= KEEP:
+                kept.append((rows, Phi, gamma))
+            yield rows, Phi, gamma
+        self._kept = kept or None
+
+    def effective(self, rows: slice, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """λ and b of the rows' sites on πᵀv. (rows, c) each"""
+        scale = 1.0 / (1.0 + self.share * self.lam[rows] * gamma[:, None])
+        return scale * self.lam[rows], scale * self.b[rows]
+
+    def rebuild(self) -> None:
+        """The processes from their sites alone."""
+        m, c = len(self.L), self.Y.shape[1]
+        B, beta = np.zeros((c, m, m)), np.zeros((c, m))
+        for rows, Phi, gamma in self.chunks():
+            D = Phi if self.Pi is None else self.Pi[rows]
+            lam, b = self.effective(rows, gamma)
+            beta += b.T @ D
+            for j in range(c):
+                add_symmetric_product(B[j], lam[:, j, None] * D, D)
+        for j in range(c):
+            try:
+                LB = cholesky(from_lower(B[j]) + np.eye(m))
+            except FactorisationError as error:
+                raise FactorisationError(
+                    f"the sites leave no proper process (the least λ is {self.lam[:, j].min():.3g}); use damping below 1"
+                ) from error
+            self.log_B[j] = float(log_det_from_factor(LB)) if m else 0.0
+            self.A[j] = np.ascontiguousarray(inverse_lower(LB).T)
+            self.S[j] = self.A[j] @ self.A[j].T
+            self.w[j] = self.S[j] @ beta[j]
+
+    def sweep(self, rate: float) -> float:
+        """Visit every row once, on the basis as it is; returns the largest move of a site."""
+        c = self.Y.shape[1]
+        moves = np.zeros(c)
+        for rows, Phi, gamma in self.chunks():
+
+            def step(_: None, j: int, rows: slice = rows, Phi: np.ndarray = Phi, gamma: np.ndarray = gamma) -> None:
+                for low in range(0, len(Phi), BLOCK):
+                    part = slice(low, min(low + BLOCK, len(Phi)))
+                    moves[j] = max(moves[j], self._sweep_block(rows.start, part, Phi, gamma, j, rate))
+
+            run_over(list(range(c)), lambda: None, step, parallel=c > 1)
+        self.Pi = None
+        self.n_sweeps, self.changes = self.n_sweeps + 1, (*self.changes, 0)
+        self.rebuild()
+        return float(np.max(moves))
+
+    def _sweep_block(self, first: int, part: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
+        rows = slice(first + part.start, first + part.stop)
+        D, old, size = Phi[part], 0, part.stop - part.start
+        if self.Pi is not None:
+            D, old = np.concatenate([D, self.Pi[rows]]), size
+        G = D @ self.S[j]  # (r, m)
+        H, mu = G @ D.T, D @ self.w[j]
+        W, z, c, seen = np.zeros_like(H), np.zeros(len(D)), np.empty(len(D)), np.empty(4)
+        lam, b = self.lam[rows, j].copy(), self.b[rows, j].copy()
+        y, prior, gamma = self.Y[rows, j].copy(), self.prior[rows], gamma[part]
+        lik = self.likelihood
+        if lik.kind is not None:
+            done, move = loops.sweep_block(
+                H, mu, W, z, lam, b, gamma, prior, y, old, self.share, lik.kind, lik.theta, rate, c, seen
+            )
+        else:
+            done, move = self._sweep_block_plainly(H, mu, W, z, lam, b, gamma, prior, y, old, rate, c, seen)
+        if done < size:
+            self.refuse(rows.start + done)
+        self.lam[rows, j], self.b[rows, j] = lam, b
+        self.S[j] -= G.T @ (W @ G)
+        self.w[j] += z @ G
+        return move
+
+    def _sweep_block_plainly(
+        self, H: np.ndarray, mu: np.ndarray, W: np.ndarray, z: np.ndarray, lam: np.ndarray, b: np.ndarray,
+        gamma: np.ndarray, prior: np.ndarray, y: np.ndarray, old: int, rate: float, c: np.ndarray, seen: np.ndarray,
+    ) -> tuple[int, float]:  # fmt: skip
+        """`sweep_block` for a likelihood that is not compiled."""
+        largest = 0.0
+        for i in range(len(y)):
+            scale = 1.0 / (1.0 + self.share * lam[i] * gamma[i])
+            if not loops.visit_in_block(H, mu, W, z, i, old + i, scale * lam[i], scale * b[i], c, seen):
+                continue
+            q, r = self.derivatives(y[i], prior[i] + seen[2], gamma[i] + seen[3])
+            change = loops.settle_in_block(W, z, c, seen, old == 0, i, lam, b, q, r, gamma[i], self.share, rate)
+            if change < 0.0:
+                return i, largest
+            largest = max(largest, change)
+        return len(y), largest
+
+    def derivatives(self, y: Any, mean: Any, variance: Any) -> Any:
+        try:
+            return self.likelihood.derivatives(y, mean, variance)
+        except InducingError:
+            return np.full(np.shape(y), np.nan), np.full(np.shape(y), np.nan)
+
+    def refuse(self, row: int) -> None:
+        raise NonFiniteError(
+            f"row {row} leaves no valid site: its likelihood {self.likelihood} has no finite q and r there; check y, or use a "
+            "likelihood with more noise"
+        )
+
+    def log_evidence(self) -> list[float | None]:
+        """log Z of every process: -½ log|B| + ½ Σ b g + Σ log s, with normalisers s that give each site the cavity average of
+        its likelihood,
+
+            log s = log⟨p(y|f)⟩ - log⟨exp(b g - ½ λ g²)⟩.
+
+        None where a cavity is improper.
+        """
+        c = self.Y.shape[1]
+        values = -0.5 * self.log_B
+        for rows, Phi, gamma in self.chunks():
+            D = Phi if self.Pi is None else self.Pi[rows]
+            lam, b = self.effective(rows, gamma)
+            for j in range(c):
+                DA = D @ self.A[j]
+                s, g = row_squares(DA), D @ self.w[j]
+                left = 1.0 - lam[:, j] * s
+                if not np.all(left > loops.TINY):
+                    values[j] = np.nan
+                    continue
+                mean, var = (g - s * b[:, j]) / left, s / left  # the cavity's g
+                site = 0.5 * (np.log(left) + left * (b[:, j] ** 2 * var + 2.0 * b[:, j] * mean - lam[:, j] * mean**2))
+                if self.Pi is not None:  # its f, along φ
+                    across = row_dots(Phi @ self.A[j], DA)
+                    mean = Phi @ self.w[j] + across * (lam[:, j] * g - b[:, j]) / left
+                    var = row_squares(Phi @ self.A[j]) + lam[:, j] * across**2 / left
+                value = self.likelihood.log_average(self.Y[rows, j], self.prior[rows] + mean, gamma + var)
+                values[j] += float(np.sum(value - site)) + 0.5 * float(b[:, j] @ g)
+        return [float(v) if np.isfinite(v) else None for v in values]
+
+    def posteriors(self) -> list[Posterior]:
+        c = self.Y.shape[1]
+        evidence: list[float | None] = [None] * c if self.likelihood is None else self.log_evidence()
+        P = None if self.Pi is None else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
+        told = self.n_sweeps, self.converged, self.changes
+        return [
+            Posterior(
+                kernel=self.kernel,
+                basis=self.basis,
+                L=self.L,
+                w=self.w[j, :, None].copy(),
+                A=self.A[j].copy(),
+                mean_function=self.mean,
+                log_evidence=evidence[j],
+                jitter=self.jitter,
+                sites=Sites(self.lam[:, j].copy(), self.b[:, j].copy(), P, self.share, *told),
+            )
+            for j in range(c)
+        ]
