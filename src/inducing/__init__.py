@@ -22,10 +22,16 @@ _WHERE = {
     "update_together": "online",
     "information_gain": "online",
     "most_informative": "online",
+    "expectation_propagation": "propagation",
+    "Sites": "sites",
     "fit": "fitting",
+    "fit_expectation_propagation": "fitting_ep",
     "Fit": "fitting",
     "LogNormal": "fitting",
     "SparseGPRegressor": "estimators",
+    "SparseGPClassifier": "classification",
+    "MultiscaleKernelRidge": "multiscale",
+    "MultiscaleSVM": "multiscale",
     "load": "files",
 }
 _MODULES = (
@@ -46,12 +52,17 @@ __all__ = ["__version__", *_WHERE, *_MODULES]
 
 if TYPE_CHECKING:
     from . import approximations, bases, datasets, errors, kernels, likelihoods, means, metrics, plots, selection
+    from .classification import SparseGPClassifier
     from .estimators import SparseGPRegressor
     from .files import load
     from .fitting import Fit, LogNormal, fit
+    from .fitting_ep import fit_expectation_propagation
+    from .multiscale import MultiscaleKernelRidge, MultiscaleSVM
     from .online import information_gain, most_informative, update, update_together
     from .posterior import Posterior, kl_divergence, prior
+    from .propagation import expectation_propagation
     from .regression import condition, log_evidence, log_evidence_and_gradient
+    from .sites import Sites
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,8 @@ is its inputs, so those are there). Its metadata are
     sha256          of `model` and of every tensor with its name and shape
 
 and its tensors, all float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and basis.widths
-(m, d); for an estimator also x_mean, x_scale (d,), y_mean, y_scale, noise.
+(m, d); for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a classifier of c > 2
+classes, whose first posterior is L, w, A, those of the others, which share L: others.w (c - 1, m), others.A (c - 1, m, m).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +30,23 @@ from .bases import Multiscale, Points
 from .errors import InducingError, ModelFileError, ParameterError
 from .fitting import LogNormal
 from .kernels.base import Kernel
+from .likelihoods import Binary, Likelihood, from_spec
 from .means import Mean
 from .posterior import Posterior
 from .tables import replacing
 
 FORMAT, VERSION = "inducing", 1
 _BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
-_PLAIN = ("approximation", "n_inducing", "basis", "optimize", "power", "n_blocks", "restarts", "max_iter", "jitter",
-          "standardize", "random_state")  # fmt: skip
-_SCALING = ("x_mean", "x_scale", "y_mean", "y_scale")
+_EITHER = ("optimize", "restarts", "max_iter", "jitter", "standardize")  # parameters that are plain JSON
+_PLAIN = {
+    "SparseGPRegressor": (*_EITHER, "approximation", "n_inducing", "basis", "power", "n_blocks"),
+    "SparseGPClassifier": (*_EITHER, "method", "capacity", "ard", "learning_rows", "sweeps", "tolerance", "removal_score",
+                           "damping"),
+}  # fmt: skip
+_SCALING = {
+    "SparseGPRegressor": ("x_mean", "x_scale", "y_mean", "y_scale"),
+    "SparseGPClassifier": ("x_mean", "x_scale"),
+}
 
 Tensors = dict[str, np.ndarray]
 
@@ -134,6 +144,8 @@ def _plain(value: Any) -> Any:
 
 
 def _posterior_of(model: Any) -> Posterior:
+    if hasattr(model, "posteriors_"):
+        return model.posteriors_[0]
     if not hasattr(model, "posterior_"):
         raise ParameterError(f"this {type(model).__name__} is not fitted; call fit before save")
     if not isinstance(model.posterior_, Posterior):
@@ -207,64 +219,115 @@ def _expect(right: bool, name: str, array: np.ndarray) -> None:
 
 
 def _add_estimator(model: Any, tensors: Tensors, record: dict[str, Any]) -> None:
-    arrays = {name: getattr(model, f"{name}_") for name in _SCALING}
-    if model.noise_ is not None:
-        arrays["noise"] = model.noise_
-    parameters = {name: getattr(model, name) for name in _PLAIN}
+    kind = type(model).__name__
+    if kind not in _PLAIN:
+        raise ParameterError(f"a {kind} cannot be saved; known are {', '.join(_PLAIN)} and Posterior")
+    arrays = {name: getattr(model, f"{name}_") for name in _SCALING[kind]}
+    parameters = {name: getattr(model, name) for name in _PLAIN[kind]}
     parameters["random_state"] = model.random_state if isinstance(model.random_state, int) else None
-    parameters["noise"] = None if np.ndim(model.noise) > 0 else model.noise  # one per row would be training data
     parameters["fixed"] = list(model.fixed)
     parameters["priors"] = {name: [prior.median, prior.sigma] for name, prior in (model.priors or {}).items()} or None
     parameters["kernel"] = model.kernel.spec() if isinstance(model.kernel, Kernel) else model.kernel
-    parameters["mean"] = model.mean.spec() if isinstance(model.mean, Mean) else None
     if isinstance(model.inducing, str):
         parameters["inducing"] = model.inducing
     else:
         arrays["inducing"] = model.inducing
-    tensors |= {name: np.array(value, dtype=np.float64, order="C") for name, value in arrays.items()}
     names = getattr(model, "feature_names_in_", None)
     record |= {
-        "parameters": parameters, "n_iterations": int(model.n_iter_), "log_evidence_of_y": model.log_evidence_,
+        "parameters": parameters, "n_iterations": int(model.n_iter_),
         "feature_names": None if names is None else [str(name) for name in names],
     }  # fmt: skip
+    (_add_classifier if hasattr(model, "posteriors_") else _add_regressor)(model, arrays, parameters, record)
+    tensors |= {name: np.array(value, dtype=np.float64, order="C") for name, value in arrays.items()}
+
+
+def _add_regressor(model: Any, arrays: dict[str, Any], parameters: dict[str, Any], record: dict[str, Any]) -> None:
+    if model.noise_ is not None:
+        arrays["noise"] = model.noise_
+    parameters["noise"] = None if np.ndim(model.noise) > 0 else model.noise  # one per row would be training data
+    parameters["mean"] = model.mean.spec() if isinstance(model.mean, Mean) else None
+    record["log_evidence_of_y"] = model.log_evidence_
+
+
+def _add_classifier(model: Any, arrays: dict[str, Any], parameters: dict[str, Any], record: dict[str, Any]) -> None:
+    likelihood, classes = model.likelihood, model.classes_
+    parameters["likelihood"] = likelihood.spec() if isinstance(likelihood, Likelihood) else likelihood
+    if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
+        raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
+    record |= {
+        "likelihood": model.likelihood_.spec(), "log_evidence_of_y": model.log_evidence_,
+        "classes": classes.tolist(), "classes_dtype": classes.dtype.str,
+    }  # fmt: skip
+    if len(model.posteriors_) > 1:
+        arrays["others.w"] = np.stack([post.w[:, 0] for post in model.posteriors_[1:]])
+        arrays["others.A"] = np.stack([post.A for post in model.posteriors_[1:]])
 
 
 def _estimator(record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> Any:
+    from .classification import SparseGPClassifier
     from .estimators import SparseGPRegressor
 
-    classes = {"SparseGPRegressor": SparseGPRegressor}
-    if record["class"] not in classes:
-        raise ModelFileError(f"it holds a {record['class']!r}, which this version does not know")
+    kind = record["class"]
+    if kind not in _PLAIN:
+        raise ModelFileError(f"it holds a {kind!r}, which this version does not know")
     saved = record["parameters"]
-    parameters = {name: saved[name] for name in (*_PLAIN, "noise")}
+    parameters = {name: saved[name] for name in (*_PLAIN[kind], "random_state")}
     parameters["fixed"] = tuple(saved["fixed"])
     priors = saved["priors"]
     parameters["priors"] = {name: LogNormal(*values) for name, values in priors.items()} if priors else None
     parameters["kernel"] = kernels.from_spec(saved["kernel"]) if isinstance(saved["kernel"], dict) else saved["kernel"]
-    parameters["mean"] = None if saved["mean"] is None else means.from_spec(saved["mean"])
     parameters["inducing"] = saved["inducing"] if "inducing" in saved else _tensor(tensors, "inducing", 2)
-    model = classes[record["class"]](**parameters)
+    model: Any
+    if kind == "SparseGPClassifier":
+        given = saved["likelihood"]
+        parameters["likelihood"] = from_spec(given) if isinstance(given, dict) else given
+        model = SparseGPClassifier(**parameters)
+    else:
+        mean = None if saved["mean"] is None else means.from_spec(saved["mean"])
+        model = SparseGPRegressor(**parameters, noise=saved["noise"], mean=mean)
 
     d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
-    for name in _SCALING:
+    for name in _SCALING[kind]:
         array = _tensor(tensors, name)
         _expect(array.shape == ((d,) if name[0] == "x" else () if posterior.one_output else (p,)), name, array)
         _expect(name.endswith("mean") or bool(np.all(array > 0)), name, array)
         setattr(model, f"{name}_", float(array) if array.ndim == 0 else array)
-    model.noise_ = None
-    if "noise" in tensors:
-        noise = _tensor(tensors, "noise")
-        _expect(noise.shape == np.shape(model.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
-        model.noise_ = float(noise) if noise.ndim == 0 else noise
     names = record["feature_names"]
     if names is not None:
         if len(names) != d or not all(isinstance(name, str) for name in names):
             raise ModelFileError(f"it names {len(names)} features for {d} inputs")
         model.feature_names_in_ = np.array(names, dtype=object)
-    model.posterior_, model.kernel_, model.basis_size_ = posterior, posterior.kernel, len(posterior)
+    model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
     model.n_features_in_, model.n_iter_ = d, int(record["n_iterations"])
-    model.log_evidence_ = float(record["log_evidence_of_y"])
+    evidence = record["log_evidence_of_y"]
+    model.log_evidence_ = None if evidence is None else float(evidence)
     if not isinstance(record["metadata"], dict):
         raise ModelFileError("its metadata are no dictionary")
     model.metadata_ = record["metadata"]
+    (_complete_classifier if kind == "SparseGPClassifier" else _complete_regressor)(model, record, tensors, posterior)
     return model
+
+
+def _complete_regressor(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
+    model.posterior_, model.noise_ = posterior, None
+    if "noise" in tensors:
+        noise = _tensor(tensors, "noise")
+        _expect(noise.shape == np.shape(model.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
+        model.noise_ = float(noise) if noise.ndim == 0 else noise
+
+
+def _complete_classifier(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
+    dtype = np.dtype(record["classes_dtype"])
+    if dtype.kind not in "biufUO":
+        raise ModelFileError(f"its classes have the type {dtype}")
+    model.classes_, model.likelihood_ = np.array(record["classes"], dtype=dtype), from_spec(record["likelihood"])
+    if not isinstance(model.likelihood_, Binary):
+        raise ModelFileError(f"it classifies with {model.likelihood_}")
+    count, m = len(model.classes_), len(posterior)
+    model.posteriors_ = (posterior,)
+    if count > 2:
+        w, A = _tensor(tensors, "others.w", 2), _tensor(tensors, "others.A", 3)
+        _expect(w.shape == (count - 1, m), "others.w", w)
+        _expect(A.shape == (count - 1, m, m), "others.A", A)
+        others = (replace(posterior, w=w[j, :, None].copy(), A=A[j].copy()) for j in range(count - 1))
+        model.posteriors_ = (posterior, *others)

@@ -45,7 +45,7 @@ def fit_expectation_propagation(
     max_iterations: int = 100,
     tolerance: float = 1e-6,
     sweeps: int = 50,
-    convergence: float = 1e-7,
+    convergence: float = 1e-5,
     progress: Progress | bool | None = None,
     rng: Any = None,
 ) -> Fit:
@@ -78,9 +78,7 @@ def fit_expectation_propagation(
     if not np.isfinite(best.value):
         raise KeyboardInterrupt  # before anything was evaluated
     kernel, basis, _, mean = objective.packing.unpack(best.x)
-    posterior = expectation_propagation(
-        kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, convergence=convergence, jitter=jitter
-    )
+    posterior = expectation_propagation(kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, jitter=jitter)
     return Fit(
         posterior, kernel, basis, None, mean, best.value, best.iterations, best.converged, best.message, tuple(best.history)
     )

@@ -70,6 +70,7 @@ class Likelihood:
         from ._likelihoods import tilt_rows
 
         out = np.empty((3, len(y)))
+        assert self.kind is not None
         tilt_rows(self.kind, self.theta, y, mean, var, out)
         return out
 
@@ -311,7 +312,7 @@ def _first(bad: np.ndarray) -> int:
 
 def _broadcast(*values: Any) -> list[np.ndarray]:
     try:
-        return np.broadcast_arrays(*values)
+        return list(np.broadcast_arrays(*values))
     except ValueError as error:
         shapes = [np.shape(v) for v in values]
         raise ShapeError(f"y, mean and variance have shapes {shapes}, which do not go together") from error

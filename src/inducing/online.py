@@ -1,8 +1,8 @@
 """Learning from a stream: one row at a time, in O(m²), on a basis that never outgrows its capacity. [004 chapters 2-3]
 
-A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis function (2.46) or the
-row is projected on those there are (3.29); when the basis is full, the function whose loss costs least in KL goes (3.19-3.24).
-The compiled steps are in `_online`; they work on the posterior's own whitened factors, so nothing is converted on the way.
+A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis function (2.46) or
+the row is projected on those there are (3.29); when the basis is full, the function whose loss costs least in KL goes
+(3.19-3.24). The compiled steps are in `_online`; they work on the posterior's own whitened factors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _online
-from .backend import blas_for, to_numpy
+from .backend import blas_for, single_threaded_blas, to_numpy
 from .bases import Basis, Multiscale, Points, as_multiscale
 from .errors import FactorisationError, InducingError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from .kernels.base import Kernel
@@ -23,7 +23,9 @@ from .linalg import cholesky, cholesky_escalating, inverse_lower
 from .posterior import Posterior, Score, _whitened
 from .problem import as_inputs
 
-BLOCK = 256  # rows whose kernel values are computed together
+BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
+FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
+REFRESH = 1024  # rows after which what is kept by small changes is computed anew, or twice the basis if that is more
 FINEST = 1e-12  # the smallest tolerance that rounding leaves a meaning
 
 Order = Literal["given", "information"]
@@ -43,14 +45,14 @@ def update(
 ) -> Posterior:
     """The process after the rows (X, y), read once and in order. [004 §3.6]
 
-    A row joins the basis unless its γ, the part of k(x, x) that the basis does not explain, is below tolerance · k(x, x), when it
+    A row joins the basis unless γ, the part of k(x, x) that the basis does not explain, is below tolerance · k(x, x): then it
     is projected. Beyond `capacity` (None: no limit) the function of least score goes: "mean" [004 eq. 3.26] or "kl"
-    [004 eq. 3.24]. With grow=False the basis stays as it is and every row is projected [004 §3.6.1]: start from
+    [004 eq. 3.24]. With grow=False the basis stays and every row is projected [004 §3.6.1]: start from
     `prior(kernel, basis=...)`, or from any batch posterior with an exact test conditional. order="information" reads the row
     with the largest `information_gain` next, at O(n m²) a row [004 §3.8.1].
 
-    `log_predictive` gains Σ log⟨p(y|f)⟩, each row's taken just before it is read; `log_evidence` is None. y may be (n, p) under a
-    Gaussian likelihood. A row that cannot be used raises an error with its number, and `post` is what it was.
+    `log_predictive` gains Σ log⟨p(y|f)⟩, each row's taken just before it is read; `log_evidence` is None. y may be (n, p)
+    under a Gaussian likelihood. A row that cannot be used raises an error with its number, and `post` is what it was.
     """
     X = _rows(X, [post])
     y = _targets(likelihood, y, X)
@@ -136,7 +138,7 @@ def most_informative(post: Posterior, likelihood: Likelihood, X: Any, y: Any = N
 
 
 class Learner:
-    """Processes on one basis while they read: `_online.State` and the basis it belongs to. The posteriors it began with stay."""
+    """Processes on one basis while they read: `_online.State`, and the basis it belongs to. What it began with stays."""
 
     def __init__(
         self,
@@ -174,22 +176,24 @@ class Learner:
             self.state.A[c, :m, :m] = A
         self.state.places[:m] = np.arange(m)
         if self.scored:
-            self._refresh()
-            self._start_exact_scores()
+            with blas_for(m):
+                self._refresh()
+                self._start_exact_scores()
             while capacity is not None and self.state.size[0] > capacity:
                 _online.remove(self.state, int(np.argmin(self._scores())))
             self._collect(np.empty((0, d)))
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> None:
         """Rows X (n, d) with Y (n, c, p), in order."""
-        since = 0
-        for start in range(0, len(X), BLOCK):
-            rows = slice(start, min(start + BLOCK, len(X)))
+        since, block = 0, BLOCK if self.grow else FIXED_BLOCK
+        for start in range(0, len(X), block):
+            rows = slice(start, min(start + block, len(X)))
+            with single_threaded_blas():  # for the kernel: a block is too small to share out
+                if since > max(REFRESH, 2 * len(self.basis)):
+                    since = 0
+                    self._refresh()
+                self._read_block(X[rows], Y[rows])
             since += rows.stop - start
-            if since > max(BLOCK, 2 * len(self.basis)):
-                since = 0
-                self._refresh()
-            self._read_block(X[rows], Y[rows])
 
     def posteriors(self) -> list[Posterior]:
         m, state = self.state.size[0], self.state
@@ -211,11 +215,11 @@ class Learner:
         m, b = len(self.basis), len(X)
         if self.grow and self.capacity is None and m + b + 1 > len(self.state.k):
             self._make_room(max(2 * m, m + b + 1))
-        K = np.empty((b, m + b if self.grow else m))
-        if m:
-            K[:, :m] = self.basis.cross(self.kernel, X)
-        if self.grow:
-            K[:, m:] = self.kernel(X, X)
+        if self.grow:  # a gram matrix is computed by differences, exactly symmetric: what L was made of is what L meets
+            K = to_numpy(_joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel))[m:]  # (b, m + b)
+        else:
+            K = to_numpy(self.basis.cross(self.kernel, X))  # (b, m)
+        K = np.ascontiguousarray(K, dtype=float)
         kss = np.asarray(self.kernel.diag(X), dtype=float)
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
@@ -229,9 +233,8 @@ class Learner:
             read = self._run(K, kss, prior, Y, rule, m)
         if read < b:
             raise NonFiniteError(
-                f"row {self.events.sum()} leaves no valid process: its likelihood {self.likelihood} gave q = "
-                f"{self.state.q.ravel()} and r = {self.state.r} at variance {self.state.variance}; check y, or use a likelihood "
-                "with more noise"
+                f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = {self.state.q.ravel()} and r = "
+                f"{self.state.r} at variance {self.state.variance}; check its y, or use a likelihood with more noise"
             )
         self._collect(X)
 
@@ -281,16 +284,15 @@ class Learner:
         m, state = self.state.size[0], self.state
         if m == 0:
             return
-        with blas_for(m):
-            self._refactor()
-            if not self.scored:
-                return
-            Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
-            state.Q[:m] = np.sum(Linv * Linv, axis=0)
-            for c in range(len(self.posts)):
-                F = state.A[c, :m, :m].T @ Linv  # C + Q = FᵀF
-                state.CQ[c, :m] = np.sum(F * F, axis=0)
-                state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
+        self._refactor()
+        if not self.scored:
+            return
+        Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
+        state.Q[:m] = np.sum(Linv * Linv, axis=0)
+        for c in range(len(self.posts)):
+            F = state.A[c, :m, :m].T @ Linv  # C + Q = FᵀF
+            state.CQ[c, :m] = np.sum(F * F, axis=0)
+            state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
 
     def _refactor(self) -> None:
         m = self.state.size[0]
@@ -299,7 +301,7 @@ class Learner:
         try:
             self.state.U[:m, :m] = cholesky(to_numpy(self.basis.gram(self.kernel))).T
         except FactorisationError:
-            pass  # the factor at hand has only seen rotations, and is positive
+            pass  # the factor at hand has seen rotations alone, and stays
 
     def _start_exact_scores(self) -> None:
         """N = -S = Q(C + Q)⁻¹Q - Q at the start; from then on it is kept. [004 §D.2]"""
@@ -326,6 +328,8 @@ def _factors(posts: Sequence[Posterior], d: int) -> tuple[Basis, list[tuple[np.n
     first = posts[0]
     for post in posts:
         post._require_exact("updating needs")
+        if post is first:
+            continue
         if post.kernel.spec() != first.kernel.spec():
             raise ParameterError("processes that learn together need the same kernel; these have different ones")
         if len(post) != len(first) or any(

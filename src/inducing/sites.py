@@ -41,6 +41,7 @@ from .posterior import Posterior
 
 BLOCK = 48  # rows that go through the compiled loop together
 KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
+LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a thread each
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +167,7 @@ class Processes:
                     part = slice(low, min(low + BLOCK, len(Phi)))
                     moves[j] = max(moves[j], self._sweep_block(rows.start, part, Phi, gamma, j, rate))
 
-            run_over(list(range(c)), lambda: None, step, parallel=c > 1)
+            run_over(list(range(c)), lambda: None, step, parallel=len(Phi) * len(self.L) ** 2 >= LARGE)
         self.Pi = None
         self.n_sweeps, self.changes = self.n_sweeps + 1, (*self.changes, 0)
         self.rebuild()
