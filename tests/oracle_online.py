@@ -34,7 +34,7 @@ class Online:
     tolerance: float
     score: str = "mean"
     dtype: Any = np.float64
-    exact_inverse: bool = False  # Q from K at every change of the basis, instead of by the recursions 3.5 and 3.22
+    inverse_every: int | None = None  # so many changes of the basis, Q is computed from K; between, by 3.5 and 3.22
     Z: Array = field(init=False)
     alpha: Array = field(init=False)
     C: Array = field(init=False)
@@ -42,6 +42,7 @@ class Online:
     log_predictive: Any = 0
     rows: list[int] = field(default_factory=list)
     history: list[list[int]] = field(default_factory=list)
+    changes: int = 0
     closest: float = np.inf  # how near a decision was to going the other way, relatively
 
     def __post_init__(self) -> None:
@@ -101,7 +102,8 @@ class Online:
         self._invert()
 
     def _invert(self) -> None:
-        if self.exact_inverse:
+        self.changes += 1
+        if self.inverse_every is not None and self.changes % self.inverse_every == 0:
             self.Q = inverse(self.k(self.Z, self.Z))
 
     def predict(self, X: Array) -> tuple[Array, Array]:
@@ -124,3 +126,33 @@ def inverse(K: Array) -> Array:
         others = np.arange(n) != j
         work[others] -= np.outer(work[others, j], work[j])
     return work[:, n:]
+
+
+def probit(noise: float) -> Coefficients:
+    """Labels -1 and 1. [004 eqs 5.8, 5.9]"""
+    from scipy.special import log_ndtr
+
+    def of(y: Any, mean: Any, variance: Any) -> tuple[Any, Any, Any]:
+        s = np.sqrt(noise + variance)
+        z = y * mean / s
+        h = np.exp(-0.5 * z * z - log_ndtr(z)) / np.sqrt(2 * np.pi)  # Erf'/Erf; Erf'' = -z Erf'
+        return log_ndtr(z), y * h / s, (-z * h - h * h) / s**2
+
+    return of
+
+
+@dataclass
+class Together:
+    """Several processes on one basis; the function with the smallest largest score goes. [004 eq. 5.10]"""
+
+    processes: list[Online]
+    capacity: int
+
+    def read(self, x: Array, y: Array, number: int) -> None:
+        for process, label in zip(self.processes, y, strict=True):
+            assert process.capacity is None
+            process.read(x, label, number)
+        if len(self.processes[0].alpha) > self.capacity:
+            i = int(np.argmin(np.max([process.scores() for process in self.processes], axis=0)))
+            for process in self.processes:
+                process.remove(i)

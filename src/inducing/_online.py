@@ -9,8 +9,9 @@ writes with (α, C, Q) becomes, with φ = L⁻¹k_u(x) and γ = k(x, x) - |φ|²
     removing       rotate v so that only its last coordinate needs the function to go,
                    then condition on that coordinate being 0                           [004 eqs 3.18-3.22, C.8]
 
-Only rotations, reflections and forward substitutions act on L and A, so both stay factors of what they should be: a new row
-of L is computed from the kernel, never from the errors of the old ones.
+Only rotations, reflections and forward substitutions act on L and A, so both stay factors of what they should be. A new row
+of L comes from the kernel, not from the errors of the old rows, and turns only when an older function goes: at most m times in
+its life. So L never drifts from K, however long the stream; to factorise K again would only upset A.
 """
 
 from __future__ import annotations

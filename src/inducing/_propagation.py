@@ -9,7 +9,7 @@ the process, and putting it into what is left, are rank-one updates. [004 eqs 4.
 
 from __future__ import annotations
 
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 
 import numba
 import numpy as np
@@ -254,6 +254,20 @@ def settle_in_block(
 
 
 @_jit
+def weaken(
+    W: np.ndarray, z: np.ndarray, c: np.ndarray, seen: np.ndarray, i: int, lam: np.ndarray, b: np.ndarray, gamma: float,
+    share: float,
+) -> None:  # fmt: skip
+    """A row that has no proper cavity, since other sites have λ < 0, gives up so much of its own as doubles its variance."""
+    before = 1.0 / (1.0 + share * lam[i] * gamma)
+    part = 0.5 / (before * lam[i] * seen[1])
+    add_site(W, z, c, seen[0], seen[1], -part * before * lam[i], -part * before * b[i])
+    rest = (1.0 - part) * before
+    after = 1.0 / (1.0 - share * rest * lam[i] * gamma)
+    lam[i], b[i] = rest * after * lam[i], rest * after * b[i]
+
+
+@_jit
 def sweep_block(
     H: np.ndarray,  # (r, r)
     mu: np.ndarray,  # (r,)
@@ -277,6 +291,9 @@ def sweep_block(
     for i in range(len(y)):
         before = 1.0 / (1.0 + share * lam[i] * gamma[i])
         if not visit_in_block(H, mu, W, z, i, old + i, before * lam[i], before * b[i], c, seen):
+            largest = inf
+            if old == 0:
+                weaken(W, z, c, seen, i, lam, b, gamma[i], share)
             continue
         _, q, r = tilt(kind, theta, y[i], prior[i] + seen[2], gamma[i] + seen[3])
         change = settle_in_block(W, z, c, seen, old == 0, i, lam, b, q, r, gamma[i], share, rate)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, worth_compiling
+from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
-from .kernels.stationary import NEAR, RBF
+from .kernels.stationary import FEW, NEAR, RBF
 
 
 def _matrix(name: str, value: Any) -> Array:
@@ -220,7 +220,7 @@ def _exponents(X: Array, v: Array, s: Array, constants: Array, out: Array | None
     Xc, vc = X - centre, v - centre
     if is_numpy(X):
         far = ((Xc * Xc).max(axis=0, initial=0.0) + (vc * vc).max(axis=0)) @ P.max(axis=0) > NEAR
-        if far or not worth_compiling(X.shape[0] * v.shape[0]):
+        if far or X.shape[0] * v.shape[0] < FEW:
             return _exponents_by_differences(X, v, P, constants, out)
     left = xp.concat([Xc * Xc, Xc, xp.ones_like(Xc[:, :1])], axis=1)
     right = xp.concat([-0.5 * P, vc * P, (constants - 0.5 * xp.sum(vc * vc * P, axis=1))[:, None]], axis=1)

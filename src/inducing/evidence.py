@@ -44,13 +44,16 @@ from .linalg import (
     log_det_from_factor,
     lower_times,
     plus_diagonal,
-    reverse_cholesky,
     row_dots,
     row_squares,
+    shrinkage_root,
     times_lower,
     times_lower_on_all_cores,
 )
 from .problem import Problem, noise_gradient
+
+FEW_FLOPS = 10_000_000  # a block below this is done before another thread has had its turn
+BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,7 @@ class Factors:
     w: Array  # (m, p), whitened posterior mean
     D: Array | None  # (n,); None for blocks, which are made again when needed
     constant: float  # of -2 log q(y), all but the residuals' Σ eᵢ²Πᵢ
+    block_inverses: dict[int, Array]  # L⁻¹ of each block's D by its first row, where they fit BLOCK_BYTES
 
 
 def factorise(P: Problem, *, escalate: bool = True) -> Factors:
@@ -78,7 +82,8 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
         (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
     D = None if P.blocks is not None else _empty(P.n, P.X)
     whitener = Linv / P.noise[0] ** 0.5 if P.uniform and P.row.share == 0 else Linv
-    sums = _run(P, lambda s, task: _first_block(P, Linv, s, task) if D is None else _first_rows(P, whitener, D, s, task))
+    kept: dict[int, Array] = {}
+    sums = _run(P, lambda s, t: _first_block(P, Linv, kept, s, t) if D is None else _first_rows(P, whitener, D, s, t))
     B = plus_diagonal(from_lower(_total(s.G for s in sums)), 1.0)
     LB, LBinv = cholesky_and_inverse(B)
     w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
@@ -88,7 +93,7 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     if P.row.penalty is trace_penalty:
         penalty -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
     constant += float(namespace(w).sum(w * w)) + 2 * P.p * penalty
-    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, D, constant)
+    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, D, constant, kept)
 
 
 def log_evidence(P: Problem, F: Factors) -> float:
@@ -103,8 +108,8 @@ def log_evidence(P: Problem, F: Factors) -> float:
             precision = P.weight(rows) / F.D[rows]
             s.residual = s.residual + namespace(E).sum(precision[:, None] * E * E)
         else:
-            block = _block(P, F.Linv, rows, K)
-            E = block.Linv @ (P.Y[rows] - block.Phi @ F.w)
+            Phi, Linv = _block(P, F, rows, K, None)
+            E = Linv @ (P.Y[rows] - Phi @ F.w)
             s.residual = s.residual + namespace(E).sum(E * E)
 
     return -0.5 * (F.constant + float(sum(s.residual for s in _run(P, step))))
@@ -125,7 +130,7 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
 
     elif P.row.share == 0:
         # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T; a Π common to all rows moves into T
-        U = reverse_cholesky(plus_diagonal(-Binv, 1.0)) if trace else _copy(F.LBinv)
+        U = shrinkage_root(F.B, Binv) if trace else _copy(F.LBinv)
         T = times_lower_on_all_cores(U, F.Linv)
         if P.uniform:
             T = T * (P.p / P.noise[0]) ** 0.5
@@ -190,8 +195,11 @@ class _Sums:
 
 
 def _run(P: Problem, step: Any) -> list[_Sums]:
+    """`step` over chunks of rows or over blocks; on all cores where a task is large enough to be worth a thread's turn."""
+    m = len(P.basis)
     tasks: list[Any] = P.blocks or row_slices(P.n, _chunk(P))
-    return run_over(tasks, lambda: _Sums(P), step, parallel=is_numpy(P.X) and P.n * len(P.basis) >= SMALL)
+    parallel = is_numpy(P.X) and P.n * m >= SMALL and (P.blocks is None or P.n / len(tasks) * m * m >= FEW_FLOPS)
+    return run_over(tasks, lambda: _Sums(P), step, parallel=parallel)
 
 
 def _chunk(P: Problem) -> int:
@@ -283,32 +291,26 @@ def _finish(P: Problem, s: _Sums, X: Array, K: Array, Kbar: Array, V: Array, alp
     _add(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
 
 
-@dataclass(eq=False)
-class _Block:
-    """One block of PITC: D = R + Σ over its rows, and D⁻¹ = LinvᵀLinv."""
-
-    Phi: Array  # (b, m)
-    L: Array
-    Linv: Array
-
-
-def _block(P: Problem, Linv: Array, rows: np.ndarray, K: Array) -> _Block:
+def _block_inverse(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array]:
+    """L and L⁻¹ of one block's D = R + Σ. (b, b)"""
     X = P.X[rows]
-    Phi = times_lower(_copy(K), Linv, transposed=True)
     D = add_outer(P.kernel(X, X), Phi, -1.0)
-    return _Block(Phi, *cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows))))
+    return cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows)))
 
 
-def _first_block(P: Problem, Linv: Array, s: _Sums, rows: np.ndarray) -> None:
+def _first_block(P: Problem, whitener: Array, kept: dict[int, Array], s: _Sums, rows: np.ndarray) -> None:
     xp = namespace(P.X)
-    block = _block(P, Linv, rows, P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))))
-    A = lower_times(block.Linv, block.Phi)
+    Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), whitener, transposed=True)
+    L, Linv = _block_inverse(P, Phi, rows)
+    if P.n * len(rows) * P.X.dtype.itemsize <= BLOCK_BYTES:
+        kept[int(rows[0])] = Linv
+    A = lower_times(Linv, Phi)
     s.G = add_gram(s.G, A)
-    s.b += A.T @ (block.Linv @ P.Y[rows])
-    s.log_D = s.log_D + log_det_from_factor(block.L)
+    s.b += A.T @ (Linv @ P.Y[rows])
+    s.log_D = s.log_D + log_det_from_factor(L)
     if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
         weight = P.weights[rows]
-        s.log_D = s.log_D + (xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight)))
+        s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
 
 
 def _second_block(P: Problem, F: Factors, alpha: Array, noise_bar: Array, s: _Sums, rows: np.ndarray) -> None:
@@ -316,24 +318,31 @@ def _second_block(P: Problem, F: Factors, alpha: Array, noise_bar: Array, s: _Su
     p, X = P.p, P.X[rows]
     xp = namespace(X)
     K = P.basis.cross(P.kernel, X, s.buffer(0, len(rows)))
-    block = _block(P, F.Linv, rows, K)
-    E = P.Y[rows] - block.Phi @ F.w
-    V = block.Linv.T @ (block.Linv @ E)
+    Phi, Linv = _block(P, F, rows, K, s.buffer(1, len(rows)))
+    E = P.Y[rows] - Phi @ F.w
+    V = Linv.T @ (Linv @ E)
     s.residual = s.residual + xp.sum(E * V)
-    S = lower_times(block.Linv, lower_times(block.Linv, _copy(block.Phi, s.buffer(1, len(rows)))), transposed=True)  # D⁻¹Φᵀ
+    S = lower_times(Linv, lower_times(Linv, _copy(Phi, s.buffer(2, len(rows)))), transposed=True)  # D⁻¹Φᵀ
     S = times_lower(S, F.LBinv, transposed=True)
-    GD = add_outer(add_outer(-p * gram(block.Linv), S, p), contiguous(V))
-    GD = 0.5 * from_lower(GD)
+    GD = add_gram(zeros_like_rows((len(rows), len(rows)), X), Linv, -p)
+    GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
     S = times_lower(S, F.LBinv)  # D⁻¹ΦᵀB⁻¹
-    GPhi = 2.0 * (GD @ block.Phi)
+    GPhi = 2.0 * (GD @ Phi)
     weight, noise = P.weight(rows), P.noise[rows]
     extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
     noise_bar[rows] = xp.linalg.diagonal(GD) / weight - extra
-    s.G = add_symmetric_product(s.G, GPhi, block.Phi)
+    s.G = add_symmetric_product(s.G, GPhi, Phi)
     S *= -p
     S -= GPhi
     _add(s.kernel, P.kernel.pullback(X, X, GD)[0])
     _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)
+
+
+def _block(P: Problem, F: Factors, rows: np.ndarray, K: Array, out: Array | None) -> tuple[Array, Array]:
+    """Phi (b, m) and L⁻¹ (b, b) of a block in the second pass."""
+    Phi = times_lower(_copy(K, out), F.Linv, transposed=True)
+    held = F.block_inverses.get(int(rows[0]))
+    return Phi, _block_inverse(P, Phi, rows)[1] if held is None else held
 
 
 def _add(total: Gradients, *parts: Gradients) -> None:

@@ -52,14 +52,25 @@ def cholesky(K: Array) -> Array:
 
 
 def reverse_cholesky(M: Array) -> Array:
-    """Lower U with UᵀU = M for a positive semi-definite M of norm about one; rounding is absorbed by 1e-14 to 1e-10 of I."""
+    """Lower U with UᵀU = M for a positive semi-definite M of norm about one; rounding is absorbed by 1e-14 or 1e-12 of I."""
     reverse = contiguous(namespace(M).flip(M))
-    for rounding in (1e-14, 1e-12, 1e-10):
+    for rounding in (1e-14, 1e-12):
         try:
             return contiguous(namespace(M).flip(cholesky(plus_diagonal(reverse, rounding))).T)
         except FactorisationError:
             continue
     raise FactorisationError("a matrix is not positive semi-definite")
+
+
+def shrinkage_root(B: Array, Binv: Array) -> Array:
+    """Lower U with UᵀU = I - B⁻¹ for B ⪰ I. Where B is so large that B⁻¹ has lost the digits, by its eigenvalues."""
+    try:
+        return reverse_cholesky(plus_diagonal(-Binv, 1.0))
+    except FactorisationError:
+        xp = namespace(B)
+        values, vectors = xp.linalg.eigh(B)
+        half = xp.sqrt(xp.clip(1.0 - 1.0 / values, 0.0, None))[:, None] * vectors.T
+        return contiguous(xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1]))  # QR with the columns turned round is QL
 
 
 def plus_diagonal(M: Array, value: Any) -> Array:

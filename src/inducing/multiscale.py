@@ -67,7 +67,7 @@ def hinge(C: float) -> Solver:
     """½|w|² + C Σ weight max(0, 1 - y f) for each column of y = ±1, b free: scikit-learn's SVC."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Solution:
-        machines = [SVC(C=C, kernel="linear", tol=1e-7, cache_size=500).fit(Phi, t, weights) for t in T.T]
+        machines = [SVC(C=C, kernel="linear", tol=1e-5, cache_size=500).fit(Phi, t, weights) for t in T.T]
         slope = np.zeros(T.shape)
         for column, machine in zip(slope.T, machines, strict=True):
             column[machine.support_] = -machine.dual_coef_[0]  # on the margin any slope in [-C y, 0] would do: the dual's does
@@ -294,7 +294,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
     ----------
     C : weight of the loss.
     loss : "squared_hinge", max(0, 1 - y f)², solved by LinearSVC in O(n n_basis) a step; or "hinge", solved by SVC, whose
-        time grows with n² or more, and whose minimum has kinks that can end the learning of the basis early.
+        time grows with n² or more; where its best f is constant, for want of basis functions, there is no slope to learn from.
     n_basis, basis, lengthscale, max_iter, jitter, standardize, random_state : as for `MultiscaleKernelRidge`, where the targets
         have no mean to take off.
 

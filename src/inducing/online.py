@@ -25,7 +25,7 @@ from .problem import as_inputs
 
 BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
 FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
-REFRESH = 1024  # rows after which what is kept by small changes is computed anew, or twice the basis if that is more
+REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
 FINEST = 1e-12  # the smallest tolerance that rounding leaves a meaning
 
 Order = Literal["given", "information"]
@@ -280,12 +280,9 @@ class Learner:
         self.state.w[:, :, :m] = old.w[:, :, :m]
 
     def _refresh(self) -> None:
-        """Compute anew what is kept by small changes: the factor of K, α, and the diagonals of Q and C + Q."""
+        """Compute anew what the scores need and small changes keep: α, and the diagonals of Q and C + Q."""
         m, state = self.state.size[0], self.state
-        if m == 0:
-            return
-        self._refactor()
-        if not self.scored:
+        if m == 0 or not self.scored:
             return
         Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
         state.Q[:m] = np.sum(Linv * Linv, axis=0)
@@ -293,15 +290,6 @@ class Learner:
             F = state.A[c, :m, :m].T @ Linv  # C + Q = FᵀF
             state.CQ[c, :m] = np.sum(F * F, axis=0)
             state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
-
-    def _refactor(self) -> None:
-        m = self.state.size[0]
-        if self.jitter > 0.0:
-            return
-        try:
-            self.state.U[:m, :m] = cholesky(to_numpy(self.basis.gram(self.kernel))).T
-        except FactorisationError:
-            pass  # the factor at hand has seen rotations alone, and stays
 
     def _start_exact_scores(self) -> None:
         """N = -S = Q(C + Q)⁻¹Q - Q at the start; from then on it is kept. [004 §D.2]"""

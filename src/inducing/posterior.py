@@ -16,7 +16,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .approximations import Conditional
-from .backend import Array, chunk_rows, is_numpy, namespace, row_slices, run_over, to_numpy, zeros_like_rows
+from .backend import (
+    SMALL,
+    Array,
+    blas_for,
+    chunk_rows,
+    is_numpy,
+    namespace,
+    row_slices,
+    run_over,
+    to_numpy,
+    workers,
+    zeros_like_rows,
+)
 from .bases import Basis, union
 from .errors import (
     ConditionalError,
@@ -275,8 +287,12 @@ class Posterior:
         def step(_: None, s: slice) -> None:
             out[s] = rows(s)
 
-        tasks = row_slices(X.shape[0], chunk_rows(X.shape[0], len(self), X))
-        run_over(tasks, lambda: None, step, parallel=is_numpy(X) and len(tasks) > 1)
+        rows_each = chunk_rows(X.shape[0], len(self), X)
+        parallel = is_numpy(X) and X.shape[0] * max(len(self), 1) >= SMALL
+        if parallel:
+            rows_each = min(rows_each, -(-X.shape[0] // workers()))
+        with blas_for(len(self)):
+            run_over(row_slices(X.shape[0], rows_each), lambda: None, step, parallel=parallel)
         return out
 
     def _add_prior_mean(self, X: Array, out: Array) -> Array:
@@ -393,9 +409,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
     if first.mean_function.spec() != second.mean_function.spec():
         raise ParameterError("the KL divergence compares processes with the same prior mean; these two have different ones")
     if first.w.shape[1] != second.w.shape[1]:
-        raise ShapeError(
-            f"the processes have {first.w.shape[1]} and {second.w.shape[1]} outputs; the numbers must agree"
-        )
+        raise ShapeError(f"the processes have {first.w.shape[1]} and {second.w.shape[1]} outputs; the numbers must agree")
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0

@@ -55,8 +55,8 @@ def expectation_propagation(
     unless its γ is below tolerance · k(x, x), and the function of least `score` goes. It may change in the first
     `freeze_after` sweeps. Or `basis` gives it, and nothing of γ is lost (FITC). Sweeps end after `sweeps`, or when no site
     moved by more than `convergence` in units of its row's spread. damping < 1 makes a site go only so far towards its new
-    value, from its second visit on. A row whose cavity would be improper (a site with λ < 0 can do that) is left as it is
-    until the next sweep.
+    value, from its second visit on. A row without a proper cavity (where others have λ < 0) gives up part of its site until
+    it has one.
 
     y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is what an earlier call
     gave for the same rows, to go on from.
@@ -64,6 +64,8 @@ def expectation_propagation(
     X, Y, one = _rows(X), likelihood.check(to_numpy(y)), np.ndim(y) == 1
     if Y.ndim not in (1, 2) or len(Y) != len(X) or Y.size == 0:
         raise ShapeError(f"y has shape {Y.shape}, but X has {len(X)} rows; give one target row per input row")
+    if not 0.0 <= tolerance < 1.0:
+        raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), but is {tolerance}")
     if not 0.0 < damping <= 1.0:
         raise ParameterError(f"damping must lie in (0, 1], but is {damping}")
     Y = np.ascontiguousarray(Y[:, None] if one else Y, dtype=float)

@@ -206,6 +206,9 @@ class Processes:
         for i in range(len(y)):
             scale = 1.0 / (1.0 + self.share * lam[i] * gamma[i])
             if not loops.visit_in_block(H, mu, W, z, i, old + i, scale * lam[i], scale * b[i], c, seen):
+                largest = np.inf
+                if old == 0:
+                    loops.weaken(W, z, c, seen, i, lam, b, gamma[i], self.share)
                 continue
             q, r = self.derivatives(y[i], prior[i] + seen[2], gamma[i] + seen[3])
             change = loops.settle_in_block(W, z, c, seen, old == 0, i, lam, b, q, r, gamma[i], self.share, rate)

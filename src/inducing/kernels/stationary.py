@@ -34,6 +34,7 @@ def squared_distances(
     return s
 
 
+FEW = 1 << 12  # entries of a matrix that takes no time either way
 NEAR = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
 
 
@@ -41,10 +42,10 @@ def gaussian_exponents(X: Array, Z: Array, constant: float, out: Array | None = 
     """constant - ½ Σ_k (x_k - z_k)² for every pair. (n, m)
 
     As one product, [x, -½|x|², 1] [z; 1; constant - ½|z|²] about the centre of Z, five times faster than differences; its
-    rounding error is that of |x|² + |z|², so on the CPU inputs that lie far out, and the gram matrix, go by differences.
+    rounding error is that of |x|² + |z|², so on the CPU inputs that lie far out, and small matrices, go by differences.
     """
     xp = namespace(X)
-    if is_numpy(X) and (X is Z or not worth_compiling(X.shape[0] * Z.shape[0])):
+    if is_numpy(X) and X.shape[0] * Z.shape[0] < FEW:
         return squared_distances(X, Z, out, constant=constant, factor=-0.5)
     centre = xp.mean(Z, axis=0)
     Xc, Zc = X - centre, Z - centre
@@ -53,7 +54,10 @@ def gaussian_exponents(X: Array, Z: Array, constant: float, out: Array | None = 
         return squared_distances(X, Z, out, constant=constant, factor=-0.5)
     left = xp.concat([Xc, -0.5 * x2[:, None], xp.ones_like(x2)[:, None]], axis=1)
     right = xp.concat([Zc, xp.ones_like(z2)[:, None], constant - 0.5 * z2[:, None]], axis=1)
-    return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
+    E = xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
+    if X is Z and is_numpy(E):
+        np.fill_diagonal(E, constant)
+    return E
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +117,11 @@ class Stationary(Kernel):
         if s is not None:
             gradients["variance"] = _total(Kbar, K) / self.variance
         W = _multiply(Kbar, self._slope(s, K))
-        moments = W.T @ xp.concat([X, X * X, xp.ones_like(X[:, :1])], axis=1)  # (m, 2d + 1): all that is needed of W
-        d = X.shape[1]
-        WX, columns = moments[:, :d], moments[:, 2 * d :]  # (m, d), (m, 1)
+        moments = W.T @ xp.concat([X, xp.ones_like(X[:, :1])], axis=1)  # (m, d + 1)
+        WX, columns = moments[:, :-1], moments[:, -1:]
         Zbar = WX - columns * Z  # in units of the lengthscale
-        per_scale = xp.sum(moments[:, d : 2 * d] - Z * (WX + Zbar), axis=0)  # Σ W (x - z)²/ℓ²
+        rows = W @ xp.ones_like(Z[:, 0])
+        per_scale = rows @ (X * X) - xp.sum(Z * (WX + Zbar), axis=0)  # Σ W (x - z)²/ℓ²
         gradients["lengthscale"] = (xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale) / (
             scales[0] if np.ndim(self.lengthscale) == 0 else scales
         )
