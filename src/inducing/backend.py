@@ -15,7 +15,7 @@ import numpy as np
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 State = TypeVar("State")
 
-CACHE_BYTES = 1 << 21  # one chunk-by-m buffer on the CPU: about the size of a core's own cache
+CACHE_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, and large enough that threads seldom meet
 DEVICE_BYTES = 1 << 29  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 SMALL = 1 << 15  # below this many kernel entries a plain NumPy pass beats waking threads or loading compiled code
 
@@ -85,12 +85,13 @@ def workers() -> int:
 
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
-    """Rows per chunk, so that one chunk-by-m buffer fits the budget of the device `like` lives on."""
+    """Rows per chunk: one chunk-by-m buffer fits the budget of the device, and every core gets as many chunks as the others."""
     budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
-    rows = budget // (like.dtype.itemsize * max(m, 1))
-    rows = max(128, rows // 64 * 64)
+    rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
-        rows = min(rows, 4096)
+        chunks = -(-n // min(rows, 4096))
+        chunks = -(-chunks // workers()) * workers()
+        rows = -(-n // chunks)
     return max(1, min(rows, n))
 
 

@@ -26,7 +26,6 @@ from .backend import (
     row_slices,
     run_over,
     to_numpy,
-    workers,
     zeros_like_rows,
 )
 from .bases import Basis, union
@@ -287,12 +286,10 @@ class Posterior:
         def step(_: None, s: slice) -> None:
             out[s] = rows(s)
 
-        rows_each = chunk_rows(X.shape[0], len(self), X)
+        tasks = row_slices(X.shape[0], chunk_rows(X.shape[0], len(self), X))
         parallel = is_numpy(X) and X.shape[0] * max(len(self), 1) >= SMALL
-        if parallel:
-            rows_each = min(rows_each, -(-X.shape[0] // workers()))
         with blas_for(len(self)):
-            run_over(row_slices(X.shape[0], rows_each), lambda: None, step, parallel=parallel)
+            run_over(tasks, lambda: None, step, parallel=parallel)
         return out
 
     def _add_prior_mean(self, X: Array, out: Array) -> Array:
