@@ -108,9 +108,8 @@ def single_precision() -> None:
                     kernel, ig.bases.Points(Z), name, 0.02, X.float(), y.float(), jitter=jitter
                 )
                 worst = max(float((g32[k].double() - g[k]).abs().max() / g[k].abs().max()) for k in g)
-                print(
-                    f"float32 {name} jitter {jitter:g}: value off by {abs(v32 - v) / abs(v):.1e}, gradient by {worst:.1e} (relative)"
-                )
+                off = abs(v32 - v) / abs(v)
+                print(f"float32 {name} jitter {jitter:g}: value off by {off:.1e}, gradient by {worst:.1e} (relative)")
             except ig.errors.InducingError as error:
                 print(f"float32 {name} jitter {jitter:g}: {error}")
 

@@ -81,7 +81,8 @@ def test_without_standardising_it_is_the_core():
     Xu = (X - X.mean(axis=0)) / X.std(axis=0)
     kernel, Z = ig.kernels.RBF([1.0, 0.7], 3.0), Xu[:20]
     signs = np.where(y == "yes", 1.0, -1.0)
-    model = ig.SparseGPClassifier(kernel, "fitc", inducing=Z, optimize=None, standardize=False, likelihood=Probit(0.5)).fit(Xu, y)
+    model = ig.SparseGPClassifier(kernel, "fitc", inducing=Z, optimize=None, standardize=False, likelihood=Probit(0.5))
+    model.fit(Xu, y)
     post = ig.expectation_propagation(kernel, Probit(0.5), Xu, signs, basis=ig.bases.Points(Z))
     Q = (XS - X.mean(axis=0)) / X.std(axis=0)
     np.testing.assert_allclose(model.predict_proba(Q)[:, 1], Probit(0.5).probability(*post.predict(Q)), atol=1e-5)
@@ -181,7 +182,7 @@ def test_rows_that_cannot_be_used_leave_the_model_as_it_was():
         ((X, y), {"likelihood": Probit(0.5), "kernel": ig.kernels.Matern52(1.0)}),
         ((X3, y3), {"method": "online", "priors": {"kernel.lengthscale": ig.LogNormal(1.0, 1.0)}}),
         ((X3, y3 > 1), {"method": "fitc", "inducing": X3[:20], "optimize": "all"}),
-        ((X3, y3 / 2), {"likelihood": "logistic"}),
+        ((X3, y3 + 1.0), {"likelihood": "logistic"}),
         ((X3, np.array(list("abcd"), dtype=object)[y3]), {}),
     ],
 )

@@ -326,9 +326,7 @@ def test_gradient_of_the_evidence(basis, likelihood, targets):
     problem = make_problem(kernel, basis, FITC, np.ones(n), X, targets, mean=mean)
     objective = _Propagated(problem, likelihood, "all", (), {}, 300, 1e-11)
     x, gradient = objective.start, objective(objective.start)[1]
-    numerical = [
-        (objective(x + h)[0] - objective(x - h)[0]) / 2e-5 for h in 1e-5 * np.eye(len(x))
-    ]
+    numerical = [(objective(x + h)[0] - objective(x - h)[0]) / 2e-5 for h in 1e-5 * np.eye(len(x))]
     np.testing.assert_allclose(gradient, numerical, atol=2e-9, rtol=1e-6)
 
 
@@ -368,6 +366,7 @@ def test_learning_finds_the_inputs_that_matter():
         (errors.UnknownNameError, "removal score", {"score": "best"}),
         (errors.ShapeError, "one output", {"mean": ig.means.Constant([1.0, 2.0])}),
         (errors.ParameterError, "no sites", {"start": ig.prior(KERNEL)}),
+        (errors.ParameterError, "another kernel", {"start": ig.prior(MATERN)}),
         (errors.EmptyDataError, "no rows", {"X": np.empty((0, 2)), "y": np.empty(0)}),
         (errors.WidthError, "width", {"basis": ig.bases.Multiscale(X[:5], np.full((5, d), 0.1))}),
     ],

@@ -45,13 +45,14 @@ _MODULES = (
     "metrics",
     "datasets",
     "plots",
+    "recipes",
     "selection",
 )
 
 __all__ = ["__version__", *_WHERE, *_MODULES]
 
 if TYPE_CHECKING:
-    from . import approximations, bases, datasets, errors, kernels, likelihoods, means, metrics, plots, selection
+    from . import approximations, bases, datasets, errors, kernels, likelihoods, means, metrics, plots, recipes, selection
     from .classification import SparseGPClassifier
     from .estimators import SparseGPRegressor
     from .files import load

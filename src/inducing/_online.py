@@ -27,7 +27,7 @@ from ._likelihoods import tilt
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
-ROUNDING = 1e-14  # of a kernel's value, with room to spare
+ROUNDING = 4e-15  # of a kernel's value, with room to spare
 TINY = 1e-16  # what rounding can leave of 1 + rσ², the share of the variance that an observation keeps
 
 
@@ -244,14 +244,11 @@ def absorb(state: State, gamma: float, kss: float, capacity: int, tolerance: flo
 
 @_jit
 def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
-    """Whether γ = (ê, -1)ᵀK(ê, -1) is more than rounding the kernel's values makes of it, ε k (1 + |ê|₁)²."""
+    """Whether γ = (ê, -1)ᵀK(ê, -1) is more than rounding the kernel's values makes of it, ε k (1 + |ê|²)."""
     m = state.size[0]
     if not scored:
         solve_backward(state.U, state.phi, state.e, m)
-    total = 1.0
-    for j in range(m):
-        total += abs(state.e[j])
-    return gamma > ROUNDING * kss * total * total
+    return gamma > ROUNDING * kss * (1.0 + dot(state.e, state.e, m))
 
 
 @_jit

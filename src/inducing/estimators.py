@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import kernels, selection
+from . import kernels, recipes, selection
 from .approximations import TABLE
 from .backend import Array, is_numpy, to_numpy
 from .bases import Basis, Points, as_multiscale
@@ -27,7 +27,6 @@ from .errors import (
     ShapeError,
     UnknownNameError,
 )
-from .fitting import fit
 from .kernels.base import Kernel
 from .kernels.stationary import Stationary
 from .pic import PICPredictor
@@ -53,6 +52,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random", "variance", "novelty",
         "information-gain", "smola-bartlett", "matching-pursuit"; those that need a kernel and noise get the ones of the start.
     optimize : "all", "hyperparameters", "basis", or None to learn nothing.
+    recipe : how all of it is learned, one of `inducing.recipes`: "auto" goes from VFE to FITC in stages, "direct" does not.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth of the
         targets' variance. When it is given, several outputs are scaled alike, so that it means the same to each.
     mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
@@ -81,6 +81,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         *,
         inducing: Any = "kmeans",
         optimize: str | None = "all",
+        recipe: str = "auto",
         noise: Any = None,
         mean: Any = None,
         power: float | None = None,
@@ -103,6 +104,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.basis = basis
         self.inducing = inducing
         self.optimize = optimize
+        self.recipe = recipe
         self.noise = noise
         self.mean = mean
         self.power = power
@@ -137,14 +139,13 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             data = data[np.unique(selection.nearest(Z, data.X))]
         self._centres = self._block_centres(data.X, len(Z), rng)
         optimize = "hyperparameters" if self.optimize is None or (whole and self.optimize == "all") else self.optimize
-        self.fit_result_ = result = fit(
+        task = recipes.Task(
             kernel,
             self._start_basis(Z, kernel),
             self.approximation,
             data.noise,
             self._placed(data.X),
             data.Y[:, 0] if one_output else data.Y,
-            optimize=optimize,  # type: ignore[arg-type]  # checked there
             mean=self.mean,
             jitter=self.jitter,
             blocks=None if self._centres is None else selection.nearest(data.X, self._centres),
@@ -158,6 +159,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             checkpoint=self.checkpoint,
             rng=rng,
         )
+        if self.recipe not in recipes.RECIPES:
+            raise UnknownNameError(f"there is no recipe {self.recipe!r}; choose one of {', '.join(recipes.RECIPES)}")
+        self.fit_result_ = result = recipes.train(self.recipe, task) if optimize == "all" else task.run(optimize)
         self.posterior_ = _in_rows(result.posterior)
         self.kernel_, self.basis_size_, self.n_iter_ = result.kernel, len(result.posterior.basis), result.n_iterations
         self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale

@@ -71,8 +71,9 @@ def expectation_propagation(
     Y = np.ascontiguousarray(Y[:, None] if one else Y, dtype=float)
     posts = None if start is None else [start] if isinstance(start, Posterior) else list(start)
     if posts is not None:
+        if posts[0].kernel.spec() != kernel.spec():
+            raise ParameterError("start has another kernel; its sites can be given to a process of this one by from_sites")
         run = Processes.going_on(posts, likelihood, X, Y)
-        mean = posts[0].mean_function
     elif basis is not None:
         basis = basis.on(X)
         basis.check(kernel)
@@ -142,10 +143,14 @@ def _grow(
     if m:
         Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
     while run.n_sweeps < min(freeze_after, sweeps):
-        again, changes = run.n_sweeps > 0, np.zeros(1, dtype=np.int64)
+        again, changes, since = run.n_sweeps > 0, np.zeros(1, dtype=np.int64), 0
         for first in range(0, n, BLOCK):
             rows = slice(first, min(first + BLOCK, n))
             _grow_block(run, learner, Pi, rows, again, damping if again else 1.0, changes)
+            since += BLOCK
+            if since > max(BLOCK, 2 * len(learner.basis)):
+                learner._refresh()
+                since = 0
         m, state = learner.state.size[0], learner.state
         run.n_sweeps, run.changes = run.n_sweeps + 1, (*run.changes, int(changes[0]))
         run.move(learner.basis, np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(Pi[:, :m]))

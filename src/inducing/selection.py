@@ -260,7 +260,7 @@ class _Cholesky:
     def over_rows(self, start: Callable[[], tuple], step: Callable[[Any, slice], None]) -> tuple:
         """`step` on chunks of rows in worker threads; the sums that `start` begins, over all of them."""
         n = len(self.X)
-        tasks = row_slices(n, chunk_rows(n, self.most, self.X))
+        tasks = row_slices(n, max(1024, chunk_rows(n, self.most, self.X)))  # a kernel's overhead per call is 500 rows' worth
         parts = run_over(tasks, start, step, parallel=self.Phi.size >= SMALL)
         return tuple(sum(part) for part in zip(*parts, strict=True))
 
