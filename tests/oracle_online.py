@@ -156,3 +156,9 @@ class Together:
             i = int(np.argmin(np.max([process.scores() for process in self.processes], axis=0)))
             for process in self.processes:
                 process.remove(i)
+
+
+def growing_stream(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
+    """A stream whose targets grow, so that a new row is often worth more than an old one."""
+    r = np.random.default_rng(seed)
+    return r.uniform(-3, 3, (n, d)), np.where(np.arange(n) % 2, 1.0, -1.0) * 1.0003 ** np.arange(n)

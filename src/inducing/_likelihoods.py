@@ -31,9 +31,7 @@ def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tup
 
 
 @_jit
-def tilt_rows(
-    kind: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
-) -> None:
+def tilt_rows(kind: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray) -> None:
     """The three numbers of every row in the columns of out (3, n)."""
     for i in range(len(y)):
         out[0, i], out[1, i], out[2, i] = tilt(kind, theta, y[i], mean[i], var[i])

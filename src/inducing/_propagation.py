@@ -49,8 +49,8 @@ def moved(lam: float, b: float, new_lam: float, new_b: float, variance: float) -
 
 
 # Sweeps in which the basis changes, on top of the online steps. The projections of all rows turn with every function that
-# is replaced: T (M, m₀ + rows of the block) collects the turns of a block of rows. Its first m₀ columns say where each
-# coordinate at the start of the block has gone, for the rows outside; the others are the rows of the block themselves.
+# is replaced: T (M, m₀ + r) collects the turns while r rows are read. Its first m₀ columns say where each coordinate before
+# them has gone, for all other rows; the rest are the projections of the r rows themselves.
 
 
 @_jit
@@ -86,7 +86,7 @@ def visit(
 ) -> float:
     """Take the row's old sites out and look at what is left; returns γ, or -1 where the row must stay as it is.
 
-    pi (m₀,) is its projection at the start of the block; where it is now goes into column `own` of T.
+    pi (m₀,) is its projection before the r rows; where it is now goes into column `own` of T.
     """
     m, start = state.size[0], len(pi)
     if again:
@@ -111,9 +111,13 @@ def settle(
     capacity: int,
     tolerance: float,
     scored: bool,
+    place: int,
     before: np.ndarray,  # (M,), work
 ) -> int:
-    """The row just looked at, with q and r in the state, gets its new sites and perhaps a basis function. [004 §4.6]"""
+    """The row just looked at, with q and r in the state, gets its new sites and perhaps a basis function. [004 §4.6]
+
+    `place` is its column in the kernel rows.
+    """
     m = state.size[0]
     for c in range(len(lam)):
         variance = state.variance[c]
@@ -127,7 +131,7 @@ def settle(
         state.q[c, 0] = (b[c] - lam[c] * state.mean[c, 0]) / left
     for j in range(m):
         T[j, own] = state.phi[j]
-    state.places[m] = own  # moves to where the row goes in, if it does
+    state.places[m] = place  # moves to where the row goes in, if it does
     before[: m + 1] = state.places[: m + 1]
     done = absorb(state, gamma, kss, capacity, tolerance, True, scored)
     if done > PROJECTED:
@@ -155,11 +159,12 @@ def turn_rows(T: np.ndarray, i: int, m: int, cosine: np.ndarray, sine: np.ndarra
 @_jit
 def sweep_and_grow(
     state: State,
-    T: np.ndarray,  # (M, m₀ + rows)
-    Pi: np.ndarray,  # (rows, m₀): projections at the start of the block
+    T: np.ndarray,  # (M, m₀ + r)
+    column: int,  # of T, for the first of these rows
+    Pi: np.ndarray,  # (rows, m₀)
     lam: np.ndarray,  # (rows, c)
     b: np.ndarray,  # (rows, c)
-    K: np.ndarray,  # (rows, m₀ + rows): kernel with the basis at the start, and with the rows of the block
+    K: np.ndarray,  # (rows, m + rows): kernel with the basis before these rows, and with them
     kss: np.ndarray,  # (rows,)
     prior: np.ndarray,  # (rows,): prior mean
     y: np.ndarray,  # (rows, c)
@@ -174,16 +179,16 @@ def sweep_and_grow(
     before: np.ndarray,  # (M,), work
 ) -> int:
     """The rows of a block in order; returns how many were done, short of all where one failed."""
-    start = Pi.shape[1]
+    fresh = K.shape[1] - len(K)
     for i in range(len(K)):
         for j in range(state.size[0]):
             state.k[j] = K[i, state.places[j]]
-        gamma = visit(state, T, start + i, Pi[i], lam[i], b[i], kss[i], again, scored)
+        gamma = visit(state, T, column + i, Pi[i], lam[i], b[i], kss[i], again, scored)
         if gamma < 0.0:
             continue
         for c in range(len(state.A)):
             _, state.q[c, 0], state.r[c] = tilt(kind, theta, y[i, c], prior[i] + state.mean[c, 0], state.variance[c])
-        done = settle(state, T, start + i, lam[i], b[i], gamma, kss[i], rate, capacity, tolerance, scored, before)
+        done = settle(state, T, column + i, lam[i], b[i], gamma, kss[i], rate, capacity, tolerance, scored, fresh + i, before)
         if done == FAILED:
             return i
         if done > PROJECTED:

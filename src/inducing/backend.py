@@ -89,7 +89,7 @@ def chunk_rows(n: int, m: int, like: Array) -> int:
     budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
-        chunks = -(-n // min(rows, 4096))
+        chunks = max(1, -(-n // min(rows, 4096)))
         chunks = -(-chunks // workers()) * workers()
         rows = -(-n // chunks)
     return max(1, min(rows, n))

@@ -184,7 +184,7 @@ class Learner:
             self._collect(np.empty((0, d)))
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> None:
-        """Rows X (n, d) with Y (n, c, p), in order."""
+        """Rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use; what it began with is."""
         since, block = 0, BLOCK if self.grow else FIXED_BLOCK
         for start in range(0, len(X), block):
             rows = slice(start, min(start + block, len(X)))
@@ -247,8 +247,8 @@ class Learner:
             gamma = _online.look(state, kss[i], self.scored)
             try:
                 value, q, r = self.likelihood.tilted(Y[i], prior[i] + state.mean, state.variance[:, None])
-            except InducingError:
-                return i
+            except InducingError as error:
+                raise type(error)(f"row {self.events.sum()} of the stream cannot be used: {error}") from error
             state.q[...], state.r[...] = q, r[:, 0]
             self.total += np.sum(value, axis=1)
             done = _online.absorb(state, gamma, kss[i], *rule)

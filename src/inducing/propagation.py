@@ -27,7 +27,7 @@ from .posterior import Posterior, Score
 from .problem import DEFAULT_JITTER, as_inputs
 from .sites import Processes, Sites
 
-BLOCK = 256  # rows between two turns of all projections
+BLOCK = 256  # rows whose kernel values are computed together
 FINEST = 1e-11  # of tolerance: closer functions leave nothing but rounding of the rows seen through them
 
 
@@ -105,7 +105,7 @@ def from_sites(
     L, jitter = cholesky_escalating(basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis")
     run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), mean or Zero(), sites.share, jitter)
     run.take([sites])
-    return run.posteriors()[0]
+    return run.posteriors(evidence=False)[0]
 
 
 def to_sites(post: Posterior) -> Sites:
@@ -137,20 +137,17 @@ def _grow(
     limit = None if capacity is None or capacity >= n else capacity
     if limit is not None and m > limit:
         raise ParameterError(f"capacity is {limit}, but start has {m} basis functions; prune it or give it more room")
-    posts = [replace(post, sites=None) for post in run.posteriors()]
+    posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
     learner = Learner(posts, run.likelihood, run.X.shape[1], limit, max(tolerance, FINEST), score, True)
+    epoch = BLOCK * int(np.clip(np.sqrt(n * (limit or n)) / BLOCK, 1, 16))  # the cheapest, about
     Pi = np.zeros((n, n if limit is None else limit))
     if m:
         Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
     while run.n_sweeps < min(freeze_after, sweeps):
-        again, changes, since = run.n_sweeps > 0, np.zeros(1, dtype=np.int64), 0
-        for first in range(0, n, BLOCK):
-            rows = slice(first, min(first + BLOCK, n))
-            _grow_block(run, learner, Pi, rows, again, damping if again else 1.0, changes)
-            since += BLOCK
-            if since > max(BLOCK, 2 * len(learner.basis)):
-                learner._refresh()
-                since = 0
+        again, changes = run.n_sweeps > 0, np.zeros(1, dtype=np.int64)
+        for first in range(0, n, epoch):
+            _grow_epoch(run, learner, Pi, slice(first, min(first + epoch, n)), again, damping if again else 1.0, changes)
+            learner._refresh()
         m, state = learner.state.size[0], learner.state
         run.n_sweeps, run.changes = run.n_sweeps + 1, (*run.changes, int(changes[0]))
         run.move(learner.basis, np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(Pi[:, :m]))
@@ -159,52 +156,63 @@ def _grow(
         learner._start_exact_scores()
 
 
-def _grow_block(
+def _grow_epoch(
     run: Processes, learner: Learner, Pi: np.ndarray, rows: slice, again: bool, rate: float, changes: np.ndarray
 ) -> None:
-    """A block of rows in order; then the projections of all other rows turn as the basis did."""
+    """Some rows in order; then the projections of all others turn as the basis did."""
+    m, size = len(learner.basis), rows.stop - rows.start
+    T = np.zeros((m + size + 1 if learner.capacity is None else len(learner.state.k), m + size))
+    T[np.arange(m), np.arange(m)] = 1.0
+    for first in range(rows.start, rows.stop, BLOCK):
+        block = slice(first, min(first + BLOCK, rows.stop))
+        _grow_block(run, learner, T, m + first - rows.start, Pi[block, :m].copy(), block, again, rate, changes)
+    now = learner.state.size[0]
+    Pi[rows, :now] = T[:now, m:].T
+    if not np.array_equal(T[:now, :m], np.eye(now, m)):
+        for others in (slice(0, rows.start), slice(rows.stop, len(Pi) if again else rows.stop)):
+            Pi[others, :now] = Pi[others, :m] @ T[:now, :m].T
+
+
+def _grow_block(
+    run: Processes, learner: Learner, T: np.ndarray, column: int, Pi: np.ndarray, rows: slice, again: bool, rate: float,
+    changes: np.ndarray,
+) -> None:  # fmt: skip
     X, m, size = run.X[rows], len(learner.basis), rows.stop - rows.start
     if learner.capacity is None and m + size + 1 > len(learner.state.k):
         learner._make_room(max(2 * m, m + size + 1))
     state, lik = learner.state, run.likelihood
     K = np.concatenate([learner.basis.cross(run.kernel, X) if m else np.empty((size, 0)), run.kernel(X, X)], axis=1)
-    kss, room = np.asarray(run.kernel.diag(X), dtype=float), len(state.k)
-    T = np.zeros((room, m + size))
-    T[np.arange(m), np.arange(m)] = 1.0
-    old, limit = np.ascontiguousarray(Pi[rows, :m]), room if learner.capacity is None else learner.capacity
-    lam, b, y, prior = run.lam[rows], run.b[rows], run.Y[rows], run.prior[rows]
+    kss = np.asarray(run.kernel.diag(X), dtype=float)
+    data = run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows]
+    rule = rate, len(state.k) if learner.capacity is None else learner.capacity, learner.tolerance
     if lik.kind is not None:
+        work = np.empty_like(state.places)
         done = loops.sweep_and_grow(
-            state, T, old, lam, b, K, kss, prior, y, lik.kind, lik.theta, rate, limit, learner.tolerance, again,
-            learner.scored, changes, np.empty_like(state.places),
-        )  # fmt: skip
+            state, T, column, Pi, *data, lik.kind, lik.theta, *rule, again, learner.scored, changes, work
+        )
     else:
-        done = _grow_block_plainly(run, learner, T, old, lam, b, K, kss, prior, y, rate, limit, again, changes)
+        done = _grow_block_plainly(run, learner, T, column, Pi, *data, rule, again, changes)
     if done < size:
         run.refuse(rows.start + done)
-    now = state.size[0]
-    Pi[rows, :now] = T[:now, m:].T
-    if not np.array_equal(T[:now, :m], np.eye(now, m)):
-        for others in (slice(0, rows.start), slice(rows.stop, len(Pi) if again else rows.stop)):
-            Pi[others, :now] = Pi[others, :m] @ T[:now, :m].T
     learner._collect(X)
 
 
 def _grow_block_plainly(
-    run: Processes, learner: Learner, T: np.ndarray, Pi: np.ndarray, lam: np.ndarray, b: np.ndarray, K: np.ndarray,
-    kss: np.ndarray, prior: np.ndarray, y: np.ndarray, rate: float, limit: int, again: bool, changes: np.ndarray,
+    run: Processes, learner: Learner, T: np.ndarray, column: int, Pi: np.ndarray, lam: np.ndarray, b: np.ndarray,
+    K: np.ndarray, kss: np.ndarray, prior: np.ndarray, y: np.ndarray, rule: Any, again: bool, changes: np.ndarray,
 ) -> int:  # fmt: skip
     """`sweep_and_grow` for a likelihood that is not compiled."""
-    state, start, rule = learner.state, Pi.shape[1], (rate, limit, learner.tolerance, learner.scored)
-    before = np.empty_like(state.places)
+    state, scored, fresh, work = learner.state, learner.scored, len(learner.basis), np.empty_like(learner.state.places)
+    rate, limit, tolerance = rule
     for i in range(len(K)):
         m = state.size[0]
         state.k[:m] = K[i, state.places[:m]]
-        gamma = loops.visit(state, T, start + i, Pi[i], lam[i], b[i], kss[i], again, learner.scored)
+        gamma = loops.visit(state, T, column + i, Pi[i], lam[i], b[i], kss[i], again, scored)
         if gamma < 0.0:
             continue
         state.q[:, 0], state.r[:] = run.derivatives(y[i], prior[i] + state.mean[:, 0], state.variance)
-        done = loops.settle(state, T, start + i, lam[i], b[i], gamma, kss[i], *rule, before)
+        own = column + i
+        done = loops.settle(state, T, own, lam[i], b[i], gamma, kss[i], rate, limit, tolerance, scored, fresh + i, work)
         if done == loops.FAILED:
             return i
         changes[0] += done > loops.PROJECTED

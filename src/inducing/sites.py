@@ -102,8 +102,8 @@ class Processes:
             raise ShapeError(
                 f"start has {len(posts)} processes and {len(first.sites.lam)} rows, but y has shape {Y.shape}; they must agree"
             )
-        run = Processes(first.kernel, first.basis, to_numpy(first.L), likelihood, X, Y, first.mean_function, first.sites.share,
-                   first.jitter)  # fmt: skip
+        mean, share = first.mean_function, first.sites.share
+        run = Processes(first.kernel, first.basis, to_numpy(first.L), likelihood, X, Y, mean, share, first.jitter)
         run.take([post.sites for post in posts])
         return run
 
@@ -259,9 +259,9 @@ class Processes:
                 values[j] += float(np.sum(value - site)) + 0.5 * float(b[:, j] @ g)
         return [float(v) if np.isfinite(v) else None for v in values]
 
-    def posteriors(self) -> list[Posterior]:
+    def posteriors(self, *, evidence: bool = True) -> list[Posterior]:
         c = self.Y.shape[1]
-        evidence: list[float | None] = [None] * c if self.likelihood is None else self.log_evidence()
+        values: list[float | None] = self.log_evidence() if evidence else [None] * c
         P = None if self.Pi is None else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
         told = self.n_sweeps, self.converged, self.changes
         return [
@@ -272,7 +272,7 @@ class Processes:
                 w=self.w[j, :, None].copy(),
                 A=self.A[j].copy(),
                 mean_function=self.mean,
-                log_evidence=evidence[j],
+                log_evidence=values[j],
                 jitter=self.jitter,
                 sites=Sites(self.lam[:, j].copy(), self.b[:, j].copy(), P, self.share, *told),
             )
