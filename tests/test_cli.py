@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-QUICK = ("--n-inducing", 15, "--max-iter", 60)
+QUICK = ("--n-inducing", 15, "--max-iter", 200)
 
 
 def predictions(folder, table, name="queries.csv", *options):

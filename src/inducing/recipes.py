@@ -86,14 +86,15 @@ def auto(task: Task) -> Fit:
         return direct(task)
     stages = [(power, share) for power, share in PATH if power < target]
     stages.append((target, 1.0 - sum(share for _, share in stages)))
+    files = [_stage_file(task.checkpoint, i) for i in range(len(stages) - 1)] + [task.checkpoint]
     results: list[Fit] = []
     for i, (power, share) in enumerate(stages):
         last = i == len(stages) - 1
         row, pep = ("vfe", None) if power == 0 else (task.approximation, task.power) if last else ("pep", power)
         stage = replace(task, approximation=row, power=pep, progress=_counting_on(task.progress, results))
-        stage = replace(stage, checkpoint=_stage_file(task.checkpoint, i))
+        stage = replace(stage, checkpoint=files[i])
         iterations = max(1, round(share * task.max_iterations)) if task.max_iterations else 0
-        if _exists(_stage_file(task.checkpoint, i + 1)):
+        if not last and _exists(files[i + 1]):
             iterations = 0  # an earlier run got past this stage: only pick up where it ended
         results.append((stage.after(results[-1]) if results else stage).run(iterations=iterations))
         if "interrupted" in results[-1].message:
@@ -177,8 +178,8 @@ def _stage_file(checkpoint: str | Path | None, stage: int | str) -> Path | None:
     return None if checkpoint is None else Path(f"{checkpoint}.{stage}")
 
 
-def _exists(file: Path | None) -> bool:
-    return file is not None and file.exists()
+def _exists(file: str | Path | None) -> bool:
+    return file is not None and Path(file).exists()
 
 
 def _joined(results: list[Fit], task: Task, *, complete: bool) -> Fit:
