@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -363,15 +363,26 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _size(text: str) -> Size:
+    n, m, d = (int(part) for part in text.split(","))
+    return n, m, d
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes and no peers")
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="sections to run")
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="which of them; default all")
+    parser.add_argument("--sizes", nargs="+", metavar="N,M,D", help="of value and gradient; default the four of the results")
+    parser.add_argument("--rounds", type=int, help="turns that everyone has; default 5")
     parser.add_argument("--peer-python", nargs="+", default=[], help="interpreters of environments with peers")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder for RESULTS.md and scaling.png")
     options = parser.parse_args()
     plan = QUICK if options.quick else Plan()
+    if options.sizes:
+        plan = replace(plan, sizes=tuple(_size(text) for text in options.sizes))
+    if options.rounds:
+        plan = replace(plan, rounds=options.rounds)
     wanted = ([] if options.quick else PEERS) if options.peers is None else options.peers
     pythons = find_pythons(options.peer_python, wanted)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -397,6 +408,9 @@ def main() -> None:
     idle = "none used a tenth of a core" if not restless else f"BUSY: {restless}"
     command = " ".join(
         ["python benchmarks/run.py", *(["--quick"] if options.quick else []),
+         *([f"--sizes {' '.join(options.sizes)}"] if options.sizes else []),
+         *([f"--rounds {options.rounds}"] if options.rounds else []),
+         *([f"--peers {' '.join(options.peers)}"] if options.peers else []),
          *([f"--only {' '.join(options.only)}"] if set(options.only) != set(SECTIONS) else []),
          *(["--peer-python ..."] if options.peer_python else [])]
     )  # fmt: skip

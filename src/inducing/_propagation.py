@@ -306,3 +306,45 @@ def sweep_block(
             return i, largest
         largest = max(largest, change)
     return len(y), largest
+
+
+@_jit
+def sweep_rows(
+    S: np.ndarray,  # (m, m): changes
+    w: np.ndarray,  # (m,): changes
+    Phi: np.ndarray,  # (rows, m)
+    Pi: np.ndarray,  # (rows, m): directions of the old sites, or (0, m) where these are Φ
+    lam: np.ndarray,  # (rows,): changes, as does b
+    b: np.ndarray,
+    gamma: np.ndarray,
+    prior: np.ndarray,
+    y: np.ndarray,
+    share: float,
+    kind: int,
+    theta: np.ndarray,
+    rate: float,
+    block: int,
+) -> tuple[int, float]:
+    """Block after block of rows; how many were done, short of all where one failed, and the largest move of a site."""
+    n, m = Phi.shape
+    largest, seen = 0.0, np.empty(4)
+    for low in range(0, n, block):
+        high = min(low + block, n)
+        old = high - low if len(Pi) > 0 else 0
+        D = np.empty((high - low + old, m))
+        D[: high - low] = Phi[low:high]
+        if old > 0:
+            D[old:] = Pi[low:high]
+        G = np.dot(D, S)
+        H, mu = np.dot(G, D.T), np.dot(D, w)
+        W, z, c = np.zeros(H.shape), np.zeros(len(D)), np.empty(len(D))
+        rows = slice(low, high)
+        done, move = sweep_block(
+            H, mu, W, z, lam[rows], b[rows], gamma[rows], prior[rows], y[rows], old, share, kind, theta, rate, c, seen
+        )
+        if done < high - low:
+            return low + done, largest
+        largest = max(largest, move)
+        S -= np.dot(G.T, np.dot(W, G))
+        w += np.dot(z, G)
+    return n, largest

@@ -71,7 +71,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         ard: bool = False,
         inducing: Any = "kmeans",
         optimize: str | None = "hyperparameters",
-        learning_rows: int | None = 2000,
+        learning_rows: int | None = 1000,
         likelihood: Binary | str = "probit",
         sweeps: int = 10,
         tolerance: float = 1e-6,

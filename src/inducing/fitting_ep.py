@@ -45,7 +45,7 @@ def fit_expectation_propagation(
     max_iterations: int = 100,
     tolerance: float = 1e-6,
     sweeps: int = 50,
-    convergence: float = 1e-5,
+    convergence: float = 1e-4,
     progress: Progress | bool | None = None,
     rng: Any = None,
 ) -> Fit:

@@ -39,7 +39,7 @@ from .linalg import (
 from .means import Mean
 from .posterior import Posterior
 
-BLOCK = 48  # rows that go through the compiled loop together
+BLOCK = 32  # rows that go through the compiled loop together
 KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
 LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a thread each
 
@@ -163,9 +163,7 @@ class Processes:
         for rows, Phi, gamma in self.chunks():
 
             def step(_: None, j: int, rows: slice = rows, Phi: np.ndarray = Phi, gamma: np.ndarray = gamma) -> None:
-                for low in range(0, len(Phi), BLOCK):
-                    part = slice(low, min(low + BLOCK, len(Phi)))
-                    moves[j] = max(moves[j], self._sweep_block(rows.start, part, Phi, gamma, j, rate))
+                moves[j] = max(moves[j], self._sweep_rows(rows, Phi, gamma, j, rate))
 
             run_over(list(range(c)), lambda: None, step, parallel=len(Phi) * len(self.L) ** 2 >= LARGE)
         self.Pi = None
@@ -173,48 +171,46 @@ class Processes:
         self.rebuild()
         return float(np.max(moves))
 
-    def _sweep_block(self, first: int, part: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
-        rows = slice(first + part.start, first + part.stop)
-        D, old, size = Phi[part], 0, part.stop - part.start
-        if self.Pi is not None:
-            D, old = np.concatenate([D, self.Pi[rows]]), size
-        G = D @ self.S[j]  # (r, m)
-        H, mu = G @ D.T, D @ self.w[j]
-        W, z, c, seen = np.zeros_like(H), np.zeros(len(D)), np.empty(len(D)), np.empty(4)
+    def _sweep_rows(self, rows: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
+        """A chunk of rows under one process."""
+        Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
         lam, b = self.lam[rows, j].copy(), self.b[rows, j].copy()
-        y, prior, gamma = self.Y[rows, j].copy(), self.prior[rows], gamma[part]
+        data = Phi, Pi, lam, b, gamma, self.prior[rows], self.Y[rows, j].copy()
         lik = self.likelihood
-        if lik.kind is not None:
-            done, move = loops.sweep_block(
-                H, mu, W, z, lam, b, gamma, prior, y, old, self.share, lik.kind, lik.theta, rate, c, seen
-            )
+        if lik.kind is not None and len(self.L):
+            done, move = loops.sweep_rows(self.S[j], self.w[j], *data, self.share, lik.kind, lik.theta, rate, BLOCK)
         else:
-            done, move = self._sweep_block_plainly(H, mu, W, z, lam, b, gamma, prior, y, old, rate, c, seen)
-        if done < size:
+            done, move = self._sweep_rows_plainly(self.S[j], self.w[j], *data, rate)
+        if done < len(Phi):
             self.refuse(rows.start + done)
         self.lam[rows, j], self.b[rows, j] = lam, b
-        self.S[j] -= G.T @ (W @ G)
-        self.w[j] += z @ G
         return move
 
-    def _sweep_block_plainly(
-        self, H: np.ndarray, mu: np.ndarray, W: np.ndarray, z: np.ndarray, lam: np.ndarray, b: np.ndarray,
-        gamma: np.ndarray, prior: np.ndarray, y: np.ndarray, old: int, rate: float, c: np.ndarray, seen: np.ndarray,
+    def _sweep_rows_plainly(
+        self, S: np.ndarray, w: np.ndarray, Phi: np.ndarray, Pi: np.ndarray, lam: np.ndarray, b: np.ndarray,
+        gamma: np.ndarray, prior: np.ndarray, y: np.ndarray, rate: float,
     ) -> tuple[int, float]:  # fmt: skip
-        """`sweep_block` for a likelihood that is not compiled."""
-        largest = 0.0
+        """`sweep_rows` for a likelihood that is not compiled: each row is a block of its own."""
+        largest, seen = 0.0, np.empty(4)
         for i in range(len(y)):
+            D = np.stack([Phi[i], Pi[i]]) if len(Pi) else Phi[i][None]
+            G, one = D @ S, slice(i, i + 1)
+            W, z, c = np.zeros((len(D), len(D))), np.zeros(len(D)), np.empty(len(D))
             scale = 1.0 / (1.0 + self.share * lam[i] * gamma[i])
-            if not loops.visit_in_block(H, mu, W, z, i, old + i, scale * lam[i], scale * b[i], c, seen):
+            fine = loops.visit_in_block(G @ D.T, D @ w, W, z, 0, len(D) - 1, scale * lam[i], scale * b[i], c, seen)
+            if fine:
+                q, r = self.derivatives(y[i], prior[i] + seen[2], gamma[i] + seen[3])
+                rule = gamma[i], self.share, rate
+                move = loops.settle_in_block(W, z, c, seen, len(D) == 1, 0, lam[one], b[one], q, r, *rule)
+                if move < 0.0:
+                    return i, largest
+                largest = max(largest, move)
+            else:
                 largest = np.inf
-                if old == 0:
-                    loops.weaken(W, z, c, seen, i, lam, b, gamma[i], self.share)
-                continue
-            q, r = self.derivatives(y[i], prior[i] + seen[2], gamma[i] + seen[3])
-            change = loops.settle_in_block(W, z, c, seen, old == 0, i, lam, b, q, r, gamma[i], self.share, rate)
-            if change < 0.0:
-                return i, largest
-            largest = max(largest, change)
+                if len(D) == 1:
+                    loops.weaken(W, z, c, seen, 0, lam[one], b[one], gamma[i], self.share)
+            S -= G.T @ (W @ G)
+            w += z @ G
         return len(y), largest
 
     def derivatives(self, y: Any, mean: Any, variance: Any) -> Any:
