@@ -205,6 +205,7 @@ class Learner:
                 w=np.ascontiguousarray(state.w[c, :, :m].T),
                 A=state.A[c, :m, :m].copy(),
                 log_evidence=None,
+                sites=None,
                 log_predictive=float(self.total[c]),
                 jitter=self.jitter,
             )
