@@ -3,7 +3,7 @@
     python benchmarks/run.py                                       # peers installed beside this package
     python benchmarks/run.py --peer-python OTHER/bin/python ...    # and those in other environments
     python benchmarks/run.py --only evidence cold                  # some of the sections
-    python benchmarks/run.py --quick --output /tmp/results         # under a minute, tiny, no peers: does it all work?
+    python benchmarks/run.py --quick --output results              # under a minute, tiny, no peers: does it all work?
 
 Everyone has the same data and parameters in the same run; the libraries take turns, each in a process of its own, and the
 best of several rounds counts. Times are this machine's; the ratios are the result.
