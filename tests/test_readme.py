@@ -21,4 +21,4 @@ def test_example_prints_what_the_readme_shows(tmp_path, monkeypatch):
     got, expected = numbers(printed.getvalue()), numbers(shown)
     assert len(got) == len(expected)
     # other BLAS libraries take other optimisation paths: the last digits may differ
-    assert all(abs(a - b) <= 0.02 * abs(b) + 0.05 for a, b in zip(got, expected, strict=True))
+    assert all(abs(a - b) <= 0.05 * abs(b) + 0.015 for a, b in zip(got, expected, strict=True))
