@@ -1,101 +1,45 @@
-"""The command line: `inducing demo`, `fit`, `predict`, `inspect`.
-
-Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with one line
-on stderr and exit code 1; bad usage with exit code 2.
-"""
+"""`inducing demo`, `fit`, `predict`, `inspect`: models of tables."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from . import __version__
-from .errors import ColumnError, EmptyDataError, InducingError, ModelFileError
+from ..errors import ColumnError, EmptyDataError, ModelFileError
+from .app import app, output_option, print_table, progress_line, show
 
 if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
-    from .estimators import SparseGPRegressor
-    from .tables import Encoder
-
-
-class Commands(TyperGroup):
-    """Our errors and warnings as single lines on stderr instead of tracebacks."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: typer.echo(f"inducing: warning: {message}", err=True)
-            try:
-                return super().invoke(ctx)
-            except (InducingError, OSError) as error:
-                typer.echo(f"inducing: error: {error}", err=True)
-                raise typer.Exit(1) from error
-
-
-app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-
-def main() -> None:
-    app(prog_name="inducing")
-
-
-def _in_existing_folder(path: Path) -> Path:
-    """Found out before an hour of fitting, not after."""
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist")
-    if path.is_dir():
-        raise typer.BadParameter(f"{str(path)!r} is a folder; name a file")
-    return path
-
-
-def _out(help: str) -> Any:
-    return typer.Option("--out", "-o", callback=_in_existing_folder, help=help)
-
+    from ..estimators import SparseGPRegressor
+    from ..tables import Encoder
 
 Model = typer.Argument(metavar="MODEL", help="Model file written by `inducing fit`.")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"inducing {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def inducing(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Sparse Gaussian processes for tables: fit, predict with error bars, inspect."""
-
-
 @app.command()
 def demo(
-    out: Annotated[Path, _out("The picture to write.")] = Path("inducing-demo.png"),
+    out: Annotated[Path, output_option("The picture to write.")] = Path("inducing-demo.png"),
     seed: Annotated[int, typer.Option(help="Seed of the data and the fit.")] = 0,
 ) -> None:
     """Fit a sparse GP to a one-dimensional toy, print how well it does and draw it."""
-    from . import datasets, plots
-    from .estimators import SparseGPRegressor
+    from .. import datasets, plots
+    from ..estimators import SparseGPRegressor
 
     X, y = datasets.toy1d(400, rng=seed)
     X_test, y_test = datasets.toy1d(400, rng=seed + 1)
     start = time.perf_counter()
-    with _progress() as progress:
+    with progress_line() as progress:
         model = SparseGPRegressor(n_inducing=15, random_state=seed, progress=progress).fit(X, y)
     rows = {"training rows": f"{len(X)}", "inducing inputs": f"{model.basis_size_}"}
-    rows |= _formatted(_held_out_metrics(model, X_test, y_test, y))
+    rows |= formatted(held_out_metrics(model, X_test, y_test, y))
     rows["seconds"] = f"{time.perf_counter() - start:.2f}"
-    _print_table("Sparse GP on a one-dimensional toy", rows)
+    print_table("Sparse GP on a one-dimensional toy", rows)
     try:
         plots.save(plots.plot_predictions_1d(model, X, y), out)
     except ModuleNotFoundError as error:
@@ -108,7 +52,7 @@ def demo(
 def fit(
     table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
     target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
-    out: Annotated[Path, _out("The model file to write.")],
+    out: Annotated[Path, output_option("The model file to write.")],
     n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
     approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, exact, …")] = "fitc",
     basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
@@ -131,10 +75,10 @@ def fit(
     """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so far."""
     import numpy as np
 
-    from . import tables
-    from .approximations import TABLE
-    from .estimators import SparseGPRegressor
-    from .tables import Encoder
+    from .. import tables
+    from ..approximations import TABLE
+    from ..estimators import SparseGPRegressor
+    from ..tables import Encoder
 
     if approximation in TABLE and TABLE[approximation].own_block:
         raise ModelFileError(f"A model file holds no data, which {approximation!r} needs to predict: choose another.")
@@ -143,15 +87,15 @@ def fit(
     data = data.drop(columns=exclude or [])
     if target not in data.columns:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    data = _complete(data, drop_missing)
+    data = complete_rows_of(data, drop_missing)
     encoder = Encoder.fit(data.drop(columns=target))
     X, y = encoder.transform(data), tables.numbers(data[target], target)
     if np.ptp(y) == 0:
         raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
 
-    test = _held_out(len(y), test_fraction, seed)  # (n,) of bool
+    test = held_out(len(y), test_fraction, seed)  # (n,) of bool
     start = time.perf_counter()
-    with _progress() as progress:
+    with progress_line() as progress:
         model = SparseGPRegressor(
             kernel=kernel,
             approximation=approximation,
@@ -164,7 +108,7 @@ def fit(
             progress=progress,
         ).fit(X[~test], y[~test])
     seconds = time.perf_counter() - start
-    metrics = _held_out_metrics(model, X[test], y[test], y[~test]) if test.any() else {}
+    metrics = held_out_metrics(model, X[test], y[test], y[~test]) if test.any() else {}
     model.save(out, metadata={"target": target, "encoder": encoder.to_json(), "held_out": metrics})
 
     rows = {"training rows": f"{(~test).sum()}", "inputs": f"{len(encoder.columns)} columns, {X.shape[1]} features"}
@@ -174,9 +118,9 @@ def fit(
     rows |= {"iterations": f"{model.n_iter_}, {how}", "seconds": f"{seconds:.2f}"}
     if metrics:
         rows["held-out rows"] = f"{test.sum()}"
-        rows |= _formatted(metrics)
-    _print_table(f"{target} from {table.name}", rows)
-    typer.echo(f"Model: {out} ({_size(out)})")
+        rows |= formatted(metrics)
+    print_table(f"{target} from {table.name}", rows)
+    typer.echo(f"Model: {out} ({file_size(out)})")
 
 
 @app.command()
@@ -185,7 +129,7 @@ def predict(
     table: Annotated[
         Path, typer.Argument(help="CSV, TSV or parquet file with the model's input columns, in any order.")
     ],
-    out: Annotated[Path, _out("The table to write: the given one and two columns more.")],
+    out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
     allow_unseen: Annotated[
         bool, typer.Option("--allow-unseen", help="Take categories not seen in fitting as none of those known.")
     ] = False,
@@ -196,7 +140,7 @@ def predict(
     """Add the columns <target>_mean and <target>_std, of a new observation, to a table."""
     import numpy as np
 
-    from . import tables
+    from .. import tables
 
     estimator = _load(model)
     encoder, target = _columns_of(estimator)
@@ -220,19 +164,19 @@ def predict(
 def inspect(model: Annotated[Path, Model]) -> None:
     """Show what a model file holds: kernel, lengthscales by input, noise, basis, evidence."""
     estimator = _load(model)
-    rows = {"file": f"{model} ({_size(model)})", "model": type(estimator).__name__}
+    rows = {"file": f"{model} ({file_size(model)})", "model": type(estimator).__name__}
     if "target" in estimator.metadata_:
         rows["target"] = estimator.metadata_["target"]
     rows |= {"inputs": f"{estimator.n_features_in_}", "approximation": estimator.approximation}
     rows |= {"basis": f"{estimator.basis_size_} {type(estimator.posterior_.basis).__name__}"}
     rows |= {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": _noise(estimator)}
-    rows |= {f"held-out {name}": value for name, value in _formatted(estimator.metadata_.get("held_out", {})).items()}
-    _print_table("Model", rows)
+    rows |= {f"held-out {name}": value for name, value in formatted(estimator.metadata_.get("held_out", {})).items()}
+    print_table("Model", rows)
     _print_kernel(estimator)
 
 
-def _complete(data: DataFrame, drop_missing: bool) -> DataFrame:
-    from . import tables
+def complete_rows_of(data: DataFrame, drop_missing: bool) -> DataFrame:
+    from .. import tables
 
     if not drop_missing:
         tables.require_complete(data, data.columns, "fill them in, or pass --drop-missing to leave those rows out")
@@ -244,7 +188,7 @@ def _complete(data: DataFrame, drop_missing: bool) -> DataFrame:
     return data[rows]
 
 
-def _held_out(n: int, fraction: float, seed: int) -> np.ndarray:
+def held_out(n: int, fraction: float, seed: int) -> np.ndarray:
     """A random mask of the rows held out, at least one when the fraction is not zero. (n,)"""
     import numpy as np
 
@@ -256,8 +200,8 @@ def _held_out(n: int, fraction: float, seed: int) -> np.ndarray:
     return test
 
 
-def _held_out_metrics(model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: np.ndarray) -> dict[str, float]:
-    from . import metrics
+def held_out_metrics(model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: np.ndarray) -> dict[str, float]:
+    from .. import metrics
 
     mean, std = model.predict(X, return_std=True)
     var = std**2
@@ -269,14 +213,14 @@ def _held_out_metrics(model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: 
     }
 
 
-def _formatted(metrics: dict[str, float]) -> dict[str, str]:
+def formatted(metrics: dict[str, float]) -> dict[str, str]:
     return {name: f"{100 * value:.1f} %" if "%" in name else f"{value:.4f}" for name, value in metrics.items()}
 
 
 def _load(path: Path) -> Any:
     """The estimator in a file, which must predict one target."""
-    from .files import load
-    from .posterior import Posterior
+    from ..files import load
+    from ..posterior import Posterior
 
     model = load(path)
     if isinstance(model, Posterior) or not model.posterior_.one_output:
@@ -286,7 +230,7 @@ def _load(path: Path) -> Any:
 
 def _columns_of(estimator: Any) -> tuple[Encoder, str]:
     """How a table becomes the model's inputs, and what it predicts; a model fitted in Python may know less."""
-    from .tables import Encoder
+    from ..tables import Encoder
 
     metadata = estimator.metadata_
     if "encoder" in metadata:
@@ -300,37 +244,9 @@ def _noise(estimator: Any) -> str:
     return "given row by row" if estimator.noise_ is None else f"{estimator.noise_**0.5:.4g}"
 
 
-def _size(path: Path) -> str:
+def file_size(path: Path) -> str:
     kibibytes = path.stat().st_size / 1024
     return f"{kibibytes:.1f} KiB" if kibibytes < 1024 else f"{kibibytes / 1024:.1f} MiB"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, float], None]]:
-    """A line on stderr with the iteration and the objective, while a terminal is there to see it."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("fitting")
-
-        def report(iteration: int, objective: float) -> None:
-            bar.update(task, description=f"fitting: iteration {iteration}, objective {objective:.6g}")
-
-        yield report
-
-
-def _print_table(title: str, rows: dict[str, str]) -> None:
-    from rich.table import Table
-
-    table = Table(show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right", overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    _print(title, table)
 
 
 def _print_kernel(estimator: Any) -> None:
@@ -352,7 +268,7 @@ def _print_kernel(estimator: Any) -> None:
             for i in np.argsort(lengthscale, kind="stable"):
                 j = columns[i]
                 table.add_row(str(names[j]), f"{lengthscale[i] * scale[j]:.4g}", f"{lengthscale[i]:.4g}")
-        _print(f"Kernel {path}{part['name']}: {numbers}", table)
+        show(f"Kernel {path}{part['name']}: {numbers}", table)
 
 
 def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -362,10 +278,3 @@ def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str
     for i, part in enumerate(spec.get("parts", [])):
         yield from _parts(part, f"{path}{i}.")
 
-
-def _print(*things: Any) -> None:
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False, highlight=False)  # a column may be called "width [m]"
-    for thing in things:
-        console.print(thing)
