@@ -48,7 +48,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "C9": Experiment("USPS: four against the rest", "004 Fig 5.6a", "csato_digits", "c9"),
     "C10": Experiment("USPS: ten classes on one basis", "004 Fig 5.6b", "csato_digits", "c10"),
     "C11": Experiment("USPS: rejecting the doubtful", "004 Fig 5.7", "csato_digits", "c11"),
-    "C11b": Experiment("Basis changes per sweep, Nyström, outliers", "004 Fig 5.4b, §4.5, §3.8", "csato_classification", "c11b"),
+    "C11b": Experiment("Sweeps, Nyström regression, outliers", "004 Fig 5.4b, §4.5, §3.8", "csato_classification", "c11b"),
 }
 
 
