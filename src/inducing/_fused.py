@@ -32,6 +32,14 @@ def affine_squared_distances(X: np.ndarray, Zt: np.ndarray, constant: float, fac
             row[j] = constant + factor * row[j]
 
 
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> None:
+    """diag(a) A + diag(b) B, in A."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            A[i, j] = a[i] * A[i, j] + b[i] * B[i, j]
+
+
 @numba.njit(nogil=True, cache=True)
 def mirror(G: np.ndarray) -> None:
     """Copy the lower triangle onto the upper, in blocks that fit the cache."""

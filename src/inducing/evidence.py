@@ -33,6 +33,7 @@ from .linalg import (
     add_outer,
     add_product,
     add_symmetric_product,
+    add_weighted_gram,
     cholesky_and_inverse,
     cholesky_escalating,
     congruence,
@@ -46,13 +47,14 @@ from .linalg import (
     plus_diagonal,
     row_dots,
     row_squares,
+    scaled_sum,
     shrinkage_root,
     times_lower,
     times_lower_on_all_cores,
 )
 from .problem import Problem, noise_gradient
 
-FEW_FLOPS = 10_000_000  # a block below this is done before another thread has had its turn
+FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
 BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
 
 
@@ -69,7 +71,7 @@ class Factors:
     w: Array  # (m, p), whitened posterior mean
     D: Array | None  # (n,); None for blocks, which are made again when needed
     constant: float  # of -2 log q(y), all but the residuals' Σ eᵢ²Πᵢ
-    block_inverses: dict[int, Array]  # L⁻¹ of each block's D by its first row, where they fit BLOCK_BYTES
+    kept: dict[int, tuple[Array, Array]]  # by block: K and the L⁻¹ of D, where they fit BLOCK_BYTES
 
 
 def factorise(P: Problem, *, escalate: bool = True) -> Factors:
@@ -82,8 +84,8 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
         (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
     D = None if P.blocks is not None else _empty(P.n, P.X)
     whitener = Linv / P.noise[0] ** 0.5 if P.uniform and P.row.share == 0 else Linv
-    kept: dict[int, Array] = {}
-    sums = _run(P, lambda s, t: _first_block(P, Linv, kept, s, t) if D is None else _first_rows(P, whitener, D, s, t))
+    kept: dict[int, tuple[Array, Array]] = {}
+    sums = _run(P, lambda s, t: _first_blocks(P, Linv, kept, s, t) if D is None else _first_rows(P, whitener, D, s, t))
     B = plus_diagonal(from_lower(_total(s.G for s in sums)), 1.0)
     LB, LBinv = cholesky_and_inverse(B)
     w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
@@ -101,16 +103,17 @@ def log_evidence(P: Problem, F: Factors) -> float:
     alpha = F.Linv.T @ F.w  # (m, p)
 
     def step(s: _Sums, rows: Any) -> None:
-        K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows)))
-        if P.blocks is None:
-            E = P.Y[rows] - K @ alpha
+        taken = rows.rows if isinstance(rows, _Group) else rows
+        K = P.basis.cross(P.kernel, P.X[taken], s.buffer(0, _count(taken)))
+        E = P.Y[taken] - K @ alpha
+        if isinstance(rows, _Group):
+            for part, (_, Linv) in zip(rows.parts, _blocks(P, F, rows, K, None)[1], strict=True):
+                E[part] = Linv @ E[part]
+            s.residual = s.residual + namespace(E).sum(E * E)
+        else:
             assert F.D is not None
             precision = P.weight(rows) / F.D[rows]
             s.residual = s.residual + namespace(E).sum(precision[:, None] * E * E)
-        else:
-            Phi, Linv = _block(P, F, rows, K, None)
-            E = Linv @ (P.Y[rows] - Phi @ F.w)
-            s.residual = s.residual + namespace(E).sum(E * E)
 
     return -0.5 * (F.constant + float(sum(s.residual for s in _run(P, step))))
 
@@ -126,7 +129,7 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
     if P.blocks is not None:
 
         def step(s: _Sums, rows: Any) -> None:
-            _second_block(P, F, alpha, noise_bar, s, rows)
+            _second_blocks(P, F, alpha, noise_bar, s, rows)
 
     elif P.row.share == 0:
         # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T; a Π common to all rows moves into T
@@ -195,11 +198,10 @@ class _Sums:
 
 
 def _run(P: Problem, step: Any) -> list[_Sums]:
-    """`step` over chunks of rows or over blocks; on all cores where a task is large enough to be worth a thread's turn."""
-    m = len(P.basis)
-    tasks: list[Any] = P.blocks or row_slices(P.n, _chunk(P))
-    parallel = is_numpy(P.X) and P.n * m >= SMALL and (P.blocks is None or P.n / len(tasks) * m * m >= FEW_FLOPS)
-    return run_over(tasks, lambda: _Sums(P), step, parallel=parallel)
+    """`step` over chunks of rows or groups of blocks; on all cores where there is enough to do."""
+    tasks: list[Any] = row_slices(P.n, _chunk(P)) if P.blocks is None else _groups(P)
+    large = P.blocks is None or P.n / len(P.blocks) * len(P.basis) ** 2 >= FEW_FLOPS
+    return run_over(tasks, lambda: _Sums(P), step, parallel=is_numpy(P.X) and large and P.n * len(P.basis) >= SMALL)
 
 
 def _chunk(P: Problem) -> int:
@@ -273,10 +275,8 @@ def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: A
     rbar = P.row.share * gD - p * weight * dR
     noise_bar[rows] = gD - p * weight * dnoise
     _add(s.kernel, P.kernel.diag_pullback(X, rbar))
-    S *= (-p * precision)[:, None]
-    RPhi = xp.multiply(Phi, (2.0 * rbar)[:, None], out=s.buffer(3, c)) if is_numpy(Phi) else Phi * (2.0 * rbar)[:, None]
-    S -= RPhi
-    s.G = add_symmetric_product(s.G, RPhi, Phi)
+    S = scaled_sum(S, -p * precision, Phi, -2.0 * rbar)
+    s.G = add_weighted_gram(s.G, Phi, 2.0 * rbar, s.buffer(3, c))
     _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)  # S is Φ̄ without w vᵀ, which becomes v αᵀ
 
 
@@ -291,58 +291,97 @@ def _finish(P: Problem, s: _Sums, X: Array, K: Array, Kbar: Array, V: Array, alp
     _add(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
 
 
-def _block_inverse(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array]:
-    """L and L⁻¹ of one block's D = R + Σ. (b, b)"""
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Blocks that one task does together, so that all products with the basis are large ones."""
+
+    first: int  # number of the first block
+    rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
+    parts: tuple[slice, ...]  # where each block is in `rows`
+
+
+def _groups(P: Problem) -> list[_Group]:
+    """The blocks in groups of about a chunk of rows."""
+    assert P.blocks is not None
+    count = -(-P.n // _chunk(P))
+    starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
+    owner = starts[:-1] * count // P.n  # of each block
+    groups = []
+    for g in np.unique(owner):
+        blocks = np.flatnonzero(owner == g)
+        edges = starts[blocks[0] : blocks[-1] + 2] - starts[blocks[0]]
+        parts = tuple(slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+        groups.append(_Group(int(blocks[0]), np.concatenate([P.blocks[b] for b in blocks]), parts))
+    return groups
+
+
+def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array, Array]:
+    """K, and L and L⁻¹ of D = R + Σ, of one block. (b, b)"""
     X = P.X[rows]
-    D = add_outer(P.kernel(X, X), Phi, -1.0)
-    return cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows)))
+    K = P.kernel(X, X)
+    D = plus_diagonal(add_outer(_copied(K), Phi, -1.0), P.noise[rows] / P.weight(rows))
+    return K, *cholesky_and_inverse(D)
 
 
-def _first_block(P: Problem, whitener: Array, kept: dict[int, Array], s: _Sums, rows: np.ndarray) -> None:
-    xp = namespace(P.X)
-    Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), whitener, transposed=True)
-    L, Linv = _block_inverse(P, Phi, rows)
-    if P.n * len(rows) * P.X.dtype.itemsize <= BLOCK_BYTES:
-        kept[int(rows[0])] = Linv
-    A = lower_times(Linv, Phi)
+def _first_blocks(P: Problem, whitener: Array, kept: dict[int, tuple[Array, Array]], s: _Sums, group: _Group) -> None:
+    xp, rows = namespace(P.X), group.rows
+    A = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), whitener, transposed=True)  # Phi, yet
+    Y = _copied(P.Y[rows])
+    for i, part in enumerate(group.parts):
+        K, L, Linv = _factors_of_block(P, A[part], rows[part])
+        if 2 * P.n * len(L) * P.X.dtype.itemsize <= BLOCK_BYTES:
+            kept[group.first + i] = K, Linv
+        A[part] = lower_times(Linv, A[part])
+        Y[part] = Linv @ Y[part]
+        s.log_D = s.log_D + log_det_from_factor(L)
     s.G = add_gram(s.G, A)
-    s.b += A.T @ (Linv @ P.Y[rows])
-    s.log_D = s.log_D + log_det_from_factor(L)
+    s.b += A.T @ Y
     if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
         weight = P.weights[rows]
         s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
 
 
-def _second_block(P: Problem, F: Factors, alpha: Array, noise_bar: Array, s: _Sums, rows: np.ndarray) -> None:
+def _second_blocks(P: Problem, F: Factors, alpha: Array, noise_bar: Array, s: _Sums, group: _Group) -> None:
     """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), and Φ̄ = w vᵀ - B⁻¹ΦD⁻¹ - 2ΦG_D; all symmetric parts in lower triangles."""
-    p, X = P.p, P.X[rows]
+    p, rows, c = P.p, group.rows, len(group.rows)
+    X = P.X[rows]
     xp = namespace(X)
-    K = P.basis.cross(P.kernel, X, s.buffer(0, len(rows)))
-    Phi, Linv = _block(P, F, rows, K, s.buffer(1, len(rows)))
+    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+    Phi, blocks = _blocks(P, F, group, K, s.buffer(1, c))
     E = P.Y[rows] - Phi @ F.w
-    V = Linv.T @ (Linv @ E)
+    V, S = _copied(E), _copy(Phi, s.buffer(2, c))
+    for part, (_, Linv) in zip(group.parts, blocks, strict=True):
+        V[part] = Linv.T @ (Linv @ V[part])
+        S[part] = lower_times(Linv, lower_times(Linv, S[part]), transposed=True)  # D⁻¹Φᵀ
     s.residual = s.residual + xp.sum(E * V)
-    S = lower_times(Linv, lower_times(Linv, _copy(Phi, s.buffer(2, len(rows)))), transposed=True)  # D⁻¹Φᵀ
     S = times_lower(S, F.LBinv, transposed=True)
-    GD = add_gram(zeros_like_rows((len(rows), len(rows)), X), Linv, -p)
-    GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
+    GPhi = _copy(Phi, s.buffer(3, c))
+    diagonal = _empty(c, X)
+    for part, (Kxx, Linv) in zip(group.parts, blocks, strict=True):
+        x, b = X[part], len(Linv)
+        GD = add_gram(zeros_like_rows((b, b), X), Linv, -p)
+        GD = 0.5 * from_lower(add_outer(add_outer(GD, S[part], p), contiguous(V[part])))
+        GPhi[part] = 2.0 * (GD @ Phi[part])
+        diagonal[part] = xp.linalg.diagonal(GD)
+        _add(s.kernel, P.kernel.pullback(x, x, GD, Kxx)[0])
     S = times_lower(S, F.LBinv)  # D⁻¹ΦᵀB⁻¹
-    GPhi = 2.0 * (GD @ Phi)
     weight, noise = P.weight(rows), P.noise[rows]
     extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
-    noise_bar[rows] = xp.linalg.diagonal(GD) / weight - extra
+    noise_bar[rows] = diagonal / weight - extra
     s.G = add_symmetric_product(s.G, GPhi, Phi)
     S *= -p
     S -= GPhi
-    _add(s.kernel, P.kernel.pullback(X, X, GD)[0])
     _finish(P, s, X, K, times_lower(S, F.Linv), V, alpha)
 
 
-def _block(P: Problem, F: Factors, rows: np.ndarray, K: Array, out: Array | None) -> tuple[Array, Array]:
-    """Phi (b, m) and L⁻¹ (b, b) of a block in the second pass."""
+def _blocks(P: Problem, F: Factors, group: _Group, K: Array, out: Array | None) -> tuple[Array, list[tuple[Array, Array]]]:
+    """Phi (c, m), and of each block K and L⁻¹ (b, b), in the second pass."""
     Phi = times_lower(_copy(K, out), F.Linv, transposed=True)
-    held = F.block_inverses.get(int(rows[0]))
-    return Phi, _block_inverse(P, Phi, rows)[1] if held is None else held
+    found = []
+    for i, part in enumerate(group.parts):
+        held = F.kept.get(group.first + i)
+        found.append(_factors_of_block(P, Phi[part], group.rows[part])[::2] if held is None else held)
+    return Phi, found
 
 
 def _add(total: Gradients, *parts: Gradients) -> None:
@@ -365,6 +404,10 @@ def _copy(A: Array, out: Array | None = None) -> Array:
         return A.copy()
     out[...] = A
     return out
+
+
+def _copied(A: Array) -> Array:
+    return namespace(A).asarray(A, copy=True)
 
 
 def _empty(n: int, like: Array) -> Array:

@@ -295,6 +295,32 @@ def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
     return G
 
 
+def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
+    """G + Aᵀ diag(weights) A, weights of either sign, in the lower triangle alone. Overwrites G and `scratch`. A (c, m)."""
+    if not _fits_blas(G, A):
+        return add_symmetric_product(G, A * weights[:, None], A)
+    roots = np.sqrt(np.abs(weights))[:, None]
+    if scratch is None:
+        scratch = np.empty_like(A)
+    order = np.argsort(weights < 0, kind="stable")  # the positive ones first: then two symmetric products do it
+    positive = int(np.count_nonzero(weights >= 0))
+    np.take(A, order, axis=0, out=scratch)
+    scratch *= roots[order]
+    return add_gram(add_gram(G, scratch[:positive]), scratch[positive:], -1.0)
+
+
+def scaled_sum(A: Array, a: Array, B: Array, b: Array) -> Array:
+    """diag(a) A + diag(b) B, in A's memory. (c, m)"""
+    if is_numpy(A) and worth_compiling(A.size):
+        from ._fused import scaled_sum as compiled
+
+        compiled(A, a, B, b)
+        return A
+    A *= a[:, None]
+    A += b[:, None] * B
+    return A
+
+
 def add_symmetric_product(G: Array, A: Array, B: Array) -> Array:
     """G + AᵀB, known to be symmetric, in the lower triangle alone (and some of the upper). Overwrites G."""
     for lo, hi in _edges(G.shape[0]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,20 @@ from .errors import ParameterError, UnknownNameError
 from .kernels.base import Kernel
 from .linalg import cholesky, contiguous, inverse_lower, log_det_from_factor, plus_diagonal, solve_lower
 from .means import Mean
-from .pic import PICPredictor
+from .pic import PICPredictor, Predictor
 from .posterior import Posterior
 from .problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, noise_gradient, subset
 
 DENSE = ("exact", "sod")
 NAMES = (*DENSE, *TABLE)
+BESIDE = {  # what is not one effective prior, and the module whose `condition` makes it: it builds on this one
+    "bcm": "committee",
+    "rbcm": "committee",
+    "gpoe": "committee",
+    "poe": "committee",
+    "nystrom": "nystrom",
+    "asor": "augmentation",
+}
 
 
 def condition(
@@ -37,20 +46,31 @@ def condition(
     blocks: Any = None,
     power: float | None = None,
     weights: Any = None,
-) -> Posterior | PICPredictor:
+) -> Posterior | Predictor:
     """The posterior under one row of the table, given data. [003 Table 1]
 
     noise is a variance, one number or one per row; y is (n,) or (n, p), outputs sharing one factorisation; blocks are
-    integer labels (n,) for "pitc" and "pic"; power is PEP's; weights count a row several times. "exact" ignores the basis,
-    "sod" takes the training rows nearest to it. "pic" gives a predictor, since each query needs its own block's data.
+    integer labels (n,) for "pitc", "pic" and committees; power is PEP's; weights count a row several times. "exact" ignores the
+    basis, "sod" takes the training rows nearest to it. "pic", and the methods beside the table ("bcm", "rbcm", "gpoe", "poe",
+    which have no use for a basis, "nystrom", "asor"), give a predictor, since they need the data at every query.
     """
+    if approximation in BESIDE:
+        make = import_module(f".{BESIDE[approximation]}", __package__).condition
+        return make(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                    weights=weights)  # fmt: skip
     P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
                         weights=weights)  # fmt: skip
     if approximation in DENSE:
-        return _condition_exact(P)
+        return exact_posterior_of(P)
+    post = posterior_of(P)
+    return PICPredictor(post, P) if P.row.own_block else post
+
+
+def posterior_of(P: Problem) -> Posterior:
+    """The posterior of a checked problem under its row of the table; for PIC this is PITC's."""
     F = evidence.factorise(P)
-    post = Posterior(
-        kernel=kernel,
+    return Posterior(
+        kernel=P.kernel,
         basis=P.basis,
         L=F.Luu,
         w=F.w,
@@ -61,7 +81,6 @@ def condition(
         jitter=F.jitter,
         one_output=P.one_output,
     )
-    return PICPredictor(post, P) if P.row.own_block else post
 
 
 def log_evidence(
@@ -131,8 +150,13 @@ def make_regression(
     weights: Any = None,
 ) -> Problem:
     """The checked problem behind a call of `condition`, `log_evidence` or `fit`."""
+    if approximation in BESIDE:
+        raise ParameterError(
+            f"{approximation!r} has no evidence of its own to compute or maximise, since what it computes depends on the queries; "
+            f"choose one of {', '.join(NAMES)}, and pass what was learned to condition(..., {approximation!r}, ...)"
+        )
     if approximation not in NAMES:
-        raise UnknownNameError(f"there is no approximation {approximation!r}; choose one of {', '.join(NAMES)}")
+        raise UnknownNameError(f"there is no approximation {approximation!r}; choose one of {', '.join((*NAMES, *BESIDE))}")
     if approximation in DENSE:
         if power is not None:
             raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
@@ -168,13 +192,14 @@ def _exact_value(P: Problem, L: Array) -> float:
     xp = namespace(P.X)
     z = solve_lower(L, P.Y)
     value = float(xp.sum(z * z)) + P.p * (P.n * math.log(2 * math.pi) + float(log_det_from_factor(L)))
-    if P.weights is not None:  # the factors that w copies of a row leave behind; see evidence._first_block
+    if P.weights is not None:  # the factors that w copies of a row leave behind; see evidence._first_blocks
         extra = (P.weights - 1.0) * xp.log(2 * math.pi * P.noise) + xp.log(P.weights)
         value += P.p * float(xp.sum(extra))
     return -0.5 * value
 
 
-def _condition_exact(P: Problem) -> Posterior:
+def exact_posterior_of(P: Problem) -> Posterior:
+    """The exact GP on a problem's rows, whatever its row of the table."""
     L = cholesky(_covariance(P))
     return Posterior(
         kernel=P.kernel,
