@@ -40,6 +40,23 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
             A[i, j] = a[i] * A[i, j] + b[i] * B[i, j]
 
 
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
+    """√|weight| times each row: those of weights ≥ 0 from the top of out, the others from its end. How many are on top."""
+    top, bottom = 0, len(A)
+    for i in range(len(A)):
+        root = np.sqrt(abs(weights[i]))
+        if weights[i] >= 0:
+            to = top
+            top += 1
+        else:
+            bottom -= 1
+            to = bottom
+        for j in range(A.shape[1]):
+            out[to, j] = root * A[i, j]
+    return top
+
+
 @numba.njit(nogil=True, cache=True)
 def mirror(G: np.ndarray) -> None:
     """Copy the lower triangle onto the upper, in blocks that fit the cache."""

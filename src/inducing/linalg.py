@@ -299,14 +299,17 @@ def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None 
     """G + Aᵀ diag(weights) A, weights of either sign, in the lower triangle alone. Overwrites G and `scratch`. A (c, m)."""
     if not _fits_blas(G, A):
         return add_symmetric_product(G, A * weights[:, None], A)
-    roots = np.sqrt(np.abs(weights))[:, None]
     if scratch is None:
         scratch = np.empty_like(A)
-    order = np.argsort(weights < 0, kind="stable")  # the positive ones first: then two symmetric products do it
-    positive = int(np.count_nonzero(weights >= 0))
-    np.take(A, order, axis=0, out=scratch)
-    scratch *= roots[order]
-    return add_gram(add_gram(G, scratch[:positive]), scratch[positive:], -1.0)
+    if worth_compiling(A.size):
+        from ._fused import split_scaled
+
+        positive = split_scaled(A, weights, scratch)
+    else:
+        order = np.argsort(weights < 0, kind="stable")
+        np.multiply(A[order], np.sqrt(np.abs(weights[order]))[:, None], out=scratch)
+        positive = int(np.count_nonzero(weights >= 0))
+    return add_gram(add_gram(G, scratch[:positive]), scratch[positive:], -1.0)  # two symmetric products
 
 
 def scaled_sum(A: Array, a: Array, B: Array, b: Array) -> Array:

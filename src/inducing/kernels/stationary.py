@@ -117,11 +117,9 @@ class Stationary(Kernel):
         if s is not None:
             gradients["variance"] = _total(Kbar, K) / self.variance
         W = _multiply(Kbar, self._slope(s, K))
-        moments = W.T @ xp.concat([X, xp.ones_like(X[:, :1])], axis=1)  # (m, d + 1)
-        WX, columns = moments[:, :-1], moments[:, -1:]
+        WX, columns, WX2 = _moments(W, X)
         Zbar = WX - columns * Z  # in units of the lengthscale
-        rows = W @ xp.ones_like(Z[:, 0])
-        per_scale = rows @ (X * X) - xp.sum(Z * (WX + Zbar), axis=0)  # Σ W (x - z)²/ℓ²
+        per_scale = WX2 - xp.sum(Z * (WX + Zbar), axis=0)  # Σ W (x - z)²/ℓ²
         gradients["lengthscale"] = (xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale) / (
             scales[0] if np.ndim(self.lengthscale) == 0 else scales
         )
@@ -141,6 +139,20 @@ class Stationary(Kernel):
         if np.ndim(self.lengthscale) > 0:
             gradients["lengthscale"] = zero * self.scales(X)
         return gradients
+
+
+def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
+    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,).
+
+    Sums of rows are cheap on the CPU, where columns of a narrow product cost; on a GPU every pass over W costs most.
+    """
+    xp = namespace(W)
+    one = xp.ones_like(X[:, :1])
+    if is_numpy(W):
+        moments = W.T @ np.concatenate([X, one], axis=1)
+        return moments[:, :-1], moments[:, -1:], (W @ np.ones(W.shape[1])) @ (X * X)
+    moments, d = W.T @ xp.concat([X, one, X * X], axis=1), X.shape[1]
+    return moments[:, :d], moments[:, d : d + 1], xp.sum(moments[:, d + 1 :], axis=0)
 
 
 def _total(A: Array, B: Array) -> Array:
