@@ -349,13 +349,13 @@ def _second_blocks(P: Problem, F: Factors, alpha: Array, noise_bar: Array, s: _S
     K = P.basis.cross(P.kernel, X, s.buffer(0, c))
     Phi, blocks = _blocks(P, F, group, K, s.buffer(1, c))
     E = P.Y[rows] - Phi @ F.w
-    V, S = _copied(E), _copy(Phi, s.buffer(2, c))
+    V, S = _copied(E), _copied(Phi, s.buffer(2, c))
     for part, (_, Linv) in zip(group.parts, blocks, strict=True):
         V[part] = Linv.T @ (Linv @ V[part])
         S[part] = lower_times(Linv, lower_times(Linv, S[part]), transposed=True)  # D⁻¹Φᵀ
     s.residual = s.residual + xp.sum(E * V)
     S = times_lower(S, F.LBinv, transposed=True)
-    GPhi = _copy(Phi, s.buffer(3, c))
+    GPhi = _copied(Phi, s.buffer(3, c))
     diagonal = _empty(c, X)
     for part, (Kxx, Linv) in zip(group.parts, blocks, strict=True):
         x, b = X[part], len(Linv)
@@ -406,8 +406,9 @@ def _copy(A: Array, out: Array | None = None) -> Array:
     return out
 
 
-def _copied(A: Array) -> Array:
-    return namespace(A).asarray(A, copy=True)
+def _copied(A: Array, out: Array | None = None) -> Array:
+    """A copy, whatever the namespace, for what is assigned to in parts."""
+    return namespace(A).asarray(A, copy=True) if out is None else _copy(A, out)
 
 
 def _empty(n: int, like: Array) -> Array:
