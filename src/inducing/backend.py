@@ -16,7 +16,7 @@ Array = Any  # an array of any supported namespace; shapes are in the comments w
 State = TypeVar("State")
 
 CACHE_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, and large enough that threads seldom meet
-DEVICE_BYTES = 1 << 29  # one chunk-by-m buffer on a GPU: large enough for full-speed products
+DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 SMALL = 1 << 15  # below this many kernel entries a plain NumPy pass beats waking threads or loading compiled code
 
 
