@@ -390,44 +390,57 @@ def main() -> None:
     began = machine.quiet(plan.look)
     say(str(began))
     bench = Bench(plan, pythons, options.output, scratch / "workers.log", began.rate)
-    missing = [name for name in wanted if name not in pythons]
+    results = options.output / "RESULTS.md"
     try:
-        parts = []
         for section in (s for s in SECTIONS if s in options.only):
-            parts.append(SECTIONS[section](bench))
-        names = bench.installed()
-        versions = ", ".join(f"{name} {bench.worker(name).version}" for name in names)
-        restless = {name: bench.worker(name).busiest_rest for name in names if bench.worker(name).busiest_rest > 0.1}
+            bench.failures.clear()
+            text = SECTIONS[section](bench)
+            ended = machine.quiet(plan.look)
+            say(str(ended))
+            write(results, text, circumstances(bench, options, section, began, ended))
+            began = ended
     except BaseException:
         say(f"what the libraries said: {bench.log}")
         raise
     finally:
         bench.close()
-    ended = machine.quiet(plan.look)
-    say(str(ended))
+    shutil.rmtree(scratch, ignore_errors=True)
+    say(f"written: {results}")
+
+
+def circumstances(bench: Bench, options: argparse.Namespace, section: str, began: Any, ended: Any) -> str:
+    """How a section was measured."""
+    arguments = {"--sizes": options.sizes, "--rounds": options.rounds and [str(options.rounds)], "--peers": options.peers}
+    said = [part for name, values in arguments.items() if values for part in (name, *values)]
+    said += (["--quick"] if options.quick else []) + (["--peer-python ..."] if options.peer_python else [])
+    names = bench.installed()
+    versions = ", ".join(f"{name} {bench.worker(name).version}" for name in names)
+    restless = {name: bench.worker(name).busiest_rest for name in names if bench.worker(name).busiest_rest > 0.1}
     idle = "none used a tenth of a core" if not restless else f"BUSY: {restless}"
-    command = " ".join(
-        ["python benchmarks/run.py", *(["--quick"] if options.quick else []),
-         *([f"--sizes {' '.join(options.sizes)}"] if options.sizes else []),
-         *([f"--rounds {options.rounds}"] if options.rounds else []),
-         *([f"--peers {' '.join(options.peers)}"] if options.peers else []),
-         *([f"--only {' '.join(options.only)}"] if set(options.only) != set(SECTIONS) else []),
-         *(["--peer-python ..."] if options.peer_python else [])]
-    )  # fmt: skip
-    head = [
-        "# Benchmark results\n",
-        f"    {command}\n",
-        f"Machine: {machine.describe()}.\n",
-        f"Before: {began} After: {ended}\n",
-        f"Libraries: {versions}. Not installed: {', '.join(missing) or 'none'}.\n",
-        "Libraries take turns on the same data with the same parameters, each in its own process; the best round counts. "
-        f"Workers waiting for their turn: {idle}.\n",
+    lines = [
+        f"    {' '.join(['python benchmarks/run.py --only', section, *said])}\n",
+        f"Before: {began} After: {ended} Workers waiting for their turn: {idle}. Libraries: {versions}.\n",
     ]
     if bench.failures:
-        head.append("What could not be measured:\n\n" + "".join(f"- {failure}\n" for failure in bench.failures))
-    (options.output / "RESULTS.md").write_text("\n".join([*head, *parts]), encoding="utf-8")
-    shutil.rmtree(scratch, ignore_errors=True)
-    say(f"written: {options.output / 'RESULTS.md'}")
+        lines.append("What could not be measured:\n\n" + "".join(f"- {failure}\n" for failure in bench.failures))
+    return "\n".join(lines)
+
+
+HEAD = """# Benchmark results
+
+Machine: {machine}. Libraries take turns on the same data with the same parameters, each in its own process; the best round
+counts. Each section was measured in one run of its own, by the command above it.
+"""
+
+
+def write(file: Path, section: str, how: str) -> None:
+    """Put the section into the file, in the place of an older one; the others stay."""
+    title, body = section.split("\n", 1)
+    parts = file.read_text(encoding="utf-8").split("\n## ")[1:] if file.exists() else []
+    kept = {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in parts}
+    kept[title.removeprefix("## ")] = f"\n{how}{body}"
+    whole = HEAD.format(machine=machine.describe()) + "".join(f"\n## {name}\n{text}" for name, text in kept.items())
+    file.write_text(whole.rstrip("\n") + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
