@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,8 @@ class Bench:
             worker.close()
 
 
-def evidence(bench: Bench) -> str:
-    """Value and gradient of everything, at several sizes."""
-    text, summary = [], []
+def evidence(bench: Bench) -> Iterator[str]:
+    """Value and gradient of everything, at several sizes: a section each."""
     for n, m, d in bench.plan.sizes:
         say(f"value and gradient, n={n} m={m} d={d}")
         names = bench.load(bench.installed(), (n, m, d))
@@ -172,22 +171,16 @@ def evidence(bench: Bench) -> str:
                 label = bold(name) if whole else f"{name} (value only, no gradient)"
                 found = f"{prepared[name, row]:.6g}"
                 lines.append((row, label, seconds(t), times(t / mine), share if name == OURS else "", peaks[name, row], found))
-            rivals = [(t, name) for t, name in entries if name != OURS and row in bench.worker(name).rows]
-            if rivals or row in ("vfe", "fitc"):
-                t, rival = min(rivals, default=(0.0, "none"))
-                summary.append((f"{n:,}, {m}, {d}", row, seconds(mine), share, rival, times(t / mine) if rivals else ""))
         header = ("row", "library", "time", "beside ours", "of dgemm", "memory", "log evidence")
-        text.append(f"### n = {n:,}, m = {m}, d = {d}\n\n" + table(header, lines))
-    head = table(("n, m, d", "row", "ours", "of dgemm", "fastest peer", "its time beside ours"), summary)
-    note = (
-        "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of dgemm' counts 5nm² (VFE) "
-        f"or 8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. Memory is "
-        "the peak above what the process held before. PITC has blocks of m rows.\n"
-    )
-    return f"## Value and gradient\n\n{note}\n{head}\n" + "\n".join(text)
+        note = (
+            "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of dgemm' counts 5nm² "
+            f"(VFE) or 8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. Memory "
+            "is the peak above what the process held before. PITC has blocks of m rows.\n"
+        )
+        yield f"## Value and gradient, n = {n:,}, m = {m}, d = {d}\n\n{note}\n{table(header, lines)}"
 
 
-def prediction(bench: Bench) -> str:
+def prediction(bench: Bench) -> Iterator[str]:
     """Mean and variance at many points."""
     n, m, d = bench.plan.prediction
     say("prediction")
@@ -210,10 +203,10 @@ def prediction(bench: Bench) -> str:
                       f"{a['mean']:.5f}", f"{a['variance']:.5f}"))  # fmt: skip
     header = ("row", "library", "time", "beside ours", "rows at a time", "memory", "average mean", "average variance")
     note = f"Mean and variance of f at {bench.plan.queries:,} points, m = {m}, d = {d} (trained on {n:,} rows).\n"
-    return f"## Prediction\n\n{note}\n{table(header, lines)}"
+    yield f"## Prediction\n\n{note}\n{table(header, lines)}"
 
 
-def query(bench: Bench) -> str:
+def query(bench: Bench) -> Iterator[str]:
     """One point at a time."""
     n, m, d = bench.plan.query
     say("one query")
@@ -229,10 +222,10 @@ def query(bench: Bench) -> str:
         (calls.get(c, c[1]), bold(c[0]), seconds(t), times(t / mine)) for c, t in sorted(best.items(), key=lambda item: item[1])
     ]
     note = f"Mean and variance at a single point, m = {m}, d = {d}, from Python.\n"
-    return f"## One query\n\n{note}\n{table(('call', 'library', 'time', 'beside ours'), lines)}"
+    yield f"## One query\n\n{note}\n{table(('call', 'library', 'time', 'beside ours'), lines)}"
 
 
-def load(bench: Bench) -> str:
+def load(bench: Bench) -> Iterator[str]:
     """The same evaluation while a second process uses every core."""
     n, m, d = bench.plan.load
     say("on a loaded machine")
@@ -254,10 +247,10 @@ def load(bench: Bench) -> str:
     note = f"VFE value and gradient, n = {n:,}, m = {m}, d = {d}; medians. Sharing the cores fairly with one other is 2 ×.\n"
     header = ("library", "alone", "beside a second process on all cores", "slower by")
     settings = f"The user's BLAS thread settings after all calls: {kept}.\n"
-    return f"## On a loaded machine\n\n{note}\n{table(header, lines)}\n{settings}"
+    yield f"## On a loaded machine\n\n{note}\n{table(header, lines)}\n{settings}"
 
 
-def peak_memory(bench: Bench) -> str:
+def peak_memory(bench: Bench) -> Iterator[str]:
     """Value and gradient of a problem whose n x m matrix would not be pleasant."""
     n, m, d = bench.plan.memory
     say("memory")
@@ -273,10 +266,10 @@ def peak_memory(bench: Bench) -> str:
     finally:
         worker.close()
     note = f"Value and gradient, n = {n:,}, m = {m}, d = {d}: peak above the data. One n × m matrix is {memory(8.0 * n * m)}.\n"
-    return f"## Memory\n\n{note}\n{table(('row', 'library', 'peak'), lines)}"
+    yield f"## Memory\n\n{note}\n{table(('row', 'library', 'peak'), lines)}"
 
 
-def cold(bench: Bench) -> str:
+def cold(bench: Bench) -> Iterator[str]:
     """A fresh process that imports, fits a small problem and predicts."""
     say("cold start")
     found: dict[str, list[float]] = {}
@@ -304,10 +297,10 @@ def cold(bench: Bench) -> str:
         "A new process imports, fits hyperparameters and basis (m = 20) to 500 points on a line until its optimiser stops, and "
         "predicts; the second start counts, when compiled code is cached. Error is that of the mean against the true curve.\n"
     )
-    return f"## Cold start\n\n{note}\n{table(('library', 'what', 'time', 'beside ours', 'error'), lines)}"
+    yield f"## Cold start\n\n{note}\n{table(('library', 'what', 'time', 'beside ours', 'error'), lines)}"
 
 
-def scaling(bench: Bench) -> str:
+def scaling(bench: Bench) -> Iterator[str]:
     """Time against n, m and d."""
     say("scaling")
     panels: dict[str, tuple[str, dict[str, list[tuple[float, float]]]]] = {}
@@ -334,10 +327,10 @@ def scaling(bench: Bench) -> str:
         text.append(f"{fixed}\n\n" + table(("library", "row", *(f"{axis} = {v:,}" for v in values)), lines))
     drawn = picture(bench.folder / "scaling.png", panels)
     image = "![time of value and gradient against n, m and d](scaling.png)" if drawn else "(no picture without matplotlib)"
-    return f"## Scaling\n\n{image}\n\n" + "\n".join(text)
+    yield f"## Scaling\n\n{image}\n\n" + "\n".join(text)
 
 
-SECTIONS: dict[str, Callable[[Bench], str]] = {
+SECTIONS: dict[str, Callable[[Bench], Iterator[str]]] = {
     "evidence": evidence, "prediction": prediction, "query": query, "load": load, "memory": peak_memory, "cold": cold,
     "scaling": scaling,
 }  # fmt: skip
@@ -393,12 +386,12 @@ def main() -> None:
     results = options.output / "RESULTS.md"
     try:
         for section in (s for s in SECTIONS if s in options.only):
-            bench.failures.clear()
-            text = SECTIONS[section](bench)
-            ended = machine.quiet(plan.look)
-            say(str(ended))
-            write(results, text, circumstances(bench, options, section, began, ended))
-            began = ended
+            for text in SECTIONS[section](bench):
+                ended = machine.quiet(plan.look)
+                say(str(ended))
+                write(results, text, circumstances(bench, options, section, began, ended))
+                bench.failures.clear()
+                began = ended
     except BaseException:
         say(f"what the libraries said: {bench.log}")
         raise
