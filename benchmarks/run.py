@@ -174,8 +174,8 @@ def evidence(bench: Bench) -> Iterator[str]:
         header = ("row", "library", "time", "beside ours", "of dgemm", "memory", "log evidence")
         note = (
             "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of dgemm' counts 5nm² "
-            f"(VFE) or 8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. Memory "
-            "is the peak above what the process held before. PITC has blocks of m rows.\n"
+            f"(VFE) or 8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. "
+            "Memory is the peak above what the process held before. PITC has blocks of m rows.\n"
         )
         yield f"## Value and gradient, n = {n:,}, m = {m}, d = {d}\n\n{note}\n{table(header, lines)}"
 
