@@ -56,6 +56,7 @@ from .problem import Problem, noise_gradient
 
 FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
 BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
+KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,7 @@ class Factors:
     w: Array  # (m, p), whitened posterior mean
     D: Array | None  # (n,); None for blocks, which are made again when needed
     constant: float  # of -2 log q(y), all but the residuals' Σ eᵢ²Πᵢ
+    Kfu: Array | None  # (n, m), where it fits KFU_BYTES
     kept: dict[int, tuple[Array, Array]]  # by block: K and the L⁻¹ of D, where they fit BLOCK_BYTES
 
 
@@ -85,7 +87,9 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     D = None if P.blocks is not None else _empty(P.n, P.X)
     whitener = Linv / P.noise[0] ** 0.5 if P.uniform and P.row.share == 0 else Linv
     kept: dict[int, tuple[Array, Array]] = {}
-    sums = _run(P, lambda s, t: _first_blocks(P, Linv, kept, s, t) if D is None else _first_rows(P, whitener, D, s, t))
+    small = is_numpy(P.X) and D is not None and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
+    Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
+    sums = _run(P, lambda s, t: _first_blocks(P, Linv, kept, s, t) if D is None else _first_rows(P, whitener, D, Kfu, s, t))
     B = plus_diagonal(from_lower(_total(s.G for s in sums)), 1.0)
     LB, LBinv = cholesky_and_inverse(B)
     w = LBinv.T @ (LBinv @ _total(s.b for s in sums))
@@ -95,7 +99,7 @@ def factorise(P: Problem, *, escalate: bool = True) -> Factors:
     if P.row.penalty is trace_penalty:
         penalty -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
     constant += float(namespace(w).sum(w * w)) + 2 * P.p * penalty
-    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, D, constant, kept)
+    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, D, constant, Kfu, kept)
 
 
 def log_evidence(P: Problem, F: Factors) -> float:
@@ -103,16 +107,15 @@ def log_evidence(P: Problem, F: Factors) -> float:
     alpha = F.Linv.T @ F.w  # (m, p)
 
     def step(s: _Sums, rows: Any) -> None:
-        taken = rows.rows if isinstance(rows, _Group) else rows
-        K = P.basis.cross(P.kernel, P.X[taken], s.buffer(0, _count(taken)))
-        E = P.Y[taken] - K @ alpha
         if isinstance(rows, _Group):
+            K = P.basis.cross(P.kernel, P.X[rows.rows], s.buffer(0, len(rows.rows)))
+            E = P.Y[rows.rows] - K @ alpha
             for part, (_, Linv) in zip(rows.parts, _blocks(P, F, rows, K, None)[1], strict=True):
                 E[part] = Linv @ E[part]
             s.residual = s.residual + namespace(E).sum(E * E)
         else:
             assert F.D is not None
-            precision = P.weight(rows) / F.D[rows]
+            E, precision = P.Y[rows] - _kfu(P, F, s, rows) @ alpha, P.weight(rows) / F.D[rows]
             s.residual = s.residual + namespace(E).sum(precision[:, None] * E * E)
 
     return -0.5 * (F.constant + float(sum(s.residual for s in _run(P, step))))
@@ -139,7 +142,7 @@ def log_evidence_and_gradient(P: Problem, *, escalate: bool = True) -> tuple[flo
             T = T * (P.p / P.noise[0]) ** 0.5
 
         def step(s: _Sums, rows: Any) -> None:
-            _second_rows_deterministic(P, T, alpha, noise_bar, s, rows)
+            _second_rows_deterministic(P, F, T, alpha, noise_bar, s, rows)
 
     else:
 
@@ -212,10 +215,13 @@ def _count(rows: Any) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
-def _first_rows(P: Problem, whitener: Array, D_all: Array, s: _Sums, rows: slice) -> None:
+def _first_rows(P: Problem, whitener: Array, D_all: Array, Kfu: Array | None, s: _Sums, rows: slice) -> None:
     xp = namespace(P.X)
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
-    Phi = times_lower(P.basis.cross(P.kernel, X, s.buffer(0, _count(rows))), whitener, transposed=True)  # (c, m)
+    K = P.basis.cross(P.kernel, X, s.buffer(0, _count(rows)))
+    if Kfu is not None:
+        Kfu[rows] = K
+    Phi = times_lower(K, whitener, transposed=True)  # (c, m)
     if P.row.share == 0:
         D = noise
         if P.row.penalty is trace_penalty:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
@@ -233,13 +239,20 @@ def _first_rows(P: Problem, whitener: Array, D_all: Array, s: _Sums, rows: slice
     s.b += Phi.T @ (root * P.Y[rows])
 
 
-def _second_rows_deterministic(P: Problem, T: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice) -> None:
+def _kfu(P: Problem, F: Factors, s: _Sums, rows: slice) -> Array:
+    """Kfu of a chunk in the second pass. (c, m)"""
+    return P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows))) if F.Kfu is None else F.Kfu[rows]
+
+
+def _second_rows_deterministic(
+    P: Problem, F: Factors, T: Array, alpha: Array, noise_bar: Array, s: _Sums, rows: slice
+) -> None:
     """share = 0: p Π φᵀ(cI - B⁻¹)φ = ±|T k_u|², with √(pΠ) in T if it is common to all rows and applied here if not."""
     xp, p = namespace(P.X), P.p
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     c, sign = _count(rows), 1.0 if P.row.penalty is trace_penalty else -1.0
     precision = weight / noise
-    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+    K = _kfu(P, F, s, rows)
     KT = times_lower(_copy(K, s.buffer(1, c)), T, transposed=True)
     if not P.uniform:
         root = xp.sqrt(p * precision)[:, None]
@@ -263,7 +276,7 @@ def _second_rows(P: Problem, F: Factors, Binv: Array, alpha: Array, noise_bar: A
     assert F.D is not None
     X, weight, noise, D = P.X[rows], P.weight(rows), P.noise[rows], F.D[rows]
     c = _count(rows)
-    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+    K = _kfu(P, F, s, rows)
     Phi = times_lower(_copy(K, s.buffer(1, c)), F.Linv, transposed=True)
     S = xp.matmul(Phi, Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ Binv
     precision = weight / D
