@@ -67,9 +67,9 @@ QUICK = Plan(
 class Bench:
     """The workers, started when first needed and again after one had to be ended."""
 
-    def __init__(self, plan: Plan, pythons: dict[str, str], folder: Path, log: Path, rate: float) -> None:
+    def __init__(self, plan: Plan, pythons: dict[str, str], folder: Path, log: Path) -> None:
         self.plan, self.pythons, self.folder, self.log = plan, pythons, folder, log
-        self.rate = rate  # Flop/s of a matrix product, the best seen
+        self.rate = 0.0  # Flop/s of a matrix product, the best of the rounds
         self.workers: dict[str, Worker] = {}
         self.failures: list[str] = []
 
@@ -129,6 +129,7 @@ class Bench:
         """Seconds of every (library, call), taking turns. What two rounds show to be slow has no further ones."""
         found: dict[tuple[str, str], list[float]] = {}
         out: set[tuple[str, str]] = set()
+        self.rate = 0.0
         for i in range(rounds):
             if calibrate:
                 self.rate = max(self.rate, self.ours("product"))
@@ -174,7 +175,7 @@ def evidence(bench: Bench) -> Iterator[str]:
         header = ("row", "library", "time", "beside ours", "of dgemm", "memory", "log evidence")
         note = (
             "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of dgemm' counts 5nm² "
-            f"(VFE) or 8nm² (FITC) operations against NumPy's own product in the same run, {bench.rate / 1e9:.0f} GFlop/s. "
+            f"(VFE) or 8nm² (FITC) operations against NumPy's own product in the same rounds, {bench.rate / 1e9:.0f} GFlop/s. "
             "Memory is the peak above what the process held before. PITC has blocks of m rows.\n"
         )
         yield f"## Value and gradient, n = {n:,}, m = {m}, d = {d}\n\n{note}\n{table(header, lines)}"
@@ -382,7 +383,7 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="inducing-benchmark-"))
     began = machine.quiet(plan.look)
     say(str(began))
-    bench = Bench(plan, pythons, options.output, scratch / "workers.log", began.rate)
+    bench = Bench(plan, pythons, options.output, scratch / "workers.log")
     results = options.output / "RESULTS.md"
     try:
         for section in (s for s in SECTIONS if s in options.only):
