@@ -28,10 +28,14 @@ _WHERE = {
     "fit_expectation_propagation": "fitting_ep",
     "Fit": "fitting",
     "LogNormal": "fitting",
+    "diagnose": "diagnosis",
+    "Diagnosis": "diagnosis",
     "SparseGPRegressor": "estimators",
     "SparseGPClassifier": "classification",
+    "OnlineGPRegressor": "streaming",
     "MultiscaleKernelRidge": "multiscale",
     "MultiscaleSVM": "multiscale",
+    "compare": "comparison",
     "load": "files",
 }
 _MODULES = (
@@ -40,11 +44,19 @@ _MODULES = (
     "means",
     "bases",
     "approximations",
+    "augmentation",
+    "committee",
+    "local",
     "likelihoods",
+    "mixtures",
+    "fields",
+    "wind",
+    "wind_model",
     "errors",
     "metrics",
     "datasets",
     "plots",
+    "animation",
     "recipes",
     "selection",
 )
@@ -52,8 +64,30 @@ _MODULES = (
 __all__ = ["__version__", *_WHERE, *_MODULES]
 
 if TYPE_CHECKING:
-    from . import approximations, bases, datasets, errors, kernels, likelihoods, means, metrics, plots, recipes, selection
+    from . import (
+        animation,
+        approximations,
+        augmentation,
+        bases,
+        committee,
+        datasets,
+        errors,
+        fields,
+        kernels,
+        likelihoods,
+        local,
+        means,
+        metrics,
+        mixtures,
+        plots,
+        recipes,
+        selection,
+        wind,
+        wind_model,
+    )
     from .classification import SparseGPClassifier
+    from .comparison import compare
+    from .diagnosis import Diagnosis, diagnose
     from .estimators import SparseGPRegressor
     from .files import load
     from .fitting import Fit, LogNormal, fit
@@ -64,6 +98,7 @@ if TYPE_CHECKING:
     from .propagation import expectation_propagation
     from .regression import condition, log_evidence, log_evidence_and_gradient
     from .sites import Sites
+    from .streaming import OnlineGPRegressor
 
 
 def __getattr__(name: str) -> Any:

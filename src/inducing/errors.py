@@ -75,3 +75,7 @@ class ReducedBasisWarning(InducingWarning):
 
 class NegativeVarianceWarning(InducingWarning):
     """Predicted variances are negative beyond rounding; they are returned as computed."""
+
+
+class InterruptedWarning(InducingWarning):
+    """Ctrl-C ended a fit before all rows were read; the model is what the others taught it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,7 +10,24 @@ from .backend import Array, namespace, to_numpy
 from .errors import ShapeError
 from .linalg import cholesky, contiguous, gram, plus_diagonal, solve_lower
 from .posterior import Marginals, Posterior
-from .problem import Problem, as_inputs
+from .problem import Problem, as_queries
+
+
+class Predictor(Protocol):
+    """What needs the data at every query (PIC, committees, Nyström, augmentation): not a Posterior, but asked like one."""
+
+    @property
+    def log_evidence(self) -> float | None: ...
+
+    @property
+    def kernel(self) -> Any: ...
+
+    @property
+    def basis(self) -> Any: ...
+
+    def predict(self, X: Any) -> Marginals: ...
+
+    def covariance(self, X: Any) -> Array: ...
 
 
 class PICPredictor:
@@ -91,7 +108,7 @@ class PICPredictor:
         return Phi @ post.w + T.T @ E, H, R - gram(contiguous(T))
 
     def _queries(self, X: Any, blocks: Any) -> tuple[Array, np.ndarray]:
-        X = as_inputs(X)
+        X = as_queries(X, self._problem.X.shape[1])
         if blocks is None:
             return X, np.empty(0)
         labels = to_numpy(blocks)

@@ -54,7 +54,7 @@ from .linalg import (
     times_lower,
 )
 from .means import Mean, Zero
-from .problem import DEFAULT_JITTER, as_inputs
+from .problem import DEFAULT_JITTER, as_inputs, as_queries
 
 Score = Literal["mean", "kl"]
 SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
@@ -152,7 +152,7 @@ class Posterior:
             return mean
 
         mean = self._in_chunks(X, rows)
-        _warn_if_negative(variance)
+        warn_if_negative(variance)
         return Marginals(self._add_prior_mean(X, mean), variance)
 
     @cached_property
@@ -271,12 +271,9 @@ class Posterior:
             )
 
     def _inputs(self, X: Any) -> Array:
-        X = as_inputs(X)
-        if len(self):
-            d = next(iter(self.basis.parameters.values())).shape[1]
-            if X.shape[1] != d:
-                raise ShapeError(f"X has {X.shape[1]} columns, but the process was made with {d}")
-        return X
+        if len(self) == 0:
+            return as_inputs(X)
+        return as_queries(X, next(iter(self.basis.parameters.values())).shape[1])
 
     def _in_chunks(self, X: Array, rows: Any) -> Array:
         """(n, p) from a function of a slice, chunk by chunk, on all cores."""
@@ -302,7 +299,7 @@ def _size(s: slice) -> int:
     return s.stop - s.start
 
 
-def _warn_if_negative(variance: Array) -> None:
+def warn_if_negative(variance: Array) -> None:
     """Rounding may leave -1e-16; anything worth more is reported, never clipped."""
     xp = namespace(variance)
     if variance.shape[0] == 0:

@@ -90,6 +90,14 @@ def as_inputs(X: Any, *, name: str = "X") -> Array:
     return X
 
 
+def as_queries(X: Any, d: int) -> Array:
+    """X as inputs with the d columns that the data had."""
+    X = as_inputs(X)
+    if X.shape[1] != d:
+        raise ShapeError(f"X has {X.shape[1]} columns, but the process was made with {d}")
+    return X
+
+
 def _check_finite(a: Array, name: str) -> None:
     xp = namespace(a)
     if bool(xp.isfinite(xp.sum(a))) or bool(xp.all(xp.isfinite(a))):

@@ -152,8 +152,8 @@ def make_regression(
     """The checked problem behind a call of `condition`, `log_evidence` or `fit`."""
     if approximation in BESIDE:
         raise ParameterError(
-            f"{approximation!r} has no evidence of its own to compute or maximise, since what it computes depends on the queries; "
-            f"choose one of {', '.join(NAMES)}, and pass what was learned to condition(..., {approximation!r}, ...)"
+            f"{approximation!r} has no evidence to maximise and no model to keep without the data, since what it computes "
+            f"depends on the queries; learn with one of {', '.join(NAMES)}, then call condition with {approximation!r}"
         )
     if approximation not in NAMES:
         raise UnknownNameError(f"there is no approximation {approximation!r}; choose one of {', '.join((*NAMES, *BESIDE))}")

@@ -36,7 +36,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     "S4": Experiment("pumadyn-32nm: learned pseudo-inputs against selected ones", "001 Fig 3", "snelson_curves", "s4"),
     "S5": Experiment("DTC's evidence or FITC's; some inputs random, others learned", "001 §3, §5", "snelson_curves", "s5"),
     "S6": Experiment("Input-dependent noise", "001 Fig 4", "snelson_toys", "s6"),
+    "Q1": Experiment("The approximations side by side on one toy", "003 Fig 5", "unifying_view", "q1"),
+    "Q2": Experiment("The unifying view as algebra, and what it costs", "003 Table 1, Remarks 4-15", "unifying_algebra", "q2"),
     "Q4": Experiment("PITC with learned inducing inputs", "003 §11", "snelson_curves", "q4"),
+    "E2": Experiment("SARCOS: subset of data, of regressors, projected process, committee", "002", "sarcos", "e2"),
     "C1": Experiment("Online sinc: RBF and polynomial kernels", "004 Fig 2.1", "csato_regression", "c1"),
     "C2": Experiment("KL divergence between successive processes", "004 Fig 3.2", "csato_regression", "c2"),
     "C3": Experiment("How often the simple removal score errs", "004 Fig 3.4", "csato_regression", "c3"),
@@ -49,6 +52,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "C10": Experiment("USPS: ten classes on one basis", "004 Fig 5.6b", "csato_digits", "c10"),
     "C11": Experiment("USPS: rejecting the doubtful", "004 Fig 5.7", "csato_digits", "c11"),
     "C11b": Experiment("Sweeps, Nyström regression, outliers", "004 Fig 5.4b, §4.5, §3.8", "csato_classification", "c11b"),
+    "C13": Experiment("Wind fields from ambiguous measurements", "004 §5.4", "csato_wind", "c13"),
 }
 
 
