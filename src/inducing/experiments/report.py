@@ -44,6 +44,7 @@ class Report:
     values: dict[str, Any] = field(default_factory=dict)  # the numbers behind the pictures, JSON-able
     pictures: dict[str, Any] = field(default_factory=dict)  # file stem: a matplotlib Figure, or a function that writes a path
     seconds: float = 0.0
+    stored: bool = False  # whether runs were kept from before, so that `seconds` is not their time
 
     def claim(self, text: str, paper: str, found: str, holds: bool | None = None) -> None:
         self.claims.append(Claim(text, paper, found, None if holds is None else bool(holds)))
@@ -74,7 +75,8 @@ class Report:
         """The page."""
         kind = "quick form" if self.quick else "full form"
         command = f"inducing reproduce {self.name}" + (" --quick" if self.quick else "")
-        parts = [f"# {self.name}: {self.title}", f"After [{self.source}]; the {kind}, `{command}`, took {self.seconds:.0f} s."]
+        took = "from stored runs" if self.stored else f"took {self.seconds:.0f} s"
+        parts = [f"# {self.name}: {self.title}", f"After [{self.source}]; the {kind}, `{command}`, {took}."]
         if self.settings:
             parts.append(self.settings)
         if self.claims:

@@ -159,6 +159,7 @@ def e2(report: Report) -> None:
         f"Time is the median of conditioning and predicting, without learning, on {workers()} cores."
     )
     file = None if report.quick else datasets.cache_folder() / "sarcos.jsonl"
+    report.stored = file is not None and file.exists()
     draws = [repeat(data, s, sizes, iterations, methods(s, report.quick), file) for s in range(repeats)]
     results = {
         name: np.array([draw.scores[name] for draw in draws if name in draw.scores]) for name in draws[0].scores
