@@ -23,6 +23,7 @@ _WHERE = {
     "information_gain": "online",
     "most_informative": "online",
     "expectation_propagation": "propagation",
+    "relevance_vectors": "relevance",
     "Sites": "sites",
     "fit": "fitting",
     "fit_expectation_propagation": "fitting_ep",
@@ -46,6 +47,7 @@ _MODULES = (
     "approximations",
     "augmentation",
     "committee",
+    "eigenfunctions",
     "local",
     "likelihoods",
     "mixtures",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         bases,
         committee,
         datasets,
+        eigenfunctions,
         errors,
         fields,
         kernels,
@@ -97,6 +100,7 @@ if TYPE_CHECKING:
     from .posterior import Posterior, kl_divergence, prior
     from .propagation import expectation_propagation
     from .regression import condition, log_evidence, log_evidence_and_gradient
+    from .relevance import relevance_vectors
     from .sites import Sites
     from .streaming import OnlineGPRegressor
 
