@@ -39,7 +39,7 @@ class Plan:
     """How large, how often."""
 
     rows: int = 20_000
-    rounds: int = 5
+    rounds: int = 3
     replayed: int = 10_000
     drifting: int = 1_000_000
     streamed: int = 10_000_000
@@ -63,9 +63,9 @@ def speed(plan: Plan) -> str:
     cases: list[tuple[str, str, Likelihood, np.ndarray, dict[str, Any]]] = [
         ("rows project", "40,000", Gaussian(NOISE), y, {"tolerance": 0.9}),
         ("rows project, after a look at the scores", "40,000", Gaussian(NOISE), y, {}),
-        ("every row replaces a function", "15,000", Gaussian(NOISE), growing, {}),
+        ("rows replace a function", "15,000", Gaussian(NOISE), growing, {}),
         ("rows project, score kl", "", Gaussian(NOISE), y, {"score": "kl"}),
-        ("every row replaces a function, score kl", "", Gaussian(NOISE), growing, {"score": "kl"}),
+        ("rows replace a function, score kl", "", Gaussian(NOISE), growing, {"score": "kl"}),
         ("on a basis that stays", "", Gaussian(NOISE), y, {"grow": False}),
         ("probit", "", Probit(), np.sign(y), {}),
         ("Laplace", "", Laplace(0.1), y, {}),

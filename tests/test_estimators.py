@@ -1,9 +1,6 @@
 """The scikit-learn surface: its contract in full, units, weights, and what it says about bad input."""
 
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -17,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import inducing as ig
+from contract import check_array_api_input
 from inducing import errors
 from inducing.regression import NAMES
 
@@ -30,17 +28,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 def test_scikit_learn_contract_for_array_api_input():
-    """This one check wants a variable set before SciPy is imported."""
-    code = """
-from sklearn.utils.estimator_checks import estimator_checks_generator
-import inducing as ig
-checks = [check for check in estimator_checks_generator(ig.SparseGPRegressor()) if "array_api" in str(check[1])]
-for estimator, check in checks:
-    check(estimator)
-"""
-    variables = os.environ | {"SCIPY_ARRAY_API": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    check_array_api_input("SparseGPRegressor")
 
 
 def make_data(n=80, d=2, seed=0):

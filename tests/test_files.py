@@ -42,7 +42,7 @@ def assert_same(one, two, XS=XS):
 
 @pytest.fixture(scope="module")
 def model():
-    return quick().fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    return quick(basis="points").fit(pd.DataFrame(X, columns=["a", "b"]), y)
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ from math import erfc, exp, log, log1p, pi, sqrt
 import numba
 import numpy as np
 
+from ._quadrature import average
+
 _jit = numba.njit(nogil=True, cache=True)  # no fast math: the tails are about rounding
 
-GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE = range(5)
+GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON = range(7)
 LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -21,6 +23,8 @@ def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tup
         return _gaussian(theta[0], y, mean, var)
     if kind == LAPLACE:
         return _laplace(theta[0], y, mean, var)
+    if kind == STUDENT or kind == POISSON:
+        return average(kind == STUDENT, theta, y, mean, var)
     if kind == PROBIT:
         value, q, r = _probit(theta[0], y * mean, var)
     elif kind == STEP:

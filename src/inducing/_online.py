@@ -295,7 +295,9 @@ def run(
     y: np.ndarray,  # (b, c, p)
     kind: int,
     theta: np.ndarray,
-    total: np.ndarray,  # (c,): gains Σ log⟨p(y|f)⟩
+    mean: np.ndarray,  # (b, c, p): out, of y's latent f just before the row is read
+    variance: np.ndarray,  # (b, c): out
+    value: np.ndarray,  # (b, c): out, log⟨p(y|f)⟩
     events: np.ndarray,  # (3,): gains how many rows projected, grew the basis, replaced a function of it
     capacity: int,
     tolerance: float,
@@ -309,11 +311,11 @@ def run(
             state.k[j] = K[i, state.places[j]]
         gamma = look(state, kss[i], scored)
         for c in range(len(state.A)):
+            variance[i, c], value[i, c] = state.variance[c], 0.0
             for o in range(state.w.shape[1]):
-                value, state.q[c, o], state.r[c] = tilt(
-                    kind, theta, y[i, c, o], prior[i, c, o] + state.mean[c, o], state.variance[c]
-                )
-                total[c] += value
+                mean[i, c, o] = prior[i, c, o] + state.mean[c, o]
+                log_average, state.q[c, o], state.r[c] = tilt(kind, theta, y[i, c, o], mean[i, c, o], variance[i, c])
+                value[i, c] += log_average
         done = absorb(state, gamma, kss[i], capacity, tolerance, grow, scored)
         if done == FAILED:
             return i

@@ -17,16 +17,17 @@ from . import kernels, likelihoods, selection
 from .backend import blas_for, chunk_rows, row_slices, run_over
 from .bases import Points
 from .errors import LabelError, ParameterError, ShapeError, UnknownNameError
-from .estimators import _center_and_scale, _named
 from .fitting_ep import fit_expectation_propagation
 from .kernels.base import Kernel
 from .kernels.stationary import Stationary
 from .likelihoods import Binary
 from .linalg import contiguous, row_squares, times_lower
-from .online import update_together
+from .online import Seen
 from .posterior import Posterior, prior
+from .preparation import center_and_scale, named
 from .problem import as_inputs
 from .propagation import expectation_propagation
+from .reading import all_or_nothing, most_informative_rows, read
 
 METHODS = ("ep", "fitc", "online")
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before "ep" and "online"
@@ -50,17 +51,24 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
     learning_rows : how many rows, drawn at random, the kernel is learned from; None is all.
     likelihood : "probit", "logistic", "step", or one from `inducing.likelihoods` such as Probit(noise=1e-4).
     sweeps, tolerance, removal_score, damping : as for `inducing.expectation_propagation`, there score.
+    order : how "online" and `partial_fit` read rows: "given", for `fit` at random; "information", the most informative of those
+        left next [004 §3.8.1].
+    warmup : how many rows `partial_fit` takes units and kernel from.
     max_iter, restarts, fixed, priors, jitter : of the learning, as for `inducing.fit_expectation_propagation`.
     random_state : seed of the order in which rows are read, of the start and the restarts.
 
     Attributes
     ----------
     classes_ : the labels. posteriors_ : a Posterior of the latent f for each, for the second alone where there are two.
-    kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), x_mean_, x_scale_, n_features_in_,
-    feature_names_in_ (from data frames).
+    kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_rows_ (read so far), x_mean_, x_scale_,
+    n_features_in_, feature_names_in_ (from data frames).
+    warming_up_ : whether units and kernel may still change.
     log_evidence_ : log probability of the labels, summed over posteriors_; for "online" each row's before it was read. None
         where it cannot be had.
     """
+
+    _held: tuple[np.ndarray, np.ndarray] | None  # the rows of a warm-up that has not ended
+    _begun_with: int  # how many rows set the units
 
     def __init__(
         self,
@@ -77,6 +85,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         tolerance: float = 1e-6,
         removal_score: str = "mean",
         damping: float = 1.0,
+        order: str = "given",
+        warmup: int = 500,
         max_iter: int = 50,
         restarts: int = 0,
         fixed: Any = (),
@@ -98,6 +108,8 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         self.tolerance = tolerance
         self.removal_score = removal_score
         self.damping = damping
+        self.order = order
+        self.warmup = warmup
         self.max_iter = max_iter
         self.restarts = restarts
         self.fixed = fixed
@@ -110,48 +122,83 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (n, d) and labels y (n,)."""
         self._check_parameters()
-        X, y = self._checked(X, y, reset=True)
-        self._start(X, np.unique(y))
-        X, Y = (X - self.x_mean_) / self.x_scale_, self._signs(y)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        order = rng.permutation(len(X))
-        X, Y = X[order], Y[order]
-        if self.optimize is not None:
-            self._learn(X, Y, rng)
-        elif self.method == "fitc":
-            basis = Points(self._places(X, self.capacity, rng))
-            self._keep(self._propagate(X, Y, basis=basis, jitter=self.jitter))
-        if self.method == "ep":
-            self._keep(self._propagate(X, Y, capacity=self.capacity, score=self.removal_score))
-        elif self.method == "online":
-            self._keep(self._update([prior(self.kernel_)] * Y.shape[1], X, Y))
+        with all_or_nothing(self):
+            X, y = self._checked(X, y, reset=True)
+            self._start(X, np.unique(y))
+            X, Y = (X - self.x_mean_) / self.x_scale_, self._signs(y)
+            rng = self._rng()
+            order = rng.permutation(len(X))
+            X, Y = X[order], Y[order]
+            if self.optimize is not None:
+                self._learn(X, Y, rng, self.method)
+            elif self.method == "fitc":
+                basis = Points(self._places(X, self.capacity, rng))
+                self._keep(self._propagate(X, Y, basis=basis, jitter=self.jitter))
+            if self.method == "ep":
+                self._keep(self._propagate(X, Y, capacity=self.capacity, score=self.removal_score))
+            elif self.method == "online":
+                self._read([prior(self.kernel_)] * Y.shape[1], X, Y, stoppable=True)
+            else:
+                self.n_rows_ = len(X)
+            self._held = None
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
 
-        The first call on a new estimator needs `classes`, all labels there will ever be. It takes its units from the rows it
-        sees and its kernel as it is given, so that it should see a few hundred; or fit on some rows first.
+        The first call on a new estimator needs `classes`, all labels there will ever be. The first `warmup` rows, in one batch
+        or many, then set the units and teach the kernel: until so many have come they are kept, and the model starts again
+        from all of them whenever their number has doubled, with the kernel as it would start. A batch is never cut in two,
+        and one that cannot be used changes nothing.
         """
-        self._check_parameters()
-        fresh = not hasattr(self, "posteriors_")
-        X, y = self._checked(X, y, reset=fresh)
-        if fresh:
-            if classes is None:
-                raise ParameterError("classes must be given on the first call of partial_fit: all labels there will ever be")
-            self._start(X, np.unique(classes))
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise LabelError(f"classes are {np.unique(classes)}, but the model has {self.classes_}; they cannot change")
-        X, Y = (X - self.x_mean_) / self.x_scale_, self._signs(y)
-        posts = [prior(self.kernel_)] * Y.shape[1] if fresh else [replace(post, sites=None) for post in self.posteriors_]
-        self._keep(self._update(posts, X, Y))
+        self.predict_then_fit(X, y, classes)
         return self
+
+    def predict_then_fit(self, X: Any, y: Any, classes: Any = None) -> np.ndarray:
+        """`partial_fit`, and each row's probabilities just before it was read; NaN in the warm-up. (n, classes)"""
+        self._check_parameters()
+        with all_or_nothing(self):
+            fresh = not hasattr(self, "posteriors_")
+            X, y = self._checked(X, y, reset=fresh)
+            if fresh:
+                if classes is None:
+                    raise ParameterError(
+                        "classes must be given on the first call of partial_fit: all labels there will ever be"
+                    )
+                self.classes_, self._held = np.unique(classes), (X[:0], y[:0])
+            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise LabelError(f"classes are {np.unique(classes)}, but the model has {self.classes_}; they cannot change")
+            if self._held is None:
+                seen = self._read_on(X, y)
+                return self._probabilities(seen.mean[:, :, 0], seen.variance)
+            held = np.concatenate([self._held[0], X]), np.concatenate([self._held[1], y])
+            warm = len(held[0]) >= self.warmup
+            if warm or fresh or len(held[0]) >= 2 * self._begun_with:
+                self._begin(*held, learn=warm)
+            else:
+                self._read_on(X, y)
+            self._held = None if warm else held
+            return np.full((len(X), len(self.classes_)), np.nan)
+
+    def query(self, X: Any, n: int = 1) -> np.ndarray:
+        """Numbers of the n rows of X whose labels would teach the model most, the best first. (n,) [004 §3.8.1]"""
+        check_is_fitted(self)
+        X = (self._checked(X, reset=False) - self.x_mean_) / self.x_scale_
+        return most_informative_rows(self.posteriors_, self.likelihood_, X, n)
+
+    @property
+    def warming_up_(self) -> bool:
+        check_is_fitted(self)
+        return self._held is not None
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class; one-against-the-rest probabilities are scaled to a sum of one. (n, classes)"""
         check_is_fitted(self)
         X = (self._checked(X, reset=False) - self.x_mean_) / self.x_scale_
-        p = self.likelihood_.probability(*self._latent(X))  # (n, c)
+        return self._probabilities(*self._latent(X))
+
+    def _probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        p = self.likelihood_.probability(mean, variance)  # (n, c)
         if p.shape[1] == 1:
             return np.hstack([1.0 - p, p])
         p = np.maximum(p, 1e-300)
@@ -197,7 +244,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         try:
             checked = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False)
         except ValueError as error:
-            raise _named(error) from error
+            raise named(error) from error
         if isinstance(y, str):
             return as_inputs(checked)
         try:
@@ -219,10 +266,10 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
             raise UnknownNameError(f"likelihood must be one of {', '.join(known)}, or such an object, not {self.likelihood!r}")
         x_mean, x_scale = np.zeros(d), np.ones(d)
         if self.standardize:
-            x_mean, x_scale = _center_and_scale(X, np.ones(len(X)))
+            x_mean, x_scale = center_and_scale(X, np.ones(len(X)))
         self.kernel_ = self._start_kernel((X - x_mean) / x_scale)
         self.classes_, self.likelihood_, self.x_mean_, self.x_scale_ = classes, likelihood, x_mean, x_scale
-        self.n_iter_ = 1
+        self.n_iter_, self.n_rows_ = 1, 0
         self.__dict__.pop("metadata_", None)
 
     def _start_kernel(self, X: np.ndarray) -> Kernel:
@@ -233,7 +280,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         if kind is None or not issubclass(kind, Stationary):
             known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
             raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
-        scales = _center_and_scale(X, np.ones(len(X)))[1]  # (d,)
+        scales = center_and_scale(X, np.ones(len(X)))[1]  # (d,)
         varying = np.ptp(X, axis=0) > 0
         scale = max(1, int(np.count_nonzero(varying))) ** 0.5
         typical = float(np.sqrt(np.mean(scales[varying] ** 2))) if np.any(varying) else 1.0
@@ -248,17 +295,37 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         classes = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
         return np.where(y[:, None] == classes, 1.0, -1.0)
 
-    def _learn(self, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator) -> None:
+    def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool) -> None:
+        """Units and kernel from these rows; then read them."""
+        self._start(X, self.classes_)
+        X, Y, self._begun_with = (X - self.x_mean_) / self.x_scale_, self._signs(y), len(X)
+        if learn and self.optimize is not None:
+            rng = self._rng()
+            order = rng.permutation(len(X))
+            self._learn(X[order], Y[order], rng, "online")
+        self._read([prior(self.kernel_)] * Y.shape[1], X, Y)
+
+    def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
+        posts = [replace(post, sites=None) for post in self.posteriors_]
+        return self._read(posts, (X - self.x_mean_) / self.x_scale_, self._signs(y))
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    def _learn(self, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator, method: str) -> None:
         """The kernel, and for "fitc" the whole model, by EP's evidence."""
         n = len(X) if self.learning_rows is None else min(len(X), self.learning_rows)
-        places = self.capacity if self.method == "fitc" else min(self.capacity, LEARNING_BASIS)
-        Z = self._places(X[:n], places, rng) if self.method == "fitc" else selection.kmeans(X[:n], places, rng)
+        both = np.ptp(Y[:n], axis=0) > 0  # a class that is not among the rows yet says nothing about the kernel
+        if not np.any(both):
+            return
+        places = self.capacity if method == "fitc" else min(self.capacity, LEARNING_BASIS)
+        Z = self._places(X[:n], places, rng) if method == "fitc" else selection.kmeans(X[:n], places, rng)
         result = fit_expectation_propagation(
             self.kernel_,
             Points(Z),
             self.likelihood_,
             X[:n],  # in random order already
-            Y[:n],
+            Y[:n, both],
             optimize=self.optimize,  # type: ignore[arg-type]  # checked
             jitter=self.jitter,
             fixed=self.fixed,
@@ -269,7 +336,7 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
             rng=rng,
         )
         self.kernel_, self.n_iter_ = result.kernel, max(1, result.n_iterations)
-        if self.method == "fitc":
+        if method == "fitc":
             self._keep(self._propagate(X, Y, basis=result.basis, jitter=self.jitter))
 
     def _places(self, X: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
@@ -286,8 +353,14 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         options |= {"sweeps": self.sweeps, "tolerance": self.tolerance, "damping": self.damping}
         return expectation_propagation(self.kernel_, self.likelihood_, X, Y, **options)
 
-    def _update(self, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray) -> list[Posterior]:
-        return update_together(posts, self.likelihood_, X, Y, self.capacity, self.tolerance, self.removal_score)  # type: ignore[arg-type]
+    def _read(self, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, stoppable: bool = False) -> Seen:
+        rule: Any = self.capacity, self.tolerance, self.removal_score, self.order
+        posts, seen, n = read(
+            posts, self.likelihood_, X, Y[:, :, None], *rule, verbose=bool(self.verbose), stoppable=stoppable
+        )
+        self._keep(posts)
+        self.n_rows_ += n
+        return seen
 
     def _keep(self, posts: Sequence[Posterior]) -> None:
         """The result, without what EP remembers of each training row."""

@@ -11,6 +11,8 @@ is its inputs, so those are there). Its metadata are
 and its tensors, all float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and basis.widths
 (m, d); for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a classifier of c > 2
 classes, whose first posterior is L, w, A, those of the others, which share L: others.w (c - 1, m), others.A (c - 1, m, m).
+A model that learns from a stream goes on from its file as if it had never stopped; while its warm-up lasts, and only then,
+the rows read so far are there, too: warmup.X (n, d) and warmup.y (n,) or (n, p), for a classifier numbers of classes.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ from .tables import replacing
 FORMAT, VERSION = "inducing", 1
 _BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
 _EITHER = ("optimize", "restarts", "max_iter", "jitter", "standardize")  # parameters that are plain JSON
+_STREAM = ("capacity", "learning_rows", "tolerance", "removal_score", "order", "warmup")
 _PLAIN = {
-    "SparseGPRegressor": (*_EITHER, "approximation", "n_inducing", "basis", "power", "n_blocks"),
-    "SparseGPClassifier": (*_EITHER, "method", "capacity", "ard", "learning_rows", "sweeps", "tolerance", "removal_score",
-                           "damping"),
+    "SparseGPRegressor": (*_EITHER, "approximation", "n_inducing", "basis", "power", "n_blocks", "recipe",
+                          "validation_fraction", "projection"),
+    "OnlineGPRegressor": (*_EITHER, *_STREAM),
+    "SparseGPClassifier": (*_EITHER, *_STREAM, "method", "ard", "sweeps", "damping"),
 }  # fmt: skip
-_SCALING = {
-    "SparseGPRegressor": ("x_mean", "x_scale", "y_mean", "y_scale"),
-    "SparseGPClassifier": ("x_mean", "x_scale"),
-}
+_OF_X, _OF_Y = ("x_mean", "x_scale"), ("y_mean", "y_scale")
+_SCALING = {"SparseGPRegressor": _OF_X + _OF_Y, "OnlineGPRegressor": _OF_X + _OF_Y, "SparseGPClassifier": _OF_X}
 
 Tensors = dict[str, np.ndarray]
 
@@ -163,7 +165,7 @@ def _posterior_parts(post: Posterior) -> tuple[Tensors, dict[str, Any]]:
     record = {
         "kernel": post.kernel.spec(), "mean": post.mean_function.spec(), "basis": type(post.basis).__name__,
         "conditional": post.conditional, "log_evidence": post.log_evidence, "jitter": post.jitter,
-        "one_output": post.one_output,
+        "one_output": post.one_output, "log_predictive": post.log_predictive,
     }  # fmt: skip
     return {name: np.ascontiguousarray(to_numpy(value), dtype=np.float64) for name, value in tensors.items()}, record
 
@@ -184,12 +186,11 @@ def _posterior(record: dict[str, Any], tensors: Tensors) -> Posterior:
         raise ModelFileError(f"it has an unknown test conditional {record['conditional']!r}")
     one_output = bool(record["one_output"])
     _expect(not one_output or w.shape[1] == 1, "w", w)
-    evidence = record["log_evidence"]
     post = Posterior(
         kernel=kernels.from_spec(record["kernel"]), basis=basis, L=factors["L"], w=w, A=factors.get("A"),
         mean_function=means.from_spec(record["mean"]), conditional=record["conditional"],
-        log_evidence=None if evidence is None else float(evidence), jitter=float(record["jitter"]),
-        one_output=one_output,
+        log_evidence=_number(record["log_evidence"]), jitter=float(record["jitter"]),
+        one_output=one_output, log_predictive=_number(record["log_predictive"]),
     )  # fmt: skip
     if m:  # kernel, mean, basis and factors must fit together: ask for one prediction
         basis.check(post.kernel)
@@ -210,6 +211,10 @@ def _tensor(tensors: Tensors, name: str, ndim: int | None = None) -> np.ndarray:
     return array
 
 
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
 def _expect(right: bool, name: str, array: np.ndarray) -> None:
     if not right:
         raise ModelFileError(f"the tensor {name!r} of shape {array.shape} does not fit the others")
@@ -228,8 +233,8 @@ def _add_estimator(model: Any, tensors: Tensors, record: dict[str, Any]) -> None
     parameters["fixed"] = list(model.fixed)
     parameters["priors"] = {name: [prior.median, prior.sigma] for name, prior in (model.priors or {}).items()} or None
     parameters["kernel"] = model.kernel.spec() if isinstance(model.kernel, Kernel) else model.kernel
-    if isinstance(model.inducing, str):
-        parameters["inducing"] = model.inducing
+    if isinstance(getattr(model, "inducing", None), str | None):
+        parameters["inducing"] = getattr(model, "inducing", None)
     else:
         arrays["inducing"] = model.inducing
     names = getattr(model, "feature_names_in_", None)
@@ -237,26 +242,40 @@ def _add_estimator(model: Any, tensors: Tensors, record: dict[str, Any]) -> None
         "parameters": parameters, "n_iterations": int(model.n_iter_),
         "feature_names": None if names is None else [str(name) for name in names],
     }  # fmt: skip
+    if "likelihood" in model.get_params():
+        likelihood = model.likelihood
+        parameters["likelihood"] = likelihood.spec() if isinstance(likelihood, Likelihood) else likelihood
+        _add_stream(model, arrays, record)
     (_add_classifier if hasattr(model, "posteriors_") else _add_regressor)(model, arrays, parameters, record)
     tensors |= {name: np.array(value, dtype=np.float64, order="C") for name, value in arrays.items()}
 
 
+def _add_stream(model: Any, arrays: dict[str, Any], record: dict[str, Any]) -> None:
+    """What a model needs to go on reading."""
+    record |= {"likelihood": model.likelihood_.spec(), "n_rows": int(model.n_rows_), "begun_with": None}
+    if model.warming_up_:
+        record["begun_with"] = int(model._begun_with)
+        X, y = model._held
+        arrays["warmup.X"], arrays["warmup.y"] = X, np.searchsorted(model.classes_, y) if hasattr(model, "classes_") else y
+
+
 def _add_regressor(model: Any, arrays: dict[str, Any], parameters: dict[str, Any], record: dict[str, Any]) -> None:
-    if model.noise_ is not None:
-        arrays["noise"] = model.noise_
     parameters["noise"] = None if np.ndim(model.noise) > 0 else model.noise  # one per row would be training data
     parameters["mean"] = model.mean.spec() if isinstance(model.mean, Mean) else None
+    if "likelihood" in parameters:
+        return
+    if model.noise_ is not None:
+        arrays["noise"] = model.noise_
     record["log_evidence_of_y"] = model.log_evidence_
 
 
 def _add_classifier(model: Any, arrays: dict[str, Any], parameters: dict[str, Any], record: dict[str, Any]) -> None:
-    likelihood, classes = model.likelihood, model.classes_
-    parameters["likelihood"] = likelihood.spec() if isinstance(likelihood, Likelihood) else likelihood
+    classes = model.classes_
     if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
         raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
     record |= {
-        "likelihood": model.likelihood_.spec(), "log_evidence_of_y": model.log_evidence_,
-        "classes": classes.tolist(), "classes_dtype": classes.dtype.str,
+        "log_evidence_of_y": model.log_evidence_, "classes": classes.tolist(), "classes_dtype": classes.dtype.str,
+        "others_log_predictive": [post.log_predictive for post in model.posteriors_[1:]],
     }  # fmt: skip
     if len(model.posteriors_) > 1:
         arrays["others.w"] = np.stack([post.w[:, 0] for post in model.posteriors_[1:]])
@@ -266,6 +285,7 @@ def _add_classifier(model: Any, arrays: dict[str, Any], parameters: dict[str, An
 def _estimator(record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> Any:
     from .classification import SparseGPClassifier
     from .estimators import SparseGPRegressor
+    from .streaming import OnlineGPRegressor
 
     kind = record["class"]
     if kind not in _PLAIN:
@@ -276,15 +296,16 @@ def _estimator(record: dict[str, Any], tensors: Tensors, posterior: Posterior) -
     priors = saved["priors"]
     parameters["priors"] = {name: LogNormal(*values) for name, values in priors.items()} if priors else None
     parameters["kernel"] = kernels.from_spec(saved["kernel"]) if isinstance(saved["kernel"], dict) else saved["kernel"]
-    parameters["inducing"] = saved["inducing"] if "inducing" in saved else _tensor(tensors, "inducing", 2)
-    model: Any
-    if kind == "SparseGPClassifier":
+    if kind != "OnlineGPRegressor":
+        parameters["inducing"] = saved["inducing"] if "inducing" in saved else _tensor(tensors, "inducing", 2)
+    if kind != "SparseGPRegressor":
         given = saved["likelihood"]
         parameters["likelihood"] = from_spec(given) if isinstance(given, dict) else given
-        model = SparseGPClassifier(**parameters)
-    else:
-        mean = None if saved["mean"] is None else means.from_spec(saved["mean"])
-        model = SparseGPRegressor(**parameters, noise=saved["noise"], mean=mean)
+    if kind != "SparseGPClassifier":
+        parameters["noise"] = saved["noise"]
+        parameters["mean"] = None if saved["mean"] is None else means.from_spec(saved["mean"])
+    classes: dict[str, Any] = {c.__name__: c for c in (SparseGPRegressor, OnlineGPRegressor, SparseGPClassifier)}
+    model = classes[kind](**parameters)
 
     d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
     for name in _SCALING[kind]:
@@ -299,35 +320,59 @@ def _estimator(record: dict[str, Any], tensors: Tensors, posterior: Posterior) -
         model.feature_names_in_ = np.array(names, dtype=object)
     model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
     model.n_features_in_, model.n_iter_ = d, int(record["n_iterations"])
-    evidence = record["log_evidence_of_y"]
-    model.log_evidence_ = None if evidence is None else float(evidence)
     if not isinstance(record["metadata"], dict):
         raise ModelFileError("its metadata are no dictionary")
     model.metadata_ = record["metadata"]
-    (_complete_classifier if kind == "SparseGPClassifier" else _complete_regressor)(model, record, tensors, posterior)
+    {"SparseGPRegressor": _complete_regressor, "OnlineGPRegressor": _complete_online,
+     "SparseGPClassifier": _complete_classifier}[kind](model, record, tensors, posterior)  # fmt: skip
     return model
 
 
 def _complete_regressor(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
-    model.posterior_, model.noise_ = posterior, None
+    model.posterior_, model.noise_, model.log_evidence_ = posterior, None, _number(record["log_evidence_of_y"])
     if "noise" in tensors:
         noise = _tensor(tensors, "noise")
         _expect(noise.shape == np.shape(model.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
         model.noise_ = float(noise) if noise.ndim == 0 else noise
 
 
+def _complete_online(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
+    model.posterior_ = posterior
+    _complete_stream(model, record, tensors, np.shape(model.y_mean_))
+    if isinstance(model.likelihood_, Binary):
+        raise ModelFileError(f"it is a regression with {model.likelihood_}")
+
+
+def _complete_stream(model: Any, record: dict[str, Any], tensors: Tensors, shape: tuple[int, ...]) -> None:
+    model.likelihood_, model.n_rows_, model._held = from_spec(record["likelihood"]), int(record["n_rows"]), None
+    if record["begun_with"] is not None:
+        model._begun_with = int(record["begun_with"])
+        X, y = _tensor(tensors, "warmup.X", 2), _tensor(tensors, "warmup.y")
+        _expect(X.shape == (model.n_rows_, model.n_features_in_), "warmup.X", X)
+        _expect(y.shape == (model.n_rows_, *shape), "warmup.y", y)
+        model._held = X, y
+
+
 def _complete_classifier(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
     dtype = np.dtype(record["classes_dtype"])
     if dtype.kind not in "biufUO":
         raise ModelFileError(f"its classes have the type {dtype}")
-    model.classes_, model.likelihood_ = np.array(record["classes"], dtype=dtype), from_spec(record["likelihood"])
+    model.classes_, model.log_evidence_ = np.array(record["classes"], dtype=dtype), _number(record["log_evidence_of_y"])
+    _complete_stream(model, record, tensors, ())
     if not isinstance(model.likelihood_, Binary):
         raise ModelFileError(f"it classifies with {model.likelihood_}")
+    if model._held is not None:
+        X, numbers = model._held
+        _expect(bool(np.all(np.isin(numbers, np.arange(len(model.classes_))))), "warmup.y", numbers)
+        model._held = X, model.classes_[numbers.astype(int)]
     count, m = len(model.classes_), len(posterior)
     model.posteriors_ = (posterior,)
     if count > 2:
         w, A = _tensor(tensors, "others.w", 2), _tensor(tensors, "others.A", 3)
         _expect(w.shape == (count - 1, m), "others.w", w)
         _expect(A.shape == (count - 1, m, m), "others.A", A)
-        others = (replace(posterior, w=w[j, :, None].copy(), A=A[j].copy()) for j in range(count - 1))
+        logs = [_number(value) for value in record["others_log_predictive"]]
+        others = (
+            replace(posterior, w=w[j, :, None].copy(), A=A[j].copy(), log_predictive=logs[j]) for j in range(count - 1)
+        )
         model.posteriors_ = (posterior, *others)

@@ -13,10 +13,11 @@ from typing import Any, Literal
 import numpy as np
 
 from .approximations import FITC
+from .ascent import Line, Progress, Rules, climb_from
 from .backend import to_numpy
 from .bases import Basis
 from .errors import FactorisationError, UnknownNameError
-from .fitting import Fit, LogNormal, Progress, _maximise, _Objective, _reporter, _Run
+from .fitting import Fit, LogNormal, _Objective
 from .kernels.base import Kernel
 from .likelihoods import Likelihood
 from .linalg import cholesky, cholesky_escalating, jittered
@@ -61,27 +62,17 @@ def fit_expectation_propagation(
     jitter = cholesky_escalating(problem.basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis")[1]
     problem = replace(problem, jitter=jitter)
     objective = _Propagated(problem, likelihood, optimize, tuple(fixed), dict(priors or {}), sweeps, convergence)
-    report, generator = _reporter(progress), np.random.default_rng(rng)
-    best: _Run | None = None
-    for start in [objective.start] + [objective.packing.perturbed(generator) for _ in range(restarts)]:
-        try:
-            run = _maximise(objective, start, max_iterations, tolerance, report, None)
-        except FactorisationError:
-            if best is None:
-                raise
-            continue  # a random start that cannot be evaluated
-        if best is None or run.value > best.value:
-            best = run
-        if run.interrupted:
-            break
-    assert best is not None
-    if not np.isfinite(best.value):
-        raise KeyboardInterrupt  # before anything was evaluated
+    objective.y = Y.reshape(len(Y), -1)  # to the bit: a count less a mean and back is no count
+    generator = np.random.default_rng(rng)
+    starts = [objective.start] + [objective.packing.perturbed(generator) for _ in range(restarts)]
+    with Line(progress, "ep") as report:
+        best = climb_from(starts, objective, Rules(max_iterations, tolerance), report=report)
     kernel, basis, _, mean = objective.packing.unpack(best.x)
     posterior = expectation_propagation(kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, jitter=jitter)
     return Fit(
-        posterior, kernel, basis, None, mean, best.value, best.iterations, best.converged, best.message, tuple(best.history)
-    )
+        posterior, kernel, basis, None, mean, best.value, best.iterations, best.converged, best.message, tuple(best.history),
+        objective.packing.at_bounds(best.x),
+    )  # fmt: skip
 
 
 class _Propagated(_Objective):

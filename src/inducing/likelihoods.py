@@ -66,6 +66,14 @@ class Likelihood:
         """q and r: the first and second derivative of `log_average` in the mean. [004 eq. 2.42]"""
         return self.tilted(y, mean, var)[1:]
 
+    def predict(self, mean: Any, var: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of y."""
+        raise ParameterError(f"{self} does not say what mean and variance y has; ask about f instead")
+
+    def sample(self, f: Any, rng: np.random.Generator) -> np.ndarray:
+        """A draw of y for each f."""
+        raise ParameterError(f"{self} does not say how to draw y; draw f instead")
+
     def _compiled(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         from ._likelihoods import tilt_rows
 
@@ -102,8 +110,10 @@ class Gaussian(Likelihood):
         return -0.5 * (np.log(2.0 * np.pi * self.variance) + e * e / self.variance)
 
     def predict(self, mean: Any, var: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of y."""
         return np.asarray(mean), np.asarray(var) + self.variance
+
+    def sample(self, f: Any, rng: np.random.Generator) -> np.ndarray:
+        return rng.normal(f, np.sqrt(self.variance))
 
 
 @dataclass(frozen=True)
@@ -183,8 +193,10 @@ class Laplace(Likelihood):
         return -np.abs(np.subtract(y, f)) / self.scale - np.log(2.0 * self.scale)
 
     def predict(self, mean: Any, var: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of y."""
         return np.asarray(mean), np.asarray(var) + 2.0 * self.scale**2
+
+    def sample(self, f: Any, rng: np.random.Generator) -> np.ndarray:
+        return rng.laplace(f, self.scale)
 
 
 @dataclass(frozen=True)
@@ -193,6 +205,8 @@ class StudentT(Likelihood):
 
     Not log-concave: far from the mean r > 0, and an observation can widen the process.
     """
+
+    kind: ClassVar[int | None] = 5
 
     df: float = 4.0
     scale: float = 1.0
@@ -216,10 +230,15 @@ class StudentT(Likelihood):
         noise = self.scale**2 * self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
         return np.asarray(mean), np.asarray(var) + noise
 
+    def sample(self, f: Any, rng: np.random.Generator) -> np.ndarray:
+        return f + self.scale * rng.standard_t(self.df, np.shape(f))
+
 
 @dataclass(frozen=True)
 class Poisson(Likelihood):
     """Counts with rate exp(f)."""
+
+    kind: ClassVar[int | None] = 6
 
     def check(self, y: Any) -> np.ndarray:
         y = super().check(y)
@@ -239,9 +258,11 @@ class Poisson(Likelihood):
         return (np.log(y + 0.5)[:, None]) + width[:, None] * np.array([-8.0, -2.0, 0.0, 2.0, 8.0])
 
     def predict(self, mean: Any, var: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of y."""
         rate = np.exp(np.add(mean, 0.5 * np.asarray(var)))
         return rate, rate + rate * rate * np.expm1(var)
+
+    def sample(self, f: Any, rng: np.random.Generator) -> np.ndarray:
+        return rng.poisson(np.exp(f)).astype(float)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ the row is projected on those there are (3.29); when the basis is full, the func
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,10 +25,24 @@ from .problem import as_inputs
 
 BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
 FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
+TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
 REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
 FINEST = 1e-12  # the smallest tolerance that rounding leaves a meaning
 
 Order = Literal["given", "information"]
+
+
+class Seen(NamedTuple):
+    """What c processes with p outputs each said of n rows, of every row just before it was read."""
+
+    mean: np.ndarray  # (n, c, p), of the latent f
+    variance: np.ndarray  # (n, c)
+    log_density: np.ndarray  # (n, c): log⟨p(y|f)⟩, of all outputs together
+
+    @staticmethod
+    def nothing(n: int, c: int, p: int) -> Seen:
+        """NaN, to be written over."""
+        return Seen(np.full((n, c, p), np.nan), np.full((n, c), np.nan), np.full((n, c), np.nan))
 
 
 def update(
@@ -62,16 +76,8 @@ def update(
         raise ParameterError(f"{outputs} outputs share one variance under a Gaussian likelihood alone; use update_together")
     Y = y.reshape(len(X), 1, outputs)
     learner = Learner([post], likelihood, X.shape[1], capacity, tolerance, score, grow)
-    if order == "given":
-        learner.read(X, Y)
-    elif order == "information":
-        left = np.arange(len(X))
-        while len(left):
-            i = most_informative(learner.posteriors()[0], likelihood, X[left], y[left])
-            learner.read(X[left[i]][None], Y[left[i]][None])
-            left = np.delete(left, i)
-    else:
-        raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
+    for rows in learner.turns(X, Y, order):
+        learner.read(X[rows], Y[rows])
     return learner.posteriors()[0]
 
 
@@ -85,10 +91,11 @@ def update_together(
     score: Score = "mean",
     *,
     grow: bool = True,
+    order: Order = "given",
 ) -> list[Posterior]:
     """Several processes with one kernel on one shared basis, column j of Y (n, c) for process j: one per class, say.
 
-    The basis function goes whose largest score among the processes is least. [004 eq. 5.10]
+    The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of information add up.
     """
     posts = list(posts)
     if not posts:
@@ -98,7 +105,8 @@ def update_together(
     if Y.shape != (len(X), len(posts)):
         raise ShapeError(f"Y has shape {Y.shape}, but {len(posts)} processes and {len(X)} rows need {(len(X), len(posts))}")
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, grow)
-    learner.read(X, Y[:, :, None])
+    for rows in learner.turns(X, Y[:, :, None], order):
+        learner.read(X[rows], Y[rows, :, None])
     return learner.posteriors()
 
 
@@ -165,6 +173,7 @@ class Learner:
         self.exact = self.scored and score == "kl"
         self.basis, factors, self.jitter = _factors(self.posts, d)
         self.total = np.array([post.log_predictive or 0.0 for post in posts])
+        self.since = 0  # rows read since `_refresh`
         self.events = np.zeros(3, dtype=np.int64)  # rows that projected, that grew the basis, that replaced a function of it
         m = len(self.basis)
         room = m + (0 if not grow else BLOCK if capacity is None else max(capacity - m, 0)) + 1
@@ -183,17 +192,38 @@ class Learner:
                 _online.remove(self.state, int(np.argmin(self._scores())))
             self._collect(np.empty((0, d)))
 
-    def read(self, X: np.ndarray, Y: np.ndarray) -> None:
+    def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
+        """Which rows to read next, until all have been: as they are given, or the most informative one of those left.
+
+        What is yielded must be read before the next is asked for.
+        """
+        if order not in ("given", "information"):
+            raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
+        left = np.arange(len(X))
+        if order == "given":
+            yield from np.split(left, range(TURN, len(X), TURN))
+            return
+        while len(left):
+            gain = np.zeros(len(left))
+            for c, post in enumerate(self.posteriors()):
+                gain += information_gain(post, self.likelihood, X[left], Y[left, c, 0] if post.one_output else Y[left, c])
+            i = int(np.argmax(gain))
+            yield left[i : i + 1]
+            left = np.delete(left, i)
+
+    def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
         """Rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use; what it began with is."""
-        since, block = 0, BLOCK if self.grow else FIXED_BLOCK
+        seen, block = Seen.nothing(*Y.shape), BLOCK if self.grow else FIXED_BLOCK
         for start in range(0, len(X), block):
             rows = slice(start, min(start + block, len(X)))
             with single_threaded_blas():  # for the kernel: a block is too small to share out
-                if since > max(REFRESH, 2 * len(self.basis)):
-                    since = 0
+                if self.since > max(REFRESH, 2 * len(self.basis)):
+                    self.since = 0
                     self._refresh()
-                self._read_block(X[rows], Y[rows])
-            since += rows.stop - start
+                self._read_block(X[rows], Y[rows], Seen(*(part[rows] for part in seen)))
+            self.since += rows.stop - start
+        self.total += np.sum(seen.log_density, axis=0)
+        return seen
 
     def posteriors(self) -> list[Posterior]:
         m, state = self.state.size[0], self.state
@@ -212,7 +242,7 @@ class Learner:
             for c, post in enumerate(self.posts)
         ]
 
-    def _read_block(self, X: np.ndarray, Y: np.ndarray) -> None:
+    def _read_block(self, X: np.ndarray, Y: np.ndarray, seen: Seen) -> None:
         m, b = len(self.basis), len(X)
         if self.grow and self.capacity is None and m + b + 1 > len(self.state.k):
             self._make_room(max(2 * m, m + b + 1))
@@ -228,10 +258,12 @@ class Learner:
         limit = len(self.state.k) if self.capacity is None else self.capacity
         rule = limit, self.tolerance, self.grow, self.scored
         if self.likelihood.kind is not None:
-            theta = self.likelihood.theta
-            read = _online.run(self.state, K, kss, prior, Y, self.likelihood.kind, theta, self.total, self.events, *rule, m)
+            kind, theta, (mean, variance, value) = self.likelihood.kind, self.likelihood.theta, seen
+            read = _online.run(
+                self.state, K, kss, prior, Y, kind, theta, mean, variance, value, self.events, *rule, m
+            )  # fmt: skip
         else:
-            read = self._run(K, kss, prior, Y, rule, m)
+            read = self._run(K, kss, prior, Y, seen, rule, m)
         if read < b:
             raise NonFiniteError(
                 f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = {self.state.q.ravel()} and r = "
@@ -239,7 +271,9 @@ class Learner:
             )
         self._collect(X)
 
-    def _run(self, K: np.ndarray, kss: np.ndarray, prior: np.ndarray, Y: np.ndarray, rule: Any, fresh: int) -> int:
+    def _run(
+        self, K: np.ndarray, kss: np.ndarray, prior: np.ndarray, Y: np.ndarray, seen: Seen, rule: Any, fresh: int
+    ) -> int:
         """`_online.run` for a likelihood that is not compiled."""
         state = self.state
         for i in range(len(K)):
@@ -247,11 +281,12 @@ class Learner:
             state.k[:m] = K[i, state.places[:m]]
             gamma = _online.look(state, kss[i], self.scored)
             try:
-                value, q, r = self.likelihood.tilted(Y[i], prior[i] + state.mean, state.variance[:, None])
+                seen.mean[i], seen.variance[i] = prior[i] + state.mean, state.variance
+                value, q, r = self.likelihood.tilted(Y[i], seen.mean[i], state.variance[:, None])
             except InducingError as error:
                 raise type(error)(f"row {self.events.sum()} of the stream cannot be used: {error}") from error
             state.q[...], state.r[...] = q, r[:, 0]
-            self.total += np.sum(value, axis=1)
+            seen.log_density[i] = np.sum(value, axis=1)
             done = _online.absorb(state, gamma, kss[i], *rule)
             if done == _online.FAILED:
                 return i

@@ -1,6 +1,6 @@
 """The command line. Each module registers its commands with `app`; numerical imports wait until one runs."""
 
-from . import experiments, models
+from . import compare, experiments, models, stream, watch
 from .app import app, main
 
-__all__ = ["app", "experiments", "main", "models"]
+__all__ = ["app", "compare", "experiments", "main", "models", "stream", "watch"]

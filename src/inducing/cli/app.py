@@ -27,7 +27,7 @@ class Commands(TyperGroup):
             warnings.showwarning = lambda message, *_, **__: typer.echo(f"inducing: warning: {message}", err=True)
             try:
                 return super().invoke(ctx)
-            except (InducingError, OSError) as error:
+            except (InducingError, OSError, ModuleNotFoundError) as error:
                 typer.echo(f"inducing: error: {error}", err=True)
                 raise typer.Exit(1) from error
 

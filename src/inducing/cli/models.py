@@ -55,15 +55,16 @@ def fit(
     out: Annotated[Path, output_option("The model file to write.")],
     n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
     approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, exact, …")] = "fitc",
-    basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
+    basis: Annotated[str, typer.Option(help="points, multiscale, or auto: multiscale for the RBF kernel.")] = "auto",
     inducing: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Where they start: kmeans, random, variance, information-gain, smola-bartlett, matching-pursuit or novelty."
+            help="Where they start: kmeans, random, variance, information-gain, smola-bartlett, matching-pursuit or novelty;"
+            " by default where a kernel learned from a few rows knows least."
         ),
-    ] = "kmeans",
+    ] = None,
     kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
-    max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 200,
+    max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 1000,
     restarts: Annotated[int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")] = 0,
     exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
@@ -73,26 +74,12 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fit.")] = 0,
 ) -> None:
     """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so far."""
-    import numpy as np
-
-    from .. import tables
     from ..approximations import TABLE
     from ..estimators import SparseGPRegressor
-    from ..tables import Encoder
 
     if approximation in TABLE and TABLE[approximation].own_block:
         raise ModelFileError(f"A model file holds no data, which {approximation!r} needs to predict: choose another.")
-    data = tables.read(table)
-    tables.require_columns(data, [target, *(exclude or [])])
-    data = data.drop(columns=exclude or [])
-    if target not in data.columns:
-        raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    data = complete_rows_of(data, drop_missing)
-    encoder = Encoder.fit(data.drop(columns=target))
-    X, y = encoder.transform(data), tables.numbers(data[target], target)
-    if np.ptp(y) == 0:
-        raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
-
+    X, y, encoder = inputs_and_target(table, target, exclude or [], drop_missing)
     test = held_out(len(y), test_fraction, seed)  # (n,) of bool
     start = time.perf_counter()
     with progress_line() as progress:
@@ -120,6 +107,7 @@ def fit(
         rows["held-out rows"] = f"{test.sum()}"
         rows |= formatted(metrics)
     print_table(f"{target} from {table.name}", rows)
+    typer.echo(str(model.report_))
     typer.echo(f"Model: {out} ({file_size(out)})")
 
 
@@ -137,8 +125,8 @@ def predict(
         bool, typer.Option("--allow-missing", help="Leave the predictions empty in rows with missing inputs.")
     ] = False,
 ) -> None:
-    """Add the columns <target>_mean and <target>_std, of a new observation, to a table."""
-    import numpy as np
+    """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and probabilities."""
+    import pandas as pd
 
     from .. import tables
 
@@ -146,18 +134,29 @@ def predict(
     encoder, target = _columns_of(estimator)
     data = tables.read(table)
     tables.require_columns(data, encoder.columns)
-    taken = [name for name in (f"{target}_mean", f"{target}_std") if name in data.columns]
-    if taken:
-        raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
     if not allow_missing:
         tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
     rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
-    predictions = np.full((2, len(data)), np.nan)
-    if rows.any():
-        X = encoder.transform(data[rows], allow_unseen=allow_unseen)
-        predictions[:, rows] = estimator.predict(X, return_std=True)
-    tables.write(data.assign(**{f"{target}_mean": predictions[0], f"{target}_std": predictions[1]}), out)
+    said = _predictions(estimator, encoder.transform(data[rows], allow_unseen=allow_unseen), target)
+    taken = [name for name in said.columns if name in data.columns]
+    if taken:
+        raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
+    tables.write(pd.concat([data, said.set_index(data.index[rows]).reindex(data.index)], axis=1), out)
     typer.echo(f"Predictions: {out} ({rows.sum()} of {len(data)} rows)")
+
+
+def _predictions(estimator: Any, X: DataFrame, target: str) -> DataFrame:
+    import pandas as pd
+
+    queries = X if hasattr(estimator, "feature_names_in_") else X.to_numpy()
+    if not hasattr(estimator, "classes_"):
+        parts = estimator.predict(queries, return_std=True) if len(X) else ([], [])
+        return pd.DataFrame({f"{target}_mean": parts[0], f"{target}_std": parts[1]}, dtype=float)
+    names = [f"{target}={label}" for label in estimator.classes_]
+    p = estimator.predict_proba(queries) if len(X) else None
+    said = pd.DataFrame(p, columns=names, dtype=float)
+    said.insert(0, f"{target}_label", [] if p is None else estimator.classes_[p.argmax(axis=1)])
+    return said
 
 
 @app.command()
@@ -167,12 +166,69 @@ def inspect(model: Annotated[Path, Model]) -> None:
     rows = {"file": f"{model} ({file_size(model)})", "model": type(estimator).__name__}
     if "target" in estimator.metadata_:
         rows["target"] = estimator.metadata_["target"]
-    rows |= {"inputs": f"{estimator.n_features_in_}", "approximation": estimator.approximation}
-    rows |= {"basis": f"{estimator.basis_size_} {type(estimator.posterior_.basis).__name__}"}
-    rows |= {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": _noise(estimator)}
+    rows |= {"inputs": f"{estimator.n_features_in_}"} | _about(estimator)
     rows |= {f"held-out {name}": value for name, value in formatted(estimator.metadata_.get("held_out", {})).items()}
     print_table("Model", rows)
     _print_kernel(estimator)
+
+
+def _about(estimator: Any) -> dict[str, str]:
+    """What is worth knowing of each kind of model."""
+    post = _posteriors(estimator)[0]
+    rows = {"basis": f"{estimator.basis_size_} {type(post.basis).__name__}"}
+    if hasattr(estimator, "approximation"):
+        evidence = {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": _noise(estimator)}
+        return {"approximation": estimator.approximation} | rows | evidence
+    if hasattr(estimator, "classes_"):
+        rows |= {"classes": ", ".join(map(str, estimator.classes_)), "method": estimator.method}
+        if estimator.log_evidence_ is not None:
+            rows["log evidence"] = f"{estimator.log_evidence_:.6g}"
+    else:
+        rows["log predictive density"] = f"{estimator.log_predictive_:.6g}"
+        if estimator.noise_ is not None:
+            rows["noise std"] = _noise(estimator)
+    rows |= {"capacity": f"{estimator.capacity}", "likelihood": type(estimator.likelihood_).__name__}
+    rows["rows read"] = f"{estimator.n_rows_}"
+    if estimator.warming_up_:
+        rows["warm-up"] = f"{estimator.n_rows_} of {estimator.warmup} rows: units and kernel are not settled"
+    return rows | _about_stream(estimator.metadata_.get("stream"))
+
+
+def _about_stream(stream: Any) -> dict[str, str]:
+    """How a stream has gone, by what the model file says of it."""
+    from .. import prequential
+
+    if not isinstance(stream, dict):
+        return {}
+    kind = prequential.RunningClassification if "wrong" in stream["metrics"] else prequential.RunningRegression
+    rows = {"rows refused": f"{stream['place']['refused']}"}
+    return rows | {f"stream {name}": value for name, value in formatted(kind(**stream["metrics"]).values()).items()}
+
+
+def _posteriors(estimator: Any) -> Any:
+    return estimator.posteriors_ if hasattr(estimator, "posteriors_") else (estimator.posterior_,)
+
+
+def inputs_and_target(
+    table: Path, target: str, exclude: list[str], drop_missing: bool
+) -> tuple[DataFrame, np.ndarray, Encoder]:
+    """X (n, d), y (n,), and how the one came from the columns of a table that are neither target nor excluded."""
+    import numpy as np
+
+    from .. import tables
+    from ..tables import Encoder
+
+    data = tables.read(table)
+    tables.require_columns(data, [target, *exclude])
+    data = data.drop(columns=exclude)
+    if target not in data.columns:
+        raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
+    data = complete_rows_of(data, drop_missing)
+    encoder = Encoder.fit(data.drop(columns=target))
+    X, y = encoder.transform(data), tables.numbers(data[target], target)
+    if np.ptp(y) == 0:
+        raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
+    return X, y, encoder
 
 
 def complete_rows_of(data: DataFrame, drop_missing: bool) -> DataFrame:
@@ -223,7 +279,7 @@ def _load(path: Path) -> Any:
     from ..posterior import Posterior
 
     model = load(path)
-    if isinstance(model, Posterior) or not model.posterior_.one_output:
+    if isinstance(model, Posterior) or not _posteriors(model)[0].one_output:
         raise ModelFileError(f"{str(path)!r} is no model of one target: use it from Python.")
     return model
 
@@ -255,7 +311,10 @@ def _print_kernel(estimator: Any) -> None:
     from rich.table import Table
 
     d = estimator.n_features_in_
-    names = getattr(estimator, "feature_names_in_", [f"x{i + 1}" for i in range(d)])
+    try:
+        names = _columns_of(estimator)[0].feature_names
+    except ModelFileError:
+        names = tuple(f"x{i + 1}" for i in range(d))
     scale = np.broadcast_to(estimator.x_scale_, d)  # (d,)
     for path, part in _parts(estimator.kernel_.spec()):
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
