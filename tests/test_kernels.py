@@ -20,6 +20,7 @@ from inducing.kernels import (
     Periodic,
     Polynomial,
     Product,
+    Projected,
     RationalQuadratic,
     Sum,
     Trigonometric,
@@ -44,6 +45,7 @@ def sine_distance(x: Any, z: Any, lengthscale: Any, period: Any) -> float:
 ARD = np.array([0.7, 1.3, 2.1])
 PERIODS = np.array([1.5, 2.2, 3.1])
 SLOPES = np.array([0.4, 1.0, 2.5])
+W = np.array([[0.5, -1.2, 0.3], [0.0, 0.7, 1.1]])
 
 KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
     "rbf": (RBF(0.9, 1.7), of_distance(lambda s: 1.7 * exp(-s / 2), 0.9)),
@@ -86,6 +88,13 @@ KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
             exp(-np.sum(((x - z) / ARD) ** 2) / 2) * 0.8 * x[2] * z[2] * (1 + x @ z / (3 * 0.7)) ** 2
         ),
     ),
+    "projected": (Projected(RBF(0.9, 1.7), W), lambda x, z: 1.7 * exp(-np.sum((W @ (x - z)) ** 2) / 2 / 0.81)),
+    "projected sum": (
+        Projected(Linear(0.8, columns=(0,)) + RBF(0.6, columns=(1,)), W[:, :2], columns=(2, 0)),
+        lambda x, z: (
+            0.8 * (W[0, :2] @ x[[2, 0]]) * (W[0, :2] @ z[[2, 0]]) + exp(-((W[1, :2] @ (x - z)[[2, 0]]) ** 2) / 2 / 0.36)
+        ),
+    ),
     "sum of products": (
         Matern32(1.1) * Constant(0.4) + RBF(0.9, columns=(1,)) * Periodic(0.8, 1.5, columns=(0,)),
         lambda x, z: (
@@ -125,7 +134,7 @@ def assert_gradient(found: Any, expected: np.ndarray) -> None:
 
 def test_the_list_has_every_kernel() -> None:
     def leaves(kernel: kernels.Kernel) -> set[type]:
-        return set().union(*map(leaves, kernel.parts)) if isinstance(kernel, Sum | Product) else {type(kernel)}
+        return set().union(*map(leaves, kernel.parts)) if isinstance(kernel, Sum | Product | Projected) else {type(kernel)}
 
     assert set().union(*(leaves(k) for k, _ in KERNELS.values())) == set(LEAVES) == set(kernels.BY_NAME.values())
     assert set(kernels.BY_NAME) == {kind.__name__.lower() for kind in LEAVES}

@@ -1,14 +1,15 @@
-"""Prior means m(x): zero, a constant, a plane. Their parameters are any real numbers, per output if need be."""
+"""Prior means m(x): zero, a constant, a plane, a given field. Their parameters are any real numbers, per output if need be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Array, asarray_like, namespace, zeros_like_rows
+from .backend import Array, asarray_like, namespace, to_numpy, zeros_like_rows
 from .errors import InducingError, ParameterError, ShapeError, UnknownNameError
 
 Gradients = dict[str, Array]
@@ -59,7 +60,7 @@ class Mean:
 
     def spec(self) -> dict[str, Any]:
         """A plain description that `means.from_spec` reads back."""
-        values = {name: np.asarray(value).tolist() for name, value in self.parameters.items()}
+        values = {field.name: np.asarray(getattr(self, field.name)).tolist() for field in fields(self)}
         return {"name": type(self).__name__} | values
 
 
@@ -128,6 +129,60 @@ class Linear(Mean):
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Field(Mean):
+    """m(x, i): component i of a field known at some positions (N, d), values (N, p), a thin-plate spline between them.
+
+    Inputs are (x, i) as `fields.stack` makes them: a forecast of the wind, say, that observations correct. [004 §5.4.4] It is
+    given, not learned.
+    """
+
+    positions: Any
+    values: Any
+
+    def __post_init__(self) -> None:
+        for name in ("positions", "values"):
+            object.__setattr__(self, name, _real(name, getattr(self, name), 2))
+        if np.ndim(self.positions) != 2 or np.ndim(self.values) != 2 or len(self.positions) != len(self.values):
+            raise ShapeError(
+                f"positions {np.shape(self.positions)} and values {np.shape(self.values)} must be (N, d) and (N, p)"
+            )
+
+    @cached_property
+    def _spline(self) -> Any:
+        from scipy.interpolate import RBFInterpolator
+
+        try:
+            return RBFInterpolator(self.positions, self.values, kernel="thin_plate_spline")
+        except (ValueError, np.linalg.LinAlgError) as error:
+            raise ParameterError(f"no spline goes through these {len(self.positions)} positions: {error}") from error
+
+    def __call__(self, X: Array) -> Array:
+        d, p = np.shape(self.positions)[1], np.shape(self.values)[1]
+        if X.shape[1] != d + 1:
+            raise ShapeError(f"a Field over {d} coordinates needs inputs of {d + 1} columns, but there are {X.shape[1]}")
+        rows = to_numpy(X)
+        component = rows[:, -1].astype(int)
+        if np.any(component != rows[:, -1]) or np.any((component < 0) | (component >= p)):
+            raise ParameterError(f"the last column must be the number of a component, 0 to {p - 1}; use fields.stack")
+        if len(rows) == 0:
+            return zeros_like_rows((0,), X)
+        return asarray_like(self._spline(rows[:, :-1])[np.arange(len(rows)), component], X)
+
+    def pullback(self, X: Array, vbar: Array) -> Gradients:
+        return {}
+
+    def input_gradient(self, X: Array, output: int) -> Array:
+        """By central differences; a component has no slope."""
+        rows, slopes = to_numpy(X), np.zeros(X.shape)
+        h = 1e-5 * np.ptp(self.positions, axis=0)
+        for k, step in enumerate(h):
+            at = np.zeros(X.shape[1])
+            at[k] = step
+            slopes[:, k] = (self(rows + at) - self(rows - at)) / (2.0 * step)
+        return asarray_like(slopes, X)
+
+
 def _columns(vbar: Array) -> Array:
     """vbar as (n, p)."""
     return vbar[:, None] if vbar.ndim == 1 else vbar
@@ -142,7 +197,7 @@ def _over_outputs(name: str, gradient: Array, value: Any) -> Array:
     return gradient
 
 
-BY_NAME: dict[str, type[Mean]] = {kind.__name__.lower(): kind for kind in (Zero, Constant, Linear)}
+BY_NAME: dict[str, type[Mean]] = {kind.__name__.lower(): kind for kind in (Zero, Constant, Linear, Field)}
 
 
 def from_spec(spec: Mapping[str, Any]) -> Mean:
@@ -153,9 +208,10 @@ def from_spec(spec: Mapping[str, Any]) -> Mean:
     if kind is None:
         raise UnknownNameError(f"there is no mean {spec['name']!r}; known are {', '.join(BY_NAME)}")
     values = {key: value for key, value in spec.items() if key != "name"}
-    unknown = [key for key in values if key not in kind.names]
+    known = [field.name for field in fields(kind)]
+    unknown = [key for key in values if key not in known]
     if unknown:
-        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {list(kind.names)}")
+        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {known}")
     try:
         return kind(**values)
     except InducingError:

@@ -30,7 +30,7 @@ def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A covariance function k(x, z) with positive parameters.
+    """A covariance function k(x, z); its parameters are positive but for those it calls unconstrained.
 
     `k(X, Z)` is the matrix, `k.diag(X)` its diagonal at Z = X. `pullback` turns dJ/dK into dJ/dparameters and dJ/dZ, the
     derivative in the second input; a kernel is symmetric, so that is all anyone needs. `columns` restricts a kernel to
@@ -77,6 +77,11 @@ class Kernel:
     def parameters(self) -> dict[str, Any]:
         """The continuous parameters by name."""
         return {name: getattr(self, name) for name in self.names}
+
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        """The parameters that may be any real number; all others are positive."""
+        return ()
 
     def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
         """The same kernel with other parameter values."""

@@ -52,6 +52,10 @@ class Composite(Kernel):
     def parameters(self) -> dict[str, Any]:
         return {f"{i}.{name}": value for i, part in enumerate(self.parts) for name, value in part.parameters.items()}
 
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        return tuple(f"{i}.{name}" for i, part in enumerate(self.parts) for name in part.unconstrained)
+
     def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
         known = self.parameters
         unknown = sorted(set(values) - set(known))
