@@ -213,7 +213,7 @@ def test_inspect_names_inputs_noise_basis_and_evidence(folder):
     output = run("inspect", folder / "model").output
     for words in (
         "target",
-        "15 Points",
+        "15 Multiscale",
         "log evidence",
         "noise std",
         "RBF",

@@ -130,6 +130,24 @@ def test_fixed_parameters_stay(held):
         assert np.array_equal(before[name], after[name]) == stays, name
 
 
+@pytest.mark.parametrize("basis", [POINTS, WIDE], ids=["points", "multiscale"])
+def test_only_movable_functions_move(basis):
+    movable = np.arange(8) % 3 == 0
+    fit = quick(basis=basis, movable=movable)
+    for name, value in fit.basis.parameters.items():
+        before = basis.parameters[name]
+        if name == "widths":  # those that may not move by themselves keep their ratio to the lengthscale
+            value, before = value / fit.kernel.lengthscale, before / RBF.lengthscale
+        np.testing.assert_allclose(value[~movable], before[~movable], rtol=1e-12)
+        assert np.all(value[movable] != before[movable])
+    assert quick(basis=basis, movable=~movable).value != fit.value
+    nothing = quick(basis=basis, movable=np.zeros(8, dtype=bool))
+    held = quick(basis=basis, optimize="hyperparameters")
+    assert nothing.value == pytest.approx(held.value, rel=1e-9)
+    with pytest.raises(errors.ShapeError, match="movable must hold True or False for each of 8 basis functions"):
+        quick(basis=basis, movable=[0, 3])
+
+
 def test_with_everything_fixed_there_is_nothing_to_do():
     fit = quick(fixed=("kernel", "basis", "noise"))
     assert fit.converged and fit.n_iterations == 0 and fit.message == "nothing to optimise"
@@ -177,7 +195,7 @@ def test_the_gradient_of_the_objective_by_finite_differences(name, basis, optimi
     priors = {"kernel.lengthscale": ig.LogNormal(2.0, 0.5), "kernel.variance": ig.LogNormal(1.0, 0.3),
               "noise": ig.LogNormal(0.3, 0.7)}  # fmt: skip
     problem = make_regression(RBF, basis, name, 0.1, X, y, mean=ig.means.Linear([0.1, 0.2], 0.3), jitter=1e-4)
-    objective = _Objective(problem, name, optimize, (), priors, 1e-6)
+    objective = _Objective(problem, name, optimize, (), priors, 1e-6, None if name == "exact" else np.arange(8) != 3)
     x = objective.start + 0.1 * np.random.default_rng(1).standard_normal(len(objective.start))
     _, gradient = objective(x)
     h = 1e-5
@@ -191,6 +209,35 @@ def test_shared_lengthscales_gather_the_gradients_of_all_inputs():
     x, h = objective.start, 1e-5
     numeric = [(objective(x + h * e)[0] - objective(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]
     np.testing.assert_allclose(objective(x)[1], numeric, rtol=1e-5, atol=1e-8)
+
+
+# When it ends.
+
+
+def test_held_out_rows_choose_the_point():
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(-3, 3, (60, 2)), rng.standard_normal(60)  # nothing to learn: all that is learned is wrong
+    new, t = rng.uniform(-3, 3, (200, 2)), rng.standard_normal(200)
+    start = (ig.kernels.RBF(1.0, 0.1), ig.bases.Points(X[:15]), "fitc", 1.0)
+    fit = ig.fit(*start, X, y, held_out=(new, t), patience=20, max_iterations=300)
+    free = ig.fit(*start, X, y, max_iterations=300)
+
+    def density(fit):
+        mean, variance = fit.posterior.predict(new)
+        return -ig.metrics.nlpd(t, mean, variance + fit.noise)
+
+    assert fit.score == pytest.approx(density(fit), rel=1e-9)
+    assert fit.score > density(free) + 0.1 and free.value > fit.value + 5 and free.score is None
+    assert "held-out rows gained nothing in 20 iterations" in fit.message
+    with pytest.raises(errors.ParameterError, match="held-out rows have no noise of their own"):
+        ig.fit(*start[:3], np.ones(60), X, y, held_out=(new, t))
+
+
+def test_a_least_gain_ends_it_earlier():
+    patient, hasty = (ig.fit(RBF, POINTS, "vfe", 0.1, X, y, least_gain=gain) for gain in (1e-7, 1e-2))
+    assert hasty.converged and hasty.n_iterations < patient.n_iterations
+    assert hasty.history[-1] - hasty.history[-11] < 50 * 1e-2  # 50 rows
+    assert hasty.value <= patient.value <= hasty.value + 50 * 1e-1
 
 
 # Restarts, interruption, checkpoints.

@@ -106,6 +106,34 @@ def test_given_basis_is_dense_ep_under_the_prior_of_fitc(basis):
     np.testing.assert_allclose(post.sites.lam, tau, rtol=1e-6)
 
 
+@pytest.mark.parametrize("basis", [ig.bases.Points(X[:12]), ig.bases.Multiscale(X[:9], RNG.uniform(0.6, 1.5, (9, d)))])
+def test_projected_rows_are_dense_ep_under_the_prior_of_dtc(basis):
+    Kuu, Kfu, Ksu = basis.gram(KERNEL), basis.cross(KERNEL, X), basis.cross(KERNEL, XS)
+    Q, Qs = Kfu @ np.linalg.solve(Kuu, Kfu.T), Ksu @ np.linalg.solve(Kuu, Kfu.T)
+    nu, tau, log_Z = dense_ep(Q, y, 0.5)
+    options = {"basis": basis, "jitter": 1e-14, "approximation": "dtc"}
+    post = ig.expectation_propagation(KERNEL, Probit(0.5), X, y, sweeps=40, **options)
+    close(post, dense_predict(Q, Qs, KERNEL.diag(XS), nu, tau), 1e-6)
+    assert post.log_evidence == pytest.approx(log_Z, abs=1e-6)
+    np.testing.assert_allclose(post.sites.lam, tau, rtol=1e-6)
+    part = ig.expectation_propagation(KERNEL, Probit(0.5), X, y, sweeps=2, **options)
+    close(ig.expectation_propagation(KERNEL, Probit(0.5), X, y, sweeps=38, start=part), post, 1e-6)
+
+
+def test_projected_rows_of_a_gaussian_likelihood_are_dtc():
+    post = ig.expectation_propagation(KERNEL, Gaussian(0.3), X, F, basis=ig.bases.Points(X[:12]), approximation="dtc")
+    batch = ig.condition(KERNEL, ig.bases.Points(X[:12]), "dtc", 0.3, X, F)
+    close(post, batch, 1e-8)
+    assert post.log_evidence == pytest.approx(batch.log_evidence, rel=1e-8)
+
+
+def test_projection_needs_a_basis():
+    with pytest.raises(errors.ParameterError, match="basis="):
+        ig.expectation_propagation(KERNEL, Probit(), X, y, approximation="dtc")
+    with pytest.raises(errors.UnknownNameError, match="'vfe'"):
+        ig.expectation_propagation(KERNEL, Probit(), X, y, approximation="vfe")
+
+
 # The thesis's loops, in α, C and P, with every matrix inverted anew. [004 Table G.1, its slips corrected]
 
 

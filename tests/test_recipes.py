@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.recipes import RECIPES, Task, train, with_exact_hyperparameters
+from inducing.recipes import RECIPES, Task, _split, informed, train, with_exact_hyperparameters
 
 
 def task():
@@ -21,9 +21,11 @@ def task():
 @pytest.mark.parametrize("recipe", list(RECIPES))
 def test_every_recipe_raises_the_evidence_of_the_row_it_ends_with(recipe):
     start = task()
-    before = ig.log_evidence(start.kernel, start.basis, "fitc", start.noise, start.X, start.y)
-    result = train(recipe, start)
-    after = ig.log_evidence(result.kernel, result.basis, "fitc", result.noise, start.X, start.y)
+    blocks = {"blocks": (start.X[:, 0] > 0).astype(int)} if recipe == "pitc" else {}
+    row = "pitc" if blocks else "fitc"
+    before = ig.log_evidence(start.kernel, start.basis, row, start.noise, start.X, start.y, **blocks)
+    result = train(recipe, replace(start, **blocks))
+    after = ig.log_evidence(result.kernel, result.basis, row, result.noise, start.X, start.y, **blocks)
     assert result.posterior.log_evidence == pytest.approx(after, rel=1e-9)
     assert after > before
 
@@ -34,6 +36,117 @@ def test_auto_ends_at_the_row_asked_for():
         result = train("auto", replace(start, approximation=row, power=power))
         expected = ig.log_evidence(result.kernel, result.basis, row, result.noise, start.X, start.y, power=power)
         assert result.posterior.log_evidence == pytest.approx(expected, rel=1e-9)
+
+
+def table(n, seed):
+    """A wave in one of two numbers, and a shift by three classes: a start that explains little is easily taken for noise."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-3, 3, (n, 2)), np.eye(3)[rng.integers(0, 3, n)]])
+    return X, np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + X[:, 2:] @ [0, 1, -1] + 0.1 * rng.standard_normal(n)
+
+
+def scores(model, X, y, X_test, y_test):
+    mean, std = model.fit(X, y).predict(X_test, return_std=True)
+    return ig.metrics.smse(y_test, mean, y), ig.metrics.msll(y_test, mean, std**2, y)
+
+
+def test_auto_does_not_take_a_poor_start_for_noise():
+    X, y = table(150, 0)
+    X_test, y_test = table(500, 1)
+    plain, _ = scores(ig.SparseGPRegressor(n_inducing=15, approximation="vfe", recipe="direct"), X, y, X_test, y_test)
+    found, _ = scores(ig.SparseGPRegressor(n_inducing=15, random_state=0), X, y, X_test, y_test)
+    assert plain > 0.2 and found < 0.02  # the noise is 0.006 of the variance
+
+
+def test_held_out_rows_keep_fitc_from_explaining_noise():
+    def data(n, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n, 4))
+        return X, np.sin(X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.2 * X[:, 2] + 0.1 * rng.standard_normal(n)
+
+    given = (*data(150, 0), *data(1000, 1))
+    _, free = scores(ig.SparseGPRegressor(n_inducing=15, random_state=0, recipe="direct", max_iter=400), *given)
+    _, judged = scores(ig.SparseGPRegressor(n_inducing=15, random_state=0), *given)
+    assert free > -1.7 and judged < -1.9  # of a best of about -2
+
+
+def test_stages_end_when_they_have_settled_and_not_by_the_clock():
+    for recipe_iterations in (400, 4000):
+        result = train("auto", replace(task(), max_iterations=recipe_iterations))
+        assert result.converged and result.n_iterations < 400
+        if recipe_iterations == 400:
+            first = result
+    assert result.n_iterations == first.n_iterations and result.value == pytest.approx(first.value, rel=1e-9)
+
+
+def test_the_result_has_all_rows_though_some_were_held_out():
+    start = replace(task(), validation_fraction=0.2)
+    result = train("auto", start)
+    assert result.score is not None and np.isfinite(result.score)
+    again = ig.condition(result.kernel, result.basis, "fitc", result.noise, start.X, start.y)
+    np.testing.assert_allclose(result.posterior.mean(start.X), again.mean(start.X), rtol=1e-8, atol=1e-10)
+    assert train("auto", task()).score is None
+    with pytest.raises(ig.errors.ParameterError, match=r"validation_fraction must lie in \[0, 1\), but is 1"):
+        train("auto", replace(start, validation_fraction=1.0))
+
+
+def test_the_score_is_the_density_of_the_rows_held_out():
+    start = replace(task(), validation_fraction=0.2)
+    held, rest = _split(start)
+    assert len(held) == 30 and sorted([*held, *rest]) == list(range(150))
+    result = train("auto", start)
+    posterior = ig.condition(result.kernel, result.basis, "fitc", result.noise, start.X[rest], start.y[rest])
+    mean, variance = posterior.predict(start.X[held])
+    assert result.score == pytest.approx(-ig.metrics.nlpd(start.y[held], mean, variance + result.noise), rel=1e-6)
+    assert len(_split(replace(start, validation_fraction=0.01))[0]) == 10  # fewer say nothing
+    assert _split(replace(start, X=start.X[:40], y=start.y[:40]))[0] is None  # and few rows can spare none
+
+
+def test_the_prelude_replaces_what_it_may():
+    start, steps = task(), []
+    watched = replace(start, trace=steps.append, max_iterations=1)
+    for prelude, kernel_stays, basis_stays in (("none", True, True), ("hyperparameters", False, True), ("all", False, False)):
+        steps.clear()
+        train("auto", replace(watched, prelude=prelude))
+        assert (steps[0].kernel.lengthscale == start.kernel.lengthscale) == kernel_stays
+        assert np.allclose(steps[0].basis.Z, start.basis.Z, rtol=1e-12) == basis_stays
+
+
+def test_an_informed_start_has_the_exact_gps_kernel_and_a_noise_that_pays_for_the_basis():
+    start = task()
+    exact = ig.fit(start.kernel, None, "exact", start.noise, start.X, start.y, progress=False)
+    found = informed(replace(start, basis=start.basis[:3]))
+    assert found.kernel.lengthscale == pytest.approx(exact.kernel.lengthscale, rel=0.05)
+    K, Kfu = found.kernel(start.X, start.X), found.kernel(start.X, found.basis.Z)
+    left = np.mean(np.diag(K - Kfu @ np.linalg.solve(found.kernel(found.basis.Z, found.basis.Z), Kfu.T)))
+    assert left > 3 * exact.noise and found.noise == pytest.approx(left, rel=1e-5)
+    many = informed(replace(start, basis=ig.bases.Points(start.X[:40])))
+    assert many.noise == pytest.approx(exact.noise, rel=0.05)
+
+
+def test_known_noise_stays_as_it_is():
+    start = task()
+    noise = np.random.default_rng(1).uniform(0.005, 0.02, 150)
+    result = train("auto", replace(start, noise=noise, validation_fraction=0.1))
+    np.testing.assert_array_equal(result.noise, noise)
+    assert train("auto", replace(start, fixed=("noise",))).noise == start.noise
+
+
+def test_widths_follow_the_lengthscales_of_the_prelude():
+    wide = ig.bases.Multiscale(np.linspace(-2, 2, 7)[:, None], np.full((7, 1), 2.0))
+    start = replace(task(), basis=wide, kernel=ig.kernels.RBF(2.0), prelude="hyperparameters")
+    found = informed(start)
+    np.testing.assert_allclose(found.basis.widths / found.kernel.lengthscale, 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(found.basis.centers, wide.centers)
+
+
+def test_mixed_moves_one_half_and_leaves_the_other_on_rows():
+    start = task()
+    result = train("mixed", start)
+    on_rows = np.isin(result.basis.Z[:, 0], start.X[:, 0])
+    assert np.count_nonzero(on_rows) == 4 and len(on_rows) == 7
+    with pytest.raises(ig.errors.ParameterError, match="needs a basis of points"):
+        train("mixed", replace(start, basis=ig.bases.Multiscale(start.basis.Z, np.full((7, 1), 2.0))))
 
 
 def test_basis_recipes_hold_the_exact_gps_hyperparameters():

@@ -340,7 +340,7 @@ def test_kmeans_spreads_better_than_chance():
 @RULES
 def test_the_estimator_takes_every_name(name):
     y = targets(X)
-    m = ig.SparseGPRegressor(n_inducing=25, inducing=name, max_iter=20, random_state=0).fit(X, y)
+    m = ig.SparseGPRegressor(n_inducing=25, inducing=name, max_iter=100, random_state=0).fit(X, y)
     assert m.basis_size_ == 25 and m.score(X, y) > 0.5
     start = ig.SparseGPRegressor(n_inducing=25, inducing=name, optimize=None, random_state=0).fit(X, y)
     Z = start.posterior_.basis.Z * start.x_scale_ + start.x_mean_

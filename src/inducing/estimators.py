@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,21 +17,14 @@ from . import kernels, recipes, selection
 from .approximations import TABLE
 from .backend import Array, is_numpy, to_numpy
 from .bases import Basis, Points, as_multiscale
-from .errors import (
-    ColumnError,
-    EmptyDataError,
-    InducingError,
-    NonFiniteError,
-    ParameterError,
-    ReducedBasisWarning,
-    ShapeError,
-    UnknownNameError,
-)
+from .diagnosis import diagnose
+from .errors import ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
 from .kernels.base import Kernel
 from .kernels.stationary import Stationary
 from .pic import PICPredictor
 from .posterior import Posterior
-from .problem import as_inputs, as_noise, as_targets
+from .preparation import Data, Scaling, center_and_scale, checked_weights, named, per_output
+from .problem import as_inputs, as_targets
 
 
 class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -48,11 +41,17 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         started at √d standard deviations; None is "rbf".
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact" or "sod".
     n_inducing : how many basis functions, and no more than the data have different rows. "exact" has one for each row.
-    basis : "points" or "multiscale" (Gaussians of any width, for the RBF kernel).
+    basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale where the recipe "auto"
+        starts it by itself and the kernel is a plain RBF, points otherwise.
     inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random", "variance", "novelty",
         "information-gain", "smola-bartlett", "matching-pursuit"; those that need a kernel and noise get the ones of the start.
+        None leaves it to the recipe: "auto" takes "variance" with a kernel learned from a few rows, the others "kmeans".
     optimize : "all", "hyperparameters", "basis", or None to learn nothing.
     recipe : how all of it is learned, one of `inducing.recipes`: "auto" goes from VFE to FITC in stages, "direct" does not.
+    validation_fraction : share of the rows (10 to 500 of them) that "auto" holds out while it learns, to end and choose its
+        stages by; the posterior then has all rows. 0 holds out none.
+    projection : None, or a number of directions: the kernel then sees that many linear combinations of the inputs, learned
+        with everything else.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth of the
         targets' variance. When it is given, several outputs are scaled alike, so that it means the same to each.
     mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
@@ -66,6 +65,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     posterior_ : the Posterior (for "pic" a predictor) of the standardised data. fit_result_ : what `inducing.fit` gave.
+    report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice; print it.
     kernel_, basis_size_, n_iter_, n_features_in_, feature_names_in_ (from data frames).
     noise_ : variance of the noise of y, a number or one per output; None where it was given row by row.
     log_evidence_ : log density of y, in its own units, under the fitted model.
@@ -77,17 +77,19 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         kernel: Kernel | str | None = None,
         approximation: str = "fitc",
         n_inducing: int = 100,
-        basis: str = "points",
+        basis: str = "auto",
         *,
-        inducing: Any = "kmeans",
+        inducing: Any = None,
         optimize: str | None = "all",
         recipe: str = "auto",
+        validation_fraction: float = 0.1,
+        projection: int | None = None,
         noise: Any = None,
         mean: Any = None,
         power: float | None = None,
         n_blocks: int | None = None,
         restarts: int = 0,
-        max_iter: int = 200,
+        max_iter: int = 1000,
         jitter: float = 1e-8,
         fixed: Any = (),
         priors: Any = None,
@@ -105,6 +107,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.inducing = inducing
         self.optimize = optimize
         self.recipe = recipe
+        self.validation_fraction = validation_fraction
+        self.projection = projection
         self.noise = noise
         self.mean = mean
         self.power = power
@@ -128,10 +132,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         anything else the rows are sorted, and equal ones merged.
         """
         X, y = self._checked(X, y, reset=True)
-        weights = _checked_weights(sample_weight, X)
+        weights = checked_weights(sample_weight, X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         one_output, per_row = y.ndim == 1, np.ndim(self.noise) > 0
-        data = _Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
+        data = Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize)
         kernel = self._start_kernel(data)
         Z, whole = self._start_inducing(data, scaling, kernel, rng)
@@ -141,7 +145,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         optimize = "hyperparameters" if self.optimize is None or (whole and self.optimize == "all") else self.optimize
         task = recipes.Task(
             kernel,
-            self._start_basis(Z, kernel),
+            self._start_basis(Z, kernel, free=optimize == "all"),
             self.approximation,
             data.noise,
             self._placed(data.X),
@@ -153,6 +157,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             weights=None if np.all(data.weights == 1.0) else data.weights,
             fixed=self.fixed,
             priors=self.priors,
+            validation_fraction=self.validation_fraction,
+            prelude="all" if self.inducing is None else "hyperparameters",
             restarts=self.restarts,
             max_iterations=0 if self.optimize is None else self.max_iter,
             progress=bool(self.verbose) if self.progress is None else self.progress,
@@ -161,6 +167,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         if self.recipe not in recipes.RECIPES:
             raise UnknownNameError(f"there is no recipe {self.recipe!r}; choose one of {', '.join(recipes.RECIPES)}")
+        if self.projection is not None:
+            task = recipes.with_projection(task, self.projection)
         self.fit_result_ = result = recipes.train(self.recipe, task) if optimize == "all" else task.run(optimize)
         self.posterior_ = _in_rows(result.posterior)
         self.kernel_, self.basis_size_, self.n_iter_ = result.kernel, len(result.posterior.basis), result.n_iterations
@@ -171,6 +179,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         # the densities of y and of y / y_scale differ by the factor y_scale for each observation
         shift = data.weights.sum() * np.sum(np.log(scaling.y_scale))
         self.log_evidence_ = float(result.posterior.log_evidence - shift)
+        self.report_ = diagnose(result, task.X, task.y, weights=task.weights).shifted(-shift)
         self.__dict__.pop("metadata_", None)
         return self
 
@@ -186,7 +195,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
-        variance = _per_output(np.maximum(variance, 0.0), self.y_scale_)  # the core has warned of any below rounding
+        variance = per_output(np.maximum(variance, 0.0), self.y_scale_)  # the core has warned of any below rounding
         return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
@@ -216,13 +225,13 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         try:
             checked = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options)
         except ValueError as error:
-            raise _named(error) from error
+            raise named(error) from error
         if isinstance(y, str):
             return as_inputs(checked)
         X = as_inputs(checked[0])
         return X, as_targets(checked[1], X)
 
-    def _start_kernel(self, data: _Data) -> Kernel:
+    def _start_kernel(self, data: Data) -> Kernel:
         kernel = "rbf" if self.kernel is None else self.kernel
         if isinstance(kernel, Kernel):
             return kernel
@@ -230,23 +239,24 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if kind is None or not issubclass(kind, Stationary):
             known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
             raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
-        scales = _center_and_scale(data.X, data.weights)[1]  # (d,)
+        scales = center_and_scale(data.X, data.weights)[1]  # (d,)
         varying = max(1, int(np.count_nonzero(np.ptp(data.X, axis=0))))
         return kind(lengthscale=np.sqrt(varying) * scales, variance=data.target_variance())  # type: ignore[call-arg]
 
-    def _start_inducing(self, data: _Data, scaling: _Scaling, kernel: Kernel, rng: Any) -> tuple[np.ndarray, bool]:
+    def _start_inducing(self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any) -> tuple[np.ndarray, bool]:
         """Z in the model's units, and whether it holds every different row: then nothing is gained by moving it."""
         if self.approximation == "exact":
             return data.X, True
-        if not isinstance(self.inducing, str):
+        rule_name = "kmeans" if self.inducing is None else self.inducing
+        if not isinstance(rule_name, str):
             Z = np.asarray(self.inducing, dtype=float)
             if Z.ndim != 2 or Z.shape[1] != data.X.shape[1]:
                 raise ShapeError(f"inducing must be an array (m, {data.X.shape[1]}), but has shape {Z.shape}")
             return (Z - scaling.x_mean) / scaling.x_scale, False
-        if self.inducing not in selection.BY_NAME:
+        if rule_name not in selection.BY_NAME:
             known = ", ".join(selection.BY_NAME)
-            raise UnknownNameError(f"inducing must be an array or one of {known}, not {self.inducing!r}")
-        rule = selection.BY_NAME[self.inducing]
+            raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule_name!r}")
+        rule = selection.BY_NAME[rule_name]
         Z = rule(data.X, self.n_inducing, rng, data.weights, kernel=kernel, noise=data.noise, y=self._centred(data))
         if len(Z) >= self.n_inducing:
             return Z, len(Z) == len(data.X)
@@ -254,24 +264,28 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default:  # it was asked for
             reason = f"the data have {len(Z)} different rows; each of these is one"
             if not whole:
-                reason = f"{self.inducing!r} found {len(Z)} that are new to each other; choose another rule to have more"
+                reason = f"{rule_name!r} found {len(Z)} that are new to each other; choose another rule to have more"
             warnings.warn(
                 f"{self.n_inducing} inducing points were asked for, but {reason}", ReducedBasisWarning, stacklevel=3
             )
         return Z, whole
 
-    def _centred(self, data: _Data) -> np.ndarray:
+    def _centred(self, data: Data) -> np.ndarray:
         """What the prior mean leaves of the targets; `fit` complains where the two do not agree. (n, p)"""
         m0 = np.zeros(1) if self.mean is None else to_numpy(self.mean(data.X))
         return data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
 
-    def _start_basis(self, Z: np.ndarray, kernel: Kernel) -> Basis:
-        if self.basis not in ("points", "multiscale"):
-            raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {self.basis!r}")
-        if self.basis == "points" or self.approximation == "exact":
+    def _start_basis(self, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Basis:
+        """Points at Z, or the same functions as Gaussians whose widths are free as well."""
+        if self.basis not in ("auto", "points", "multiscale"):
+            raise UnknownNameError(f"basis must be 'auto', 'points' or 'multiscale', not {self.basis!r}")
+        plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and self.projection is None
+        if self.basis == "auto" and not (plain and free and self.recipe == "auto" and self.inducing is None):
             return Points(Z)
-        if not isinstance(kernel, kernels.RBF):
-            raise ParameterError(f"basis='multiscale' needs an RBF kernel, not {type(kernel).__name__}; use 'points'")
+        if self.basis == "points" or self.approximation not in TABLE:
+            return Points(Z)
+        if not plain:
+            raise ParameterError(f"basis='multiscale' needs a plain RBF kernel, not {type(kernel).__name__}; use 'points'")
         return as_multiscale(kernel, Points(Z))
 
     def _block_centres(self, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
@@ -310,7 +324,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
 
     def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        covariance = _per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
+        covariance = per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
         if not latent:
             rows = np.arange(len(covariance))
             covariance[rows, rows] += self._new_noise()
@@ -328,74 +342,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.noise_
 
 
-@dataclass(frozen=True, eq=False)
-class _Scaling:
-    """model = (user - mean) / scale, column by column."""
-
-    x_mean: np.ndarray  # (d,)
-    x_scale: np.ndarray
-    y_mean: np.ndarray  # (p,)
-    y_scale: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class _Data:
-    """Different rows in lexicographic order, how often each one counts, and the noise to start from."""
-
-    X: np.ndarray  # (n, d)
-    Y: np.ndarray  # (n, p)
-    weights: np.ndarray  # (n,)
-    noise: Any  # a number, or (n,) where it is known; None until a guess is made
-
-    def __getitem__(self, rows: np.ndarray) -> _Data:
-        noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
-        return _Data(self.X[rows], self.Y[rows], self.weights[rows], noise)
-
-    @staticmethod
-    def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> _Data:
-        if noise is not None:
-            values, one = as_noise(noise, X)
-            noise = float(values[0]) if one else values
-        columns = [X, Y] if np.ndim(noise) == 0 else [X, Y, noise[:, None]]
-        table, weights = selection.merge_repeats(np.hstack(columns)[weights > 0], weights[weights > 0])
-        d, p = X.shape[1], Y.shape[1]
-        rows = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d : d + p])
-        return _Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
-
-    def standardised(self, really: bool) -> tuple[_Data, _Scaling]:
-        """The data in the model's units, or as they are; and the way back."""
-        d, p = self.X.shape[1], self.Y.shape[1]
-        scaling = _Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
-        if really:
-            scaling = _Scaling(*_center_and_scale(self.X, self.weights), *_center_and_scale(self.Y, self.weights))
-        if really and self.noise is not None:
-            varying = np.ptp(self.Y, axis=0) > 0
-            scales = scaling.y_scale[varying] if np.any(varying) else scaling.y_scale
-            scaling = replace(scaling, y_scale=np.full(p, np.sqrt(np.mean(scales**2))))
-        X, Y = (self.X - scaling.x_mean) / scaling.x_scale, (self.Y - scaling.y_mean) / scaling.y_scale
-        data = replace(self, X=X, Y=Y)
-        noise = 0.1 * data.target_variance() if self.noise is None else self.noise / scaling.y_scale[0] ** 2
-        return replace(data, noise=noise), scaling
-
-    def target_variance(self) -> float:
-        return float(np.mean(_center_and_scale(self.Y, self.weights)[1] ** 2))
-
-
-def _center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of each column; a constant one has its own size as scale. (q,) each"""
-    constant = np.ptp(A, axis=0) == 0
-    mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
-    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are not floats, those of ratios are
-    largest[constant] = 1.0
-    scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
-    return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
-
-
-def _per_output(a: np.ndarray, scale: Any) -> np.ndarray:
-    """A variance or covariance shared by all outputs, in the units of each."""
-    return a * scale**2 if np.ndim(scale) == 0 else a[..., None] * scale**2
-
-
 def _in_rows(posterior: Any) -> Any:
     """The posterior with its arrays in rows, as a file would give them back: products then round alike."""
     if not isinstance(posterior, Posterior) or not is_numpy(posterior.L):
@@ -404,35 +350,3 @@ def _in_rows(posterior: Any) -> Any:
     basis = posterior.basis.with_parameters({name: rows(value) for name, value in posterior.basis.parameters.items()})
     A = None if posterior.A is None else rows(posterior.A)
     return replace(posterior, basis=basis, L=rows(posterior.L), w=rows(posterior.w), A=A)
-
-
-def _checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
-    """One weight for each row of X; None and a number give every row the same."""
-    if sample_weight is None:
-        return np.ones(len(X))
-    try:
-        weights = np.array(sample_weight, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"sample_weight must hold numbers: {error}") from error
-    weights = np.full(len(X), weights) if weights.ndim == 0 else weights
-    if weights.shape != (len(X),):
-        raise ShapeError(f"sample_weight must have one entry per row ({len(X)}), but has shape {weights.shape}")
-    if not np.all(np.isfinite(weights)):
-        raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")
-    if np.any(weights < 0):
-        raise ParameterError(f"sample_weight must not be negative, but its least entry is {weights.min():g}")
-    if not np.any(weights > 0):
-        raise EmptyDataError("sample_weight is zero in every row; at least one must be a non-zero number")
-    return weights
-
-
-def _named(error: ValueError) -> InducingError:
-    """One of scikit-learn's complaints under this package's name for it."""
-    text = str(error)
-    if "sample(s)" in text:
-        return EmptyDataError(text)
-    if "NaN" in text or "infinity" in text:
-        return NonFiniteError(text)
-    if "feature names" in text.lower() or "convert" in text:
-        return ColumnError(text)
-    return ShapeError(text)

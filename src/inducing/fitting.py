@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .backend import Array, blas_for, namespace, to_numpy
+from .ascent import Line, Progress, Rules, Run, climb_from
+from .backend import Array, namespace, to_numpy
 from .bases import Basis
 from .checkpoints import Checkpoint
 from .errors import FactorisationError, ParameterError, UnknownNameError
@@ -19,12 +18,12 @@ from .kernels.base import Kernel
 from .linalg import cholesky_escalating
 from .means import Mean
 from .packing import Packing
-from .pic import PICPredictor
+from .pic import Predictor
 from .posterior import Posterior
-from .problem import DEFAULT_JITTER, Problem, as_noise
-from .regression import DENSE, condition, gradient_of, make_regression
+from .problem import DEFAULT_JITTER, Problem, as_inputs, as_noise, as_targets
+from .regression import DENSE, condition, exact_posterior_of, gradient_of, make_regression, posterior_of
 
-Progress = Callable[[int, float], None]
+Trace = Callable[["Step"], None]
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,22 @@ class LogNormal:
 
 
 @dataclass(frozen=True, eq=False)
+class Step:
+    """Where an optimisation stands after an iteration: the best point so far."""
+
+    iteration: int  # 0 is the start
+    value: float
+    kernel: Kernel
+    basis: Basis
+    noise: Any
+    mean: Mean
+
+
+@dataclass(frozen=True, eq=False)
 class Fit:
     """What an optimisation ended with."""
 
-    posterior: Posterior | PICPredictor
+    posterior: Posterior | Predictor
     kernel: Kernel
     basis: Basis
     noise: Any
@@ -59,6 +70,8 @@ class Fit:
     converged: bool
     message: str
     history: tuple[float, ...] = ()  # the objective at each iteration
+    at_bounds: tuple[str, ...] = ()  # the parameters that ended where they may go no further
+    score: float | None = None  # mean log predictive density of the held-out rows, where there are any
 
 
 def fit(
@@ -77,21 +90,34 @@ def fit(
     weights: Any = None,
     fixed: Sequence[str] = (),
     priors: Mapping[str, LogNormal] | None = None,
+    movable: Any = None,
     restarts: int = 0,
     max_iterations: int = 200,
     tolerance: float = 1e-8,
+    least_gain: float = 0.0,
+    held_out: tuple[Any, Any] | None = None,
+    patience: int = 40,
     noise_floor: float = 1e-6,
     progress: Progress | bool | None = None,
+    trace: Trace | None = None,
     checkpoint: str | Path | None = None,
     rng: Any = None,
 ) -> Fit:
     """Maximise the log evidence from the given start; the best of `restarts` further random starts, if any.
 
-    fixed names parameters to hold ("kernel.variance", or a prefix such as "kernel"); priors gives log-normal priors by the
-    same names. noise_floor is the least noise, relative to the variance of y. progress is a function of (iteration,
-    objective); True always shows a line on stderr, None shows it on terminals once two seconds have passed. With checkpoint
-    the best point is kept in that file, and a later call with the same problem continues from it. Ctrl-C returns the best
-    point so far. Noise given per row is taken as known and not optimised.
+    What moves: fixed names parameters to hold ("kernel.variance", or a prefix such as "kernel"); movable is a mask (m,) of the
+    basis functions that may move, None for all; priors gives log-normal priors on positive parameters by name; noise_floor is
+    the least noise, relative to the variance of y. Noise given per row is taken as known and not optimised.
+
+    When it ends: after max_iterations, or where the gradient is flat, or after an iteration whose relative gain is below
+    tolerance, or when ten iterations together gained less than least_gain nats per row. With held_out = (X, y), rows that
+    are not trained on, the point that predicts them best is returned, and the climb ends when they have gained nothing for
+    `patience` iterations: a guard against evidences that rise while the fit worsens, as FITC's with a free basis does.
+
+    What is seen of it: progress is a function of (iteration, objective); True always shows a line on stderr, None shows it
+    on terminals once two seconds have passed. trace is given a `Step` at every start and after each iteration, to be drawn
+    or kept. With checkpoint the best point is kept in that file, and a later call with the same problem continues from it.
+    Ctrl-C returns the best point so far.
     """
     if optimize not in ("all", "hyperparameters", "basis"):
         raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
@@ -101,34 +127,27 @@ def fit(
         Kuu = problem.basis.gram(kernel)
         jitter = cholesky_escalating(Kuu, jitter, what="the prior covariance Kuu of the basis")[1]
         problem = replace(problem, jitter=jitter)
-    objective = _Objective(problem, approximation, optimize, tuple(fixed), dict(priors or {}), noise_floor)
-    report = _reporter(progress)
+    objective = _Objective(problem, approximation, optimize, tuple(fixed), dict(priors or {}), noise_floor, movable)
+    score = None if held_out is None else objective.scorer(*held_out)
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), objective.fingerprint())
     generator = np.random.default_rng(rng)
     starts = [objective.start if saved is None else saved.load(objective.start)]
     starts += [objective.packing.perturbed(generator) for _ in range(restarts)]
-    best: _Run | None = None
-    for start in starts:
-        try:
-            run = _maximise(objective, start, max_iterations, tolerance, report, saved)
-        except FactorisationError:
-            if best is None:
-                raise
-            continue  # a random start that cannot be evaluated
-        if best is None or run.value > best.value:
-            best = run
-        if run.interrupted:
-            break
-    assert best is not None
-    if not np.isfinite(best.value):
-        raise KeyboardInterrupt  # before anything was evaluated: there is no best point to return
+
+    def tell(run: Run) -> None:
+        if trace is not None:
+            trace(Step(run.iterations, run.value, *objective.packing.unpack(run.x)))
+
+    rules = Rules(max_iterations, tolerance, least_gain, score, patience)
+    with Line(progress, approximation) as report:
+        best = climb_from(starts, objective, rules, report=report, saved=saved, tell=tell)
     kernel, basis_, noise, mean = objective.packing.unpack(best.x)
     posterior = condition(kernel, basis_, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
                           weights=weights)  # fmt: skip
     return Fit(
         posterior, kernel, basis_, noise, mean, best.value, best.iterations, best.converged, best.message,
-        tuple(best.history),
-    )
+        tuple(best.history), objective.packing.at_bounds(best.x), None if score is None else best.score,
+    )  # fmt: skip
 
 
 class _Objective:
@@ -136,13 +155,14 @@ class _Objective:
 
     def __init__(
         self, P: Problem, approximation: str, optimize: str, fixed: tuple[str, ...], priors: dict[str, LogNormal],
-        noise_floor: float,
+        noise_floor: float, movable: Any = None,
     ) -> None:  # fmt: skip
         self.P, self.approximation, self.priors = P, approximation, priors
         self.y = P.Y + _as_columns(P.mean(P.X))  # targets with the prior mean put back, since that may move
         X, Y = to_numpy(P.X), to_numpy(self.y)
-        self.packing = Packing.of(P, approximation, optimize, fixed, spread=_spread(X), low=X.min(0), high=X.max(0),
-                                  target_variance=_target_variance(Y), noise_floor=noise_floor)  # fmt: skip
+        self.packing = Packing.of(P, approximation, optimize, fixed, spread=input_spread(X), low=X.min(0), high=X.max(0),
+                                  target_variance=_target_variance(Y), noise_floor=noise_floor,
+                                  movable=movable)  # fmt: skip
         unknown = set(priors) - set(self.packing.positive)
         if unknown:
             known = sorted(self.packing.positive)
@@ -151,6 +171,14 @@ class _Objective:
         self.scale = 1.0 / P.n
         self.size = P.n if approximation in DENSE else len(P.basis)
         self.last: tuple[np.ndarray, float, np.ndarray] | None = None
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        return self.packing.bounds
+
+    @property
+    def units(self) -> np.ndarray:
+        return self.packing.units
 
     def fingerprint(self) -> str:
         """Changes when the data, the row or the variables do."""
@@ -164,6 +192,23 @@ class _Objective:
         basis.check(kernel)
         m0 = _as_columns(mean(self.P.X))
         return replace(self.P, kernel=kernel, basis=basis, noise=as_noise(noise, self.P.X)[0], mean=mean, Y=self.y - m0)
+
+    def scorer(self, X: Any, y: Any) -> Callable[[np.ndarray], float]:
+        """Mean log predictive density of other rows, as a function of the variables."""
+        if not self.P.one_noise:
+            raise ParameterError("held-out rows have no noise of their own: give noise as one number to use them")
+        X = as_inputs(X)
+        Y = as_targets(y, X)
+
+        def score(x: np.ndarray) -> float:
+            P = self.problem(x)
+            try:
+                posterior = exact_posterior_of(P) if self.approximation in DENSE else posterior_of(P)
+            except FactorisationError:
+                return -np.inf
+            return float(np.mean(log_densities(posterior, float(P.noise[0]), X, Y)))
+
+        return score
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, dict[str, Any]]:
         """The log evidence and its gradient in the raw parameters; raises FactorisationError where there is none."""
@@ -190,94 +235,25 @@ class _Objective:
         return f, g
 
 
-@dataclass(eq=False)
-class _Run:
-    x: np.ndarray
-    value: float
-    iterations: int = 0
-    converged: bool = False
-    interrupted: bool = False
-    message: str = ""
-    history: list[float] = None  # type: ignore[assignment]
-
-
-def _maximise(
-    objective: _Objective, start: np.ndarray, max_iterations: int, tolerance: float, report: Progress, saved: Checkpoint | None
-) -> _Run:
-    from scipy.optimize import minimize
-
-    best = _Run(start.copy(), -np.inf, history=[])
-
-    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
-        f, g = objective(x)
-        if -f / objective.scale > best.value:
-            best.x, best.value = x.copy(), -f / objective.scale
-        return f, g
-
-    def callback(_: np.ndarray) -> None:
-        best.iterations += 1
-        best.history.append(best.value)
-        report(best.iterations, best.value)
-        if saved is not None:
-            saved.save(best.x, best.value)
-
-    objective.last = None
-    if len(start) == 0 or max_iterations < 1:
-        evaluate(start)
-        best.converged, best.message = len(start) == 0, "nothing to optimise" if len(start) == 0 else "no iterations allowed"
-        return best
-    try:
-        with blas_for(objective.size):  # one thread for L-BFGS's own small products, too
-            result = minimize(
-                evaluate, start, jac=True, method="L-BFGS-B", bounds=objective.packing.bounds, callback=callback,
-                options={"maxiter": max_iterations, "maxfun": 2 * max_iterations + 20, "ftol": tolerance, "gtol": 1e-7,
-                         "maxcor": 20},
-            )  # fmt: skip
-        best.message = str(result.message)
-        best.converged = bool(result.success) and _is_flat(objective, best.x)
-    except KeyboardInterrupt:
-        best.interrupted, best.message = True, "interrupted; this is the best point so far"
-    if saved is not None:
-        saved.save(best.x, best.value, force=True)
-    return best
-
-
-def _is_flat(objective: _Objective, x: np.ndarray, threshold: float = 1e-3) -> bool:
-    """Whether the projected gradient at x is small: L-BFGS-B may claim success after running into a wall."""
-    if objective.last is None or not np.array_equal(objective.last[0], x):
-        objective(x)
-    assert objective.last is not None
-    _, f, g = objective.last
-    low, high = np.array(objective.packing.bounds, dtype=float).T
-    step = np.clip(x - g, low, high) - x
-    return bool(np.max(np.abs(step)) <= threshold * max(1.0, abs(f)))
-
-
-def _reporter(progress: Progress | bool | None) -> Progress:
-    """The function called after each iteration."""
-    if callable(progress):
-        return progress
-    if progress is False or (progress is None and not sys.stderr.isatty()):
-        return lambda iteration, value: None
-    began, patience = time.monotonic(), 2.0 if progress is None else 0.0
-
-    def line(iteration: int, value: float) -> None:
-        if time.monotonic() - began >= patience:
-            print(f"\rfit: iteration {iteration}, log evidence {value:.4f}", end="", file=sys.stderr, flush=True)
-
-    return line
+def log_densities(posterior: Posterior | Predictor, noise: float, X: Any, y: Any) -> np.ndarray:
+    """log p(y | data) of each new row, the mean over its outputs. (n,)"""
+    mean, variance = posterior.predict(X)
+    variance = to_numpy(variance)[:, None] + noise
+    squares = (to_numpy(_as_columns(y)) - to_numpy(_as_columns(mean))) ** 2 / variance
+    return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)
 
 
 def _without_numbers(spec: Mapping[str, Any]) -> Any:
     """What a kernel is made of, whatever its parameters are."""
-    return spec["name"], spec.get("columns"), [_without_numbers(part) for part in spec.get("parts", ())]
+    inside = [*spec.get("parts", ()), *([spec["kernel"]] if "kernel" in spec else [])]
+    return spec["name"], spec.get("columns"), [_without_numbers(part) for part in inside]
 
 
 def _as_columns(a: Array) -> Array:
     return a if a.ndim == 2 else a[:, None]
 
 
-def _spread(X: np.ndarray) -> np.ndarray:
+def input_spread(X: np.ndarray) -> np.ndarray:
     """A positive scale for each input: its standard deviation, or its size if it is constant."""
     spread = X.std(axis=0)
     return np.where(spread > 0, spread, np.where(X[0] != 0, np.abs(X[0]), 1.0))

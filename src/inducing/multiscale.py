@@ -28,10 +28,10 @@ from .approximations import SoR
 from .backend import blas_for, chunk_rows, row_slices
 from .bases import Basis, Points, as_multiscale
 from .errors import FactorisationError, LabelError, ParameterError, ShapeError, UnknownNameError
-from .estimators import _center_and_scale, _checked_weights, _named
 from .kernels import RBF
 from .linalg import cholesky, cholesky_escalating, gram, identity, inverse_lower, jittered, solve_lower, times_lower
 from .packing import Packing
+from .preparation import center_and_scale, checked_weights, named
 from .problem import as_inputs, as_targets, make_problem
 
 
@@ -125,8 +125,13 @@ class Risk:
         return best.value, {name: cross[name] + own[name] for name in cross}
 
 
-def learn(risk: Risk, basis: Basis, max_iter: int) -> tuple[Basis, int]:
-    """The basis of least risk that L-BFGS finds from the given one, and its iterations."""
+def learn(
+    risk: Risk, basis: Basis, max_iter: int, trace: Callable[[Basis, float], None] | None = None
+) -> tuple[Basis, int]:
+    """The basis of least risk that L-BFGS finds from the given one, and its iterations.
+
+    trace is given the best basis so far and its risk after each iteration.
+    """
     from scipy.optimize import minimize
 
     if max_iter < 1:
@@ -151,7 +156,8 @@ def learn(risk: Risk, basis: Basis, max_iter: int) -> tuple[Basis, int]:
             best_value, best = value, trial
         return value / scale, packing.gradient(x, {f"basis.{k}": g for k, g in gradient.items()}) / scale
 
-    result = minimize(evaluate, packing.start, jac=True, method="L-BFGS-B", bounds=packing.bounds,
+    callback = None if trace is None else lambda _: trace(best, best_value)
+    result = minimize(evaluate, packing.start, jac=True, method="L-BFGS-B", bounds=packing.bounds, callback=callback,
                       options={"maxiter": max_iter, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7})  # fmt: skip
     return best, int(result.nit)
 
@@ -174,9 +180,9 @@ class _Machine(BaseEstimator):
         if self.basis not in ("points", "multiscale"):
             raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {self.basis!r}")
         d = X.shape[1]
-        mean, scale = _center_and_scale(X, weights) if self.standardize else (np.zeros(d), np.ones(d))
+        mean, scale = center_and_scale(X, weights) if self.standardize else (np.zeros(d), np.ones(d))
         self.x_mean_, self.x_scale_, X = mean, scale, (X - mean) / scale
-        spread = _center_and_scale(X, weights)[1]
+        spread = center_and_scale(X, weights)[1]
         varying = max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
         lengthscale = np.sqrt(0.5 * varying) * spread if self.lengthscale is None else self.lengthscale
         self.kernel_ = kernel = RBF(lengthscale, 1.0)
@@ -211,7 +217,7 @@ class _Machine(BaseEstimator):
         try:
             checked = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options)
         except ValueError as error:
-            raise _named(error) from error
+            raise named(error) from error
         return as_inputs(checked) if isinstance(y, str) else (as_inputs(checked[0]), checked[1])
 
 
@@ -266,11 +272,11 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
         y = as_targets(y, X)
         _check_positive("alpha", self.alpha)
-        weights, d = _checked_weights(sample_weight, X), X.shape[1]
+        weights, d = checked_weights(sample_weight, X), X.shape[1]
         table = np.hstack([X, y.reshape(len(y), -1)])[weights > 0]
         table, weights = selection.merge_repeats(table, weights[weights > 0])  # so that their order does not matter
         X, T = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d:])
-        offset = _center_and_scale(T, weights)[0] if self.standardize else np.zeros(T.shape[1])
+        offset = center_and_scale(T, weights)[0] if self.standardize else np.zeros(T.shape[1])
         self._fit(X, T - offset, weights, ridge(float(self.alpha)))
         self.intercept_ = offset
         if y.ndim == 1:
@@ -337,7 +343,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
         _check_positive("C", self.C)
         if self.loss not in LOSSES:
             raise UnknownNameError(f"loss must be one of {', '.join(LOSSES)}, not {self.loss!r}")
-        weights = _checked_weights(sample_weight, X)
+        weights = checked_weights(sample_weight, X)
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
         self.classes_, label = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -1,9 +1,10 @@
-"""Pictures of one-dimensional processes. matplotlib, from the extra `plot`, is imported when a picture is drawn."""
+"""Pictures of one-dimensional processes and of comparisons. matplotlib, from the extra `plot`, loads when one is drawn."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,17 +16,28 @@ from .tables import replacing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 INK, BLUE, RED = "#2b2b2b", "#1f6fb4", "#c8442f"
+COLOURS = (BLUE, RED, "#4a9a5a", "#8a5ab0", "#d08a20", "#2a9aa0", "#a0506f", "#7a7a7a", "#b0a060")  # of many lines
 
 
-def figure(width: float = 8.0, height: float = 4.5) -> Axes:
-    """Axes on a figure of their own, which no window or global state knows about."""
+def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """An empty figure, which no window or global state knows about; without a layout its panels stay where they are put."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("Plots need matplotlib: pip install 'inducing[plot]'.") from error
-    ax = Figure(figsize=(width, height), layout="constrained").subplots()
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def figure(width: float = 8.0, height: float = 4.5) -> Axes:
+    """Axes on a figure of their own."""
+    return plain(canvas(width, height).subplots())
+
+
+def plain(ax: Axes) -> Axes:
+    """The axes without a frame, on a faint grid."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="#e6e6e6", linewidth=0.8)
     ax.set_axisbelow(True)
@@ -68,9 +80,43 @@ def plot_predictions_1d(
     return ax
 
 
-def save(ax: Axes, path: Path | str, *, dpi: int = 150) -> Path:
+def plot_comparison(results: DataFrame) -> Figure:
+    """What `inducing.compare` found: error and log loss against m, and error against seconds. [000 Fig 2], [001 Fig 3]
+
+    Lines are means over the repeats, bars reach from the least to the greatest. The exact GP, having no m, is a level.
+    """
+    picture = canvas(13.0, 4.4)
+    panels = [plain(ax) for ax in picture.subplots(1, 3)]
+    axes = [("size", "smse"), ("size", "msll"), ("seconds", "smse")]
+    methods = [method for method in results["method"].unique() if method != "exact"]
+    colours = dict(zip(methods, itertools.cycle(COLOURS), strict=False)) | {"exact": INK}
+    for ax, (across, up) in zip(panels, axes, strict=True):
+        for method, colour in colours.items():
+            groups = results[results["method"] == method].groupby("size")
+            if not len(groups):
+                continue
+            x, y = groups[across].mean().to_numpy(), groups[up].mean().to_numpy()
+            if method == "exact" and across == "size":
+                ax.axhline(y[0], color=colour, linestyle=":", label=method)
+                continue
+            spread = np.array([y - groups[up].min(), groups[up].max() - y])  # (2, sizes)
+            ax.errorbar(x, y, spread, color=colour, marker="o", markersize=4, linewidth=1.6, elinewidth=1, label=method)
+        ax.set_xscale("log")
+        ax.set_ylabel(up.upper())
+        if across == "size":
+            sizes = sorted(results.loc[results["method"] != "exact", "size"].unique())
+            ax.set_xticks(sizes, [str(m) for m in sizes])
+            ax.minorticks_off()
+        ax.set_xlabel("number of basis functions m" if across == "size" else "seconds to fit")
+        if up == "smse":
+            ax.set_yscale("log")
+    picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return picture
+
+
+def save(picture: Axes | Figure, path: Path | str, *, dpi: int = 150) -> Path:
     """The picture as a file of the suffix's kind, PNG for instance: whole or not at all."""
-    path, picture = Path(path), cast("Figure", ax.figure)
+    path, picture = Path(path), cast("Figure", picture.figure)
     with replacing(path) as part:
         picture.savefig(part, dpi=dpi)
     return path

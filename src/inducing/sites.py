@@ -6,8 +6,9 @@ with π = Lᵀp in whitened coordinates u = Lv,
     B = I + Σ λ π πᵀ,   w = B⁻¹ Σ b π,   v ~ N(w, B⁻¹)                                            [004 eqs 4.25, 4.34]
 
 so the process is made anew from them after every sweep, and no error lives longer than that. On a basis that stays,
-π = φ(x). Such a site either ignores γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), as DTC does (share = 0, 004);
-or it acts on f(x) itself, as under FITC (share = 1, 001 §5): then λ/(1 + λγ) and b/(1 + λγ) stand for λ and b above.
+π = φ(x). With γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), such a site is found for f(x) and then acts on g
+(share = 0, 004 §4.6); or it acts on f(x) itself, as under FITC (share = 1, 001 §5): then λ/(1 + λγ) and b/(1 + λγ) stand for λ
+and b above; or the likelihood is taken to be one of g alone, as under DTC (projected, 004 §4.4 below 4.33), and γ is gone.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Sites:
     n_sweeps: int = 0
     converged: bool = False
     changes: tuple[int, ...] = ()  # of the basis, in each sweep
+    projected: bool = False  # whether the likelihood is one of g alone, without γ
 
     @property
     def a(self) -> np.ndarray:
@@ -68,8 +70,9 @@ class Processes:
 
     def __init__(
         self, kernel: Kernel, basis: Basis, L: np.ndarray, likelihood: Any, X: np.ndarray, Y: np.ndarray, mean: Mean,
-        share: float, jitter: float,
+        share: float, jitter: float, projected: bool = False,
     ) -> None:  # fmt: skip
+        self.projected = projected
         self.kernel, self.basis, self.L, self.likelihood = kernel, basis, L, likelihood
         self.X, self.Y, self.mean, self.share, self.jitter = X, Y, mean, share, jitter
         self.prior = np.asarray(mean(X), dtype=float)  # (n,)
@@ -103,7 +106,8 @@ class Processes:
                 f"start has {len(posts)} processes and {len(first.sites.lam)} rows, but y has shape {Y.shape}; they must agree"
             )
         mean, share = first.mean_function, first.sites.share
-        run = Processes(first.kernel, first.basis, to_numpy(first.L), likelihood, X, Y, mean, share, first.jitter)
+        L, projected = to_numpy(first.L), first.sites.projected
+        run = Processes(first.kernel, first.basis, L, likelihood, X, Y, mean, share, first.jitter, projected)
         run.take([post.sites for post in posts])
         return run
 
@@ -124,6 +128,8 @@ class Processes:
         for rows in row_slices(n, chunk_rows(n, m, self.X)):
             Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
             gamma = np.maximum(self.kernel.diag(self.X[rows]) - row_squares(Phi), 0.0)
+            if self.projected:
+                gamma = np.full(len(gamma), 1e-300)  # a variance must not vanish
             if n * m <= KEEP:
                 kept.append((rows, Phi, gamma))
             yield rows, Phi, gamma
@@ -259,7 +265,7 @@ class Processes:
         c = self.Y.shape[1]
         values: list[float | None] = self.log_evidence() if evidence else [None] * c
         P = None if self.Pi is None else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
-        told = self.n_sweeps, self.converged, self.changes
+        told = self.n_sweeps, self.converged, self.changes, self.projected
         return [
             Posterior(
                 kernel=self.kernel,

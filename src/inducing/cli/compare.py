@@ -1,0 +1,129 @@
+"""`inducing compare`: ways to fit one table, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .app import app, in_existing_folder, output_option, show
+from .models import inputs_and_target
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def _sizes(text: str) -> list[int]:
+    """The numbers in "10,25,50"."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 10,25,50") from error
+
+
+def _is_table(path: Path | None) -> Path | None:
+    from ..tables import SUFFIXES
+
+    if path is not None and path.suffix.lower() not in SUFFIXES:
+        raise typer.BadParameter(f"{str(path)!r} must end in one of {' '.join(SUFFIXES)}")
+    return None if path is None else in_existing_folder(path)
+
+
+@app.command()
+def compare(
+    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
+    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
+    sizes: Annotated[str, typer.Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="With commas: recipes (auto, direct, spgp-full, vsgp-full, …), rules with learned hyperparameters (random, "
+            "kmeans, variance, information-gain, …), approximations (vfe, fitc, pep, …), exact; by default a few of each."
+        ),
+    ] = None,
+    approximation: Annotated[str, typer.Option(help="Of recipes and rules.")] = "fitc",
+    kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
+    repeats: Annotated[int, typer.Option(min=1, help="Times over, with other rows held out.")] = 1,
+    test_fraction: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of the rows held out.")] = 0.2,
+    max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of each fit.")] = 200,
+    budget: Annotated[float | None, typer.Option(min=0.0, help="Seconds after which no fit starts.")] = None,
+    out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
+    csv: Annotated[
+        Path | None, typer.Option(callback=_is_table, help="A table to write, one row for each fit; .csv, .tsv or .parquet.")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fits.")] = 0,
+) -> None:
+    """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C stops and shows what is there."""
+    from .. import comparison, plots, tables
+
+    wanted = _sizes(sizes)
+    X, y, _ = inputs_and_target(table, target, exclude or [], drop_missing)
+    with _progress_bar() as progress:
+        results = comparison.compare(
+            X,
+            y,
+            methods=comparison.USUAL if methods is None else [name.strip() for name in methods.split(",")],
+            sizes=wanted,
+            approximation=approximation,
+            kernel=kernel,
+            repeats=repeats,
+            test_fraction=test_fraction,
+            max_iter=max_iter,
+            budget=budget,
+            random_state=seed,
+            progress=progress,
+        )
+    if not len(results):
+        typer.echo("No fit was finished.")
+        raise typer.Exit(1)
+    _print(f"{target} from {table.name}: {len(y)} rows, {test_fraction:.0%} held out", comparison.summary(results))
+    if csv is not None:
+        tables.write(results, csv)
+        typer.echo(f"Table: {csv}")
+    try:
+        plots.save(plots.plot_comparison(results), out)
+    except ModuleNotFoundError as error:
+        typer.echo(f"No picture was drawn. {error}")
+    else:
+        typer.echo(f"Picture: {out}")
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr, while a terminal is there to see it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("fitting")
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+
+
+def _print(title: str, summary: DataFrame) -> None:
+    """One line for each method and size; the least error and log loss of a size are marked."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    table.add_column("m", justify="right")
+    table.add_column("method")
+    for name in ("SMSE", "MSLL", "95 % interval", "seconds"):
+        table.add_column(name, justify="right")
+    for size, group in summary.groupby("size", sort=True):
+        for row in group.sort_values("msll").itertuples():
+            alone = len(group) == 1
+            table.add_row(
+                f"{row.m:.0f}" if row.method == "exact" else f"{size}",
+                row.method,
+                f"{row.smse:.4f}" + (" *" if row.smse == group["smse"].min() and not alone else "  "),
+                f"{row.msll:.4f}" + (" *" if row.msll == group["msll"].min() and not alone else "  "),
+                f"{100 * row.coverage:.1f} %",
+                f"{row.seconds:.2f}",
+            )
+        table.add_section()
+    show(table)
