@@ -124,6 +124,14 @@ def test_an_informed_start_has_the_exact_gps_kernel_and_a_noise_that_pays_for_th
     assert many.noise == pytest.approx(exact.noise, rel=0.05)
 
 
+def test_places_that_do_not_go_with_the_kernel_found_keep_the_start_given():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.sin(X[:, 0]) + 0.5 * X[:, 1] * X[:, 2]  # no noise: the exact GP's kernel asks for more than 25 random rows
+    model = ig.SparseGPRegressor(n_inducing=25, inducing="random", max_iter=100, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
+
+
 def test_known_noise_stays_as_it_is():
     start = task()
     noise = np.random.default_rng(1).uniform(0.005, 0.02, 150)

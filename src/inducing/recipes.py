@@ -162,8 +162,10 @@ def informed(task: Task) -> Task:
     VFE from a start that explains little can settle where all is noise. An exact GP on a few rows cannot mistake a poor basis
     for noise, and costs little. The places are the rows that are least known given those before, by the kernel found
     (`selection.greedy_variance`), which spends none of them on inputs that do not matter; the noise is at least tr(K - Q)/n,
-    what VFE's noise has to pay for: with less, it would rise at once and take all the rest with it.
+    what VFE's noise has to pay for: with less, it would rise at once and take all the rest with it. Places that are to stay may
+    not go with that kernel: then the start given is tried, too, for ten iterations, and the higher bound decides.
     """
+    given = task
     n = task.X.shape[0]
     chosen = np.sort(np.random.default_rng(n).permutation(n)[:FEW])
     few = replace(task.on(chosen).quietly(), approximation="exact", power=None, blocks=None, movable=None, restarts=0)
@@ -180,9 +182,13 @@ def informed(task: Task) -> Task:
         assert isinstance(before, RBF) and isinstance(task.kernel, RBF)
         widths = task.basis.widths * (task.kernel.scales(task.basis.centers) / before.scales(task.basis.centers))
         task = replace(task, basis=replace(task.basis, widths=widths))
-    if known or "noise" in task.fixed:
+    if not known and "noise" not in task.fixed:
+        task = replace(task, noise=max(found.noise, mean_residual(task.kernel, task.basis, task.X)))
+    if task.prelude == "all":
         return task
-    return replace(task, noise=max(found.noise, mean_residual(task.kernel, task.basis, task.X)))
+    trials = [replace(start.quietly(), approximation="vfe", power=None, restarts=0) for start in (task, given)]
+    values = [trial.run(iterations=min(10, task.max_iterations)).value for trial in trials]
+    return task if values[0] >= values[1] else given
 
 
 def _split(task: Task) -> tuple[np.ndarray | None, np.ndarray]:

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 
 from .. import datasets
 from ..kernels import RBF
-from ..likelihoods import Step
+from ..likelihoods import Probit, Step
 from ..online import update_together
 from ..plots import BLUE, INK, RED
 from ..posterior import Posterior, prior
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NOISELESS = Step()
+NEARLY = Probit(noise=1e-4)  # of EP for projections, which a small basis may not be able to separate at all
 BLUR = 0.75  # pixels: the smoothing of Schölkopf and others
 SWEEPS = 4  # of EP on a basis that stays
 RAW, SMOOTH = "pixels as they are", "pixels smoothed"
@@ -54,7 +55,7 @@ class Digits:
         """EP for the rows' projections on the basis that the pass found. [004 §4.4]"""
         X, Y = self.rows(order)
         basis = posts[0].basis
-        return expectation_propagation(self.kernel, NOISELESS, X, Y, basis=basis, sweeps=SWEEPS, approximation="dtc")
+        return expectation_propagation(self.kernel, NEARLY, X, Y, basis=basis, sweeps=SWEEPS, approximation="dtc")
 
     def swept(self, order: int, capacity: int) -> list[Posterior]:
         """Sparse EP as it is printed, with the basis free in the first two of three sweeps. [004 §§4.6, 5.2]"""
@@ -111,9 +112,9 @@ def c9(report: Report) -> None:
     first = next(iter(kinds.values()))
     report.settings = (
         f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders of the rows. RBF "
-        f"with σ_k² = 0.5 as printed, σ₀² = 0, tolerance 1e-6. One pass online; then EP ({SWEEPS} sweeps) for the rows' "
-        f"projections on the basis that the pass found. Beside it, the same with images smoothed by a Gaussian of {BLUR} "
-        "pixels."
+        f"with σ_k² = 0.5 as printed, σ₀² = 0, tolerance 1e-6. One pass online; then EP ({SWEEPS} sweeps, σ₀² = 1e-4) for "
+        f"the rows' projections on the basis that the pass found. Beside it, the same with images smoothed by a Gaussian of "
+        f"{BLUR} pixels."
     )
     at = sizes.index(256)
     for name, values in errors.items():
@@ -130,8 +131,7 @@ def c9(report: Report) -> None:
     report.values = {"vectors": sizes} | {name: {"mean": v.mean(1), "std": v.std(1)} for name, v in errors.items()}
     figure, axes = panels(2)
     for ax, (name, values) in zip(axes, errors.items(), strict=True):
-        _lines(ax, sizes, values, name)
-        level(ax, 1.7, "Nyström, 256: 1.7")
+        _lines(ax, sizes, values, name, {"Nyström with 256: 1.7": 1.7})
     report.pictures["four"] = figure
 
 
@@ -162,8 +162,8 @@ def c10(report: Report) -> None:
         f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders of the rows. One "
         "basis for ten classifiers, minimax deletion; RBF, σ₀² = 0, tolerance 1e-6. The width is not printed for this "
         f"experiment: σ_k² = 0.5 is that of C9, {best[0]} the best of three on training images held out. Smoothing is by a "
-        f"Gaussian of {BLUR} pixels. One pass online; then EP ({SWEEPS} sweeps) for the rows' projections on the basis that "
-        "the pass found."
+        f"Gaussian of {BLUR} pixels. One pass online; then EP ({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' projections "
+        "on the basis that the pass found."
     )
     last = sizes[-1]
     for name, values in errors.items():
@@ -190,7 +190,8 @@ def c10(report: Report) -> None:
         "Sparse EP as printed in §4.6 finds a row's site with all of f's variance, γ included, and lets it act on the "
         "projection alone; with few vectors γ is large and the process stays cautious. EP for the projected variable u = φ̂ᵀf "
         "of §4.4, below 4.33, leaves γ out: it fits the training rows more sharply and is surer of itself, as the log loss "
-        "shows.",
+        "shows. A small basis may not be able to separate the projections, and σ₀² = 0 then asks for the impossible: hence the "
+        "1e-4 that 004 has for Sonar.",
         "004 does not say whether its images were smoothed. Smoothing was tried here after the results without it had been "
         "seen on the test images, so its figures are not blind; its width is from the literature and was not tuned. The "
         "images held out say how much it helps without them.",
@@ -200,9 +201,7 @@ def c10(report: Report) -> None:
     report.values |= {name: {"mean": v.mean(1), "std": v.std(1)} for name, v in errors.items()}
     figure, axes = panels(len(kinds), 13.0)
     for ax, (name, values) in zip(axes, errors.items(), strict=True):
-        _lines(ax, sizes, values, name)
-        level(ax, 5.4, "004, online: 5.4")
-        level(ax, 5.15, "004, EP: 5.15", "-.")
+        _lines(ax, sizes, values, name, {"004, online: 5.4": 5.4, "004, EP: 5.15": 5.15})
     report.pictures["ten"] = figure
 
 
@@ -222,7 +221,7 @@ def c11(report: Report) -> None:
         "probable class has less probability than the threshold. Misclassified, rejected and total, their sum, are in % of all "
         f"{len(data.y_test)} test images."
     )
-    half, bound = int(np.argmin(np.abs(thresholds - 0.5))), 0.5 * 2
+    half = int(np.argmin(np.abs(thresholds - 0.5)))
     for j, m in enumerate(sizes):
         for name, values in curves.items():
             wrong, rejected = values[j]
@@ -232,7 +231,7 @@ def c11(report: Report) -> None:
             report.claim(f"Misclassified falls with the threshold ({m} vectors, {name})", "Fig. 5.7", found, falls)
             found = f"{total[0]:.2f} % at 0, {total[half]:.2f} at 0.5 ({rejected[half]:.2f} rejected), {total[-1]:.2f} at 0.99"
             text = f"The total does not rise significantly up to 0.5 ({m} vectors, {name})"
-            report.claim(text, "Fig. 5.7", found, total[half] <= total[0] + bound)
+            report.claim(text, "Fig. 5.7", found, total[half] <= total[0] + 1.0)
     shown = [0, 20, 40, 60, 80, 99]
     rows = [
         (f"{m}, {name}", *(f"{wrong:.2f} / {rejected:.2f}" for wrong, rejected in values[j][:, shown].T))
@@ -241,7 +240,11 @@ def c11(report: Report) -> None:
     ]
     head = "vectors", *(f"{thresholds[i]:.2f}" for i in shown)
     report.table("Misclassified / rejected in %, by threshold", head, rows)
-    report.notes.append("Significant is a rise of two standard errors of the error rate of 2007 images, 1.0 %.")
+    report.notes += [
+        "Significant is a rise of two standard errors of the error rate of 2007 images, 1.0 %. 004 prints neither the range of "
+        "its thresholds nor what it adds up to the total; as the sum of the two, the total cannot fall, since a rejected image "
+        "counts whether or not it would have been wrong.",
+    ]
     report.values = {"vectors": sizes, "thresholds": thresholds} | curves
     figure, axes = panels(len(sizes))
     for j, (ax, m) in enumerate(zip(axes, sizes, strict=True)):
@@ -273,9 +276,11 @@ def _pair(data: Digits, order: int, capacity: int) -> tuple[float, float]:
     return data.error(posts), data.error(data.projected(order, posts))
 
 
-def _lines(ax: Axes, sizes: Sequence[int], errors: np.ndarray, title: str) -> None:
-    """Error by the size of the basis, (sizes, orders, 2), of the pass and of EP."""
+def _lines(ax: Axes, sizes: Sequence[int], errors: np.ndarray, title: str, levels: dict[str, float]) -> None:
+    """Error by the size of the basis, (sizes, orders, 2), of the pass and of EP, beside figures from elsewhere."""
     for s, (label, colour, line) in enumerate((("online", INK, "-"), ("EP", GREEN, "--"))):
         curve(ax, sizes, errors[..., s].mean(1), errors[..., s].std(1), label, colour, line, 2.0 * s)
+    for (label, height), line in zip(levels.items(), (":", "-."), strict=False):
+        level(ax, height, label, line)
     ax.set(xlabel="basis vectors", ylabel="test error, %", title=title)
     ax.legend(frameon=False)

@@ -293,7 +293,7 @@ def s6(report: Report) -> None:
     assert first is not None
     report.pictures["predictions"] = _draw_noise(*first)
     report.notes.append(
-        f"There are local optima, as the paper says: the log evidences of one data set's runs differ by up to {max(spreads):.0f}."
+        f"There are local optima, as the paper says: log evidences of runs on one data set differ by up to {max(spreads):.0f}."
     )
     report.notes.append(
         "The optimiser must not stop early. One solution is the exact GP itself, with all pseudo-inputs inside, and around it "

@@ -181,7 +181,7 @@ def w5(report: Report) -> None:
     if not report.quick:
         report.pictures["svm.gif"] = film.save
     report.notes.append("Errors are SMSE for ridge regression, the share of wrong classes for the SVM, on rows not trained on.")
-    report.notes.append("Where both curves have settled, as on the two moons from eight functions on, which is lower is chance.")
+    report.notes.append("Where both curves have settled, as on the two moons from eight functions on, the order is chance.")
 
 
 def _functions_needed(points: dict[int, float], multiscale: dict[int, float]) -> dict[int, float]:
