@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+FINISHING = 5.0  # seconds after Ctrl-C in which a fit judges its stages, conditions on all rows and makes its report
 PEERS = {"GPflow": ("gpflow", "SGPR, L-BFGS"), "GPyTorch": ("gpytorch", "SGPR, Adam")}
 
 
@@ -99,12 +100,14 @@ def work(name: str, file: str, m: int, seconds: float) -> None:
 def ours(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, m: int, seconds: float) -> tuple[np.ndarray, np.ndarray, float, int]:
     """The estimator as it comes, interrupted by the clock."""
     import _thread
+    import signal
     import threading
 
     import inducing as ig
 
     model = ig.SparseGPRegressor(n_inducing=m, random_state=0)
-    timer = threading.Timer(seconds, _thread.interrupt_main)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have processes in the background ignore it
+    timer = threading.Timer(max(1.0, seconds - FINISHING), _thread.interrupt_main)
     began = time.perf_counter()
     timer.start()
     try:

@@ -25,7 +25,7 @@ def experts(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -
 
 
 def tresp(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> tuple[Array, Array]:
-    """Product of the experts' joint posteriors over the prior to the power of their number less one. [Tresp 2000, eqs 8-10]"""
+    """Product of the experts' joint posteriors over the prior to the power of their number less one. [Tresp 2000]"""
     M = len(np.unique(blocks))
     precision, information = -(M - 1) * np.linalg.inv(k(Xs, Xs)), np.zeros((len(Xs), *y.shape[1:]))
     for mean, cov in experts(k, noise, X, y, Xs, blocks):
@@ -35,7 +35,7 @@ def tresp(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> 
 
 
 def marginal_committee(rule: str, k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> tuple[Array, Array]:
-    """Product of experts, its generalisation, the BCM of one query and the robust BCM. [Deisenroth, Ng 2015, eqs 8-22]"""
+    """Product of experts, its generalisation, the BCM of one query and the robust BCM. [Deisenroth, Ng 2015]"""
     M, prior = len(np.unique(blocks)), np.diag(k(Xs, Xs))
     precision, information = np.zeros(len(Xs)), np.zeros((*y.shape[1:], len(Xs)))
     for mean, cov in experts(k, noise, X, y, Xs, blocks):

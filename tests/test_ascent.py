@@ -108,11 +108,28 @@ def test_the_best_of_several_starts_wins_and_hopeless_ones_are_left_out():
         climb(wall, starts=[np.array([5.0]), np.array([1.0])])
 
 
+@pytest.mark.parametrize("turn", [2, 3])
+def test_ctrl_c_while_held_out_rows_are_looked_at_keeps_the_best_before(turn):
+    looks = []  # after the first evaluation, every five iterations, and at the end
+
+    def score(x):
+        looks.append(x.copy())
+        if len(looks) == turn:
+            raise KeyboardInterrupt
+        return -float(np.sum(x**2))
+
+    bowl = Bowl([0.0, 0.0, 0.0], [1.0, 1e3, 1e6])
+    run, _ = climb(bowl, Rules(score=score, max_iterations=7), starts=[np.array([9.0, 9.0, 9.0])])
+    assert len(looks) == turn and run.interrupted and not run.converged and np.isfinite(run.value)
+    np.testing.assert_array_equal(run.x, min(looks[:-1], key=lambda x: np.sum(x**2)))
+
+
 def test_progress_lines_end(capsys):
     with Line(True, "vfe") as line:
         line(1, 2.0)
         line(2, 3.0)
-    assert capsys.readouterr().err == "\rvfe: iteration 1, log evidence 2.0000\rvfe: iteration 2, log evidence 3.0000\n"
+    printed = capsys.readouterr().err  # not a terminal: what stands there in the end
+    assert printed.startswith("vfe: iteration 2, log evidence 3.0000 ") and printed.count("\n") == 1
     for silent in (False, None):  # stderr is no terminal here
         with Line(silent) as line:
             line(1, 2.0)

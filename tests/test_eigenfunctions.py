@@ -1,4 +1,4 @@
-"""Nyström's eigenfunctions against the Gaussian's closed form. [Williams & Rasmussen 2006 §4.3.1]"""
+"""Nyström's eigenfunctions against the Gaussian's closed form. [Rasmussen, Williams 2006 §4.3.1]"""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ XS = np.linspace(-2.5, 2.5, 23)[:, None]
 
 
 def closed_form(count: int) -> tuple[Any, Any]:
-    """Eigenvalues, and eigenfunctions at XS, written from the book's equations 4.39-4.40."""
+    """Eigenvalues, and eigenfunctions at XS, written from the book, and normalised."""
     a, b = 1 / (4 * DEVIATION**2), 1 / (2 * 0.7**2)
     c = np.sqrt(a**2 + 2 * a * b)
     A = a + b + c

@@ -134,6 +134,71 @@ def test_pic(place: Any) -> None:
         same(a, b, A)
 
 
+@pytest.mark.filterwarnings("ignore::inducing.errors.NegativeVarianceWarning")
+@pytest.mark.parametrize("y", [Y, Y2], ids=["one output", "two outputs"])
+@pytest.mark.parametrize("name", ["bcm", "rbcm", "gpoe", "poe", "nystrom", "asor"])
+def test_beside_the_table(name: str, y: np.ndarray, place: Any) -> None:
+    arguments = KERNELS["RBF"], basis("points", 30), name, NOISE
+    expected = ig.condition(*arguments, X[:200], y[:200], blocks=LABELS[:200])
+    found = ig.condition(*arguments, place(X[:200]), place(y[:200]), blocks=LABELS[:200])
+    A = place(XS[:20])
+    for got, want in zip(found.predict(A), expected.predict(XS[:20]), strict=True):
+        same(got, want, A)
+    if name in ("bcm", "nystrom", "asor"):
+        same(found.covariance(A), expected.covariance(XS[:20]), A)
+    if name == "bcm":
+        both = (c.on(basis("points", 30).on(a)).predict(a) for c, a in ((found, A), (expected, XS[:20])))
+        for got, want in zip(*both, strict=True):
+            same(got, want, A)
+
+
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize("name", ["dtc", "fitc", "pitc", "pep"])
+def test_augmented_rows(name: str, kind: str, place: Any) -> None:
+    arguments, more = (KERNELS["RBF"], basis(kind, 30), name, NOISE), {k: v[:200] for k, v in options(name).items()}
+    expected = ig.augmentation.condition(*arguments, X[:200], Y[:200], **more)
+    found = ig.augmentation.condition(*arguments, place(X[:200]), place(Y[:200]), **more)
+    A = place(XS[:6])
+    for got, want in zip(found.predict(A), expected.predict(XS[:6]), strict=True):
+        same(got, want, A)
+    same(found.covariance(A), expected.covariance(XS[:6]), A)
+
+
+def test_neighbours(place: Any) -> None:
+    expected = ig.local.neighbours(KERNELS["RBF"], NOISE, X, Y2, size=20)
+    found = ig.local.neighbours(KERNELS["RBF"], NOISE, place(X), place(Y2), size=20)
+    A = place(XS[:10])
+    np.testing.assert_array_equal(found.rows(A), expected.rows(XS[:10]))
+    for got, want in zip(found.predict(A), expected.predict(XS[:10]), strict=True):
+        same(got, want, A)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("labels", [False, True])
+def test_relevance_vectors(labels: bool, augment: bool, place: Any) -> None:
+    """Learned and asked by NumPy, answered in kind."""
+    rows, y = X[:120], np.where(Y > 0, 1.0, -1.0)[:120] if labels else Y[:120]
+    settings: Any = dict(likelihood=ig.likelihoods.Probit() if labels else None, augment=augment, max_iterations=20)
+    expected = ig.relevance_vectors(KERNELS["RBF"], rows, y, **settings)
+    found = ig.relevance_vectors(KERNELS["RBF"], place(rows), place(y), **settings)
+    A = place(XS)
+    for got, want in zip(found.predict(A), expected.predict(XS), strict=True):
+        same(got, want, A)
+    same(found.covariance(A), expected.covariance(XS), A)
+    if labels:
+        same(found.predict_proba(A), expected.predict_proba(XS), A)
+
+
+def test_eigenfunctions_and_components(place: Any) -> None:
+    A = place(XS)
+    expected, found = (ig.eigenfunctions.eigenfunctions(KERNELS["RBF"], rows, 5) for rows in (X[:200], place(X[:200])))
+    same(found(A), expected(XS), A)
+    closed = ig.eigenfunctions.GaussianEigenfunctions(ig.kernels.RBF(0.7), 1.1, 6)
+    same(closed(A[:, :1]), closed(XS[:, :1]), A)
+    expected, found = (ig.sparse_kernel_pca(ig.kernels.RBF(1.5), rows, 0.1) for rows in (X[:80], place(X[:80])))
+    same(found(A), expected(XS), A)
+
+
 @pytest.mark.parametrize("name", ["vfe", "fitc"])
 def test_basis_on_the_device_and_single_precision(name: str, place: Any) -> None:
     """A basis may be given there, too; float32 stays float32 and is as good as it can be."""
@@ -173,6 +238,19 @@ def test_estimator(device: str) -> None:
     for got, want in zip(found.predict(XS, return_std=True), expected.predict(XS, return_std=True), strict=True):
         assert isinstance(got, np.ndarray)
         assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fitc", "exact", "pic", "bcm", "rbcm", "nystrom", "asor", "local"])
+def test_two_kinds_of_array_are_refused(name: str, place: Any) -> None:
+    def made(A: Any, y: Any) -> Any:
+        if name == "local":
+            return ig.local.neighbours(KERNELS["RBF"], NOISE, A, y, size=4)
+        return ig.condition(KERNELS["RBF"], basis("points", 5), name, NOISE, A, y, blocks=LABELS[:80])
+
+    message = "but the process was made with a .*; convert one to the other"
+    for predictor, queries in ((made(X[:80], Y[:80]), place(XS)), (made(place(X[:80]), place(Y[:80])), XS)):
+        with pytest.raises(ig.errors.ParameterError, match=message):
+            predictor.predict(queries, blocks=LABELS[:50]) if name == "pic" else predictor.predict(queries)
 
 
 def test_the_graph_stays_out() -> None:

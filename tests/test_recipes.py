@@ -70,6 +70,16 @@ def test_held_out_rows_keep_fitc_from_explaining_noise():
     assert free > -1.7 and judged < -1.9  # of a best of about -2
 
 
+def test_too_few_rows_to_judge_by_are_left_to_vfe():
+    rng = np.random.default_rng(1000)
+    X = rng.uniform(-2, 2, (2040, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(2040)
+    given = X[:40], y[:40], X[40:], y[40:]
+    _, free = scores(ig.SparseGPRegressor(n_inducing=10, validation_fraction=0.0), *given)
+    _, guarded = scores(ig.SparseGPRegressor(n_inducing=10), *given)
+    assert free > -1.8 and guarded < -2.2  # an exact GP has -2.3
+
+
 def test_stages_end_when_they_have_settled_and_not_by_the_clock():
     for recipe_iterations in (400, 4000):
         result = train("auto", replace(task(), max_iterations=recipe_iterations))
@@ -190,6 +200,25 @@ def test_interrupted_path_still_gives_the_row_asked_for():
     start = replace(task(), progress=stop)
     result = train("auto", start)
     assert "interrupted" in result.message and not result.converged
+    expected = ig.log_evidence(result.kernel, result.basis, "fitc", result.noise, start.X, start.y)
+    assert result.posterior.log_evidence == pytest.approx(expected, rel=1e-9)
+
+
+def test_ctrl_c_between_two_climbs_gives_what_the_stages_before_found(monkeypatch):
+    import inducing.recipes as recipes
+
+    calls, fit = [], recipes.fit
+
+    def stopped(*args, **options):
+        calls.append(args[2])
+        if calls.count("pep") == 1 and calls[-1] == "pep":
+            raise KeyboardInterrupt
+        return fit(*args, **options)
+
+    monkeypatch.setattr(recipes, "fit", stopped)
+    start = task()
+    result = train("auto", start)
+    assert calls[-2:] == ["pep", "fitc"] and not result.converged and "interrupted" in result.message
     expected = ig.log_evidence(result.kernel, result.basis, "fitc", result.noise, start.X, start.y)
     assert result.posterior.log_evidence == pytest.approx(expected, rel=1e-9)
 

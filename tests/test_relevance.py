@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 import inducing as ig
 import oracle
-from inducing import errors, relevance
+from inducing import errors, relevance, relevance_search
 from inducing.experiments import reproduce
 
 KERNEL = ig.kernels.RBF(0.6, 1.7)
@@ -133,7 +133,8 @@ def test_variance_away_from_the_data(learned: Any) -> None:
 def test_chunks_of_rows_and_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ig.relevance_vectors(KERNEL, X, Y, augment=True, max_iterations=40)
     expected = whole.predict(XS)
-    monkeypatch.setattr(relevance, "chunk_rows", lambda n, m, X: 7)
+    for module in (relevance, relevance_search):
+        monkeypatch.setattr(module, "chunk_rows", lambda n, m, X: 7)
     monkeypatch.setattr(relevance, "query_chunks", lambda t, m: [slice(0, 4), slice(4, t)])
     found = ig.relevance_vectors(KERNEL, X, Y, augment=True, max_iterations=40)
     assert_allclose(found.values, whole.values, rtol=1e-8)
@@ -169,6 +170,17 @@ def test_it_is_a_posterior_like_others(learned: Any) -> None:
     assert_allclose(post.compile()(XS[3])[1], learned.predict(XS).variance[3], rtol=1e-8)
     with pytest.raises(errors.ConditionalError, match="deterministic"):
         post.prune(2)
+
+
+def test_asking_changes_nothing() -> None:
+    """Not even a process on one function, whose factors are single numbers that a product could write into."""
+    for post in (
+        ig.relevance_vectors(KERNEL, X, Y, basis=ig.bases.Points([[0.1]])).posterior,
+        ig.condition(KERNEL, ig.bases.Points([[0.1]]), "sor", 0.1, X, Y),
+    ):
+        before = post.covariance(XS)
+        assert_allclose(post.predict(XS).variance, np.diag(before), rtol=1e-10, atol=1e-300)
+        assert_allclose(post.covariance(XS), before, rtol=1e-12)
 
 
 def test_refusals() -> None:

@@ -24,6 +24,7 @@ _WHERE = {
     "most_informative": "online",
     "expectation_propagation": "propagation",
     "relevance_vectors": "relevance",
+    "sparse_kernel_pca": "kernel_pca",
     "Sites": "sites",
     "fit": "fitting",
     "fit_expectation_propagation": "fitting_ep",
@@ -34,9 +35,11 @@ _WHERE = {
     "SparseGPRegressor": "estimators",
     "SparseGPClassifier": "classification",
     "OnlineGPRegressor": "streaming",
+    "GPDensity": "density",
     "MultiscaleKernelRidge": "multiscale",
     "MultiscaleSVM": "multiscale",
     "compare": "comparison",
+    "as_source": "origins",
     "load": "files",
 }
 _MODULES = (
@@ -47,8 +50,11 @@ _MODULES = (
     "approximations",
     "augmentation",
     "committee",
+    "distributed",
     "eigenfunctions",
+    "iterative",
     "local",
+    "products",
     "likelihoods",
     "mixtures",
     "fields",
@@ -61,6 +67,9 @@ _MODULES = (
     "animation",
     "recipes",
     "selection",
+    "outofcore",
+    "sources",
+    "squared",
 )
 
 __all__ = ["__version__", *_WHERE, *_MODULES]
@@ -73,30 +82,39 @@ if TYPE_CHECKING:
         bases,
         committee,
         datasets,
+        distributed,
         eigenfunctions,
         errors,
         fields,
+        iterative,
         kernels,
         likelihoods,
         local,
         means,
         metrics,
         mixtures,
+        outofcore,
         plots,
+        products,
         recipes,
         selection,
+        sources,
+        squared,
         wind,
         wind_model,
     )
     from .classification import SparseGPClassifier
     from .comparison import compare
+    from .density import GPDensity
     from .diagnosis import Diagnosis, diagnose
     from .estimators import SparseGPRegressor
     from .files import load
     from .fitting import Fit, LogNormal, fit
     from .fitting_ep import fit_expectation_propagation
+    from .kernel_pca import sparse_kernel_pca
     from .multiscale import MultiscaleKernelRidge, MultiscaleSVM
     from .online import information_gain, most_informative, update, update_together
+    from .origins import as_source
     from .posterior import Posterior, kl_divergence, prior
     from .propagation import expectation_propagation
     from .regression import condition, log_evidence, log_evidence_and_gradient

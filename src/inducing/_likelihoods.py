@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import erfc, exp, log, log1p, pi, sqrt
+from math import erfc, exp, lgamma, log, log1p, pi, sqrt
 
 import numba
 import numpy as np
@@ -11,9 +11,10 @@ from ._quadrature import average
 
 _jit = numba.njit(nogil=True, cache=True)  # no fast math: the tails are about rounding
 
-GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON = range(7)
+GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON, SQUARED = range(8)
 LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the mean's side of 0
 
 
 @_jit
@@ -25,6 +26,8 @@ def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tup
         return _laplace(theta[0], y, mean, var)
     if kind == STUDENT or kind == POISSON:
         return average(kind == STUDENT, theta, y, mean, var)
+    if kind == SQUARED:
+        return _squared(y, mean, var)
     if kind == PROBIT:
         value, q, r = _probit(theta[0], y * mean, var)
     elif kind == STEP:
@@ -184,3 +187,63 @@ def _next_edge(f: float) -> float:
     while 2.0 * edge > f:
         edge *= 2.0
     return edge
+
+
+@_jit
+def _squared(times: float, mean: float, var: float) -> tuple[float, float, float]:
+    """f² averages to mean² + var [004 §5.3]; |f|^2w, w = times, to a confluent hypergeometric function of t = mean²/2var:
+
+        (2var)^w Γ(w + ½)/Γ(½) e⁻ᵗ Σ cⱼ,   cⱼ = (w + ½)ⱼ/(½)ⱼ tʲ/j!
+
+    No term is negative. With averages over j under cⱼ: q = 2(E j - t)/mean and r = (4 Var j - 2 E j - 2t)/mean².
+    """
+    if times == 1.0:
+        total = mean * mean + var
+        return log(total), 2.0 * mean / total, 2.0 * (var - mean * mean) / (total * total)
+    t = 0.5 * mean * mean / var
+    if t > APART:
+        return _power_far_out(times, mean, var)
+    constant = times * log(2.0 * var) + lgamma(times + 0.5) - lgamma(0.5)
+    if t < 1e-16:
+        return constant, 2.0 * times * mean / var, 2.0 * times / var
+    term, total, first, second, scale, j = 1.0, 1.0, 0.0, 0.0, 0.0, 0.0
+    while True:
+        ratio = (times + 0.5 + j) / (0.5 + j) * t / (j + 1.0)
+        j += 1.0
+        term *= ratio
+        total += term
+        first += j * term
+        second += j * j * term
+        if total > 1e250:
+            term, total, first, second, scale = 1e-250 * term, 1e-250 * total, 1e-250 * first, 1e-250 * second, scale + 1.0
+        if ratio < 0.9 and j * j * term < 1e-18 * second:
+            break
+    average = first / total
+    spread = second / total - average * average
+    value = constant - t + log(total) + scale * 250.0 * log(10.0)
+    return value, 2.0 * (average - t) / mean, (4.0 * spread - 2.0 * average - 2.0 * t) / (mean * mean)
+
+
+@_jit
+def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float, float]:
+    """|f|^2w where f has one sign: by Gauss-Legendre about the mode, q = E 2w/f and r = Var 2w/f - E 2w/f²."""
+    m, w = abs(mean), times
+    mode = 0.5 * (m + sqrt(m * m + 8.0 * w * var))
+    scale = 1.0 / sqrt(1.0 / var + 2.0 * w / (mode * mode))
+    total, first, second = 0.0, 0.0, 0.0
+    for panel in range(-2, 2):
+        for i in range(16):
+            f = mode + 2.25 * scale * (2 * panel + 1.0 + NODES[i])
+            e = (f - mode) / mode
+            # relative to the mode, where 2w/mode = (mode - m)/var: w log(1 + e)² - e²mode²/2var - 2we
+            weight = WEIGHTS[i] * exp(2.0 * w * (log1p(e) - e) - 0.5 * (f - mode) ** 2 / var)
+            slope = -e / (1.0 + e)  # mode/f - 1
+            total += weight
+            first += weight * slope
+            second += weight * slope * slope
+    first, second = first / total, second / total
+    unit = 2.0 * w / mode
+    q = unit * (1.0 + first)
+    r = unit * unit * (second - first * first) - unit / mode * (1.0 + 2.0 * first + second)
+    value = 2.0 * w * log(mode) - 0.5 * (mode - m) ** 2 / var + log(2.25 * scale * total / sqrt(var)) - LOG_ROOT_2PI
+    return value, q if mean > 0.0 else -q, r

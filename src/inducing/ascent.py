@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -13,10 +11,12 @@ import numpy as np
 from .backend import blas_for
 from .checkpoints import Checkpoint
 from .errors import FactorisationError
+from .progress import Bars
 
 Progress = Callable[[int, float], None]
 
 WINDOW = 10  # iterations over which a gain is judged
+INTERRUPTED = "interrupted; this is the best point so far"
 CHECK = 5  # iterations from one look at the held-out rows to the next
 
 
@@ -158,9 +158,9 @@ def _climb(
         else:
             run.message = str(result.message)
             run.converged = bool(result.success) and _is_flat(objective, run.x)
+        look()
     except KeyboardInterrupt:
-        run.interrupted, run.message = True, "interrupted; this is the best point so far"
-    look()
+        run.interrupted, run.converged, run.message = True, False, INTERRUPTED
     save(force=True)
     if rules.score is not None:
         run.x, run.value, run.score = kept.x, kept.value, kept.score
@@ -179,27 +179,23 @@ def _is_flat(objective: Objective, x: np.ndarray, threshold: float = 1e-3) -> bo
 
 
 class Line:
-    """What is called after each iteration: the caller's own function, a line on stderr, or nothing.
-
-    As a context manager it ends the line that it began.
-    """
+    """What is called after each iteration: the caller's own function, a line on stderr, or nothing."""
 
     def __init__(self, progress: Progress | bool | None, what: str = "fit") -> None:
         self.call = progress if callable(progress) else None
-        silent = progress is False or (progress is None and not sys.stderr.isatty())
-        self.from_when = np.inf if silent else time.monotonic() + (2.0 if progress is None else 0.0)
-        self.what, self.begun = what, False
+        self.bars, self.what = Bars(False if callable(progress) else progress), what
 
     def __call__(self, iteration: int, value: float) -> None:
         if self.call is not None:
             self.call(iteration, value)
-        elif time.monotonic() >= self.from_when:
-            self.begun = True
-            print(f"\r{self.what}: iteration {iteration}, log evidence {value:.4f}", end="", file=sys.stderr, flush=True)
+        self.bars.show("iterations", f"{self.what}: iteration {iteration}, log evidence {value:.4f}")
+
+    def part(self, done: int, parts: int | None) -> None:
+        """The same for the parts of a pass over a source."""
+        self.bars.show("parts", "parts read", done, parts)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self.begun:
-            print(file=sys.stderr, flush=True)
+        self.bars.__exit__()

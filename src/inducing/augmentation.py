@@ -12,7 +12,7 @@ from .kernels.base import Kernel
 from .linalg import add_gram, cholesky, contiguous, from_lower, inverse_lower, row_dots, row_squares, solve_lower
 from .means import Mean
 from .posterior import SPAN, Marginals, Posterior
-from .problem import DEFAULT_JITTER, Problem, as_queries
+from .problem import DEFAULT_JITTER, Problem, queries_like
 from .regression import DENSE, make_regression, posterior_of
 from .residuals import Terms, add_up, over_rows, query_chunks, terms
 
@@ -52,7 +52,7 @@ class Augmented:
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x), with only f(x) added to the basis: no query depends on another."""
-        X = as_queries(X, self.problem.X.shape[1])
+        X = queries_like(X, self.problem.X)
         post, P = self.unaugmented, self.problem
         mean, variance = post.mean(X), zeros_like_rows((X.shape[0],), X)
         chunks = query_chunks(X.shape[0], len(post))
@@ -67,7 +67,7 @@ class Augmented:
     def jointly(self, X: Any) -> Posterior:
         """The row's posterior on the basis and all of X together: transduction, since each query then depends on the others.
         [003 Definition 9]"""
-        X = as_queries(X, self.problem.X.shape[1])
+        X = queries_like(X, self.problem.X)
         basis = union(self.kernel, self.basis, Points(X))[0]
         return posterior_of(replace(self.problem, basis=basis.on(X)))
 

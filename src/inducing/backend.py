@@ -77,8 +77,45 @@ def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     return namespace(like).zeros(shape, dtype=like.dtype, device=array_api_compat.device(like))
 
 
+class _Here(threading.local):
+    """What the calling thread may use; see `using`."""
+
+    threads: int | None = None
+    device: str | None = None
+
+
+_here = _Here()
+
+
+@contextmanager
+def using(*, threads: int, device: str | None = None) -> Iterator[None]:
+    """Passes over rows that start in this thread use so many threads, BLAS one in each, and move parts to the PyTorch device.
+
+    For programs that have threads of their own, such as the workers of a cluster.
+    """
+    before, _here.threads, _here.device = (_here.threads, _here.device), threads, device
+    try:
+        with single_threaded_blas():
+            yield
+    finally:
+        _here.threads, _here.device = before
+
+
+def on_device(a: np.ndarray) -> Array:
+    """`a`, or its copy on the device that `using` names."""
+    if _here.device is None:
+        return a
+    import torch
+
+    return torch.as_tensor(a, device=_here.device)
+
+
 def workers() -> int:
-    """How many cores this process may use."""
+    """How many cores the calling thread may use: those of the process, unless `using` says less."""
+    return _cores() if _here.threads is None else max(1, min(_here.threads, _cores()))
+
+
+def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
@@ -161,7 +198,7 @@ def _executor() -> ThreadPoolExecutor:
     global _pool
     with _pool_lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(max_workers=workers(), thread_name_prefix="inducing")
+            _pool = ThreadPoolExecutor(max_workers=_cores(), thread_name_prefix="inducing")
         return _pool
 
 

@@ -6,9 +6,7 @@ The Bayesian committee machine is PITC with the queries as its basis, so its pre
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .approximations import FITC
-from .backend import Array, is_numpy, namespace, row_slices, single_threaded_blas, to_numpy, workers, zeros_like_rows
+from .backend import Array, is_numpy, namespace, row_slices, to_numpy, zeros_like_rows
 from .bases import Basis, Points
 from .errors import ConditionalError, ParameterError
 from .kernels.base import Kernel
@@ -33,14 +31,13 @@ from .linalg import (
     solve_lower,
     times_lower,
 )
+from .mappers import Mapper, as_mapper, in_threads
 from .means import Mean
 from .pic import mean_of
 from .posterior import Marginals, Posterior
-from .problem import DEFAULT_JITTER, as_blocks, as_inputs, as_queries, make_problem, subset
+from .problem import DEFAULT_JITTER, as_blocks, as_inputs, make_problem, queries_like, subset
 from .regression import exact_posterior_of
 from .selection import kmeans, nearest
-
-Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 BLOCK = 512  # rows of an expert where the blocks are left to k-means
 CHUNK = 512  # queries that the BCM looks at together
@@ -80,23 +77,12 @@ POE = Rule("poe", whole, corrected=False)  # counts the prior once for each expe
 RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
 
 
-def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    """`map` on all cores, a few results ahead of whoever takes them. BLAS runs single-threaded meanwhile."""
-    with single_threaded_blas(), ThreadPoolExecutor(workers()) as pool:
-        ahead: deque[Future[Any]] = deque()
-        for item in items:
-            ahead.append(pool.submit(function, item))
-            if len(ahead) > 2 * workers():
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-
-
 @dataclass(frozen=True, eq=False)
 class Committee:
     """Experts on disjoint blocks, each the exact posterior of its own data.
 
-    `mapper(function, experts)` is `map` in threads; a cluster's map does as well, and only experts and queries travel.
+    `mapper(function, experts)` is `map` in threads, or by the workers of a cluster: then every expert goes there once, and
+    queries and answers travel.
     """
 
     experts: tuple[Posterior, ...]
@@ -148,7 +134,7 @@ class Committee:
         return Marginals(mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X), all rows together."""
+        """Joint covariance of f(X), all rows together: its diagonal is `predict`'s variance up to `chunk` rows."""
         X = self._queries(X)
         if not self.rule.joint:
             raise ConditionalError(
@@ -177,7 +163,7 @@ class Committee:
         return mapper(question, self.experts)
 
     def _queries(self, X: Any) -> Array:
-        return as_queries(X, next(iter(self.experts[0].basis.parameters.values())).shape[1])
+        return queries_like(X, next(iter(self.experts[0].basis.parameters.values())))
 
 
 def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array]:
@@ -220,12 +206,13 @@ def condition(
     power: float | None = None,
     weights: Any = None,
     chunk: int = CHUNK,
-    mapper: Mapper = in_threads,
+    mapper: Any = in_threads,
 ) -> Committee:
     """A committee of the rule `approximation`, one expert for each label in `blocks`, which k-means finds where there are none.
 
     Arguments as for `inducing.condition`; the basis is not used. `chunk` is how many queries the BCM looks at together: with
-    blocks of b rows its work for each is least at about b. O(nb²) here, O(nb) for each query, memory O(nb).
+    blocks of b rows its work for each is least at about b. O(nb²) here, O(nb) for each query, memory O(nb). `mapper` is how
+    experts are made and asked: a function like `map`, a Dask client, or "dask" for the current one.
     """
     if power is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
@@ -235,6 +222,7 @@ def condition(
     P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     labels = partition(X) if blocks is None else to_numpy(blocks)
     rows = as_blocks(labels if P.kept is None else labels[P.kept], P.n)
+    mapper = as_mapper(mapper)
     make = map if mapper is in_threads and not is_numpy(P.X) else mapper
     experts = tuple(make(exact_posterior_of, (subset(P, r) for r in rows)))
     return Committee(experts, RULES[approximation], float(jitter), chunk, mapper)

@@ -1,4 +1,4 @@
-"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [Williams & Rasmussen 2006 §4.3]
+"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [Rasmussen, Williams 2006 §4.3]
 
     ∫ k(x, y) p(x) φ_i(x) dx = λ_i φ_i(y),   ∫ φ_i(x) φ_j(x) p(x) dx = δ_ij,   k(x, y) = Σ λ_i φ_i(x) φ_i(y)
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import to_numpy
+from .backend import Array, asarray_like, to_numpy
 from .errors import ParameterError, ShapeError
 from .kernels.base import Kernel
 from .kernels.stationary import RBF
@@ -32,10 +32,11 @@ class Eigenfunctions:
     values: np.ndarray  # (count,), λ in falling order
     vectors: np.ndarray  # (n, count), φ_i(x_k)
 
-    def __call__(self, Y: Any) -> np.ndarray:
-        """φ_i at each row of Y. (t, count)"""
-        Y = to_numpy(as_queries(Y, self.X.shape[1]))
-        return self.kernel(Y, self.X) @ (self.weights[:, None] * self.vectors / self.values)
+    def __call__(self, Y: Any) -> Array:
+        """φ_i at each row of Y, in the kind of Y. (t, count)"""
+        Y = as_queries(Y, self.X.shape[1])
+        found = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
+        return asarray_like(found, Y)
 
 
 def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -> Eigenfunctions:
@@ -52,7 +53,7 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
     n = len(X)
     if not 1 <= count <= n:
         raise ParameterError(f"count must lie between 1 and the number of samples ({n}), but is {count}")
-    w = np.full(n, 1.0 / n) if weights is None else np.asarray(weights, dtype=float)
+    w = np.full(n, 1.0 / n) if weights is None else np.asarray(to_numpy(weights), dtype=float)
     if w.shape != (n,):
         raise ShapeError(f"weights must be one number for each of {n} samples, but have shape {w.shape}")
     if not (np.all(w > 0) and np.all(np.isfinite(w))):
@@ -73,7 +74,7 @@ class GaussianEigenfunctions:
     """The RBF kernel under N(0, s²) in closed form. With a = 1/4s², b = 1/2ℓ², c = √(a² + 2ab), A = a + b + c, B = b/A:
 
         λ_k = variance √(2a/A) B^k,   φ_k(x) = (√(a/c) 2^k k!)^-½ exp(-(c - a)x²) H_k(√(2c) x)
-                                                                    [Williams & Rasmussen 2006 eqs 4.39-4.40]
+                                                                              [Rasmussen, Williams 2006 §4.3.1]
     """
 
     kernel: RBF
@@ -99,10 +100,11 @@ class GaussianEigenfunctions:
         A = a + b + c
         return float(self.kernel.variance) * math.sqrt(2.0 * a / A) * (b / A) ** np.arange(self.count)
 
-    def __call__(self, Y: Any) -> np.ndarray:
-        """φ_k at each row of Y. (t, count)"""
+    def __call__(self, Y: Any) -> Array:
+        """φ_k at each row of Y, in the kind of Y. (t, count)"""
         a, _, c = self._constants
-        y = to_numpy(as_queries(Y, 1))[:, 0]
+        Y = as_queries(Y, 1)
+        y = to_numpy(Y)[:, 0]
         z = math.sqrt(2.0 * c) * y
         H = np.empty((len(y), self.count))  # H_k / √(2^k k!), by its recurrence
         H[:, 0] = 1.0
@@ -110,7 +112,7 @@ class GaussianEigenfunctions:
             H[:, k] = math.sqrt(2.0 / k) * z * H[:, k - 1]
             if k > 1:
                 H[:, k] -= math.sqrt((k - 1) / k) * H[:, k - 2]
-        return (c / a) ** 0.25 * np.exp(-(c - a) * y * y)[:, None] * H
+        return asarray_like((c / a) ** 0.25 * np.exp(-(c - a) * y * y)[:, None] * H, Y)
 
 
 def shrinkage(values: Any, noise: float, n: int) -> np.ndarray:

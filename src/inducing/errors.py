@@ -61,6 +61,10 @@ class FactorisationError(InducingError):
     """A covariance matrix is not positive definite, even with the largest jitter allowed."""
 
 
+class ClusterError(InducingError):
+    """A cluster cannot be reached, has no workers, or loses them faster than they come back."""
+
+
 class InducingWarning(UserWarning):
     """Base of every warning this package gives."""
 
@@ -75,6 +79,10 @@ class ReducedBasisWarning(InducingWarning):
 
 class NegativeVarianceWarning(InducingWarning):
     """Predicted variances are negative beyond rounding; they are returned as computed."""
+
+
+class IterationWarning(InducingWarning):
+    """An iterative solver ended before it reached its tolerance."""
 
 
 class InterruptedWarning(InducingWarning):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,18 +15,22 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import kernels, recipes, selection
+from . import kernels, outofcore, recipes, selection
 from .approximations import TABLE
 from .backend import Array, is_numpy, to_numpy
 from .bases import Basis, Points, as_multiscale
 from .diagnosis import diagnose
 from .errors import ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
+from .fitting import Fit
 from .kernels.base import Kernel
 from .kernels.stationary import Stationary
+from .origins import as_source, is_parted
 from .pic import PICPredictor
 from .posterior import Posterior
-from .preparation import Data, Scaling, center_and_scale, checked_weights, named, per_output
+from .preparation import Data, Scaling, center_and_scale, check_parted, checked_weights, named, per_output
 from .problem import as_inputs, as_targets
+from .sources import Part, Source
+from .tabular import is_dask, predict_dask, with_workers
 
 
 class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -58,6 +64,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     power : of "pep", in (0, 1].
     n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
     restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
+    full_iter : most iterations over all rows, where they come in parts; `max_iter` is then for those over the sample.
     random_state : seed of the start and the restarts.
     verbose : 1 shows the iterations on stderr. progress : a function of (iteration, objective), called after each.
     device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
@@ -65,8 +72,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     posterior_ : the Posterior (for "pic" a predictor) of the standardised data. fit_result_ : what `inducing.fit` gave.
-    report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice; print it.
-    kernel_, basis_size_, n_iter_, n_features_in_, feature_names_in_ (from data frames).
+    report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice; print it. Of rows
+        that come in parts it looks at a sample.
+    kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
     noise_ : variance of the noise of y, a number or one per output; None where it was given row by row.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
@@ -90,6 +98,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_blocks: int | None = None,
         restarts: int = 0,
         max_iter: int = 1000,
+        full_iter: int = 30,
         jitter: float = 1e-8,
         fixed: Any = (),
         priors: Any = None,
@@ -115,6 +124,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.n_blocks = n_blocks
         self.restarts = restarts
         self.max_iter = max_iter
+        self.full_iter = full_iter
         self.jitter = jitter
         self.fixed = fixed
         self.priors = priors
@@ -125,20 +135,73 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.device = device
         self.checkpoint = checkpoint
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at all.
 
         The order of the rows does not matter, and giving a row twice is giving it once with twice the weight: before
         anything else the rows are sorted, and equal ones merged.
+
+        Data larger than memory: X is anything that `inducing.as_source` takes in parts (a source, parquet files by folder, glob
+        or list, Dask data frames and arrays, zarr, a function that makes iterators, a large memory map), and y what goes with
+        it, such as the name of the target column. Learning starts with the recipe on 20,000 random rows, goes on with 200,000,
+        and then with all of them for at most `full_iter` iterations, two passes each; parts are kept in memory up to 1 GiB. A
+        Dask collection stays on the workers of the current client, where there is one.
         """
+        if is_parted(X):
+            source = as_source(X, y)
+            return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
         X, y = self._checked(X, y, reset=True)
         weights = checked_weights(sample_weight, X)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         one_output, per_row = y.ndim == 1, np.ndim(self.noise) > 0
         data = Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize)
+        task, optimize = self._task(data, scaling, one_output, rng)
+        result = self._train(task, optimize)
+        self._learned(result, scaling, one_output, per_row, data.weights.sum())
+        self.n_rows_ = len(X)
+        self.report_ = diagnose(result, task.X, task.y, weights=task.weights).shifted(self._shift(data.weights.sum()))
+        return self
+
+    def _fit_source(self, source: Source, sample_weight: Any) -> Self:
+        """The recipe on a sample of the rows, then all of them."""
+        check_parted(source, sample_weight, self.noise, self.device, self.approximation)
+        source, one_output = source.cached(), source.one_output
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        found = outofcore.survey(source)
+        rows, sample = found.moments.n, found.sample
+        scaling = Scaling.none(source.n_features, source.n_outputs)
+        if self.standardize:
+            scaling = Scaling(*found.moments.X.center_and_scale(), *found.moments.Y.center_and_scale())
+            scaling = scaling if self.noise is None else scaling.alike(found.moments.Y.low < found.moments.Y.high)
+        scaled = source.changed(scaling)
+        count = outofcore.judges(sample, self.validation_fraction)
+        few = sample.rows(count, outofcore.START, False)
+        data = Data.merged(few.X, few.Y, np.ones(len(few.X)), self.noise).scaled(scaling)
+        judge, more = scaling(sample.rows(0, count, one_output)), scaling(sample.rows(count, None, one_output))
+        task, optimize = self._task(data, scaling, one_output, rng, scaled)
+        result = outofcore.train(
+            lambda start: self._train(start, optimize), task, more, scaled, self.full_iter, optimize=optimize,
+            held_out=(judge.X, judge.y) if count else None, key=float(sample.keys[count]),
+        )  # fmt: skip
+        self._learned(result, scaling, one_output, False, rows)
+        self.n_rows_, self.n_features_in_ = rows, source.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if source.layout.feature_names is not None:
+            self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
+        again = replace(task.after(result).quietly(), max_iterations=0).run()
+        self.report_ = diagnose(again, task.X, task.y, weights=task.weights).shifted(self._shift(data.weights.sum()))
+        self.report_ = replace(self.report_, at_bounds=result.at_bounds, converged=result.converged)
+        return self
+
+    def _task(
+        self, data: Data, scaling: Scaling, one_output: bool, rng: Any, source: Source | None = None
+    ) -> tuple[recipes.Task, str]:
+        """What there is to learn, and which part of it; with a source, `data` are a sample of its rows."""
         kernel = self._start_kernel(data)
         Z, whole = self._start_inducing(data, scaling, kernel, rng)
+        if source is not None and self.inducing == "kmeans":
+            Z = outofcore.refined(source, Z)
         if self.approximation == "sod":
             data = data[np.unique(selection.nearest(Z, data.X))]
         self._centres = self._block_centres(data.X, len(Z), rng)
@@ -167,21 +230,26 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         if self.recipe not in recipes.RECIPES:
             raise UnknownNameError(f"there is no recipe {self.recipe!r}; choose one of {', '.join(recipes.RECIPES)}")
-        if self.projection is not None:
-            task = recipes.with_projection(task, self.projection)
-        self.fit_result_ = result = recipes.train(self.recipe, task) if optimize == "all" else task.run(optimize)
+        return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
+
+    def _train(self, task: recipes.Task, optimize: str) -> Fit:
+        return recipes.train(self.recipe, task) if optimize == "all" else task.run(optimize)
+
+    def _learned(self, result: Fit, scaling: Scaling, one_output: bool, per_row: bool, rows: float) -> None:
+        self.fit_result_ = result
         self.posterior_ = _in_rows(result.posterior)
         self.kernel_, self.basis_size_, self.n_iter_ = result.kernel, len(result.posterior.basis), result.n_iterations
         self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
         self.y_mean_ = float(scaling.y_mean[0]) if one_output else scaling.y_mean
         self.y_scale_ = float(scaling.y_scale[0]) if one_output else scaling.y_scale
         self.noise_ = None if per_row else result.noise * np.square(self.y_scale_)
-        # the densities of y and of y / y_scale differ by the factor y_scale for each observation
-        shift = data.weights.sum() * np.sum(np.log(scaling.y_scale))
-        self.log_evidence_ = float(result.posterior.log_evidence - shift)
-        self.report_ = diagnose(result, task.X, task.y, weights=task.weights).shifted(-shift)
+        assert result.posterior.log_evidence is not None
+        self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
         self.__dict__.pop("metadata_", None)
-        return self
+
+    def _shift(self, rows: float) -> float:
+        """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""
+        return -rows * float(np.sum(np.log(self.y_scale_)))
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False) -> Any:
         """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape, or with the
@@ -189,14 +257,40 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if return_std and return_cov:
             raise ParameterError("return_std and return_cov were both given; ask for one of them")
+        if is_parted(X):
+            return self._predict_source(X, return_std, return_cov, latent)
         Xs = self._queries(X)
         if return_cov:
             return self._joint(Xs, latent)
+        return self._predicted(Xs, return_std, latent)
+
+    def _predicted(self, Xs: Array, return_std: bool, latent: bool) -> Any:
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
         variance = per_output(np.maximum(variance, 0.0), self.y_scale_)  # the core has warned of any below rounding
         return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
+
+    def light(self) -> Self:
+        """A copy with what predictions need and no more, which can travel to other processes."""
+        light = copy(self)
+        light.progress = None
+        for name in ("fit_result_", "report_"):
+            light.__dict__.pop(name, None)
+        return light
+
+    def _predict_source(self, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
+        if return_cov:
+            raise ParameterError("rows that come in parts have no joint covariance here; pass those you need as one array")
+        names = getattr(self, "feature_names_in_", None)
+        if is_dask(X):
+            ask = partial(_predicted_rows, model=self.light(), return_std=return_std, latent=latent)
+            return predict_dask(ask, X, names, self.n_features_in_)
+        source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        if source.n_features != self.n_features_in_:
+            raise ShapeError(f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}")
+        said = list(source.map(_predicted_rows, self.light(), return_std, latent))
+        return tuple(map(np.concatenate, zip(*said, strict=True))) if return_std else np.concatenate(said)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
         """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
@@ -309,7 +403,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ParameterError(f"device={self.device!r} cannot be used ({reason}); use device=None") from error
 
     def _queries(self, X: Any) -> Array:
-        X = self._checked(X, reset=False)
+        return self._queries_of(self._checked(X, reset=False))
+
+    def _queries_of(self, X: np.ndarray) -> Array:
         return self._placed((X - self.x_mean_) / self.x_scale_)
 
     def _ask(self, what: str, Xs: Array) -> Any:
@@ -350,3 +446,8 @@ def _in_rows(posterior: Any) -> Any:
     basis = posterior.basis.with_parameters({name: rows(value) for name, value in posterior.basis.parameters.items()})
     A = None if posterior.A is None else rows(posterior.A)
     return replace(posterior, basis=basis, L=rows(posterior.L), w=rows(posterior.w), A=A)
+
+
+def _predicted_rows(rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool, latent: bool) -> Any:
+    """Of a part, or of an array of rows that was checked."""
+    return model._predicted(model._queries_of(rows.X if isinstance(rows, Part) else rows), return_std, latent)

@@ -13,6 +13,7 @@ and its tensors, all float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z
 classes, whose first posterior is L, w, A, those of the others, which share L: others.w (c - 1, m), others.A (c - 1, m, m).
 A model that learns from a stream goes on from its file as if it had never stopped; while its warm-up lasts, and only then,
 the rows read so far are there, too: warmup.X (n, d) and warmup.y (n,) or (n, p), for a classifier numbers of classes.
+A density has the box it lives in, low and span (d,), instead of x_mean and x_scale.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ _EITHER = ("optimize", "restarts", "max_iter", "jitter", "standardize")  # param
 _STREAM = ("capacity", "learning_rows", "tolerance", "removal_score", "order", "warmup")
 _PLAIN = {
     "SparseGPRegressor": (*_EITHER, "approximation", "n_inducing", "basis", "power", "n_blocks", "recipe",
-                          "validation_fraction", "projection"),
+                          "validation_fraction", "projection", "full_iter"),
     "OnlineGPRegressor": (*_EITHER, *_STREAM),
     "SparseGPClassifier": (*_EITHER, *_STREAM, "method", "ard", "sweeps", "damping"),
+    "GPDensity": ("kernel", "order", "lengthscale", "padding", "max_functions", "max_iter", "tol", "damping"),
 }  # fmt: skip
 _OF_X, _OF_Y = ("x_mean", "x_scale"), ("y_mean", "y_scale")
-_SCALING = {"SparseGPRegressor": _OF_X + _OF_Y, "OnlineGPRegressor": _OF_X + _OF_Y, "SparseGPClassifier": _OF_X}
+_SCALING = {"SparseGPRegressor": _OF_X + _OF_Y, "OnlineGPRegressor": _OF_X + _OF_Y, "SparseGPClassifier": _OF_X,
+            "GPDensity": ("low", "span")}  # fmt: skip
 
 Tensors = dict[str, np.ndarray]
 
@@ -229,6 +232,28 @@ def _add_estimator(model: Any, tensors: Tensors, record: dict[str, Any]) -> None
         raise ParameterError(f"a {kind} cannot be saved; known are {', '.join(_PLAIN)} and Posterior")
     arrays = {name: getattr(model, f"{name}_") for name in _SCALING[kind]}
     parameters = {name: getattr(model, name) for name in _PLAIN[kind]}
+    names = getattr(model, "feature_names_in_", None)
+    record |= {
+        "parameters": parameters, "n_iterations": int(model.n_iter_),
+        "feature_names": None if names is None else [str(name) for name in names],
+    }  # fmt: skip
+    if kind == "GPDensity":
+        _add_density(model, parameters, record)
+    else:
+        _add_supervised(model, arrays, parameters, record)
+    tensors |= {name: np.array(value, dtype=np.float64, order="C") for name, value in arrays.items()}
+
+
+def _add_density(model: Any, parameters: dict[str, Any], record: dict[str, Any]) -> None:
+    parameters["bounds"] = None if model.bounds is None else np.asarray(model.bounds, dtype=float).tolist()
+    record |= {
+        "lam": model.lam_, "converged": bool(model.converged_), "log_evidence_of_x": model.log_evidence_,
+        "smoothness": getattr(model, "lengthscale_", None),
+        "scores": [[key, value if np.isfinite(value) else None] for key, value in model.scores_.items()],
+    }  # fmt: skip
+
+
+def _add_supervised(model: Any, arrays: dict[str, Any], parameters: dict[str, Any], record: dict[str, Any]) -> None:
     parameters["random_state"] = model.random_state if isinstance(model.random_state, int) else None
     parameters["fixed"] = list(model.fixed)
     parameters["priors"] = {name: [prior.median, prior.sigma] for name, prior in (model.priors or {}).items()} or None
@@ -237,17 +262,11 @@ def _add_estimator(model: Any, tensors: Tensors, record: dict[str, Any]) -> None
         parameters["inducing"] = getattr(model, "inducing", None)
     else:
         arrays["inducing"] = model.inducing
-    names = getattr(model, "feature_names_in_", None)
-    record |= {
-        "parameters": parameters, "n_iterations": int(model.n_iter_),
-        "feature_names": None if names is None else [str(name) for name in names],
-    }  # fmt: skip
     if "likelihood" in model.get_params():
         likelihood = model.likelihood
         parameters["likelihood"] = likelihood.spec() if isinstance(likelihood, Likelihood) else likelihood
         _add_stream(model, arrays, record)
     (_add_classifier if hasattr(model, "posteriors_") else _add_regressor)(model, arrays, parameters, record)
-    tensors |= {name: np.array(value, dtype=np.float64, order="C") for name, value in arrays.items()}
 
 
 def _add_stream(model: Any, arrays: dict[str, Any], record: dict[str, Any]) -> None:
@@ -283,15 +302,41 @@ def _add_classifier(model: Any, arrays: dict[str, Any], parameters: dict[str, An
 
 
 def _estimator(record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> Any:
-    from .classification import SparseGPClassifier
-    from .estimators import SparseGPRegressor
-    from .streaming import OnlineGPRegressor
-
     kind = record["class"]
     if kind not in _PLAIN:
         raise ModelFileError(f"it holds a {kind!r}, which this version does not know")
-    saved = record["parameters"]
-    parameters = {name: saved[name] for name in (*_PLAIN[kind], "random_state")}
+    model = _unfitted(kind, record["parameters"], tensors)
+    d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
+    for name in _SCALING[kind]:
+        array = _tensor(tensors, name)
+        _expect(array.shape == ((d,) if name[0] != "y" else () if posterior.one_output else (p,)), name, array)
+        _expect(name.endswith("mean") or name == "low" or bool(np.all(array > 0)), name, array)
+        setattr(model, f"{name}_", float(array) if array.ndim == 0 else array)
+    names = record["feature_names"]
+    if names is not None:
+        if len(names) != d or not all(isinstance(name, str) for name in names):
+            raise ModelFileError(f"it names {len(names)} features for {d} inputs")
+        model.feature_names_in_ = np.array(names, dtype=object)
+    model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
+    model.n_features_in_, model.n_iter_ = d, int(record["n_iterations"])
+    if not isinstance(record["metadata"], dict):
+        raise ModelFileError("its metadata are no dictionary")
+    model.metadata_ = record["metadata"]
+    {"SparseGPRegressor": _complete_regressor, "OnlineGPRegressor": _complete_online, "GPDensity": _complete_density,
+     "SparseGPClassifier": _complete_classifier}[kind](model, record, tensors, posterior)  # fmt: skip
+    return model
+
+
+def _unfitted(kind: str, saved: dict[str, Any], tensors: Tensors) -> Any:
+    """The estimator with the parameters it was made with."""
+    from .classification import SparseGPClassifier
+    from .density import GPDensity
+    from .estimators import SparseGPRegressor
+    from .streaming import OnlineGPRegressor
+
+    if kind == "GPDensity":
+        return GPDensity(**{name: saved[name] for name in (*_PLAIN[kind], "bounds")})
+    parameters = {name: saved[name] for name in (*_PLAIN[kind], "random_state") if name in saved or name != "full_iter"}
     parameters["fixed"] = tuple(saved["fixed"])
     priors = saved["priors"]
     parameters["priors"] = {name: LogNormal(*values) for name, values in priors.items()} if priors else None
@@ -305,27 +350,7 @@ def _estimator(record: dict[str, Any], tensors: Tensors, posterior: Posterior) -
         parameters["noise"] = saved["noise"]
         parameters["mean"] = None if saved["mean"] is None else means.from_spec(saved["mean"])
     classes: dict[str, Any] = {c.__name__: c for c in (SparseGPRegressor, OnlineGPRegressor, SparseGPClassifier)}
-    model = classes[kind](**parameters)
-
-    d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
-    for name in _SCALING[kind]:
-        array = _tensor(tensors, name)
-        _expect(array.shape == ((d,) if name[0] == "x" else () if posterior.one_output else (p,)), name, array)
-        _expect(name.endswith("mean") or bool(np.all(array > 0)), name, array)
-        setattr(model, f"{name}_", float(array) if array.ndim == 0 else array)
-    names = record["feature_names"]
-    if names is not None:
-        if len(names) != d or not all(isinstance(name, str) for name in names):
-            raise ModelFileError(f"it names {len(names)} features for {d} inputs")
-        model.feature_names_in_ = np.array(names, dtype=object)
-    model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
-    model.n_features_in_, model.n_iter_ = d, int(record["n_iterations"])
-    if not isinstance(record["metadata"], dict):
-        raise ModelFileError("its metadata are no dictionary")
-    model.metadata_ = record["metadata"]
-    {"SparseGPRegressor": _complete_regressor, "OnlineGPRegressor": _complete_online,
-     "SparseGPClassifier": _complete_classifier}[kind](model, record, tensors, posterior)  # fmt: skip
-    return model
+    return classes[kind](**parameters)
 
 
 def _complete_regressor(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
@@ -334,6 +359,21 @@ def _complete_regressor(model: Any, record: dict[str, Any], tensors: Tensors, po
         noise = _tensor(tensors, "noise")
         _expect(noise.shape == np.shape(model.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
         model.noise_ = float(noise) if noise.ndim == 0 else noise
+
+
+def _complete_density(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:
+    from .squared import mass
+
+    model.posterior_, model.mass_ = posterior, mass(posterior)
+    model.lam_, model.converged_ = float(record["lam"]), bool(record["converged"])
+    model.log_evidence_ = _number(record["log_evidence_of_x"])
+    model.scores_ = {key: -np.inf if value is None else float(value) for key, value in record["scores"]}
+    if isinstance(posterior.kernel, kernels.Trigonometric):
+        model.order_ = posterior.kernel.order
+    else:
+        model.lengthscale_ = float(record["smoothness"])
+    if not model.mass_ > 0.0:
+        raise ModelFileError(f"its density has the mass {model.mass_}")
 
 
 def _complete_online(model: Any, record: dict[str, Any], tensors: Tensors, posterior: Posterior) -> None:

@@ -17,11 +17,12 @@ from .errors import FactorisationError, ParameterError, UnknownNameError
 from .kernels.base import Kernel
 from .linalg import cholesky_escalating
 from .means import Mean
+from .moments import moments
 from .packing import Packing
 from .pic import Predictor
 from .posterior import Posterior
 from .problem import DEFAULT_JITTER, Problem, as_inputs, as_noise, as_targets
-from .regression import DENSE, condition, exact_posterior_of, gradient_of, make_regression, posterior_of
+from .regression import DENSE, condition, dense_model_of, gradient_of, posterior_of, problem_of
 
 Trace = Callable[["Step"], None]
 
@@ -80,7 +81,7 @@ def fit(
     approximation: str,
     noise: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     optimize: Literal["all", "hyperparameters", "basis"] = "all",
     mean: Mean | None = None,
@@ -105,6 +106,8 @@ def fit(
 ) -> Fit:
     """Maximise the log evidence from the given start; the best of `restarts` further random starts, if any.
 
+    X may be a `Source` that has the targets, too, as for `condition`: each evaluation then takes two passes over it.
+
     What moves: fixed names parameters to hold ("kernel.variance", or a prefix such as "kernel"); movable is a mask (m,) of the
     basis functions that may move, None for all; priors gives log-normal priors on positive parameters by name; noise_floor is
     the least noise, relative to the variance of y. Noise given per row is taken as known and not optimised.
@@ -121,13 +124,14 @@ def fit(
     """
     if optimize not in ("all", "hyperparameters", "basis"):
         raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
-    problem = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
-                              weights=weights)  # fmt: skip
+    problem = problem_of(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                         weights=weights)  # fmt: skip
     if approximation not in DENSE:  # jitter grows here, with one warning, or not at all: it stays constant from now on
         Kuu = problem.basis.gram(kernel)
         jitter = cholesky_escalating(Kuu, jitter, what="the prior covariance Kuu of the basis")[1]
         problem = replace(problem, jitter=jitter)
-    objective = _Objective(problem, approximation, optimize, tuple(fixed), dict(priors or {}), noise_floor, movable)
+    moving = approximation, optimize, tuple(fixed), dict(priors or {}), noise_floor, movable
+    objective = _Objective(problem, *moving) if isinstance(problem, Problem) else _PartedObjective(problem, *moving)
     score = None if held_out is None else objective.scorer(*held_out)
     saved = None if checkpoint is None else Checkpoint(Path(checkpoint), objective.fingerprint())
     generator = np.random.default_rng(rng)
@@ -140,6 +144,7 @@ def fit(
 
     rules = Rules(max_iterations, tolerance, least_gain, score, patience)
     with Line(progress, approximation) as report:
+        objective.watch(report)
         best = climb_from(starts, objective, rules, report=report, saved=saved, tell=tell)
     kernel, basis_, noise, mean = objective.packing.unpack(best.x)
     posterior = condition(kernel, basis_, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
@@ -154,22 +159,21 @@ class _Objective:
     """-(log evidence + log prior)/n and its gradient in the packed, unconstrained variables."""
 
     def __init__(
-        self, P: Problem, approximation: str, optimize: str, fixed: tuple[str, ...], priors: dict[str, LogNormal],
+        self, P: Any, approximation: str, optimize: str, fixed: tuple[str, ...], priors: dict[str, LogNormal],
         noise_floor: float, movable: Any = None,
     ) -> None:  # fmt: skip
         self.P, self.approximation, self.priors = P, approximation, priors
-        self.y = P.Y + _as_columns(P.mean(P.X))  # targets with the prior mean put back, since that may move
-        X, Y = to_numpy(P.X), to_numpy(self.y)
-        self.packing = Packing.of(P, approximation, optimize, fixed, spread=input_spread(X), low=X.min(0), high=X.max(0),
-                                  target_variance=_target_variance(Y), noise_floor=noise_floor,
+        data = self.data = self._look()
+        self.packing = Packing.of(P, approximation, optimize, fixed, spread=data.spread, low=data.low, high=data.high,
+                                  target_variance=data.target_variance, noise_floor=noise_floor,
                                   movable=movable)  # fmt: skip
         unknown = set(priors) - set(self.packing.positive)
         if unknown:
             known = sorted(self.packing.positive)
             raise UnknownNameError(f"priors on {sorted(unknown)}, but the positive parameters are {known}")
         self.start = self.packing.start
-        self.scale = 1.0 / P.n
-        self.size = P.n if approximation in DENSE else len(P.basis)
+        self.scale = 1.0 / data.n
+        self.size = data.n if approximation in DENSE else len(P.basis)
         self.last: tuple[np.ndarray, float, np.ndarray] | None = None
 
     @property
@@ -182,11 +186,21 @@ class _Objective:
 
     def fingerprint(self) -> str:
         """Changes when the data, the row or the variables do."""
-        sums = [float(namespace(a).sum(a)) for a in (self.P.X, self.y, self.P.weights) if a is not None]
         kernel = _without_numbers(self.P.kernel.spec())
-        return repr((self.approximation, self.P.row.share, self.P.n, kernel, self.packing.names, len(self.start), sums))
+        variables = self.packing.names, len(self.start)
+        return repr((self.approximation, self.P.row.share, self.data.n, kernel, *variables, self.data.sums))
 
-    def problem(self, x: np.ndarray) -> Problem:
+    def _look(self) -> _Data:
+        P = self.P
+        self.y = P.Y + _as_columns(P.mean(P.X))  # targets with the prior mean put back, since that may move
+        X, Y = to_numpy(P.X), to_numpy(self.y)
+        sums = [float(namespace(a).sum(a)) for a in (P.X, self.y, P.weights) if a is not None]
+        return _Data(P.n, input_spread(X), X.min(0), X.max(0), _target_variance(Y), sums)
+
+    def watch(self, line: Line) -> None:
+        """Rows in memory take too little time to be shown."""
+
+    def problem(self, x: np.ndarray) -> Any:
         kernel, basis, noise, mean = self.packing.unpack(x)
         basis = basis.on(self.P.X)
         basis.check(kernel)
@@ -203,10 +217,10 @@ class _Objective:
         def score(x: np.ndarray) -> float:
             P = self.problem(x)
             try:
-                posterior = exact_posterior_of(P) if self.approximation in DENSE else posterior_of(P)
+                posterior = dense_model_of(P, self.approximation) if self.approximation in DENSE else posterior_of(P)
             except FactorisationError:
                 return -np.inf
-            return float(np.mean(log_densities(posterior, float(P.noise[0]), X, Y)))
+            return float(np.mean(log_densities(posterior, float(P.common_noise), X, Y)))
 
         return score
 
@@ -233,6 +247,39 @@ class _Objective:
             return f0 + 10.0 * (1.0 + abs(f0)), np.zeros_like(x)
         self.last = (x.copy(), f, g)
         return f, g
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """What an optimisation asks of the data themselves."""
+
+    n: int
+    spread: np.ndarray  # (d,)
+    low: np.ndarray
+    high: np.ndarray
+    target_variance: float
+    sums: list[float]  # for the fingerprint
+
+
+class _PartedObjective(_Objective):
+    """The same on a source: one more pass, before the first evaluation."""
+
+    def _look(self) -> _Data:
+        found = moments(self.P.source)
+        X, Y = found.X, found.Y
+        variance = float(np.mean(Y.variance))
+        variance = variance if variance > 0 else float(np.mean(Y.mean**2)) or 1.0
+        sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
+        return _Data(found.n, X.center_and_scale()[1], X.low, X.high, variance, sums)
+
+    def watch(self, line: Line) -> None:
+        if line.bars.due < np.inf:
+            self.P = replace(self.P, source=self.P.source.watched(line.part))
+
+    def problem(self, x: np.ndarray) -> Any:
+        kernel, basis, noise, mean = self.packing.unpack(x)
+        basis.check(kernel)
+        return replace(self.P, kernel=kernel, basis=basis, noise=noise, mean=mean)
 
 
 def log_densities(posterior: Posterior | Predictor, noise: float, X: Any, y: Any) -> np.ndarray:

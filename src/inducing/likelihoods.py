@@ -266,6 +266,27 @@ class Poisson(Likelihood):
 
 
 @dataclass(frozen=True)
+class Squared(Likelihood):
+    """f^2y for an input seen y times, where f² is a density up to its mass; y need not be whole. [004 §5.3]
+
+    q = 2 mean/(mean² + var) and r = 2(var - mean²)/(mean² + var)² at y = 1: a mean of 0 stays 0, and r > 0 about it.
+    """
+
+    kind: ClassVar[int | None] = 7
+
+    def check(self, y: Any) -> np.ndarray:
+        y = super().check(y)
+        bad = y <= 0
+        if np.any(bad):
+            raise LabelError(f"y is how often an input was seen and must be positive, but row {_first(bad)} has {y[bad][0]:g}")
+        return y
+
+    def log_density(self, y: Any, f: Any) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return 2.0 * np.multiply(y, np.log(np.abs(f)))
+
+
+@dataclass(frozen=True)
 class Custom(Likelihood):
     """Any p(y|f), given as function(y, f) -> log p(y|f) on arrays that broadcast; averages are by quadrature.
 
@@ -295,7 +316,7 @@ class Custom(Likelihood):
 
 
 BY_NAME: dict[str, type[Likelihood]] = {
-    kind.__name__.lower(): kind for kind in (Gaussian, Probit, Step, Logistic, Laplace, StudentT, Poisson)
+    kind.__name__.lower(): kind for kind in (Gaussian, Probit, Step, Logistic, Laplace, StudentT, Poisson, Squared)
 }
 
 

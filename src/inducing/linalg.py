@@ -27,6 +27,8 @@ from .backend import (
 from .errors import FactorisationError, JitterWarning
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
+LARGE = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
+PANEL = 1024  # columns factorised at a time in matrices of that size
 
 
 def cholesky(K: Array) -> Array:
@@ -35,6 +37,8 @@ def cholesky(K: Array) -> Array:
     m = K.shape[0]
     if m == 0:
         return K
+    if is_numpy(K) and m >= LARGE:
+        return _cholesky_in_panels(K)
     if is_numpy(K):
         from scipy.linalg import lapack
 
@@ -48,6 +52,30 @@ def cholesky(K: Array) -> Array:
             L, failed = K, 1
     if failed or not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
         raise FactorisationError(f"a {m} x {m} matrix is not positive definite")
+    return L
+
+
+def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
+    """The same panel by panel: factorise its square, solve what is below, subtract its products from the rest, on all cores."""
+    m, L = len(K), np.tril(K)
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        L[lo:hi, lo:hi] = square = cholesky(np.ascontiguousarray(L[lo:hi, lo:hi]))  # which reads its lower triangle
+        if hi == m:
+            return L
+        inverse = inverse_lower(np.ascontiguousarray(square))
+        rows = row_slices(m - hi, PANEL // 2)
+
+        def solve(_: None, s: slice, lo: int = lo, hi: int = hi, inverse: np.ndarray = inverse) -> None:
+            part = L[hi + s.start : hi + s.stop, lo:hi]
+            part[...] = times_lower(np.ascontiguousarray(part), inverse, transposed=True)
+
+        def subtract(_: None, s: slice, lo: int = lo, hi: int = hi) -> None:
+            start, stop = hi + s.start, hi + s.stop
+            add_product(L[start:stop, hi:stop], L[start:stop, lo:hi], L[hi:stop, lo:hi].T, -1.0)
+
+        run_over(rows, lambda: None, solve, parallel=True)
+        run_over(rows, lambda: None, subtract, parallel=True)
     return L
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from .approximations import FITC
 from .backend import Array, to_numpy, zeros_like_rows
 from .bases import Points
-from .committee import Mapper, in_threads
 from .errors import ConditionalError, ParameterError
 from .kernels.base import Kernel
 from .kernels.stationary import Stationary
+from .mappers import Mapper, as_mapper, in_threads
 from .means import Mean
 from .posterior import Marginals
-from .problem import DEFAULT_JITTER, Problem, as_inputs, as_queries, make_problem, subset
+from .problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, queries_like, subset
 from .regression import exact_posterior_of
 
 
@@ -48,12 +48,12 @@ class Neighbours:
 
     def rows(self, X: Any) -> np.ndarray:
         """The numbers of each query's neighbours among the rows of positive weight, nearest first. (t, size)"""
-        X = as_queries(X, self.problem.X.shape[1])
+        X = queries_like(X, self.problem.X)
         return self.tree.kneighbors(_in_lengthscales(self.kernel, X), self.size, return_distance=False)
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x) given its neighbours."""
-        X = as_queries(X, self.problem.X.shape[1])
+        X = queries_like(X, self.problem.X)
         P = self.problem
         mean, variance = zeros_like_rows((X.shape[0], P.p), X), zeros_like_rows((X.shape[0],), X)
 
@@ -81,21 +81,18 @@ def neighbours(
     size: int = 50,
     mean: Mean | None = None,
     weights: Any = None,
-    mapper: Mapper = in_threads,
+    mapper: Any = in_threads,
 ) -> Neighbours:
-    """Local subsets of `size` rows; the other arguments as for `inducing.condition`."""
+    """Local subsets of `size` rows; `mapper` as for `committee.condition`, the other arguments as for `inducing.condition`."""
     X = as_inputs(X)
     P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=DEFAULT_JITTER, weights=weights)
     if not 1 <= size <= P.n:
         raise ParameterError(f"size must lie between 1 and the number of rows ({P.n}), but is {size}")
     from sklearn.neighbors import NearestNeighbors
 
-    return Neighbours(P, size, NearestNeighbors().fit(_in_lengthscales(kernel, P.X)), mapper)
+    return Neighbours(P, size, NearestNeighbors().fit(_in_lengthscales(kernel, P.X)), as_mapper(mapper))
 
 
 def _in_lengthscales(kernel: Kernel, X: Array) -> np.ndarray:
     """X as the kernel measures it: its columns over their lengthscales. A kernel that is not stationary leaves X as it is."""
-    if not isinstance(kernel, Stationary):
-        return to_numpy(X)
-    X = X if kernel.columns is None else X[:, list(kernel.columns)]
-    return to_numpy(X / kernel.scales(X))
+    return to_numpy(kernel.scaled(X) if isinstance(kernel, Stationary) else X)

@@ -13,7 +13,7 @@ from .kernels.base import Kernel
 from .linalg import row_squares
 from .means import Mean
 from .posterior import Marginals, Posterior, warn_if_negative
-from .problem import DEFAULT_JITTER, Problem, as_queries
+from .problem import DEFAULT_JITTER, Problem, queries_like
 from .regression import make_regression, posterior_of
 from .residuals import add_up, over_rows, query_chunks, terms
 
@@ -49,7 +49,7 @@ class Nystrom:
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x). O(n) and O(nm) per row."""
-        X = as_queries(X, self.problem.X.shape[1])
+        X = queries_like(X, self.problem.X)
         mean, variance = self.dtc.mean(X), zeros_like_rows((X.shape[0],), X)
         for s in query_chunks(X.shape[0], len(self.dtc)):
             Phi = self.dtc.features(X[s])
@@ -61,7 +61,7 @@ class Nystrom:
 
     def covariance(self, X: Any) -> Array:
         """The matrix of eq. 32 for all of f(X), which need not be positive semi-definite."""
-        X = as_queries(X, self.problem.X.shape[1])
+        X = queries_like(X, self.problem.X)
         Phi = self.dtc.features(X)
         _, half, S = self._corrections(X, Phi, joint=True)
         joint = self.kernel(X, X) - Phi @ Phi.T + half @ half.T - S

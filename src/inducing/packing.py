@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ._parts import Parted
 from .backend import to_numpy
 from .bases import Basis, Multiscale
 from .errors import ShapeError, UnknownNameError
@@ -42,11 +43,11 @@ class Packing:
 
     @staticmethod
     def of(
-        P: Problem, approximation: str, optimize: str, fixed: tuple[str, ...], *,
+        P: Problem | Parted, approximation: str, optimize: str, fixed: tuple[str, ...], *,
         spread: np.ndarray, low: np.ndarray, high: np.ndarray, target_variance: float, noise_floor: float,
         movable: Any = None,
     ) -> Packing:  # fmt: skip
-        noise: Any = float(to_numpy(P.noise[0])) if P.one_noise else to_numpy(P.noise).copy()
+        noise: Any = float(to_numpy(P.common_noise)) if P.one_noise else to_numpy(P.noise).copy()
         basis = P.basis.with_parameters({k: to_numpy(v) for k, v in P.basis.parameters.items()})
         self = Packing(P.kernel, basis, noise, P.mean, spread, _as_mask(movable, len(basis)))
         values = self._raw()
@@ -57,7 +58,7 @@ class Packing:
             if not any(key == name or key.startswith(name + ".") for key in known):
                 raise UnknownNameError(f"cannot hold {name!r} fixed: the parameters are {', '.join(known)}")
         held = {key for key in known for name in fixed if key == name or key.startswith(name + ".")}
-        if approximation in ("exact", "sod") or optimize == "hyperparameters":
+        if approximation in ("exact", "sod", "cg") or optimize == "hyperparameters":
             held |= {key for key in known if key.startswith("basis.")}
         if optimize == "basis":
             held |= {key for key in known if not key.startswith("basis.")}

@@ -10,7 +10,7 @@ from .backend import Array, namespace, to_numpy
 from .errors import ShapeError
 from .linalg import cholesky, contiguous, gram, plus_diagonal, solve_lower
 from .posterior import Marginals, Posterior
-from .problem import Problem, as_queries
+from .problem import Problem, queries_like
 
 
 class Predictor(Protocol):
@@ -108,7 +108,7 @@ class PICPredictor:
         return Phi @ post.w + T.T @ E, H, R - gram(contiguous(T))
 
     def _queries(self, X: Any, blocks: Any) -> tuple[Array, np.ndarray]:
-        X = as_queries(X, self._problem.X.shape[1])
+        X = queries_like(X, self._problem.X)
         if blocks is None:
             return X, np.empty(0)
         labels = to_numpy(blocks)

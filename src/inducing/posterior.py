@@ -54,7 +54,7 @@ from .linalg import (
     times_lower,
 )
 from .means import Mean, Zero
-from .problem import DEFAULT_JITTER, as_inputs, as_queries
+from .problem import DEFAULT_JITTER, as_inputs, queries_like
 
 Score = Literal["mean", "kl"]
 SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
@@ -166,7 +166,7 @@ class Posterior:
         if self.A is None:
             return self._Linv
         if self.conditional == "deterministic":
-            return times_lower(contiguous(self.A.T), self._Linv)
+            return times_lower(contiguous(self.A.T + 0.0), self._Linv)  # a copy, even of a single number
         try:
             U = reverse_cholesky(identity(self.L) - self.A @ self.A.T)
         except FactorisationError:
@@ -273,7 +273,7 @@ class Posterior:
     def _inputs(self, X: Any) -> Array:
         if len(self) == 0:
             return as_inputs(X)
-        return as_queries(X, next(iter(self.basis.parameters.values())).shape[1])
+        return queries_like(X, next(iter(self.basis.parameters.values())))
 
     def _in_chunks(self, X: Array, rows: Any) -> Array:
         """(n, p) from a function of a slice, chunk by chunk, on all cores."""

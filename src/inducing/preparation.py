@@ -8,18 +8,34 @@ from typing import Any
 import numpy as np
 
 from . import selection
+from .approximations import TABLE
 from .errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
 from .problem import as_noise
+from .sources import Part, Source
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """model = (user - mean) / scale, column by column."""
+    """model = (user - mean) / scale, column by column. Called with a part of a source, it gives that in the model's units."""
 
     x_mean: np.ndarray  # (d,)
     x_scale: np.ndarray
     y_mean: np.ndarray  # (p,)
     y_scale: np.ndarray
+
+    @staticmethod
+    def none(d: int, p: int) -> Scaling:
+        """The model's units are the user's."""
+        return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
+
+    def __call__(self, part: Part) -> Part:
+        y = None if part.y is None else (part.y - self.y_mean) / self.y_scale
+        return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
+
+    def alike(self, varying: np.ndarray) -> Scaling:
+        """One scale for all outputs, from those that vary, so that a noise given in the user's units means the same to each."""
+        scales = self.y_scale[varying] if np.any(varying) else self.y_scale
+        return replace(self, y_scale=np.full(len(self.y_scale), np.sqrt(np.mean(scales**2))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +64,19 @@ class Data:
 
     def standardised(self, really: bool) -> tuple[Data, Scaling]:
         """The data in the model's units, or as they are; and the way back."""
-        d, p = self.X.shape[1], self.Y.shape[1]
-        scaling = Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
+        scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
         if really:
             scaling = Scaling(*center_and_scale(self.X, self.weights), *center_and_scale(self.Y, self.weights))
         if really and self.noise is not None:
-            varying = np.ptp(self.Y, axis=0) > 0
-            scales = scaling.y_scale[varying] if np.any(varying) else scaling.y_scale
-            scaling = replace(scaling, y_scale=np.full(p, np.sqrt(np.mean(scales**2))))
+            scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
+        return self.scaled(scaling), scaling
+
+    def scaled(self, scaling: Scaling) -> Data:
+        """The data in the units of a scaling, with a guess of the noise where none is given."""
         X, Y = (self.X - scaling.x_mean) / scaling.x_scale, (self.Y - scaling.y_mean) / scaling.y_scale
         data = replace(self, X=X, Y=Y)
         noise = 0.1 * data.target_variance() if self.noise is None else self.noise / scaling.y_scale[0] ** 2
-        return replace(data, noise=noise), scaling
+        return replace(data, noise=noise)
 
     def target_variance(self) -> float:
         return float(np.mean(center_and_scale(self.Y, self.weights)[1] ** 2))
@@ -98,6 +115,19 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     if not np.any(weights > 0):
         raise EmptyDataError("sample_weight is zero in every row; at least one must be a non-zero number")
     return weights
+
+
+def check_parted(source: Source, sample_weight: Any, noise: Any, device: str | None, approximation: str) -> None:
+    """What rows that come in parts can do."""
+    if source.n_outputs == 0:
+        raise ParameterError("the source has no targets; name the target column, or give y")
+    if sample_weight is not None or np.ndim(noise) > 0:
+        raise ParameterError("rows that come in parts have no weights, and one noise for all; leave sample_weight out")
+    if device is not None:
+        raise ParameterError("device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)")
+    if approximation not in TABLE or TABLE[approximation].blocks:
+        known = ", ".join(name for name, row in TABLE.items() if not row.blocks)
+        raise ParameterError(f"{approximation!r} needs all rows at once; for rows in parts choose one of {known}")
 
 
 def named(error: ValueError) -> InducingError:

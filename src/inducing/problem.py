@@ -50,6 +50,11 @@ class Problem:
         """One noise and no weights: what is common to all rows then moves into m-by-m matrices."""
         return self.one_noise and self.weights is None
 
+    @property
+    def common_noise(self) -> Array:
+        """The noise of every row, where it is one number."""
+        return self.noise[0]
+
     def weight(self, rows: Any) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
 
@@ -96,6 +101,18 @@ def as_queries(X: Any, d: int) -> Array:
     if X.shape[1] != d:
         raise ShapeError(f"X has {X.shape[1]} columns, but the process was made with {d}")
     return X
+
+
+def queries_like(X: Any, data: Array) -> Array:
+    """X as inputs with the columns of the data, and of their kind: one namespace, dtype and device."""
+    X = as_queries(X, data.shape[1])
+    if (is_numpy(X) and is_numpy(data)) or _kind(X) == _kind(data):
+        return X
+    raise ParameterError(f"X is a {_kind(X)}, but the process was made with a {_kind(data)}; convert one to the other")
+
+
+def _kind(a: Array) -> str:
+    return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
 
 
 def _check_finite(a: Array, name: str) -> None:
@@ -163,6 +180,28 @@ def as_blocks(labels: Any, n: int) -> list[np.ndarray]:
     return np.split(order, edges)
 
 
+def check_jitter(jitter: Any) -> None:
+    if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
+        raise ParameterError(f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}")
+
+
+def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
+    d = next(iter(basis.parameters.values())).shape[1]
+    if d != columns:
+        raise ShapeError(f"the basis lives in {d} dimensions, but X has {columns} columns")
+    if len(basis) == 0:
+        raise EmptyDataError("the basis is empty; at least one basis function is needed")
+    basis.check(kernel)
+
+
+def less_mean(mean: Mean, X: Array, y: Array) -> Array:
+    """What the prior mean leaves of y, as columns. (n, p)"""
+    m0 = mean(X)
+    if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
+        raise ShapeError(f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree")
+    return (y if y.ndim == 2 else y[:, None]) - (m0 if m0.ndim == 2 else m0[:, None])
+
+
 def make_problem(
     kernel: Kernel,
     basis: Basis,
@@ -182,8 +221,7 @@ def make_problem(
         raise EmptyDataError("X has no rows; at least one is needed")
     y = as_targets(y, X)
     noise, one_noise = as_noise(noise, X)
-    if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
-        raise ParameterError(f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}")
+    check_jitter(jitter)
     weights = _as_weights(weights, X)
     n_given, kept = X.shape[0], None
     if row.blocks and blocks is None:
@@ -196,18 +234,9 @@ def make_problem(
         X, y, noise, weights = X[keep], y[keep], noise[keep], weights[keep]
         blocks = None if blocks is None else blocks[keep]
     basis = basis.on(X)
-    d = next(iter(basis.parameters.values())).shape[1]
-    if d != X.shape[1]:
-        raise ShapeError(f"the basis lives in {d} dimensions, but X has {X.shape[1]} columns")
-    if len(basis) == 0:
-        raise EmptyDataError("the basis is empty; at least one basis function is needed")
-    basis.check(kernel)
+    check_basis(basis, kernel, X.shape[1])
     mean = Zero() if mean is None else mean
-    Y = y if y.ndim == 2 else y[:, None]
-    m0 = mean(X)
-    if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
-        raise ShapeError(f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree")
-    Y = Y - (m0 if m0.ndim == 2 else m0[:, None])
+    Y = less_mean(mean, X, y)
     labels = blocks if row.blocks else None
     return Problem(
         kernel=kernel,

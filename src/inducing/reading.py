@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +14,7 @@ from .errors import InterruptedWarning, ParameterError
 from .likelihoods import Binary, Likelihood
 from .online import Learner, Order, Seen, information_gain, update_together
 from .posterior import Posterior, Score
-
-PATIENCE = 2.0  # seconds before a line of progress
+from .progress import Bars
 
 
 def read(
@@ -39,13 +36,13 @@ def read(
     """
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, True)
     seen, posts, done = Seen.nothing(*Y.shape), learner.posteriors(), 0
-    line = _Line(verbose)
+    bars = Bars(True if verbose else None)
     try:
         for rows in learner.turns(X, Y, order):
             for whole, part in zip(seen, learner.read(X[rows], Y[rows])):
                 whole[rows] = part
             posts, done = learner.posteriors(), done + len(rows)
-            line.show(f"read {done:,} of {len(X):,} rows, {len(learner.basis)} basis functions")
+            bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
     except KeyboardInterrupt:
         if not (stoppable and done):
             raise
@@ -55,7 +52,7 @@ def read(
             stacklevel=3,
         )
     finally:
-        line.end()
+        bars.__exit__()
     return posts, seen, done
 
 
@@ -91,20 +88,3 @@ def all_or_nothing(model: Any) -> Iterator[None]:
         vars(model).clear()
         vars(model).update(before)
         raise
-
-
-class _Line:
-    """One line on stderr that is written over; on terminals, after two seconds, or whenever it is asked for."""
-
-    def __init__(self, always: bool) -> None:
-        self.due = time.monotonic() + (0.0 if always else PATIENCE)
-        self.on, self.shown = always or sys.stderr.isatty(), False
-
-    def show(self, text: str) -> None:
-        if self.on and time.monotonic() >= self.due:
-            print(f"\r{text}", end="", file=sys.stderr, flush=True)
-            self.due, self.shown = time.monotonic() + 0.2, True
-
-    def end(self) -> None:
-        if self.shown:
-            print(file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import selection
+from .ascent import INTERRUPTED
 from .backend import to_numpy
 from .bases import Basis, Multiscale, Points, as_multiscale
 from .diagnosis import mean_residual
@@ -29,6 +30,7 @@ from .regression import DENSE
 SUBSET = 2000  # rows of the exact GP that gives the "-basis" recipes their hyperparameters
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
 LEAST_GAIN = 1e-3  # nats per row in ten iterations: a stage that gains less has settled
+FIRST_GAIN = 0.03  # the same for VFE where another row follows: it only has to bring the basis near
 SHARES = {"vfe": 0.4, "pep": 0.25}  # of the iterations left, the most that such a stage may take when another follows
 FEW = 500  # rows of the exact GP that gives "auto" its start
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
@@ -110,7 +112,8 @@ def auto(task: Task) -> Fit:
     from a near one. Raising PEP's power from 0 to 1 carries VFE's basis over to FITC's error bars. A multiscale basis is
     learned as points first [000 §5]. With a validation_fraction, that share of the rows (10 to 500 of them) is held out:
     stages after the first end when those rows gain nothing, and the first stage is kept whose parameters predict them, under
-    the row asked for, as well as those of any later one, to one standard error. The result always has all rows.
+    the row asked for, as well as those of any later one, to one standard error; of fewer than 50 rows none can be spared, and
+    VFE's parameters are kept. The result always has all rows.
     """
     if task.approximation in DENSE:
         return direct(task)
@@ -119,22 +122,31 @@ def auto(task: Task) -> Fit:
     learning = task if held is None else task.on(rest)
     learning = learning if task.prelude == "none" or task.max_iterations < 1 else informed(learning)
     stages = _stages(task)
+    if held is None and task.validation_fraction > 0.0 and np.ndim(task.noise) == 0:
+        stages = stages[:1]  # too few rows to judge by, and only VFE's bound needs no judge
     files = [_stage_file(task.checkpoint, i) for i in range(len(stages) - 1)] + [task.checkpoint]
     results: list[Fit] = []
     left = task.max_iterations
     for i, (row, power) in enumerate(stages):
         last = i == len(stages) - 1
         stage = replace(learning.after(results[-1]) if results else _as_points(learning), approximation=row, power=power)
-        stage = replace(stage, checkpoint=files[i], progress=_counting_on(task.progress, results))
+        stage = replace(stage, checkpoint=files[i], progress=counting_on(task.progress, results))
         most = left if last else min(left, max(1, round(SHARES[row] * left)))
         passed = not last and _exists(files[i + 1])  # in an earlier run: only pick up where it ended
         held_out = judge if results else None
-        result = stage.run(iterations=0 if passed else most, least_gain=LEAST_GAIN, held_out=held_out)
+        least_gain = LEAST_GAIN if last or row != "vfe" else FIRST_GAIN
+        try:
+            result = stage.run(iterations=0 if passed else most, least_gain=least_gain, held_out=held_out)
+        except KeyboardInterrupt:  # outside of the climb itself
+            if not results:
+                raise
+            results[-1] = replace(results[-1], converged=False, message=INTERRUPTED)
+            break
         left -= most if passed else result.n_iterations
         if isinstance(task.basis, Multiscale):  # from now on its widths may move
             result = replace(result, basis=as_multiscale(result.kernel, result.basis))
         results.append(result)
-        if "interrupted" in result.message:
+        if result.message == INTERRUPTED:
             break
     return _concluded(task, learning, results, judge)
 
@@ -337,11 +349,11 @@ def _freed(task: Task, optimize: str) -> Fit:
     points = replace(task, basis=start, checkpoint=_stage_file(task.checkpoint, "points")).run(optimize, iterations=half)
     freed = task.after(points)
     freed = replace(freed, basis=as_multiscale(points.kernel, points.basis))
-    freed = replace(freed, progress=_counting_on(task.progress, [points]))
+    freed = replace(freed, progress=counting_on(task.progress, [points]))
     return _joined([points, freed.run(optimize, iterations=task.max_iterations - half)])
 
 
-def _counting_on(progress: Progress | bool | None, before: Sequence[Fit]) -> Progress | bool | None:
+def counting_on(progress: Progress | bool | None, before: Sequence[Fit]) -> Progress | bool | None:
     """A progress function whose iterations continue from the stages before."""
     if not callable(progress):
         return progress

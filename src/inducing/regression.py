@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import evidence
+from ._parts import Parted, make_parted
 from .approximations import FITC, TABLE, row
 from .backend import Array, blas_for, is_numpy, namespace, to_numpy
 from .bases import Basis, Points
@@ -20,8 +21,9 @@ from .means import Mean
 from .pic import PICPredictor, Predictor
 from .posterior import Posterior
 from .problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, noise_gradient, subset
+from .sources import Source
 
-DENSE = ("exact", "sod")
+DENSE = ("exact", "sod", "cg")  # whose basis is rows of the data
 NAMES = (*DENSE, *TABLE)
 BESIDE = {  # what is not one effective prior, and the module whose `condition` makes it: it builds on this one
     "bcm": "committee",
@@ -39,7 +41,7 @@ def condition(
     approximation: str,
     noise: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
@@ -51,22 +53,34 @@ def condition(
 
     noise is a variance, one number or one per row; y is (n,) or (n, p), outputs sharing one factorisation; blocks are
     integer labels (n,) for "pitc", "pic" and committees; power is PEP's; weights count a row several times. "exact" ignores the
-    basis, "sod" takes the training rows nearest to it. "pic", and the methods beside the table ("bcm", "rbcm", "gpoe", "poe",
-    which have no use for a basis, "nystrom", "asor"), give a predictor, since they need the data at every query.
+    basis, "sod" takes the training rows nearest to it; "cg" is "exact" without a factor of K, by conjugate gradients, for as
+    many rows as there is time for (`inducing.iterative`). "cg", "pic", and the methods beside the table ("bcm", "rbcm", "gpoe",
+    "poe", which have no use for a basis, "nystrom", "asor"), give a predictor, since they need the data at every query.
+
+    X may be a `Source` that has the targets, too; y is then left out. Its rows are read part by part, twice for each value of
+    the evidence, by the rows of the table but "pic". Noise is one number there, and blocks the rows of a block, into which each
+    part is cut; None takes whole parts as blocks.
     """
-    if approximation in BESIDE:
+    if approximation in BESIDE and not isinstance(X, Source):
         make = import_module(f".{BESIDE[approximation]}", __package__).condition
         return make(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
                     weights=weights)  # fmt: skip
-    P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
-                        weights=weights)  # fmt: skip
+    P = problem_of(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                   weights=weights)  # fmt: skip
+    if isinstance(P, Parted):
+        return posterior_of(P)
     if approximation in DENSE:
-        return exact_posterior_of(P)
+        return dense_model_of(P, approximation)
     post = posterior_of(P)
     return PICPredictor(post, P) if P.row.own_block else post
 
 
-def posterior_of(P: Problem) -> Posterior:
+def dense_model_of(P: Problem, approximation: str) -> Posterior | Predictor:
+    """The exact GP on a problem's rows, by a factor of K or by conjugate gradients."""
+    return import_module(".iterative", __package__).predictor_of(P) if approximation == "cg" else exact_posterior_of(P)
+
+
+def posterior_of(P: Problem | Parted) -> Posterior:
     """The posterior of a checked problem under its row of the table; for PIC this is PITC's."""
     F = evidence.factorise(P)
     return Posterior(
@@ -89,7 +103,7 @@ def log_evidence(
     approximation: str,
     noise: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
@@ -98,9 +112,11 @@ def log_evidence(
     weights: Any = None,
 ) -> float:
     """log q(y) of the row. Arguments as for `condition`."""
-    P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
-                        weights=weights)  # fmt: skip
-    if approximation in DENSE:
+    P = problem_of(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                   weights=weights)  # fmt: skip
+    if approximation in DENSE and isinstance(P, Problem):
+        if approximation == "cg":
+            return import_module(".iterative", __package__).predictor_of(P).log_evidence
         return _exact_value(P, cholesky(_covariance(P)))
     return evidence.log_evidence(P, evidence.factorise(P))
 
@@ -111,7 +127,7 @@ def log_evidence_and_gradient(
     approximation: str,
     noise: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
@@ -121,18 +137,39 @@ def log_evidence_and_gradient(
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, each with the others held: "kernel.lengthscale", "basis.Z", "noise",
     "mean.value", and so on by path. Arguments as for `condition`."""
-    P = make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
-                        weights=weights)  # fmt: skip
+    P = problem_of(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                   weights=weights)  # fmt: skip
     return gradient_of(P, approximation)
 
 
-def gradient_of(P: Problem, approximation: str, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
+def gradient_of(P: Problem | Parted, approximation: str, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
     """The same for a problem that has been checked already; `escalate=False` raises where jitter would have to grow."""
-    if approximation in DENSE:
+    if approximation == "cg" and isinstance(P, Problem):
+        found, gradient = import_module(".iterative", __package__).log_evidence_and_gradient(P)
+        return found.value, gradient
+    if approximation in DENSE and isinstance(P, Problem):
         with blas_for(P.n):
             return _exact_gradient(P)
     with blas_for(len(P.basis)):
         return evidence.log_evidence_and_gradient(P, escalate=escalate)
+
+
+def problem_of(
+    kernel: Kernel, basis: Basis | None, approximation: str, noise: Any, X: Any, y: Any, *, mean: Mean | None, jitter: float,
+    blocks: Any, power: float | None, weights: Any,
+) -> Problem | Parted:  # fmt: skip
+    """The checked problem behind a call of `condition`, `log_evidence` or `fit`, on arrays or on a source."""
+    if not isinstance(X, Source):
+        return make_regression(kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, power=power,
+                               weights=weights)  # fmt: skip
+    if y is not None:
+        raise ParameterError("a source has its targets inside; leave y out")
+    if approximation in DENSE or approximation in BESIDE:
+        raise ParameterError(
+            f"{approximation!r} needs all rows in memory at once; over a source use one of {', '.join(TABLE)}, but 'pic'"
+        )
+    return make_parted(kernel, basis, row(approximation, power), noise, X, mean=mean, jitter=jitter, blocks=blocks,
+                       weights=weights)  # fmt: skip
 
 
 def make_regression(
@@ -149,7 +186,7 @@ def make_regression(
     power: float | None = None,
     weights: Any = None,
 ) -> Problem:
-    """The checked problem behind a call of `condition`, `log_evidence` or `fit`."""
+    """The checked problem on arrays."""
     if approximation in BESIDE:
         raise ParameterError(
             f"{approximation!r} has no evidence to maximise and no model to keep without the data, since what it computes "
@@ -162,7 +199,7 @@ def make_regression(
             raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
         X = as_inputs(X)
         P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, weights=weights)
-        if approximation == "exact":
+        if approximation != "sod":
             return replace(P, basis=Points(P.X))
         return subset(P, _nearest_rows(P.X, basis))
     if basis is None:
@@ -189,9 +226,14 @@ def _covariance(P: Problem) -> Array:
 
 
 def _exact_value(P: Problem, L: Array) -> float:
-    xp = namespace(P.X)
     z = solve_lower(L, P.Y)
-    value = float(xp.sum(z * z)) + P.p * (P.n * math.log(2 * math.pi) + float(log_det_from_factor(L)))
+    return log_density_of(P, float(namespace(P.X).sum(z * z)), float(log_det_from_factor(L)))
+
+
+def log_density_of(P: Problem, quadratic: float, log_det: float) -> float:
+    """log N(y | m0, K + Σ) from yᵀ(K + Σ)⁻¹y, summed over outputs, and log|K + Σ|."""
+    xp = namespace(P.X)
+    value = quadratic + P.p * (P.n * math.log(2 * math.pi) + log_det)
     if P.weights is not None:  # the factors that w copies of a row leave behind; see evidence._first_blocks
         extra = (P.weights - 1.0) * xp.log(2 * math.pi * P.noise) + xp.log(P.weights)
         value += P.p * float(xp.sum(extra))

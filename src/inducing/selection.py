@@ -71,7 +71,7 @@ def greedy_variance(
     X: Any, m: int, rng: Any = None, weights: Any = None, *, kernel: Kernel | None = None, noise: Any = None, y: Any = None,
     threshold: float = 0.0,
 ) -> np.ndarray:  # fmt: skip
-    """Each time the row whose f is least known given those chosen: the largest diag(K - Q). [Burt et al. 2020, §4.2]
+    """Each time the row whose f is least known given those chosen: the largest diag(K - Q). [Burt et al. 2020]
 
     This is Cholesky of K with pivots. It stops before m where tr(K - Q) ≤ threshold · tr K, and so can choose m by itself.
     O(n + s m² + s m d), memory s m. Ignores noise and y; rng matters only where rows are drawn, or m exceeds the rank of K.
@@ -93,7 +93,7 @@ def greedy_variance(
 def information_gain(
     X: Any, m: int, rng: Any = None, weights: Any = None, *, kernel: Kernel | None = None, noise: Any = None, y: Any = None
 ) -> np.ndarray:
-    """Each time the row of highest information gain under DTC. [Seeger, Williams, Lawrence 2003, §4]
+    """Each time the row of highest information gain under DTC. [Seeger, Williams, Lawrence 2003]
 
     The gain of row i is KL(new ‖ old), when i joins the basis and y_i alone is explained anew: all that i explains of the
     other targets is left out, which makes the score O(1). With the posterior N(μ_i, v_i) of row i's own projection,

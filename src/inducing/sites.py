@@ -129,7 +129,7 @@ class Processes:
             Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
             gamma = np.maximum(self.kernel.diag(self.X[rows]) - row_squares(Phi), 0.0)
             if self.projected:
-                gamma = np.full(len(gamma), 1e-300)  # a variance must not vanish
+                gamma = np.full(len(gamma), 1e-12)  # a variance must not vanish: averages by quadrature would divide by it
             if n * m <= KEEP:
                 kept.append((rows, Phi, gamma))
             yield rows, Phi, gamma

@@ -47,7 +47,7 @@ class Encoder:
             raise ColumnError("The table has no columns to use as inputs; add at least one.")
         categories = {}
         for name in table.columns:
-            if not _is_numeric(table[name], name):
+            if not is_numeric(table[name], name):
                 categories[str(name)] = _categories(table[name], name)
         return cls(tuple(str(name) for name in table.columns), categories)
 
@@ -109,7 +109,7 @@ def require_columns(table: DataFrame, names: Sequence[str]) -> None:
 
 def numbers(column: Series, name: str) -> np.ndarray:
     """A numeric column as float64, (n,), missing values as NaN; anything that is not a number is refused."""
-    if not _is_numeric(column, name):
+    if not is_numeric(column, name):
         example = _text(column.dropna()).iloc[:1].tolist()
         raise ColumnError(f"Column {name!r} must hold numbers; it holds text such as {_listing(example)}: recode it.")
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -136,7 +136,7 @@ def read(path: Path) -> DataFrame:
     """A table from a CSV, TSV or parquet file, by its suffix; it must have rows."""
     import pandas as pd
 
-    kind = _kind(path)
+    kind = kind_of(path)
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {str(path)!r}: check the name.")
     try:
@@ -157,7 +157,7 @@ def read(path: Path) -> DataFrame:
 
 def write(table: DataFrame, path: Path) -> None:
     """A table to a CSV, TSV or parquet file, by its suffix: whole or not at all."""
-    kind = _kind(path)
+    kind = kind_of(path)
     with replacing(path) as part:
         if kind == "parquet":
             table.to_parquet(part, index=False)
@@ -180,13 +180,14 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
 
 
-def _kind(path: Path) -> str:
+def kind_of(path: Path) -> str:
     if path.suffix.lower() not in SUFFIXES:
         raise UnknownNameError(f"{str(path)!r} is no table known here; it must end in one of {' '.join(SUFFIXES)}.")
     return SUFFIXES[path.suffix.lower()]
 
 
-def _is_numeric(column: Series, name: str) -> bool:
+def is_numeric(column: Series, name: str) -> bool:
+    """Whether a column holds numbers; dates and times are refused."""
     from pandas.api import types
 
     if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):

@@ -7,7 +7,7 @@ on stderr and exit code 1; bad usage with exit code 2.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,21 +68,26 @@ def inducing(
     """Sparse Gaussian processes for tables: fit, predict with error bars, inspect."""
 
 
+class Shown:
+    """What a fit shows of itself: a line with the iteration and the objective, and a bar for the pass over parts."""
+
+    def __init__(self, bars: Any) -> None:
+        self.bars = bars
+
+    def __call__(self, iteration: int, objective: float) -> None:
+        self.bars.show("fit", f"fitting: iteration {iteration}, objective {objective:.6g}")
+
+    def part(self, done: int, parts: int | None) -> None:
+        self.bars.show("parts", "parts read", done, parts)
+
+
 @contextmanager
-def progress_line() -> Iterator[Callable[[int, float], None]]:
-    """A line on stderr with the iteration and the objective, while a terminal is there to see it."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def progress_line() -> Iterator[Shown]:
+    """Progress on stderr, while a terminal is there to see it."""
+    from ..progress import Bars
 
-    console = Console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("fitting")
-
-        def report(iteration: int, objective: float) -> None:
-            bar.update(task, description=f"fitting: iteration {iteration}, objective {objective:.6g}")
-
-        yield report
+    with Bars() as bars:
+        yield Shown(bars)
 
 
 def print_table(title: str, rows: dict[str, str]) -> None:

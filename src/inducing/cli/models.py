@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ColumnError, EmptyDataError, ModelFileError
+from . import large
 from .app import app, output_option, print_table, progress_line, show
 
 if TYPE_CHECKING:
@@ -50,7 +51,12 @@ def demo(
 
 @app.command()
 def fit(
-    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV, TSV or parquet file, one row per observation; a folder or 'glob' of parquet files is read in parts."
+        ),
+    ],
     target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
     out: Annotated[Path, output_option("The model file to write.")],
     n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
@@ -65,6 +71,9 @@ def fit(
     ] = None,
     kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
     max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 1000,
+    full_iter: Annotated[
+        int, typer.Option(min=0, help="Most iterations over all rows, where they are read in parts; --max-iter is of a sample.")
+    ] = 30,
     restarts: Annotated[int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")] = 0,
     exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
@@ -72,6 +81,11 @@ def fit(
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out to measure the fit; 0 trains on all.")
     ] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fit.")] = 0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A file that keeps the best point, and that a killed fit goes on from.")
+    ] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, whose workers read the parts.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="So many worker processes on this machine read the parts.")] = None,
 ) -> None:
     """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so far."""
     from ..approximations import TABLE
@@ -79,32 +93,42 @@ def fit(
 
     if approximation in TABLE and TABLE[approximation].own_block:
         raise ModelFileError(f"A model file holds no data, which {approximation!r} needs to predict: choose another.")
-    X, y, encoder = inputs_and_target(table, target, exclude or [], drop_missing)
-    test = held_out(len(y), test_fraction, seed)  # (n,) of bool
+    model = SparseGPRegressor(
+        kernel=kernel,
+        approximation=approximation,
+        n_inducing=n_inducing,
+        basis=basis,
+        inducing=inducing,
+        restarts=restarts,
+        max_iter=max_iter,
+        full_iter=full_iter,
+        random_state=seed,
+        checkpoint=checkpoint,
+    )
     start = time.perf_counter()
-    with progress_line() as progress:
-        model = SparseGPRegressor(
-            kernel=kernel,
-            approximation=approximation,
-            n_inducing=n_inducing,
-            basis=basis,
-            inducing=inducing,
-            restarts=restarts,
-            max_iter=max_iter,
-            random_state=seed,
-            progress=progress,
-        ).fit(X[~test], y[~test])
+    if scheduler is not None or workers is not None or large.is_large(table):
+        source, encoder = large.source_of(table, target, exclude or [], drop_missing)
+        with large.on_cluster(source, scheduler, workers) as rows_in_parts, progress_line() as progress:
+            model.set_params(progress=progress)
+            n, n_test, metrics = large.fit_parts(model, rows_in_parts, test_fraction, seed, progress.part)
+    else:
+        X, y, encoder = inputs_and_target(table, target, exclude or [], drop_missing)
+        test = held_out(len(y), test_fraction, seed)  # (n,) of bool
+        with progress_line() as progress:
+            model.set_params(progress=progress).fit(X[~test], y[~test])
+        n, n_test = int((~test).sum()), int(test.sum())
+        metrics = held_out_metrics(model, X[test], y[test], y[~test]) if n_test else {}
     seconds = time.perf_counter() - start
-    metrics = held_out_metrics(model, X[test], y[test], y[~test]) if test.any() else {}
     model.save(out, metadata={"target": target, "encoder": encoder.to_json(), "held_out": metrics})
 
-    rows = {"training rows": f"{(~test).sum()}", "inputs": f"{len(encoder.columns)} columns, {X.shape[1]} features"}
+    features = len(encoder.feature_names)
+    rows = {"training rows": f"{n}", "inputs": f"{len(encoder.columns)} columns, {features} features"}
     rows |= {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
     rows |= {"noise std": _noise(model)}
     how = "converged" if model.fit_result_.converged else "stopped early"
     rows |= {"iterations": f"{model.n_iter_}, {how}", "seconds": f"{seconds:.2f}"}
     if metrics:
-        rows["held-out rows"] = f"{test.sum()}"
+        rows["held-out rows"] = f"{n_test}"
         rows |= formatted(metrics)
     print_table(f"{target} from {table.name}", rows)
     typer.echo(str(model.report_))
@@ -115,7 +139,8 @@ def fit(
 def predict(
     model: Annotated[Path, Model],
     table: Annotated[
-        Path, typer.Argument(help="CSV, TSV or parquet file with the model's input columns, in any order.")
+        Path,
+        typer.Argument(help="CSV, TSV or parquet file, folder or 'glob', with the model's input columns, in any order."),
     ],
     out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
     allow_unseen: Annotated[
@@ -126,23 +151,26 @@ def predict(
     ] = False,
 ) -> None:
     """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and probabilities."""
-    import pandas as pd
-
     from .. import tables
 
     estimator = _load(model)
     encoder, target = _columns_of(estimator)
-    data = tables.read(table)
-    tables.require_columns(data, encoder.columns)
-    if not allow_missing:
-        tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
-    rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
-    said = _predictions(estimator, encoder.transform(data[rows], allow_unseen=allow_unseen), target)
-    taken = [name for name in said.columns if name in data.columns]
-    if taken:
-        raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
-    tables.write(pd.concat([data, said.set_index(data.index[rows]).reindex(data.index)], axis=1), out)
-    typer.echo(f"Predictions: {out} ({rows.sum()} of {len(data)} rows)")
+
+    def add(data: DataFrame) -> DataFrame:
+        """The predictions for the rows of a table, none where inputs are missing."""
+        tables.require_columns(data, encoder.columns)
+        if not allow_missing:
+            tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
+        rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
+        said = _predictions(estimator, encoder.transform(data[rows], allow_unseen=allow_unseen), target)
+        taken = [name for name in said.columns if name in data.columns]
+        if taken:
+            raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
+        return said.set_index(data.index[rows]).reindex(data.index)
+
+    with progress_line() as progress:
+        done, rows = large.predict_parts(table, out, add, progress.part)
+    typer.echo(f"Predictions: {out} ({done} of {rows} rows)")
 
 
 def _predictions(estimator: Any, X: DataFrame, target: str) -> DataFrame:

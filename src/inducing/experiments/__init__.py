@@ -1,7 +1,7 @@
 """The experiments of the five seed documents, each a function that fills a `Report`. `inducing reproduce W1 S3 --quick`.
 
 [000] Walder, Kim & Schölkopf 2008 (W), [001] Snelson & Ghahramani 2006 (S), [002] Williams 2006 (E), [003] Quiñonero-Candela &
-Rasmussen 2005 (Q), [004] Csató 2002 (C).
+Rasmussen 2005 (Q), [004] Csató 2002 (C); and one of scale (F), which none of them has.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "Q4": Experiment("PITC with learned inducing inputs", "003 §11", "snelson_curves", "q4"),
     "E1": Experiment("Eigenfunctions of a kernel depend on the input density", "002", "eigen", "e1"),
     "E2": Experiment("SARCOS: subset of data, of regressors, projected process, committee", "002", "sarcos", "e2"),
+    "E3": Experiment("Conjugate gradients, and fast products with a kernel matrix", "002", "linear_systems", "e3"),
     "E4": Experiment("Shrinkage, spectra and screening: what is really going on", "002", "eigen", "e4"),
     "C1": Experiment("Online sinc: RBF and polynomial kernels", "004 Fig 2.1", "csato_regression", "c1"),
     "C2": Experiment("KL divergence between successive processes", "004 Fig 3.2", "csato_regression", "c2"),
@@ -55,7 +56,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "C10": Experiment("USPS: ten classes on one basis", "004 Fig 5.6b", "csato_digits", "c10"),
     "C11": Experiment("USPS: rejecting the doubtful", "004 Fig 5.7", "csato_digits", "c11"),
     "C11b": Experiment("Sweeps, Nyström regression, outliers", "004 Fig 5.4b, §4.5, §3.8", "csato_classification", "c11b"),
+    "C12": Experiment("Densities as squares of a process", "004 §5.3, Fig 5.9", "csato_density", "c12"),
     "C13": Experiment("Wind fields from ambiguous measurements", "004 §5.4", "csato_wind", "c13"),
+    "F1": Experiment("Three million flights from parquet files", "vega-datasets, flights-3m", "flights", "f1"),
 }
 
 

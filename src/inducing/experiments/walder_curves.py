@@ -69,8 +69,8 @@ def w2(report: Report) -> None:
     other = ratios(found["vsgp-full"], found["spgp-full"])[max(spgp)]
     below(report, f"vsgp-full over-fits no more than spgp-full (m = {max(spgp)})", "tends not to", [other])
     for name, what in zip(GUARDED, ("VFE's bound", "PEP's evidence at power ½"), strict=True):
-        shares = ratios(found[name], spgp).values()
-        below(report, f"Joint learning by {what} does not over-fit: error within 10 % of spgp-basis", "", shares, 1.1)
+        beside = ratios(found[name], spgp).values()
+        below(report, f"Joint learning by {what} does not over-fit: error within 10 % of spgp-basis", "", beside, 1.1)
     floor = ratios(series(records, method="floor-full"), found["spgp-full"])
     below(report, f"A floor of {NOISE_FLOOR:g} under the noise (m = {max(floor)}) lowers spgp-full's error", "",
           [floor[max(floor)]])  # fmt: skip

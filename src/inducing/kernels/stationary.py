@@ -99,6 +99,11 @@ class Stationary(Kernel):
             raise ShapeError(f"the kernel has {len(scales)} lengthscales, but the inputs have {X.shape[1]} columns")
         return asarray_like(scales, X)
 
+    def scaled(self, X: Array) -> Array:
+        """X as the kernel measures it: its columns over their lengthscales. (n, d)"""
+        X = self._select(X)
+        return X / self.scales(X)
+
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         scales = self.scales(X)
         return self._profile(squared_distances(X / scales, Z / scales, out))

@@ -1,0 +1,96 @@
+"""Workers killed in the middle of fits: each fit must end where an undisturbed one does.
+
+python benchmarks/faults.py            # 20 fits on two local workers, one SIGKILL in each at a random moment; minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import inducing as ig
+from inducing import distributed
+
+ITERATIONS = 8
+
+
+def parquet(folder: Path, n: int, parts: int) -> ig.sources.Source:
+    """Rows in files, a part each."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (n, 3))
+    y = np.sin(X @ [1.0, 2.0, 0.5]) + 0.3 * rng.standard_normal(n)
+    for i, rows in enumerate(np.array_split(np.arange(n), parts)):
+        pd.DataFrame(np.column_stack([X, y])[rows], columns=["a", "b", "c", "y"]).to_parquet(folder / f"{i:03}.parquet")
+    return ig.as_source(folder, "y")
+
+
+def fit(source: ig.sources.Source, m: int, progress: Any = False) -> ig.Fit:
+    kernel, Z = ig.kernels.RBF([0.9, 0.8, 1.0]), np.random.default_rng(1).uniform(-2, 2, (m, 3))
+    return ig.fit(kernel, ig.bases.Points(Z), "vfe", 0.2, source, max_iterations=ITERATIONS, progress=progress)
+
+
+def killer(client: Any, iteration: int, delay: float, rng: np.random.Generator) -> tuple[Any, list[int]]:
+    """What to call after each iteration: so long after the given one a worker process gets SIGKILL; Dask starts it again."""
+    pid = int(rng.choice(sorted(client.run(os.getpid).values())))
+    hit: list[int] = []
+
+    def kill() -> None:
+        os.kill(pid, signal.SIGKILL)
+        hit.append(pid)
+
+    def progress(done: int, value: float) -> None:
+        if done == iteration:
+            threading.Timer(delay, kill).start()
+
+    return progress, hit
+
+
+def same(a: ig.Fit, b: ig.Fit) -> float:
+    """The largest relative difference of value, hyperparameters and basis."""
+    pairs = [(a.value, b.value), (a.noise, b.noise), (a.basis.parameters["Z"], b.basis.parameters["Z"])]
+    pairs += [(a.kernel.parameters[name], b.kernel.parameters[name]) for name in a.kernel.parameters]
+    return max(float(np.max(np.abs(np.subtract(p, q))) / np.max(np.abs(q))) for p, q in pairs)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--runs", type=int, default=20)
+    options.add_argument("--rows", type=int, default=200_000)
+    options.add_argument("--functions", type=int, default=64)
+    options.add_argument("--seed", type=int, default=0)
+    told = options.parse_args()
+    rng = np.random.default_rng(told.seed)
+    right = hits = 0
+    with tempfile.TemporaryDirectory() as folder, distributed.cluster(workers=2) as client:
+        source = distributed.spread(parquet(Path(folder), told.rows, 16), client)
+        fit(source, told.functions)  # compiles
+        start = time.perf_counter()
+        expected = fit(source, told.functions)
+        usual = time.perf_counter() - start
+        print(f"undisturbed: {usual:.1f} s, log evidence {expected.value:.6f}", flush=True)
+        for run in range(told.runs):
+            client.wait_for_workers(2)
+            iteration, delay = int(rng.integers(1, ITERATIONS - 1)), float(rng.uniform(0.0, usual / ITERATIONS))
+            progress, hit = killer(client, iteration, delay, rng)
+            start = time.perf_counter()
+            gap = same(fit(source, told.functions, progress), expected)
+            hits, right = hits + len(hit), right + (gap == 0.0)
+            word = f"killed {delay:.2f} s after iteration {iteration}" if hit else "not killed: it was over before"
+            print(f"run {run + 1}: {word}, {time.perf_counter() - start:.1f} s, largest difference {gap:.1e}", flush=True)
+    print(f"{hits} kills in {told.runs} runs, {right} results equal to the undisturbed one bit by bit")
+    if right < told.runs or hits < told.runs:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,411 @@
+"""The two passes over rows behind the evidence: what is summed on the way, chunk by chunk, for rows and for blocks of rows.
+
+The formulas are in evidence.py. A pass takes a problem and m-by-m matrices that are the same for all rows, and gives `Sums`;
+those of different parts of the data add up, so rows may lie in memory, on disk or on other machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from .approximations import trace_penalty
+from .backend import (
+    SMALL,
+    Array,
+    asarray_like,
+    chunk_rows,
+    is_numpy,
+    namespace,
+    row_slices,
+    run_over,
+    to_numpy,
+    zeros_like_rows,
+)
+from .kernels.base import Gradients
+from .linalg import (
+    add_gram,
+    add_outer,
+    add_product,
+    add_symmetric_product,
+    add_weighted_gram,
+    cholesky_and_inverse,
+    contiguous,
+    from_lower,
+    log_det_from_factor,
+    lower_times,
+    plus_diagonal,
+    row_dots,
+    row_squares,
+    scaled_sum,
+    times_lower,
+)
+from .problem import Problem, noise_gradient
+
+FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
+BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
+KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
+
+
+@dataclass(eq=False)
+class Sums:
+    """What a pass adds up over rows; + joins those of different rows. A pass leaves what it has no use for at zero."""
+
+    G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
+    b: Any = 0.0  # (m, p), ΦΠy
+    count: float = 0.0  # Σ weights
+    log_D: Any = 0.0  # numbers stay on the device until the pass ends: reading one waits for it
+    penalty: Any = 0.0
+    residual: Any = 0.0  # Σ eᵢ²Πᵢ
+    noise: Any = 0.0  # gradients, from here on
+    kernel: Gradients = field(default_factory=dict)
+    basis: Gradients = field(default_factory=dict)
+    mean: Gradients = field(default_factory=dict)
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(*(_joined(getattr(self, f.name), getattr(other, f.name)) for f in fields(Sums)))
+
+    def to_numpy(self) -> Sums:
+        """The same as NumPy arrays, which travel."""
+        return Sums(*(_as_numpy(getattr(self, f.name)) for f in fields(Sums)))
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What the first pass leaves of the rows for the second, as far as there is room; the rest is made again."""
+
+    D: Array | None = None  # (n,), where it is not the noise
+    Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
+    blocks: dict[int, tuple[Array, Array]] | None = None  # by number: K and the L⁻¹ of D, where they fit BLOCK_BYTES
+
+    @staticmethod
+    def room_for(P: Problem) -> Kept:
+        if P.blocks is not None:
+            return Kept(blocks={})
+        small = is_numpy(P.X) and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
+        Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
+        return Kept(_empty(P.n, P.X) if P.row.share else None, Kfu)
+
+
+@dataclass(frozen=True, eq=False)
+class Back:
+    """What the second pass takes to all rows; matrices that the row of the table has no use for are None."""
+
+    w: Array  # (m, p)
+    alpha: Array  # (m, p), Luu⁻ᵀw
+    Linv: Array | None = None  # Luu⁻¹
+    T: Array | None = None  # share = 0: cI - B⁻¹ = ±UᵀU, T = U Luu⁻¹, times √(pΠ) where that is common to all rows
+    Binv: Array | None = None
+    LBinv: Array | None = None
+
+    def on(self, X: Array) -> Back:
+        """The same with X's namespace, dtype and device."""
+        held = (getattr(self, f.name) for f in fields(Back))
+        return Back(*(None if a is None else asarray_like(a, X) for a in held))
+
+
+def first_pass(P: Problem, Linv: Array, kept: Kept | None = None) -> Sums:
+    """ΦΠΦᵀ, ΦΠy, Σ log D and the penalty, less what of a trace penalty is in tr B; fills `kept`."""
+    held, Linv = kept or Kept(), asarray_like(Linv, P.X)
+    whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
+
+    def step(s: _Work, rows: Any) -> None:
+        if isinstance(rows, _Group):
+            _first_blocks(P, whitener, held, s, rows)
+        else:
+            _first_rows(P, whitener, held, s, rows)
+
+    sums = _run(P, step, b=True)
+    sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
+    return sums
+
+
+def residual_pass(P: Problem, back: Back, kept: Kept | None = None) -> Sums:
+    """Σ eᵢ²Πᵢ alone, without a gradient."""
+    held, back = kept or Kept(), back.on(P.X)
+
+    def step(s: _Work, rows: Any) -> None:
+        if isinstance(rows, _Group):
+            K = P.basis.cross(P.kernel, P.X[rows.rows], s.buffer(0, len(rows.rows)))
+            E = P.Y[rows.rows] - K @ back.alpha
+            for part, (_, Linv) in zip(rows.parts, _blocks(P, back, held, rows, K, None)[1], strict=True):
+                E[part] = Linv @ E[part]
+            s.residual = s.residual + namespace(E).sum(E * E)
+        else:
+            K = _kfu(P, held, s, rows)
+            E, D = P.Y[rows] - K @ back.alpha, P.noise[rows] if held.D is None else held.D[rows]
+            if P.row.share and held.D is None:
+                Phi = times_lower(_copy(K, s.buffer(1, _count(rows))), back.Linv, transposed=True)
+                D = P.row.share * (P.kernel.diag(P.X[rows]) - row_squares(Phi)) + D
+            s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
+
+    return _run(P, step, G=False)
+
+
+def second_pass(P: Problem, back: Back, kept: Kept | None = None) -> Sums:
+    """The residuals and the gradients that pass through Kfu, the diagonal and the prior mean."""
+    held, back = kept or Kept(), back.on(P.X)
+    noise_bar = _empty(P.n, P.X)
+    by_rows = _second_rows_deterministic if P.row.share == 0 else _second_rows
+    step = _second_blocks if P.blocks is not None else by_rows
+    sums = _run(P, lambda s, rows: step(P, back, held, noise_bar, s, rows), G=P.row.share != 0)
+    sums.noise = noise_gradient(P, noise_bar)
+    return sums
+
+
+class _Work(Sums):
+    """The sums of one worker, and the buffers it reuses."""
+
+    def __init__(self, P: Problem, G: bool, b: bool) -> None:
+        self.like, self.m = P.X, len(P.basis)
+        super().__init__(
+            G=zeros_like_rows((self.m, self.m), P.X) if G else 0.0, b=zeros_like_rows((self.m, P.p), P.X) if b else 0.0
+        )
+        self._buffers: dict[int, np.ndarray] = {}
+
+    def buffer(self, i: int, rows: int) -> np.ndarray | None:
+        """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
+        if not is_numpy(self.like):
+            return None
+        held = self._buffers.get(i)
+        if held is None or held.shape[0] < rows:
+            held = self._buffers[i] = np.empty((rows, self.m), dtype=self.like.dtype)
+        return held[:rows]
+
+
+def _run(P: Problem, step: Any, *, G: bool = True, b: bool = False) -> Sums:
+    """`step` over chunks of rows or groups of blocks; on all cores where there is enough to do."""
+    tasks: list[Any] = row_slices(P.n, _chunk(P)) if P.blocks is None else _groups(P)
+    large = P.blocks is None or P.n / len(P.blocks) * len(P.basis) ** 2 >= FEW_FLOPS
+    parallel = is_numpy(P.X) and large and P.n * len(P.basis) >= SMALL
+    return sum(run_over(tasks, lambda: _Work(P, G, b), step, parallel=parallel), Sums())
+
+
+def _chunk(P: Problem) -> int:
+    return chunk_rows(P.n, len(P.basis), P.X)
+
+
+def _count(rows: Any) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def _first_rows(P: Problem, whitener: Array, held: Kept, s: _Work, rows: slice) -> None:
+    xp = namespace(P.X)
+    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    K = P.basis.cross(P.kernel, X, s.buffer(0, _count(rows)))
+    if held.Kfu is not None:
+        held.Kfu[rows] = K
+    Phi = times_lower(K, whitener, transposed=True)  # (c, m)
+    if P.row.share == 0:
+        D = noise
+        if P.row.penalty is trace_penalty:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
+            s.penalty = s.penalty + 0.5 * xp.sum(weight / noise * P.kernel.diag(X))
+    else:
+        R = P.kernel.diag(X) - row_squares(Phi)
+        D = P.row.share * R + noise
+        s.penalty = s.penalty + xp.sum(weight * P.row.penalty(R, noise, P.row.share)[0])
+        if held.D is not None:
+            held.D[rows] = D
+    s.log_D = s.log_D + xp.sum(weight * xp.log(D))
+    root = xp.sqrt(weight / D)[:, None]
+    if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
+        Phi *= root
+    s.G = add_gram(s.G, Phi)
+    s.b += Phi.T @ (root * P.Y[rows])
+
+
+def _kfu(P: Problem, held: Kept, s: _Work, rows: slice) -> Array:
+    """Kfu of a chunk in the second pass. (c, m)"""
+    return P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows))) if held.Kfu is None else held.Kfu[rows]
+
+
+def _second_rows_deterministic(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Work, rows: slice) -> None:
+    """share = 0: p Π φᵀ(cI - B⁻¹)φ = ±|T k_u|², with √(pΠ) in T if it is common to all rows and applied here if not."""
+    xp, p, T, alpha = namespace(P.X), P.p, back.T, back.alpha
+    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    c, sign = _count(rows), 1.0 if P.row.penalty is trace_penalty else -1.0
+    precision = weight / noise
+    K = _kfu(P, held, s, rows)
+    KT = times_lower(_copy(K, s.buffer(1, c)), T, transposed=True)
+    if not P.uniform:
+        root = xp.sqrt(p * precision)[:, None]
+        KT *= root
+    E = P.Y[rows] - K @ alpha
+    V = precision[:, None] * E
+    s.residual = s.residual + xp.sum(V * E)
+    # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); under the trace penalty (c = 1) φᵀφ cancels against R's
+    bar = xp.sum(E * V, axis=1) - p * weight
+    if P.row.penalty is trace_penalty:
+        bar = bar + p * precision * P.kernel.diag(X)
+        _add(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
+    noise_bar[rows] = 0.5 * (bar - sign * row_squares(KT)) / noise
+    if not P.uniform:
+        KT *= root
+    _finish(P, s, X, K, times_lower(KT, T), V, alpha, sign)
+
+
+def _second_rows(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Work, rows: slice) -> None:
+    xp, p = namespace(P.X), P.p
+    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    c = _count(rows)
+    K = _kfu(P, held, s, rows)
+    Phi = times_lower(_copy(K, s.buffer(1, c)), back.Linv, transposed=True)
+    S = xp.matmul(Phi, back.Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ back.Binv
+    D = P.row.share * (P.kernel.diag(X) - row_squares(Phi)) + noise if held.D is None else held.D[rows]
+    precision = weight / D
+    E = P.Y[rows] - Phi @ back.w
+    V = precision[:, None] * E
+    s.residual = s.residual + xp.sum(V * E)
+    gD = 0.5 * (xp.sum(E * V, axis=1) - p * weight + p * precision * row_dots(Phi, S)) / D
+    _, dR, dnoise = P.row.penalty((D - noise) / P.row.share, noise, P.row.share)
+    rbar = P.row.share * gD - p * weight * dR
+    noise_bar[rows] = gD - p * weight * dnoise
+    _add(s.kernel, P.kernel.diag_pullback(X, rbar))
+    S = scaled_sum(S, -p * precision, Phi, -2.0 * rbar)
+    s.G = add_weighted_gram(s.G, Phi, 2.0 * rbar, s.buffer(3, c))
+    _finish(P, s, X, K, times_lower(S, back.Linv), V, back.alpha)  # S is Φ̄ without w vᵀ, which becomes v αᵀ
+
+
+def _finish(P: Problem, s: _Work, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0) -> None:
+    """Hand K̄fu = sign Kbar + v αᵀ to the basis; the prior mean's gradient is v itself."""
+    Kbar = add_product(Kbar, V, alpha.T, sign)
+    kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
+    if sign < 0:
+        kernel, basis = ({key: -g for key, g in part.items()} for part in (kernel, basis))
+    _add(s.kernel, kernel)
+    _add(s.basis, basis)
+    _add(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Blocks that one task does together, so that all products with the basis are large ones."""
+
+    first: int  # number of the first block
+    rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
+    parts: tuple[slice, ...]  # where each block is in `rows`
+
+
+def _groups(P: Problem) -> list[_Group]:
+    """The blocks in groups of about a chunk of rows."""
+    assert P.blocks is not None
+    count = -(-P.n // _chunk(P))
+    starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
+    owner = starts[:-1] * count // P.n  # of each block
+    groups = []
+    for g in np.unique(owner):
+        blocks = np.flatnonzero(owner == g)
+        edges = starts[blocks[0] : blocks[-1] + 2] - starts[blocks[0]]
+        parts = tuple(slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+        groups.append(_Group(int(blocks[0]), np.concatenate([P.blocks[b] for b in blocks]), parts))
+    return groups
+
+
+def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array, Array]:
+    """K, and L and L⁻¹ of D = R + Σ, of one block. (b, b)"""
+    X = P.X[rows]
+    K = P.kernel(X, X)
+    D = plus_diagonal(add_outer(_copied(K), Phi, -1.0), P.noise[rows] / P.weight(rows))
+    return K, *cholesky_and_inverse(D)
+
+
+def _first_blocks(P: Problem, Linv: Array, held: Kept, s: _Work, group: _Group) -> None:
+    xp, rows = namespace(P.X), group.rows
+    A = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), Linv, transposed=True)  # Phi, yet
+    Y = _copied(P.Y[rows])
+    for i, part in enumerate(group.parts):
+        K, L, LDinv = _factors_of_block(P, A[part], rows[part])
+        if held.blocks is not None and 2 * P.n * len(L) * P.X.dtype.itemsize <= BLOCK_BYTES:
+            held.blocks[group.first + i] = K, LDinv
+        A[part] = lower_times(LDinv, A[part])
+        Y[part] = LDinv @ Y[part]
+        s.log_D = s.log_D + log_det_from_factor(L)
+    s.G = add_gram(s.G, A)
+    s.b += A.T @ Y
+    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
+        weight = P.weights[rows]
+        s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
+
+
+def _second_blocks(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Work, group: _Group) -> None:
+    """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), and Φ̄ = w vᵀ - B⁻¹ΦD⁻¹ - 2ΦG_D; all symmetric parts in lower triangles."""
+    p, rows, c = P.p, group.rows, len(group.rows)
+    X = P.X[rows]
+    xp = namespace(X)
+    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+    Phi, blocks = _blocks(P, back, held, group, K, s.buffer(1, c))
+    E = P.Y[rows] - Phi @ back.w
+    V, S = _copied(E), _copied(Phi, s.buffer(2, c))
+    for part, (_, Linv) in zip(group.parts, blocks, strict=True):
+        V[part] = Linv.T @ (Linv @ V[part])
+        S[part] = lower_times(Linv, lower_times(Linv, S[part]), transposed=True)  # D⁻¹Φᵀ
+    s.residual = s.residual + xp.sum(E * V)
+    S = times_lower(S, back.LBinv, transposed=True)
+    GPhi = _copied(Phi, s.buffer(3, c))
+    diagonal = _empty(c, X)
+    for part, (Kxx, Linv) in zip(group.parts, blocks, strict=True):
+        x, b = X[part], len(Linv)
+        GD = add_gram(zeros_like_rows((b, b), X), Linv, -p)
+        GD = 0.5 * from_lower(add_outer(add_outer(GD, S[part], p), contiguous(V[part])))
+        GPhi[part] = 2.0 * (GD @ Phi[part])
+        diagonal[part] = xp.linalg.diagonal(GD)
+        _add(s.kernel, P.kernel.pullback(x, x, GD, Kxx)[0])
+    S = times_lower(S, back.LBinv)  # D⁻¹ΦᵀB⁻¹
+    weight, noise = P.weight(rows), P.noise[rows]
+    extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
+    noise_bar[rows] = diagonal / weight - extra
+    s.G = add_symmetric_product(s.G, GPhi, Phi)
+    S *= -p
+    S -= GPhi
+    _finish(P, s, X, K, times_lower(S, back.Linv), V, back.alpha)
+
+
+def _blocks(
+    P: Problem, back: Back, held: Kept, group: _Group, K: Array, out: Array | None
+) -> tuple[Array, list[tuple[Array, Array]]]:
+    """Phi (c, m), and of each block K and L⁻¹ (b, b), in the second pass."""
+    Phi = times_lower(_copy(K, out), back.Linv, transposed=True)
+    found = []
+    for i, part in enumerate(group.parts):
+        block = (held.blocks or {}).get(group.first + i)
+        found.append(_factors_of_block(P, Phi[part], group.rows[part])[::2] if block is None else block)
+    return Phi, found
+
+
+def _add(total: Gradients, part: Gradients) -> None:
+    for key, value in part.items():
+        total[key] = total[key] + value if key in total else value
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """a + b; gradients by name. Nothing is 0.0, and adds no pass over what it is added to."""
+    if isinstance(a, dict):
+        _add(total := dict(a), b)
+        return total
+    return b if isinstance(a, float) and a == 0.0 else a if isinstance(b, float) and b == 0.0 else a + b
+
+
+def _as_numpy(a: Any) -> Any:
+    if isinstance(a, dict):
+        return {key: _as_numpy(value) for key, value in a.items()}
+    return a if isinstance(a, float) else to_numpy(a)
+
+
+def _copy(A: Array, out: Array | None = None) -> Array:
+    if not is_numpy(A):
+        return A  # nothing overwrites it there
+    if out is None:
+        return A.copy()
+    out[...] = A
+    return out
+
+
+def _copied(A: Array, out: Array | None = None) -> Array:
+    """A copy, whatever the namespace, for what is assigned to in parts."""
+    return namespace(A).asarray(A, copy=True) if out is None else _copy(A, out)
+
+
+def _empty(n: int, like: Array) -> Array:
+    return zeros_like_rows((n,), like)
