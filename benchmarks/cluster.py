@@ -81,7 +81,7 @@ def overhead(n: int, m: int) -> str:
             with distributed.cluster(workers=count) as client:
                 calls = evaluation(data, source.cached()), evaluation(data, distributed.spread(source, client))
                 times = []
-                for _ in range(2 * ROUNDS):
+                for _ in range(3 * ROUNDS):
                     with backend.using(threads=count):
                         near = seconds(calls[0])
                     times.append((near, seconds(calls[1])))

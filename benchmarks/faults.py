@@ -9,10 +9,8 @@ import argparse
 import os
 import signal
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,25 +32,21 @@ def parquet(folder: Path, n: int, parts: int) -> ig.sources.Source:
     return ig.as_source(folder, "y")
 
 
-def fit(source: ig.sources.Source, m: int, progress: Any = False) -> ig.Fit:
+def fit(source: ig.sources.Source, m: int) -> ig.Fit:
     kernel, Z = ig.kernels.RBF([0.9, 0.8, 1.0]), np.random.default_rng(1).uniform(-2, 2, (m, 3))
-    return ig.fit(kernel, ig.bases.Points(Z), "vfe", 0.2, source, max_iterations=ITERATIONS, progress=progress)
+    return ig.fit(kernel, ig.bases.Points(Z), "vfe", 0.2, source, max_iterations=ITERATIONS, progress=False)
 
 
-def killer(client: Any, iteration: int, delay: float, rng: np.random.Generator) -> tuple[Any, list[int]]:
-    """What to call after each iteration: so long after the given one a worker process gets SIGKILL; Dask starts it again."""
-    pid = int(rng.choice(sorted(client.run(os.getpid).values())))
-    hit: list[int] = []
+class Killer:
+    """Counts the parts that are done, of all passes of a fit; after so many of them a worker process gets SIGKILL."""
 
-    def kill() -> None:
-        os.kill(pid, signal.SIGKILL)
-        hit.append(pid)
+    def __init__(self, pid: int | None = None, after: int | None = None) -> None:
+        self.pid, self.after, self.done = pid, after, 0
 
-    def progress(done: int, value: float) -> None:
-        if done == iteration:
-            threading.Timer(delay, kill).start()
-
-    return progress, hit
+    def __call__(self, done: int, parts: int | None) -> None:
+        self.done += 1
+        if self.pid is not None and self.done == self.after:
+            os.kill(self.pid, signal.SIGKILL)
 
 
 def same(a: ig.Fit, b: ig.Fit) -> float:
@@ -74,18 +68,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, distributed.cluster(workers=2) as client:
         source = distributed.spread(parquet(Path(folder), told.rows, 16), client)
         fit(source, told.functions)  # compiles
-        start = time.perf_counter()
-        expected = fit(source, told.functions)
-        usual = time.perf_counter() - start
-        print(f"undisturbed: {usual:.1f} s, log evidence {expected.value:.6f}", flush=True)
+        counted = Killer()
+        expected = fit(source.watched(counted), told.functions)
+        print(f"undisturbed: {counted.done} parts in all passes together, log evidence {expected.value:.6f}", flush=True)
         for run in range(told.runs):
             client.wait_for_workers(2)
-            iteration, delay = int(rng.integers(1, ITERATIONS - 1)), float(rng.uniform(0.0, usual / ITERATIONS))
-            progress, hit = killer(client, iteration, delay, rng)
+            killer = Killer(int(rng.choice(sorted(client.run(os.getpid).values()))), int(rng.integers(1, counted.done)))
             start = time.perf_counter()
-            gap = same(fit(source, told.functions, progress), expected)
-            hits, right = hits + len(hit), right + (gap == 0.0)
-            word = f"killed {delay:.2f} s after iteration {iteration}" if hit else "not killed: it was over before"
+            gap = same(fit(source.watched(killer), told.functions), expected)
+            gone = killer.pid not in client.run(os.getpid).values()
+            hits, right = hits + gone, right + (gap == 0.0)
+            word = f"killed {killer.pid} after {killer.after} parts" if gone else "not killed"
             print(f"run {run + 1}: {word}, {time.perf_counter() - start:.1f} s, largest difference {gap:.1e}", flush=True)
     print(f"{hits} kills in {told.runs} runs, {right} results equal to the undisturbed one bit by bit")
     if right < told.runs or hits < told.runs:

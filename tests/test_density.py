@@ -465,6 +465,7 @@ BAD = {
     "lengthscale": ({"kernel": "ornstein-uhlenbeck", "lengthscale": -1.0}, mixture(20), ParameterError, "length"),
     "padding": ({"padding": -0.1}, mixture(20), ParameterError, "padding"),
     "bounds": ({"bounds": (3.0, 1.0)}, mixture(20), ParameterError, "bounds must be 1 pairs"),
+    "no bounds": ({"bounds": "wide"}, mixture(20), ParameterError, "bounds must be 1 pairs"),
     "rows beyond": ({"bounds": (0.0, 1.0)}, mixture(20), ParameterError, "outside the bounds"),
     "constant": ({}, np.ones((9, 1)), ParameterError, "column 0 of X is constant"),
     "damping": ({"damping": 2.0}, mixture(20), ParameterError, "damping"),
@@ -492,9 +493,7 @@ def too_many_inputs(estimator):
     return dict.fromkeys(("check_dtype_object", "check_sample_weight_equivalence_on_dense_data"), "at least ten inputs")
 
 
-@pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning"
-)  # 30 rows, 27 functions
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # 30 rows, 27 functions
 @parametrize_with_checks([ig.GPDensity(order=1)], expected_failed_checks=too_many_inputs)
 def test_scikit_learns_contract(estimator, check):
     check(estimator)

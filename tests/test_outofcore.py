@@ -136,6 +136,18 @@ def test_other_places_give_the_same_model(model, data, folder):
     np.testing.assert_allclose(said.compute(), expected, rtol=1e-10)
 
 
+def test_a_dask_frame_stays_with_the_workers_of_a_client(model, data):
+    dask_frame, _ = pytest.importorskip("dask.dataframe"), pytest.importorskip("distributed")
+    X, y = data
+    frame = dask_frame.from_pandas(pd.DataFrame(X, columns=NAMES).assign(y=y), npartitions=5, sort=False)
+    expected = model.predict(pd.DataFrame(X, columns=NAMES))
+    with ig.distributed.cluster(workers=2) as client:
+        other = small().fit(frame, "y")
+        np.testing.assert_allclose(other.predict(frame).compute(), expected, rtol=1e-10)
+        spread = ig.distributed.spread(ig.as_source(X, chunk_rows=700), client)
+        np.testing.assert_allclose(other.predict(spread), expected, rtol=1e-10)
+
+
 def test_a_posterior_predicts_over_a_source(model, data):
     X, _ = data
     Xs = (X - model.x_mean_) / model.x_scale_

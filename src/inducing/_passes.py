@@ -73,7 +73,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Held:
     """What the first pass leaves of the rows for the second, as far as there is room; the rest is made again."""
 
     D: Array | None = None  # (n,), where it is not the noise
@@ -81,12 +81,12 @@ class Kept:
     blocks: dict[int, tuple[Array, Array]] | None = None  # by number: K and the L⁻¹ of D, where they fit BLOCK_BYTES
 
     @staticmethod
-    def room_for(P: Problem) -> Kept:
+    def room_for(P: Problem) -> Held:
         if P.blocks is not None:
-            return Kept(blocks={})
+            return Held(blocks={})
         small = is_numpy(P.X) and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
         Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
-        return Kept(_empty(P.n, P.X) if P.row.share else None, Kfu)
+        return Held(_empty(P.n, P.X) if P.row.share else None, Kfu)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +106,9 @@ class Back:
         return Back(*(None if a is None else asarray_like(a, X) for a in held))
 
 
-def first_pass(P: Problem, Linv: Array, kept: Kept | None = None) -> Sums:
+def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
     """ΦΠΦᵀ, ΦΠy, Σ log D and the penalty, less what of a trace penalty is in tr B; fills `kept`."""
-    held, Linv = kept or Kept(), asarray_like(Linv, P.X)
+    held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
 
     def step(s: _Work, rows: Any) -> None:
@@ -122,9 +122,9 @@ def first_pass(P: Problem, Linv: Array, kept: Kept | None = None) -> Sums:
     return sums
 
 
-def residual_pass(P: Problem, back: Back, kept: Kept | None = None) -> Sums:
+def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """Σ eᵢ²Πᵢ alone, without a gradient."""
-    held, back = kept or Kept(), back.on(P.X)
+    held, back = kept or Held(), back.on(P.X)
 
     def step(s: _Work, rows: Any) -> None:
         if isinstance(rows, _Group):
@@ -144,9 +144,9 @@ def residual_pass(P: Problem, back: Back, kept: Kept | None = None) -> Sums:
     return _run(P, step, G=False)
 
 
-def second_pass(P: Problem, back: Back, kept: Kept | None = None) -> Sums:
+def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """The residuals and the gradients that pass through Kfu, the diagonal and the prior mean."""
-    held, back = kept or Kept(), back.on(P.X)
+    held, back = kept or Held(), back.on(P.X)
     noise_bar = _empty(P.n, P.X)
     by_rows = _second_rows_deterministic if P.row.share == 0 else _second_rows
     step = _second_blocks if P.blocks is not None else by_rows
@@ -191,7 +191,7 @@ def _count(rows: Any) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
-def _first_rows(P: Problem, whitener: Array, held: Kept, s: _Work, rows: slice) -> None:
+def _first_rows(P: Problem, whitener: Array, held: Held, s: _Work, rows: slice) -> None:
     xp = namespace(P.X)
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     K = P.basis.cross(P.kernel, X, s.buffer(0, _count(rows)))
@@ -216,12 +216,12 @@ def _first_rows(P: Problem, whitener: Array, held: Kept, s: _Work, rows: slice) 
     s.b += Phi.T @ (root * P.Y[rows])
 
 
-def _kfu(P: Problem, held: Kept, s: _Work, rows: slice) -> Array:
+def _kfu(P: Problem, held: Held, s: _Work, rows: slice) -> Array:
     """Kfu of a chunk in the second pass. (c, m)"""
     return P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows))) if held.Kfu is None else held.Kfu[rows]
 
 
-def _second_rows_deterministic(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Work, rows: slice) -> None:
+def _second_rows_deterministic(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work, rows: slice) -> None:
     """share = 0: p Π φᵀ(cI - B⁻¹)φ = ±|T k_u|², with √(pΠ) in T if it is common to all rows and applied here if not."""
     xp, p, T, alpha = namespace(P.X), P.p, back.T, back.alpha
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
@@ -246,7 +246,7 @@ def _second_rows_deterministic(P: Problem, back: Back, held: Kept, noise_bar: Ar
     _finish(P, s, X, K, times_lower(KT, T), V, alpha, sign)
 
 
-def _second_rows(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Work, rows: slice) -> None:
+def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work, rows: slice) -> None:
     xp, p = namespace(P.X), P.p
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     c = _count(rows)
@@ -311,7 +311,7 @@ def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, 
     return K, *cholesky_and_inverse(D)
 
 
-def _first_blocks(P: Problem, Linv: Array, held: Kept, s: _Work, group: _Group) -> None:
+def _first_blocks(P: Problem, Linv: Array, held: Held, s: _Work, group: _Group) -> None:
     xp, rows = namespace(P.X), group.rows
     A = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), Linv, transposed=True)  # Phi, yet
     Y = _copied(P.Y[rows])
@@ -329,7 +329,7 @@ def _first_blocks(P: Problem, Linv: Array, held: Kept, s: _Work, group: _Group) 
         s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
 
 
-def _second_blocks(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Work, group: _Group) -> None:
+def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work, group: _Group) -> None:
     """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), and Φ̄ = w vᵀ - B⁻¹ΦD⁻¹ - 2ΦG_D; all symmetric parts in lower triangles."""
     p, rows, c = P.p, group.rows, len(group.rows)
     X = P.X[rows]
@@ -363,7 +363,7 @@ def _second_blocks(P: Problem, back: Back, held: Kept, noise_bar: Array, s: _Wor
 
 
 def _blocks(
-    P: Problem, back: Back, held: Kept, group: _Group, K: Array, out: Array | None
+    P: Problem, back: Back, held: Held, group: _Group, K: Array, out: Array | None
 ) -> tuple[Array, list[tuple[Array, Array]]]:
     """Phi (c, m), and of each block K and L⁻¹ (b, b), in the second pass."""
     Phi = times_lower(_copy(K, out), back.Linv, transposed=True)

@@ -97,9 +97,11 @@ class GPDensity(DensityMixin, BaseEstimator):
         if np.any((U < 0.0) | (U > 1.0)):
             row = X[shuffled][np.any((U < 0.0) | (U > 1.0), axis=1)][0]
             raise ParameterError(f"the row {row} lies outside the bounds {self.low_} to {self.low_ + self.span_}; widen them")
+        for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         found, scores = self._best(U, times)
         if not found.converged:
-            text = f"the sweeps did not settle within max_iter={self.max_iter}; try a smaller damping than {self.damping}"
+            text = f"the sweeps did not settle within max_iter={self.max_iter}; try damping below {self.damping}"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         self.posterior_ = replace(found.posterior, sites=None)  # which belong to the rows
         self.mass_, self.lam_, self.n_iter_, self.converged_ = found.mass, found.lam, found.n_sweeps, found.converged
@@ -107,7 +109,6 @@ class GPDensity(DensityMixin, BaseEstimator):
         self.log_evidence_ = None if found.log_evidence is None else found.log_evidence - units
         self.scores_ = {key: value - units for key, value in scores.items()}
         self.kernel_, self.basis_size_ = found.posterior.kernel, len(found.posterior)
-        self.__dict__.pop("metadata_", None)
         return self
 
     def pdf(self, X: Any, return_std: bool = False) -> Any:
@@ -163,7 +164,10 @@ class GPDensity(DensityMixin, BaseEstimator):
         """Its lower corner and its sides. (d,) each"""
         d = X.shape[1]
         if self.bounds is not None:
-            bounds = np.array(self.bounds, dtype=float)
+            try:
+                bounds = np.array(self.bounds, dtype=float)
+            except (TypeError, ValueError):
+                bounds = np.empty(0)
             bounds = bounds[None] if bounds.shape == (2,) and d == 1 else bounds
             if bounds.shape != (d, 2) or not np.all(np.isfinite(bounds)) or not np.all(bounds[:, 0] < bounds[:, 1]):
                 raise ParameterError(f"bounds must be {d} pairs (low, high) with low < high, but are {self.bounds}")

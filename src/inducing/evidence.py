@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ._parts import Parted
-from ._passes import Back, Kept, Sums, first_pass, residual_pass, second_pass
+from ._passes import Back, Held, Sums, first_pass, residual_pass, second_pass
 from .approximations import trace_penalty
 from .backend import Array, is_numpy, namespace
 from .linalg import (
@@ -60,7 +60,7 @@ class Factors:
     LBinv: Array  # of the Cholesky factor of B
     w: Array  # (m, p), whitened posterior mean
     constant: float  # of -2 log q(y), all but the residuals' Σ eᵢ²Πᵢ
-    kept: Kept | None  # of rows in memory
+    kept: Held | None  # of rows in memory
 
 
 def factorise(P: Problem | Parted, *, escalate: bool = True) -> Factors:
@@ -71,7 +71,7 @@ def factorise(P: Problem | Parted, *, escalate: bool = True) -> Factors:
         Linv = inverse_lower(Luu)
     else:
         (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
-    kept = Kept.room_for(P) if isinstance(P, Problem) else None
+    kept = Held.room_for(P) if isinstance(P, Problem) else None
     sums = _over(P, first_pass, Linv, kept)
     B = plus_diagonal(from_lower(sums.G), 1.0)
     LB, LBinv = cholesky_and_inverse(B)
@@ -116,7 +116,7 @@ def log_evidence_and_gradient(P: Problem | Parted, *, escalate: bool = True) -> 
     return value, gradient
 
 
-def _over(P: Problem | Parted, one_pass: Any, matrices: Any, kept: Kept | None) -> Sums:
+def _over(P: Problem | Parted, one_pass: Any, matrices: Any, kept: Held | None) -> Sums:
     """A pass over rows in memory, or over those of a source, where they are."""
     return one_pass(P, matrices, kept) if isinstance(P, Problem) else P.total(one_pass, matrices)
 

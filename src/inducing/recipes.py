@@ -30,7 +30,7 @@ from .regression import DENSE
 SUBSET = 2000  # rows of the exact GP that gives the "-basis" recipes their hyperparameters
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
 LEAST_GAIN = 1e-3  # nats per row in ten iterations: a stage that gains less has settled
-FIRST_GAIN = 0.03  # the same for VFE where another row follows: it only has to bring the basis near
+FIRST_GAIN = 0.01  # the same for VFE where another row follows: it only has to bring the basis near
 SHARES = {"vfe": 0.4, "pep": 0.25}  # of the iterations left, the most that such a stage may take when another follows
 FEW = 500  # rows of the exact GP that gives "auto" its start
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by

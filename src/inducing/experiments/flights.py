@@ -140,6 +140,11 @@ def f1(report: Report) -> None:
         "Boosting has one variance where it minimises squared errors, as is usual. FITC's variance depends on the input, and "
         "so does that of the second boosting, of the squared residuals by the gamma likelihood."
     )
+    if of_cores < 1.5 * seconds and not quick:
+        report.notes.append(
+            f"The machine was busy with other work: the fit had {of_cores / seconds:.2f} cores on average, not two. Its work, "
+            f"{of_cores / 60:.1f} core-minutes, is what to compare."
+        )
     lengthscale = model.kernel_.lengthscale
     scales = ", ".join(f"{INPUTS[j]} {lengthscale[j]:.2g}" for j in np.argsort(lengthscale))
     report.notes.append(f"Lengthscales in standard deviations of each input, the shortest first: {scales}.")
