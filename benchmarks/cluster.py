@@ -165,8 +165,8 @@ def picture(model: Model, path: str, measured: dict[int, float]) -> str:
     left.legend(frameon=False)
     for (name, value), colour in zip(model(1e9, 256, workers).items(), COLOURS, strict=False):
         right.loglog(workers[value > 0], value[value > 0], color=colour, label=name)
-    right.set(xlabel="workers of one thread", title="1,000,000,000 rows, by term", ylim=(1e-4, None))
-    right.legend(frameon=False, fontsize=8)
+    right.set(xlabel="workers of one thread", title="1,000,000,000 rows, by term", ylim=(1e-4, 1e7))
+    right.legend(frameon=False, fontsize=8, loc="upper right")
     drawing.savefig(path, dpi=120)
     at = model(1e9, 256, 100)
     return table(["term, 10⁹ rows on 100 workers", "s"], [[name, f"{float(value):.3g}"] for name, value in at.items()])

@@ -45,8 +45,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ----------
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each input,
         started at √d standard deviations; None is "rbf".
-    approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact" or "sod".
-    n_inducing : how many basis functions, and no more than the data have different rows. "exact" has one for each row.
+    approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact", "cg" or "sod".
+    n_inducing : how many basis functions, and no more than the data have different rows. "exact" and "cg" have one per row.
     basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale where the recipe "auto"
         starts it by itself and the kernel is a plain RBF, points otherwise.
     inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random", "variance", "novelty",
@@ -339,7 +339,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _start_inducing(self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any) -> tuple[np.ndarray, bool]:
         """Z in the model's units, and whether it holds every different row: then nothing is gained by moving it."""
-        if self.approximation == "exact":
+        if self.approximation in ("exact", "cg"):
             return data.X, True
         rule_name = "kmeans" if self.inducing is None else self.inducing
         if not isinstance(rule_name, str):

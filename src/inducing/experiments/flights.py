@@ -80,7 +80,7 @@ def f1(report: Report) -> None:
     from sklearn.linear_model import LinearRegression
 
     quick = report.quick
-    m, full_iter, max_iter = (16, 2, 20) if quick else (256, 16, 300)
+    m, full_iter, max_iter = (16, 2, 20) if quick else (256, 10, 300)
     early, late = split_by_date(prepared(20_000 if quick else None))
     X, y = early[list(INPUTS)].to_numpy(), early["y"].to_numpy()
     Xs, ys = late[list(INPUTS)].to_numpy(), late["y"].to_numpy()
