@@ -46,6 +46,9 @@ def picture(path: Path, panels: dict[str, tuple[str, Series]]) -> bool:
         for name, points in series.items():
             ours = name.startswith("inducing")
             axis.loglog(*zip(*points, strict=True), "o-", ms=4, lw=2.2 if ours else 1.0, color=colours[name], label=name)
+        sizes = sorted({size for points in series.values() for size, _ in points})
+        axis.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], fontsize=8)
+        axis.minorticks_off()
         axis.set_xlabel(label)
         axis.set_title(title, fontsize=10)
         axis.grid(True, which="major", alpha=0.3)
