@@ -81,6 +81,12 @@ def test_a_weight_is_the_row_so_often():
     exact = ig.log_evidence(RBF, None, "exact", 0.05, X[often], y[often])
     assert one.lower == pytest.approx(other.lower, rel=1e-9)
     assert one.lower < exact < one.upper <= other.upper + 1e-9  # R of a row counts once, not once for each copy
+    copies = -0.5 * np.sum((weights - 1) * np.log(2 * np.pi * 0.05) + np.log(weights))
+    for basis in (POINTS, ig.bases.Points(X[::2])):  # a row w times is one of noise σ²/w, but for its normalisation
+        lower, upper, *_ = dense(basis, 0.05 / weights, y)
+        found = ig.diagnose(held(RBF, basis, "vfe", 0.05, y), X, y, weights=weights)
+        assert found.lower == pytest.approx(lower + copies, rel=1e-8)
+        assert found.upper == pytest.approx(upper + copies, rel=1e-8)
 
 
 def test_bounds_meet_where_the_basis_holds_every_row():
