@@ -314,3 +314,17 @@ def test_quick_page(tmp_path: Any) -> None:
 
 def test_solver_is_a_value() -> None:
     assert replace(Solver(), rank=7) == Solver(rank=7)
+
+
+def test_an_estimators_means_need_no_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ig.SparseGPRegressor(approximation="cg", max_iter=3).fit(X, Y)
+    expected = model.predict(XS, return_std=True)[0]
+    monkeypatch.setattr(iterative.System, "solve", None)
+    assert_allclose(model.predict(XS), expected, rtol=1e-12)
+
+
+def test_queries_of_another_kind_are_refused() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    gp = ig.condition(KERNELS["RBF"], None, "cg", NOISE, X, Y)
+    with pytest.raises(errors.ParameterError, match="convert one to the other"):
+        gp.predict(torch.from_numpy(XS))

@@ -68,7 +68,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.ParameterError, match="function such as map, a Dask client or 'dask', but is 'spark'"):
         committee.condition(KERNEL, None, "bcm", 0.09, X, Y, blocks=LABELS, mapper="spark")
     monkeypatch.setattr(distributed, "get_client", _no_client)
-    with pytest.raises(errors.ClusterError, match="there is no Dask client; give one as mapper"):
+    with pytest.raises(errors.ClusterError, match="there is no Dask client; give one, or make one"):
         committee.condition(KERNEL, None, "bcm", 0.09, X, Y, blocks=LABELS, mapper="dask")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'inducing\[dask\]'"):

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .errors import ParameterError
+
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 State = TypeVar("State")
 
@@ -103,11 +105,22 @@ def using(*, threads: int, device: str | None = None) -> Iterator[None]:
 
 def on_device(a: np.ndarray) -> Array:
     """`a`, or its copy on the device that `using` names."""
-    if _here.device is None:
-        return a
-    import torch
+    return placed(a, _here.device)
 
-    return torch.as_tensor(a, device=_here.device)
+
+def placed(a: np.ndarray, device: str | None) -> Array:
+    """`a`, or a PyTorch copy on the device, in double precision."""
+    if device is None:
+        return a
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ParameterError(f"device={device!r} needs PyTorch: pip install 'inducing[gpu]'") from error
+    try:
+        return torch.as_tensor(a, dtype=torch.float64, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ParameterError(f"device={device!r} cannot be used ({reason}); use device=None") from error
 
 
 def workers() -> int:

@@ -21,6 +21,7 @@ from .errors import ParameterError, ShapeError, UnknownNameError
 from .kernels import Trigonometric
 from .preparation import checked_weights, named
 from .problem import as_inputs
+from .progress import Bars
 from .squared import Estimate, Fourier, OrnsteinUhlenbeck, Prior, estimate, left_out, moments
 
 KERNELS = ("trigonometric", "ornstein-uhlenbeck")
@@ -99,7 +100,8 @@ class GPDensity(DensityMixin, BaseEstimator):
             raise ParameterError(f"the row {row} lies outside the bounds {self.low_} to {self.low_ + self.span_}; widen them")
         for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        found, scores = self._best(U, times)
+        with Bars() as bars:
+            found, scores = self._best(U, times, bars)
         if not found.converged:
             text = f"the sweeps did not settle within max_iter={self.max_iter}; try damping below {self.damping}"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -180,11 +182,12 @@ class GPDensity(DensityMixin, BaseEstimator):
             raise ParameterError(f"column {column} of X is constant ({low[column]:g}), which has no density; drop it")
         return low - self.padding * width, (1.0 + 2.0 * self.padding) * width
 
-    def _best(self, U: np.ndarray, times: np.ndarray) -> tuple[Estimate, dict[Any, float]]:
+    def _best(self, U: np.ndarray, times: np.ndarray, bars: Bars) -> tuple[Estimate, dict[Any, float]]:
         """The estimate with the smoothness asked for, or that of the best score; and all scores."""
         best, since = None, 0
         scores: dict[Any, float] = {}
         for name, prior in self._priors(U.shape[1]):
+            bars.show("density", f"density: smoothness {name:g}, {len(scores)} tried before")
             options = {"hold": isinstance(prior, OrnsteinUhlenbeck), "convergence": self.tol, "damping": self.damping}
             found = estimate(prior, U, times, limit=self.max_iter, **options)
             score = _score(found, U, times)

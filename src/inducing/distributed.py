@@ -78,7 +78,6 @@ def spread(source: Source, client: Any = None, *, device: str | None = None) -> 
     Files and memory maps are read by the workers, who must see them under the same names. Arrays in memory travel inside the
     tasks: the scheduler keeps a copy. `device` is the PyTorch device on which the workers compute, such as "cuda".
     """
-    distributed = _dask()
     if isinstance(source, Changed):
         return replace(source, base=spread(source.base, client, device=device))
     if isinstance(source, OnCluster):
@@ -89,10 +88,7 @@ def spread(source: Source, client: Any = None, *, device: str | None = None) -> 
             "arrays, files or a Dask collection"
         )
     if client is None:
-        try:
-            client = distributed.get_client()
-        except ValueError as error:
-            raise ClusterError("there is no Dask client; give one, or make one with distributed.cluster()") from error
+        client = current_client()
     places = _places(client, len(source.pieces))
     with _large_graphs():
         futures = [_submitted(client, i, piece, source.layout, place)
@@ -127,7 +123,7 @@ class OnCluster(Source):
                 part, place = self.parts[done + ahead], self.places[done + ahead]
                 waiting.append(self.client.submit(_on_worker, part, call, None, pure=False, **_at(place)))
             if done >= 0:
-                yield _result(waiting.popleft())
+                yield result(waiting.popleft())
                 if self.report is not None:
                     self.report(done + 1, self.n_parts)
 
@@ -143,15 +139,28 @@ class OnCluster(Source):
                     level.append(on_worker(part, call, topic))
             while len(level) > 1:
                 level = [add(level[i : i + FAN]) for i in range(0, len(level), FAN)]
-            return _result(self.client.compute(level[0], optimize_graph=False))
+            return result(self.client.compute(level[0], optimize_graph=False))
 
     def _broadcast(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What the workers call, as the result of a task: unlike scattered data, Dask can make it again."""
-        with _large_graphs():
-            return self.client.submit(_itself, _Sealed(function, args, self.device), pure=False)
+        """What the workers call."""
+        return sent(self.client, function, args, self.device)
 
 
-class _Sealed:
+def current_client() -> Any:
+    """The Dask client in use."""
+    try:
+        return _dask().get_client()
+    except ValueError as error:
+        raise ClusterError("there is no Dask client; give one, or make one with distributed.cluster()") from error
+
+
+def sent(client: Any, *values: Any) -> Any:
+    """A future of the values, `Sealed`, as the result of a task: unlike scattered data, Dask can make it again."""
+    with _large_graphs():
+        return client.submit(_itself, Sealed(*values), pure=False)
+
+
+class Sealed:
     """Values that Dask does not look into."""
 
     def __init__(self, *values: Any) -> None:
@@ -162,7 +171,7 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _on_worker(part: Part, call: _Sealed, topic: str | None) -> Any:
+def _on_worker(part: Part, call: Sealed, topic: str | None) -> Any:
     from . import _fused  # noqa: F401  (small parts have compiled loops from the first on, and the same sums on any worker)
 
     function, args, device = call.values
@@ -173,7 +182,8 @@ def _on_worker(part: Part, call: _Sealed, topic: str | None) -> Any:
     return result
 
 
-def _result(future: Any) -> Any:
+def result(future: Any) -> Any:
+    """What a future has become, with this package's error where its workers died."""
     try:
         return future.result()
     except _dask().KilledWorker as error:
@@ -197,16 +207,16 @@ def _at(place: str) -> dict[str, Any]:
 def _submitted(client: Any, index: int, piece: Any, layout: Layout, place: str) -> Any:
     """The future of a part, read there."""
     if not hasattr(piece, "delayed"):
-        return client.submit(_load, _Sealed(index, piece, layout), pure=False, **_at(place))
+        return client.submit(_load, Sealed(index, piece, layout), pure=False, **_at(place))
     futures = client.compute(list(piece.delayed), **_at(place))
-    return client.submit(_finish, _Sealed(index, piece.finish, piece.where, layout), *futures, pure=False, **_at(place))
+    return client.submit(_finish, Sealed(index, piece.finish, piece.where, layout), *futures, pure=False, **_at(place))
 
 
-def _load(sealed: _Sealed) -> Part:
+def _load(sealed: Sealed) -> Part:
     return load(*sealed.values)
 
 
-def _finish(sealed: _Sealed, *values: Any) -> Part:
+def _finish(sealed: Sealed, *values: Any) -> Part:
     index, finish, where, layout = sealed.values
     X, y = finish(*values)
     return checked(index, X, y, f"part {index} ({where})" if where else f"part {index}", layout)

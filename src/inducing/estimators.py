@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import kernels, outofcore, recipes, selection
 from .approximations import TABLE
-from .backend import Array, is_numpy, to_numpy
+from .ascent import Line
+from .backend import Array, is_numpy, placed, to_numpy
 from .bases import Basis, Points, as_multiscale
 from .diagnosis import diagnose
 from .errors import ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
@@ -168,7 +169,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         check_parted(source, sample_weight, self.noise, self.device, self.approximation)
         source, one_output = source.cached(), source.one_output
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        found = outofcore.survey(source)
+        with Line(bool(self.verbose)) as line:
+            found = outofcore.survey(source.watched(line.part) if self.verbose else source)
         rows, sample = found.moments.n, found.sample
         scaling = Scaling.none(source.n_features, source.n_outputs)
         if self.standardize:
@@ -211,7 +213,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self._start_basis(Z, kernel, free=optimize == "all"),
             self.approximation,
             data.noise,
-            self._placed(data.X),
+            placed(data.X, self.device),
             data.Y[:, 0] if one_output else data.Y,
             mean=self.mean,
             jitter=self.jitter,
@@ -388,25 +390,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return None
         return selection.kmeans(X, max(1, round(len(X) / m)) if self.n_blocks is None else self.n_blocks, rng)
 
-    def _placed(self, X: np.ndarray) -> Array:
-        """X on the device asked for."""
-        if self.device is None:
-            return X
-        try:
-            import torch
-        except ModuleNotFoundError as error:
-            raise ParameterError(f"device={self.device!r} needs PyTorch: pip install 'inducing[gpu]'") from error
-        try:
-            return torch.as_tensor(X, dtype=torch.float64, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ParameterError(f"device={self.device!r} cannot be used ({reason}); use device=None") from error
-
     def _queries(self, X: Any) -> Array:
         return self._queries_of(self._checked(X, reset=False))
 
     def _queries_of(self, X: np.ndarray) -> Array:
-        return self._placed((X - self.x_mean_) / self.x_scale_)
+        return placed((X - self.x_mean_) / self.x_scale_, self.device)
 
     def _ask(self, what: str, Xs: Array) -> Any:
         """The posterior's `predict` or `covariance`, PIC's with the blocks of the queries."""
@@ -416,7 +404,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return getattr(self.posterior_, what)(Xs)
 
     def _mean(self, Xs: Array) -> np.ndarray:
-        alone = isinstance(self.posterior_, Posterior)  # has a mean without a variance
+        alone = hasattr(self.posterior_, "mean")  # without a variance, which costs far more
         return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
 
     def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -26,9 +26,9 @@ from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 from .linalg import contiguous, row_dots
 from .means import Mean
 from .posterior import Marginals
-from .problem import DEFAULT_JITTER, Problem, as_queries, noise_gradient
+from .problem import DEFAULT_JITTER, Problem, queries_like
 from .products import Blocked, Product, block_pairs
-from .regression import log_density_of, make_regression
+from .regression import exact_gradient_of, log_density_of, make_regression
 
 TOGETHER = 64  # queries whose variances are solved for at once
 PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
@@ -160,19 +160,19 @@ class Iterative:
     def mean(self, X: Any) -> Array:
         """The mean alone: one product with K. (t,) or (t, p)"""
         P = self.system.problem
-        X = as_queries(X, P.X.shape[1])
+        X = queries_like(X, P.X)
         m0 = P.mean(X)
         found = self.system.product(self.solution.X, X) + (m0 if m0.ndim == 2 else m0[:, None])
         return found[:, 0] if P.one_output else found
 
     def mean_error(self, X: Any) -> Array:
         """How far each mean can be from the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
-        X = as_queries(X, self.system.problem.X.shape[1])
+        X = queries_like(X, self.system.problem.X)
         return namespace(X).sqrt(self.kernel.diag(X)) * (float(np.max(self.solution.residuals)) / self.system.sigma)
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x); a variance is above the exact GP's by tolerance · k(x, x) at most."""
-        X = as_queries(X, self.system.problem.X.shape[1])
+        X = queries_like(X, self.system.problem.X)
         variance = self.kernel.diag(X)
         for s in row_slices(X.shape[0], TOGETHER):
             Ksf, found = self._solved(X[s])
@@ -182,7 +182,7 @@ class Iterative:
 
     def covariance(self, X: Any) -> Array:
         """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with the solves S, so that errors enter squared."""
-        X = as_queries(X, self.system.problem.X.shape[1])
+        X = queries_like(X, self.system.problem.X)
         Ksf, found = self._solved(X)
         explained = Ksf @ found.X + found.X.T @ found.R
         return self.kernel(X, X) - 0.5 * (explained + explained.T)
@@ -231,15 +231,7 @@ def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evi
     if spared:
         for name, g in P.kernel.diag_pullback(P.X, -0.5 * p / M.noise).items():
             kernel[name] = kernel[name] + g
-    noise_bar = (0.5 * xp.sum(alpha * alpha, axis=1) + diagonal) / P.weight(slice(None))
-    if P.weights is not None:
-        noise_bar = noise_bar - 0.5 * p * (P.weights - 1.0) / P.noise
-    gradient: dict[str, Any] = {f"kernel.{name}": g for name, g in kernel.items()}
-    gradient["noise"] = noise_gradient(P, noise_bar)
-    gradient |= {f"mean.{k}": g for k, g in P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha).items()}
-    if is_numpy(P.X):
-        gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
-    return evidence, gradient
+    return evidence, exact_gradient_of(P, kernel, 0.5 * xp.sum(alpha * alpha, axis=1) + diagonal, alpha)
 
 
 def _over_pairs(P: Problem, left: Array, right: Array) -> Gradients:

@@ -28,6 +28,7 @@ from .linalg import (
     plus_diagonal,
     times_lower,
 )
+from .progress import Bars
 from .selection import greedy_variance
 
 ENOUGH = 1e-2  # pivots end where tr(K - Q) is this share of the least noise: P is then K + Σ to one part in a hundred
@@ -148,25 +149,28 @@ def conjugate_gradients(
     residuals = norms.copy()
     steps: list[np.ndarray] = []
     ratios: list[np.ndarray] = []
-    for _ in range(max_iterations + 1):
-        arrived = norms <= targets[active]
-        if arrived.any() or len(steps) == max_iterations:
-            out_X[:, active], out_R[:, active], residuals[active] = X, R, norms
-            if arrived.all() or len(steps) == max_iterations:
-                break
-            keep = np.flatnonzero(~arrived)
-            active, X, R, D, rho = active[keep], X[:, keep], R[:, keep], D[:, keep], rho[keep]
-        AD = multiply(D)
-        step = rho / xp.sum(D * AD, axis=0)
-        X, R = X + step * D, R - step * AD
-        Z = P.solve(R)
-        fresh = xp.sum(R * Z, axis=0)
-        ratio = fresh / rho
-        D, rho = Z + ratio * D, fresh
-        norms = to_numpy(xp.sqrt(xp.sum(R * R, axis=0))).astype(float)
-        iterations[active] += 1
-        steps.append(_spread(step, active, p))
-        ratios.append(_spread(ratio, active, p))
+    with Bars() as bars:
+        for _ in range(max_iterations + 1):
+            arrived = norms <= targets[active]
+            if arrived.any() or len(steps) == max_iterations:
+                out_X[:, active], out_R[:, active], residuals[active] = X, R, norms
+                if arrived.all() or len(steps) == max_iterations:
+                    break
+                keep = np.flatnonzero(~arrived)
+                active, X, R, D, rho = active[keep], X[:, keep], R[:, keep], D[:, keep], rho[keep]
+            AD = multiply(D)
+            step = rho / xp.sum(D * AD, axis=0)
+            X, R = X + step * D, R - step * AD
+            Z = P.solve(R)
+            fresh = xp.sum(R * Z, axis=0)
+            ratio = fresh / rho
+            D, rho = Z + ratio * D, fresh
+            norms = to_numpy(xp.sqrt(xp.sum(R * R, axis=0))).astype(float)
+            iterations[active] += 1
+            steps.append(_spread(step, active, p))
+            ratios.append(_spread(ratio, active, p))
+            farthest = float(np.max(norms / targets[active]))
+            bars.show("cg", f"{what}: iteration {len(steps)}, residual {farthest:.3g} times its target")
     missed = residuals > targets
     if missed.any():
         worst = float(np.max(residuals[missed] / targets[missed]))

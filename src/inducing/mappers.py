@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .backend import single_threaded_blas, using, workers
-from .errors import ClusterError, ParameterError
+from .errors import ParameterError
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # of a function and the items to call it with
 
@@ -22,15 +22,11 @@ def as_mapper(mapper: Any) -> Mapper:
     given = type(mapper).__module__.partition(".")[0] == "distributed"
     if mapper != "dask" and not given:
         raise ParameterError(f"mapper must be a function such as map, a Dask client or 'dask', but is {mapper!r}")
-    from .distributed import _dask
-
-    distributed = _dask()
     if given:
         return OnWorkers(mapper)
-    try:
-        return OnWorkers(distributed.get_client())
-    except ValueError as error:
-        raise ClusterError("there is no Dask client; give one as mapper, or make one with distributed.cluster()") from error
+    from .distributed import current_client
+
+    return OnWorkers(current_client())
 
 
 def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -56,25 +52,20 @@ class OnWorkers:
     sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __call__(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        from .distributed import _result
+        from .distributed import result, sent
 
-        question = self._send(function)
+        question = sent(self.client, function)
         answers = deque(self.client.submit(_answer, question, self._place(item), pure=False) for item in items)
         while answers:
-            yield _result(answers.popleft())
-
-    def _send(self, value: Any) -> Any:
-        """A future of `value`, which Dask can make again when the worker that held it is lost."""
-        from .distributed import _itself, _large_graphs, _Sealed
-
-        with _large_graphs():
-            return self.client.submit(_itself, _Sealed(value), pure=False)
+            yield result(answers.popleft())
 
     def _place(self, item: Any) -> Any:
+        from .distributed import sent
+
         if getattr(type(item), "__weakrefoffset__", 0) == 0:  # a tuple, say: nothing tells when it is gone
-            return self._send(item)
+            return sent(self.client, item)
         if item not in self.sent:
-            self.sent[item] = self._send(item)
+            self.sent[item] = sent(self.client, item)
         return self.sent[item]
 
 

@@ -15,7 +15,7 @@ from .approximations import FITC, TABLE, row
 from .backend import Array, blas_for, is_numpy, namespace, to_numpy
 from .bases import Basis, Points
 from .errors import ParameterError, UnknownNameError
-from .kernels.base import Kernel
+from .kernels.base import Gradients, Kernel
 from .linalg import cholesky, contiguous, inverse_lower, log_det_from_factor, plus_diagonal, solve_lower
 from .means import Mean
 from .pic import PICPredictor, Predictor
@@ -263,14 +263,18 @@ def _exact_gradient(P: Problem) -> tuple[float, dict[str, Any]]:
     Linv = inverse_lower(L)
     alpha = Linv.T @ (Linv @ P.Y)
     Kbar = 0.5 * (alpha @ alpha.T - P.p * (Linv.T @ Linv))
-    weight = P.weight(slice(None))
-    noise_bar = xp.linalg.diagonal(Kbar) / weight
+    diagonal = xp.asarray(xp.linalg.diagonal(Kbar), copy=True)  # the kernel may overwrite Kbar
+    return _exact_value(P, L), exact_gradient_of(P, P.kernel.pullback(P.X, P.X, Kbar)[0], diagonal, alpha)
+
+
+def exact_gradient_of(P: Problem, kernel: Gradients, diagonal: Array, alpha: Array) -> dict[str, Any]:
+    """By name, from the kernel's own part, the diagonal of K̄ (n,) and α (n, p)."""
+    noise_bar = diagonal / P.weight(slice(None))
     if P.weights is not None:
         noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
-    kernel = P.kernel.pullback(P.X, P.X, Kbar)[0]
-    gradient = {f"kernel.{k}": g for k, g in kernel.items()}
+    gradient: dict[str, Any] = {f"kernel.{k}": g for k, g in kernel.items()}
     gradient["noise"] = noise_gradient(P, noise_bar)
     gradient |= {f"mean.{k}": g for k, g in P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha).items()}
     if is_numpy(P.X):
         gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
-    return _exact_value(P, L), gradient
+    return gradient

@@ -25,6 +25,7 @@ from .linalg import row_dots, row_squares
 from .means import Mean
 from .posterior import Marginals, Posterior
 from .problem import Problem, as_inputs, as_queries, make_problem
+from .progress import Bars
 from .relevance_centers import move_centers
 from .relevance_search import LabelSearch, ValueSearch, log_evidence_of, process_of, together
 from .residuals import query_chunks
@@ -233,13 +234,15 @@ def _maximise(
     search: LabelSearch | ValueSearch, values: list[float], tolerance: float, max_iterations: int, floor: float | None
 ) -> bool:
     """Steps until none gains `tolerance`, the noise learned down to `floor` after each; whether it came to that."""
-    for _ in range(max_iterations):
-        gain = search.step(tolerance)
-        if floor is not None and isinstance(search, ValueSearch):
-            gain = max(gain, search.learn_noise(floor))
-        if gain < tolerance:
-            return True
-        values.append(search.value())
+    with Bars() as bars:
+        for _ in range(max_iterations):
+            gain = search.step(tolerance)
+            if floor is not None and isinstance(search, ValueSearch):
+                gain = max(gain, search.learn_noise(floor))
+            if gain < tolerance:
+                return True
+            values.append(search.value())
+            bars.show("steps", f"{len(search.active)} functions, log evidence {values[-1]:.4f}")
     return False
 
 
