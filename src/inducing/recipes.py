@@ -31,7 +31,7 @@ SUBSET = 2000  # rows of the exact GP that gives the "-basis" recipes their hype
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
 LEAST_GAIN = 1e-3  # nats per row in ten iterations: a stage that gains less has settled
 FIRST_GAIN = 0.01  # the same for VFE where another row follows: it only has to bring the basis near
-SHARES = {"vfe": 0.4, "pep": 0.25}  # of the iterations left, the most that such a stage may take when another follows
+FIRST_SHARE, SHARE = 0.4, 0.25  # of the iterations left, the most that VFE, and any other stage, may take before the last
 FEW = 500  # rows of the exact GP that gives "auto" its start
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
 
@@ -109,11 +109,12 @@ def auto(task: Task) -> Fit:
 
     VFE's bound is smooth in the basis and never over-fits, but its single noise pays for all of R and its error bars are
     wide; FITC's error bars are good, but from a distant start it moves the basis to explain noise, and given time it does so
-    from a near one. Raising PEP's power from 0 to 1 carries VFE's basis over to FITC's error bars. A multiscale basis is
-    learned as points first [000 §5]. With a validation_fraction, that share of the rows (10 to 500 of them) is held out:
-    stages after the first end when those rows gain nothing, and the first stage is kept whose parameters predict them, under
-    the row asked for, as well as those of any later one, to one standard error; of fewer than 50 rows none can be spared, and
-    VFE's parameters are kept. The result always has all rows.
+    from a near one. Raising PEP's power from 0 to 1 carries VFE's basis over to FITC's error bars. The row asked for has its
+    hyperparameters learned first: a basis that is free while the noise is still another row's moves to make up for it. A
+    multiscale basis is learned as points first [000 §5]. With a validation_fraction, that share of the rows (10 to 500 of
+    them) is held out: stages after the first end when those rows gain nothing, and the first stage is kept whose parameters
+    predict them, under the row asked for, as well as those of any later one, to one standard error; of fewer than 50 rows none
+    can be spared, and VFE's parameters are kept. The result always has all rows.
     """
     if task.approximation in DENSE:
         return direct(task)
@@ -127,16 +128,16 @@ def auto(task: Task) -> Fit:
     files = [_stage_file(task.checkpoint, i) for i in range(len(stages) - 1)] + [task.checkpoint]
     results: list[Fit] = []
     left = task.max_iterations
-    for i, (row, power) in enumerate(stages):
+    for i, (row, power, what) in enumerate(stages):
         last = i == len(stages) - 1
         stage = replace(learning.after(results[-1]) if results else _as_points(learning), approximation=row, power=power)
         stage = replace(stage, checkpoint=files[i], progress=counting_on(task.progress, results))
-        most = left if last else min(left, max(1, round(SHARES[row] * left)))
+        most = left if last else min(left, max(1, round((FIRST_SHARE if row == "vfe" else SHARE) * left)))
         passed = not last and _exists(files[i + 1])  # in an earlier run: only pick up where it ended
         held_out = judge if results else None
         least_gain = LEAST_GAIN if last or row != "vfe" else FIRST_GAIN
         try:
-            result = stage.run(iterations=0 if passed else most, least_gain=least_gain, held_out=held_out)
+            result = stage.run(what, iterations=0 if passed else most, least_gain=least_gain, held_out=held_out)
         except KeyboardInterrupt:  # outside of the climb itself
             if not results:
                 raise
@@ -158,14 +159,14 @@ def _as_points(task: Task) -> Task:
     return replace(task, basis=Points(task.basis.centers))
 
 
-def _stages(task: Task) -> list[tuple[str, float | None]]:
-    """Rows and powers on the way to the task's own, which is the last."""
-    own = (task.approximation, task.power)
+def _stages(task: Task) -> list[tuple[str, float | None, str]]:
+    """Rows and powers on the way to the task's own, which is the last, and what moves under each."""
     target = {"vfe": 0.0, "fitc": 1.0, "fic": 1.0, "pep": 0.5 if task.power is None else task.power}.get(task.approximation)
     freed = isinstance(_as_points(task).basis, Points) and isinstance(task.basis, Multiscale)  # points first, then the widths
-    begin: list[tuple[str, float | None]] = [("vfe", None)] * (freed + (target != 0.0))
+    begin: list[tuple[str, float | None, str]] = [("vfe", None, "all")] * (freed + (target != 0.0))
     powers = [] if target is None else [power for power in POWERS if power < target]
-    return [*begin, *(("pep", power) for power in powers), own]
+    own = [(task.approximation, task.power, what) for what in (["all"] if target == 0.0 else ["hyperparameters", "all"])]
+    return [*begin, *(("pep", power, "all") for power in powers), *own]
 
 
 def informed(task: Task) -> Task:
