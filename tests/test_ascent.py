@@ -43,6 +43,13 @@ def test_it_finds_the_top_and_says_so():
     assert seen == list(enumerate(run.history, 1)) and run.iterations == len(seen)
 
 
+@pytest.mark.parametrize("rules", [DEFAULT, Rules(0), Rules(3), Rules(1000, 0.0, 1e-3)])
+def test_every_evaluation_is_counted(rules):
+    bowl = narrow(1000)
+    run, _ = climb(bowl, rules)
+    assert run.evaluations == bowl.calls > 0 and run.seconds > 0.0
+
+
 def test_units_change_the_way_and_not_the_end():
     weights = np.array([1.0, 1e4])
     plain, _ = climb(Bowl([1.0, 1.0], weights))

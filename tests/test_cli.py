@@ -1,6 +1,8 @@
 """The commands from table to model to predictions, and what they say when something is wrong."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -284,6 +286,21 @@ def test_demo_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     result = run("demo", "--out", tmp_path / "demo.png")
     assert "SMSE" in result.output and "pip install 'inducing[plot]'" in result.output
     assert not (tmp_path / "demo.png").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+@pytest.mark.parametrize("command", [["--help"], ["fit", "--help"], ["--version"], ["reproduce"], ["predict"]], ids=" ".join)
+def test_output_that_nobody_reads_ends_a_command_silently(folder, command):
+    """As by SIGPIPE: what `inducing ... | head -1` may meet, whether Typer, Rich or a command itself prints."""
+    if command == ["predict"]:
+        command = ["predict", str(folder / "model"), str(folder / "train.csv"), "--out", str(folder / "unread.csv")]
+    read, write = os.pipe()
+    os.close(read)
+    python = [sys.executable, "-c", "from inducing.cli import main; main()"]
+    ended = subprocess.run([*python, *command], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
+    assert command[0] != "predict" or len(pd.read_csv(folder / "unread.csv")) == 150
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported():

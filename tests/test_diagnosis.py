@@ -1,5 +1,6 @@
 """The report after a fit: its bounds against dense formulas, its figures against their definitions, its advice."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -100,6 +101,16 @@ def test_an_exact_gp_is_its_own_bounds():
     fit = ig.fit(RBF, None, "exact", 0.05, X, Y[:, 0], max_iterations=0)
     found = ig.diagnose(fit, X, Y[:, 0])
     assert found.lower == found.upper == found.evidence == pytest.approx(log_normal(Y[:, 0], rbf(X, X) + 0.05 * np.eye(n)))
+    assert found.effective is None
+
+
+@pytest.mark.parametrize("approximation", ["exact", "cg", "sod"])
+def test_an_exact_gps_report_leaves_out_what_is_about_a_basis(approximation):
+    model = ig.SparseGPRegressor(approximation=approximation, n_inducing=20, max_iter=5, random_state=0).fit(X, Y[:, 0])
+    rows = 20 if approximation == "sod" else n
+    figures = [re.split("  +", line) for line in str(model.report_).splitlines() if not line.startswith("- ")]
+    assert figures[:2] == [["rows", f"{rows}"], ["exact log evidence", f"{model.log_evidence_:.6g}"]]
+    assert len(figures) == 3 and figures[2][0] == "at a bound"
 
 
 def test_the_size_suggested_is_the_least_that_leaves_a_tenth_of_the_noise():

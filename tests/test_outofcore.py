@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import inducing as ig
-from inducing import outofcore, selection
+from inducing import fitting, outofcore, selection
 from inducing.cli import app
 from inducing.cli.large import is_large
 from inducing.errors import ColumnError, ModelFileError, ParameterError, ShapeError, UnknownNameError
@@ -113,6 +113,17 @@ def test_iterations_over_all_rows_raise_their_evidence(data):
     longer = small(full_iter=5, validation_fraction=0.0, max_iter=3, approximation="vfe").fit(source)
     assert longer.log_evidence_ > sampled.log_evidence_
     assert longer.n_iter_ > sampled.n_iter_
+
+
+@pytest.mark.parametrize(("asked", "words"), [(None, "held-out rows gained nothing in 10"), (20, "LIMIT")])
+def test_iterations_over_all_rows_end_by_themselves_unless_a_number_is_asked_for(data, monkeypatch, asked, words):
+    calls, evaluate = [], fitting._PartedObjective.value_and_gradient
+    monkeypatch.setattr(fitting._PartedObjective, "value_and_gradient", lambda self, x: calls.append(x) or evaluate(self, x))
+    result = small(full_iter=asked).fit(ig.as_source(*data, chunk_rows=1000)).fit_result_
+    assert words in result.message and result.n_evaluations == len(calls) > 0 and result.seconds > 0.0
+    few = small(full_iter=0).fit(ig.as_source(*data, chunk_rows=1000)).fit_result_
+    made = result.n_iterations - few.n_iterations
+    assert few.n_evaluations == 0 and (made == asked if asked else 10 <= made < outofcore.FULL)
 
 
 def test_other_places_give_the_same_model(model, data, folder):
@@ -221,11 +232,20 @@ def test_what_parts_cannot_do_is_said(model, data, folder):
         small().fit(ig.as_source(X))
     with pytest.raises(ParameterError, match="no weights"):
         small().fit(source, sample_weight=np.ones(3000))
-    for name in ("exact", "pitc"):
+    with pytest.raises(ParameterError, match="one noise, but noise has 3000 entries"):
+        small(noise=np.ones(3000)).fit(source)
+    with pytest.raises(ParameterError, match="device= is for rows in memory"):
+        small(device="cuda").fit(source)
+    for name in ("exact", "cg", "sod", "pitc", "pic"):
         with pytest.raises(ParameterError, match="needs all rows at once; for rows in parts choose one of"):
             small(approximation=name).fit(source)
     with pytest.raises(ParameterError, match="no joint covariance"):
         model.predict(folder, return_cov=True)
+    for wrong in (lambda: model.sample_y(source), lambda: small().fit(X, source)):
+        with pytest.raises(ShapeError, match="X and y must be arrays here"):
+            wrong()
+    with pytest.raises(ParameterError, match="X is a source; give a sample of its rows"):
+        ig.diagnose(model.fit_result_, source, None)
     with pytest.raises(ShapeError, match="X has 2 columns, but the model was fitted to 3"):
         model.predict(ig.as_source(X[:, :2]))
     with pytest.raises(ParameterError, match="validation_fraction must lie in"):
@@ -250,6 +270,9 @@ def test_fit_and_predict_on_folders_and_globs(folder, data, tmp_path):
     result = run("fit", folder / "*.parquet", "--target", "y", "--exclude", "c", "--out", tmp_path / "m", *QUICK)
     for words in ("training rows", "held-out rows", "2 columns, 2 features", "SMSE", "coverage"):
         assert words in result.output
+    evaluations = ig.load(tmp_path / "m").metadata_["evaluations"]
+    assert evaluations["count"] > 2  # one for each iteration, and one before them
+    assert f"{evaluations['count']}, {evaluations['seconds'] / evaluations['count']:.2g} s each" in result.output
     held_out = ig.load(tmp_path / "m").metadata_["held_out"]
     assert held_out["SMSE"] < 0.05 and held_out["MSLL"] < -1 and 0.9 < held_out["coverage of 95 %"] < 0.99
     run("predict", tmp_path / "m", folder, "--out", tmp_path / "said.parquet")
@@ -295,7 +318,7 @@ def test_wrong_calls_end_with_one_line(folder, tmp_path):
 def test_flights_in_quick_form(tmp_path):
     """The pipeline from the table to the page; what a small fit says of late flights is no worse than nothing."""
     report = reproduce("F1", quick=True, folder=tmp_path)
-    assert all(claim.holds for claim in report.claims[:3])  # time, memory, size
+    assert all(claim.holds for claim in report.claims[:4])  # time, evaluations, memory, size
     losses = [float(row[1]) for row in report.tables[0].rows]
     assert losses[4] < losses[0] and losses[2] < losses[1] < losses[0]
     assert (tmp_path / "F1" / "flights.png").stat().st_size > 10_000

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._passes import Sums, first_pass
+from ._passes import first_pass
+from ._sums import Sums
 from .approximations import Approximation
 from .backend import on_device
 from .bases import Basis

@@ -6,25 +6,15 @@ those of different parts of the data add up, so rows may lie in memory, on disk 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from . import _gaussian_rows as gaussian
+from ._sums import Back, Held, Sums, Work, add_gradients
 from .approximations import trace_penalty
-from .backend import (
-    SMALL,
-    Array,
-    asarray_like,
-    chunk_rows,
-    is_numpy,
-    namespace,
-    row_slices,
-    run_over,
-    to_numpy,
-    zeros_like_rows,
-)
-from .kernels.base import Gradients
+from .backend import SMALL, Array, asarray_like, chunk_rows, is_numpy, namespace, row_slices, run_over, zeros_like_rows
 from .linalg import (
     add_gram,
     add_outer,
@@ -46,80 +36,23 @@ from .problem import Problem, noise_gradient
 
 FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
 BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
-KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
-
-
-@dataclass(eq=False)
-class Sums:
-    """What a pass adds up over rows; + joins those of different rows. A pass leaves what it has no use for at zero."""
-
-    G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
-    b: Any = 0.0  # (m, p), ΦΠy
-    count: float = 0.0  # Σ weights
-    log_D: Any = 0.0  # numbers stay on the device until the pass ends: reading one waits for it
-    penalty: Any = 0.0
-    residual: Any = 0.0  # Σ eᵢ²Πᵢ
-    noise: Any = 0.0  # gradients, from here on
-    kernel: Gradients = field(default_factory=dict)
-    basis: Gradients = field(default_factory=dict)
-    mean: Gradients = field(default_factory=dict)
-
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(_joined(getattr(self, f.name), getattr(other, f.name)) for f in fields(Sums)))
-
-    def to_numpy(self) -> Sums:
-        """The same as NumPy arrays, which travel."""
-        return Sums(*(_as_numpy(getattr(self, f.name)) for f in fields(Sums)))
-
-
-@dataclass(frozen=True, eq=False)
-class Held:
-    """What the first pass leaves of the rows for the second, as far as there is room; the rest is made again."""
-
-    D: Array | None = None  # (n,), where it is not the noise
-    Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
-    blocks: dict[int, tuple[Array, Array]] | None = None  # by number: K and the L⁻¹ of D, where they fit BLOCK_BYTES
-
-    @staticmethod
-    def room_for(P: Problem) -> Held:
-        if P.blocks is not None:
-            return Held(blocks={})
-        small = is_numpy(P.X) and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
-        Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
-        return Held(_empty(P.n, P.X) if P.row.share else None, Kfu)
-
-
-@dataclass(frozen=True, eq=False)
-class Back:
-    """What the second pass takes to all rows; matrices that the row of the table has no use for are None."""
-
-    w: Array  # (m, p)
-    alpha: Array  # (m, p), Luu⁻ᵀw
-    Linv: Array | None = None  # Luu⁻¹
-    T: Array | None = None  # share = 0: cI - B⁻¹ = ±UᵀU, T = U Luu⁻¹, times √(pΠ) where that is common to all rows
-    Binv: Array | None = None
-    LBinv: Array | None = None
-
-    def on(self, X: Array) -> Back:
-        """The same with X's namespace, dtype and device."""
-        if is_numpy(X) and is_numpy(self.w):
-            return self
-        held = (getattr(self, f.name) for f in fields(Back))
-        return Back(*(None if a is None else asarray_like(a, X) for a in held))
 
 
 def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
     """ΦΠΦᵀ, ΦΠy, Σ log D and the penalty, less what of a trace penalty is in tr B; fills `kept`."""
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
+    form = gaussian.form_of(P)
 
-    def step(s: _Work, rows: Any) -> None:
+    def step(s: Work, rows: Any) -> None:
         if isinstance(rows, _Group):
             _first_blocks(P, whitener, held, s, rows)
+        elif form is not None:
+            gaussian.first_rows(P, form, whitener, held, s, rows)
         else:
             _first_rows(P, whitener, held, s, rows)
 
-    sums = _run(P, step, b=True)
+    sums = _run(P, step, b=True, ranges=form is not None)
     sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
     return sums
 
@@ -128,7 +61,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """Σ eᵢ²Πᵢ alone, without a gradient."""
     held, back = kept or Held(), back.on(P.X)
 
-    def step(s: _Work, rows: Any) -> None:
+    def step(s: Work, rows: Any) -> None:
         if isinstance(rows, _Group):
             K = P.basis.cross(P.kernel, P.X[rows.rows], s.buffer(0, len(rows.rows)))
             E = P.Y[rows.rows] - K @ back.alpha
@@ -149,40 +82,34 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """The residuals and the gradients that pass through Kfu, the diagonal and the prior mean."""
     held, back = kept or Held(), back.on(P.X)
-    noise_bar = _empty(P.n, P.X)
-    by_rows = _second_rows_deterministic if P.row.share == 0 else _second_rows
-    step = _second_blocks if P.blocks is not None else by_rows
-    sums = _run(P, lambda s, rows: step(P, back, held, noise_bar, s, rows), G=P.row.share != 0)
+    noise_bar = zeros_like_rows((P.n,), P.X)
+    form = gaussian.form_of(P)
+
+    def step(s: Work, rows: Any) -> None:
+        if isinstance(rows, _Group):
+            _second_blocks(P, back, held, noise_bar, s, rows)
+        elif form is not None:
+            gaussian.second_rows(P, form, back, held, noise_bar, s, rows)
+        elif P.row.share == 0:
+            _second_rows_deterministic(P, back, held, noise_bar, s, rows)
+        else:
+            _second_rows(P, back, held, noise_bar, s, rows)
+
+    sums = _run(P, step, G=P.row.share != 0, ranges=form is not None)
     sums.noise = noise_gradient(P, noise_bar)
     return sums
 
 
-class _Work(Sums):
-    """The sums of one worker, and the buffers it reuses."""
-
-    def __init__(self, P: Problem, G: bool, b: bool) -> None:
-        self.like, self.m = P.X, len(P.basis)
-        super().__init__(
-            G=zeros_like_rows((self.m, self.m), P.X) if G else 0.0, b=zeros_like_rows((self.m, P.p), P.X) if b else 0.0
-        )
-        self._buffers: dict[int, np.ndarray] = {}
-
-    def buffer(self, i: int, rows: int) -> np.ndarray | None:
-        """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
-        if not is_numpy(self.like):
-            return None
-        held = self._buffers.get(i)
-        if held is None or held.shape[0] < rows:
-            held = self._buffers[i] = np.empty((rows, self.m), dtype=self.like.dtype)
-        return held[:rows]
-
-
-def _run(P: Problem, step: Any, *, G: bool = True, b: bool = False) -> Sums:
-    """`step` over chunks of rows or groups of blocks; on all cores where there is enough to do."""
-    tasks: list[Any] = row_slices(P.n, _chunk(P)) if P.blocks is None else _groups(P)
-    large = P.blocks is None or P.n / len(P.blocks) * len(P.basis) ** 2 >= FEW_FLOPS
-    parallel = is_numpy(P.X) and large and P.n * len(P.basis) >= SMALL
-    return sum(run_over(tasks, lambda: _Work(P, G, b), step, parallel=parallel), Sums())
+def _run(P: Problem, step: Any, *, G: bool = True, b: bool = False, ranges: bool = False) -> Sums:
+    """`step` over ranges or chunks of rows, or groups of blocks; on all cores where there is enough to do."""
+    tasks: list[Any] = gaussian.ranges(P) if ranges else row_slices(P.n, _chunk(P)) if P.blocks is None else _groups(P)
+    m = len(P.basis)
+    large = P.blocks is None or P.n / len(P.blocks) * m**2 >= FEW_FLOPS
+    if ranges:
+        parallel = gaussian.on_all_cores(P)
+    else:
+        parallel = is_numpy(P.X) and large and P.n * m >= SMALL
+    return sum(run_over(tasks, lambda: Work(P, G, b), step, parallel=parallel), Sums())
 
 
 def _chunk(P: Problem) -> int:
@@ -193,7 +120,7 @@ def _count(rows: Any) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
-def _first_rows(P: Problem, whitener: Array, held: Held, s: _Work, rows: slice) -> None:
+def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -> None:
     xp = namespace(P.X)
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     K = P.basis.cross(P.kernel, X, s.buffer(0, _count(rows)))
@@ -218,12 +145,12 @@ def _first_rows(P: Problem, whitener: Array, held: Held, s: _Work, rows: slice) 
     s.b += Phi.T @ (root * P.Y[rows])
 
 
-def _kfu(P: Problem, held: Held, s: _Work, rows: slice) -> Array:
+def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:
     """Kfu of a chunk in the second pass. (c, m)"""
     return P.basis.cross(P.kernel, P.X[rows], s.buffer(0, _count(rows))) if held.Kfu is None else held.Kfu[rows]
 
 
-def _second_rows_deterministic(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work, rows: slice) -> None:
+def _second_rows_deterministic(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """share = 0: p Π φᵀ(cI - B⁻¹)φ = ±|T k_u|², with √(pΠ) in T if it is common to all rows and applied here if not."""
     xp, p, T, alpha = namespace(P.X), P.p, back.T, back.alpha
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
@@ -241,14 +168,14 @@ def _second_rows_deterministic(P: Problem, back: Back, held: Held, noise_bar: Ar
     bar = xp.sum(E * V, axis=1) - p * weight
     if P.row.penalty is trace_penalty:
         bar = bar + p * precision * P.kernel.diag(X)
-        _add(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
+        add_gradients(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
     noise_bar[rows] = 0.5 * (bar - sign * row_squares(KT)) / noise
     if not P.uniform:
         KT *= root
     _finish(P, s, X, K, times_lower(KT, T), V, alpha, sign)
 
 
-def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work, rows: slice) -> None:
+def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     xp, p = namespace(P.X), P.p
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
     c = _count(rows)
@@ -264,21 +191,21 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work,
     _, dR, dnoise = P.row.penalty((D - noise) / P.row.share, noise, P.row.share)
     rbar = P.row.share * gD - p * weight * dR
     noise_bar[rows] = gD - p * weight * dnoise
-    _add(s.kernel, P.kernel.diag_pullback(X, rbar))
+    add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
     S = scaled_sum(S, -p * precision, Phi, -2.0 * rbar)
     s.G = add_weighted_gram(s.G, Phi, 2.0 * rbar, s.buffer(3, c))
     _finish(P, s, X, K, times_lower(S, back.Linv), V, back.alpha)  # S is Φ̄ without w vᵀ, which becomes v αᵀ
 
 
-def _finish(P: Problem, s: _Work, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0) -> None:
+def _finish(P: Problem, s: Work, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0) -> None:
     """Hand K̄fu = sign Kbar + v αᵀ to the basis; the prior mean's gradient is v itself."""
     Kbar = add_product(Kbar, V, alpha.T, sign)
     kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
     if sign < 0:
         kernel, basis = ({key: -g for key, g in part.items()} for part in (kernel, basis))
-    _add(s.kernel, kernel)
-    _add(s.basis, basis)
-    _add(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+    add_gradients(s.kernel, kernel)
+    add_gradients(s.basis, basis)
+    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +240,7 @@ def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, 
     return K, *cholesky_and_inverse(D)
 
 
-def _first_blocks(P: Problem, Linv: Array, held: Held, s: _Work, group: _Group) -> None:
+def _first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: _Group) -> None:
     xp, rows = namespace(P.X), group.rows
     A = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), Linv, transposed=True)  # Phi, yet
     Y = _copied(P.Y[rows])
@@ -331,7 +258,7 @@ def _first_blocks(P: Problem, Linv: Array, held: Held, s: _Work, group: _Group) 
         s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
 
 
-def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Work, group: _Group) -> None:
+def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, group: _Group) -> None:
     """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), and Φ̄ = w vᵀ - B⁻¹ΦD⁻¹ - 2ΦG_D; all symmetric parts in lower triangles."""
     p, rows, c = P.p, group.rows, len(group.rows)
     X = P.X[rows]
@@ -346,14 +273,14 @@ def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: _Wor
     s.residual = s.residual + xp.sum(E * V)
     S = times_lower(S, back.LBinv, transposed=True)
     GPhi = _copied(Phi, s.buffer(3, c))
-    diagonal = _empty(c, X)
+    diagonal = zeros_like_rows((c,), X)
     for part, (Kxx, Linv) in zip(group.parts, blocks, strict=True):
         x, b = X[part], len(Linv)
         GD = add_gram(zeros_like_rows((b, b), X), Linv, -p)
         GD = 0.5 * from_lower(add_outer(add_outer(GD, S[part], p), contiguous(V[part])))
         GPhi[part] = 2.0 * (GD @ Phi[part])
         diagonal[part] = xp.linalg.diagonal(GD)
-        _add(s.kernel, P.kernel.pullback(x, x, GD, Kxx)[0])
+        add_gradients(s.kernel, P.kernel.pullback(x, x, GD, Kxx)[0])
     S = times_lower(S, back.LBinv)  # D⁻¹ΦᵀB⁻¹
     weight, noise = P.weight(rows), P.noise[rows]
     extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
@@ -376,25 +303,6 @@ def _blocks(
     return Phi, found
 
 
-def _add(total: Gradients, part: Gradients) -> None:
-    for key, value in part.items():
-        total[key] = total[key] + value if key in total else value
-
-
-def _joined(a: Any, b: Any) -> Any:
-    """a + b; gradients by name. Nothing is 0.0, and adds no pass over what it is added to."""
-    if isinstance(a, dict):
-        _add(total := dict(a), b)
-        return total
-    return b if isinstance(a, float) and a == 0.0 else a if isinstance(b, float) and b == 0.0 else a + b
-
-
-def _as_numpy(a: Any) -> Any:
-    if isinstance(a, dict):
-        return {key: _as_numpy(value) for key, value in a.items()}
-    return a if isinstance(a, float) else to_numpy(a)
-
-
 def _copy(A: Array, out: Array | None = None) -> Array:
     if not is_numpy(A):
         return A  # nothing overwrites it there
@@ -407,7 +315,3 @@ def _copy(A: Array, out: Array | None = None) -> Array:
 def _copied(A: Array, out: Array | None = None) -> Array:
     """A copy, whatever the namespace, for what is assigned to in parts."""
     return namespace(A).asarray(A, copy=True) if out is None else _copy(A, out)
-
-
-def _empty(n: int, like: Array) -> Array:
-    return zeros_like_rows((n,), like)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -60,6 +61,8 @@ class Run:
     value: float = -np.inf
     score: float = -np.inf
     iterations: int = 0
+    evaluations: int = 0  # of the objective and its gradient
+    seconds: float = 0.0  # that these took, together
     converged: bool = False
     interrupted: bool = False
     message: str = ""
@@ -99,9 +102,15 @@ def _climb(
     kept = Run(start.copy())  # the one of the best score, where there is a score
     units = objective.units
 
+    def measured(x: np.ndarray) -> tuple[float, np.ndarray]:
+        began = time.perf_counter()
+        f, g = objective(x)
+        run.evaluations, run.seconds = run.evaluations + 1, run.seconds + time.perf_counter() - began
+        return f, g
+
     def evaluate(u: np.ndarray) -> tuple[float, np.ndarray]:
         x = u * units
-        f, g = objective(x)
+        f, g = measured(x)
         first = not np.isfinite(run.value)
         if -f / objective.scale > run.value:
             run.x, run.value = x.copy(), -f / objective.scale
@@ -157,7 +166,7 @@ def _climb(
             run.converged = True
         else:
             run.message = str(result.message)
-            run.converged = bool(result.success) and _is_flat(objective, run.x)
+            run.converged = bool(result.success) and _is_flat(objective, run.x, measured)
         look()
     except KeyboardInterrupt:
         run.interrupted, run.converged, run.message = True, False, INTERRUPTED
@@ -167,10 +176,10 @@ def _climb(
     return run
 
 
-def _is_flat(objective: Objective, x: np.ndarray, threshold: float = 1e-3) -> bool:
+def _is_flat(objective: Objective, x: np.ndarray, evaluate: Callable[[np.ndarray], Any], threshold: float = 1e-3) -> bool:
     """Whether the projected gradient at x is small: L-BFGS-B may claim success after running into a wall."""
     if objective.last is None or not np.array_equal(objective.last[0], x):
-        objective(x)
+        evaluate(x)
     assert objective.last is not None
     _, f, g = objective.last
     low, high = np.array(objective.bounds, dtype=float).T

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
+from .backend import Array, asarray_like, is_foreign, namespace, to_numpy
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
-from .kernels.stationary import FEW, NEAR, RBF
+from .kernels.exponents import Exponents
+from .kernels.stationary import RBF
 
 
 def _matrix(name: str, value: Any) -> Array:
@@ -75,6 +76,18 @@ class Points:
     ) -> tuple[Gradients, Gradients]:
         """The same from Kbar = dJ/dKfu (n, m), which may be overwritten."""
         gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
+        return gradients, {"Z": Zbar}
+
+    def exponents(self, kernel: Kernel) -> Exponents | None:
+        """log Kfu, where the functions are Gaussians."""
+        return kernel.exponents(self.Z) if type(kernel) is RBF and kernel.columns is None else None
+
+    def from_moments(
+        self, kernel: Kernel, form: Exponents, moments: Array, squares: Array
+    ) -> tuple[Gradients, Gradients]:
+        """The gradients again, from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,) with W = K̄∘K."""
+        assert isinstance(kernel, RBF)
+        gradients, Zbar = kernel.from_moments(form, moments, squares)
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
@@ -174,29 +187,36 @@ class Multiscale:
         return gradients, {"centers": xp.stack(cbar, axis=1), "widths": xp.stack(sbar, axis=1)}
 
     def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
+        E = self.exponents(kernel).matrix(X, out)
+        return namespace(E).exp(E, out=E)
+
+    def exponents(self, kernel: Kernel) -> Exponents:
+        """log Kfu."""
         assert isinstance(kernel, RBF)
-        xp = namespace(X)
+        xp = namespace(self.centers)
         scales, t2 = self._t2(kernel)
         logc = 0.5 * xp.sum(xp.log(scales) + 0.5 * xp.log(t2) - 2.0 * xp.log(self.widths), axis=1)  # (m,)
-        E = _exponents(X, self.centers, self.widths, logc + float(np.log(kernel.variance)), out)
-        return xp.exp(E, out=E)
+        return Exponents.of(self.centers, self.widths, logc + float(np.log(kernel.variance)))
 
     def cross_pullback(
         self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
     ) -> tuple[Gradients, Gradients]:
+        form, W = self.exponents(kernel), Kbar
+        W *= self.cross(kernel, X) if K is None else K
+        return self.from_moments(kernel, form, W.T @ form.features(form.within(X)))
+
+    def from_moments(
+        self, kernel: Kernel, form: Exponents, moments: Array, squares: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
+        """The same from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
         assert isinstance(kernel, RBF)
-        xp = namespace(X)
+        xp, v, s = namespace(moments), form.v, self.widths
         scales, t2 = self._t2(kernel)
-        if K is None:
-            K = self.cross(kernel, X)
-        W = Kbar
-        W *= K
-        centre = xp.mean(self.centers, axis=0)
-        X, v, s = X - centre, self.centers - centre, self.widths
-        columns = xp.sum(W, axis=0)[:, None]  # (m, 1)
-        WX = W.T @ X  # (m, d)
-        first = WX - columns * v  # Σ_i W (x - v)
-        second = W.T @ (X * X) - v * WX - v * first  # Σ_i W (x - v)²
+        d = v.shape[1]
+        WU, WU2, columns = moments[:, :d], moments[:, d : 2 * d], moments[:, -1:]
+        first = WU - columns * v
+        second = (WU2 - v * WU - v * first) / form.scale**2  # Σ_i W (x - v)²
+        first = first / form.scale  # Σ_i W (x - v)
         lengths = 0.5 * xp.sum(columns * (1.0 / scales - scales / t2), axis=0)
         gradients = _rbf_gradients(kernel, xp.sum(columns) / kernel.variance, lengths)
         return gradients, {"centers": first / s**2, "widths": columns * (s / t2 - 1.0 / s) + second / s**3}
@@ -210,33 +230,6 @@ class Multiscale:
 def _rbf_gradients(kernel: RBF, variance: Array, lengths: Array) -> Gradients:
     shared = np.ndim(kernel.lengthscale) == 0
     return {"lengthscale": lengths.sum() if shared else lengths, "variance": variance}
-
-
-def _exponents(X: Array, v: Array, s: Array, constants: Array, out: Array | None) -> Array:
-    """constants_j - ½ Σ_k (x_k - v_jk)² / s_jk² for every pair; like `stationary.gaussian_exponents`. (n, m)"""
-    xp = namespace(X)
-    P = 1.0 / s**2
-    centre = xp.mean(v, axis=0)
-    Xc, vc = X - centre, v - centre
-    if is_numpy(X):
-        far = ((Xc * Xc).max(axis=0, initial=0.0) + (vc * vc).max(axis=0)) @ P.max(axis=0) > NEAR
-        if far or X.shape[0] * v.shape[0] < FEW:
-            return _exponents_by_differences(X, v, P, constants, out)
-    left = xp.concat([Xc * Xc, Xc, xp.ones_like(Xc[:, :1])], axis=1)
-    right = xp.concat([-0.5 * P, vc * P, (constants - 0.5 * xp.sum(vc * vc * P, axis=1))[:, None]], axis=1)
-    return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
-
-
-def _exponents_by_differences(X: np.ndarray, v: np.ndarray, P: np.ndarray, constants: Array, out: Array | None) -> Array:
-    if out is None:
-        out = np.empty((X.shape[0], v.shape[0]), dtype=X.dtype)
-    out[...] = constants
-    for k in range(X.shape[1]):
-        difference = X[:, k, None] - v[None, :, k]
-        difference *= difference
-        difference *= -0.5 * P[:, k]
-        out += difference
-    return out
 
 
 Basis = Points | Multiscale

@@ -20,12 +20,14 @@ from . import evidence
 from .approximations import DTC
 from .backend import namespace, row_slices, to_numpy
 from .bases import Basis
+from .errors import ParameterError
 from .fitting import Fit
 from .kernels.base import Kernel
 from .posterior import Posterior
 from .problem import DEFAULT_JITTER, Problem, as_inputs
 from .regression import make_regression
 from .selection import greedy_variance
+from .sources import Source
 
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and count as large enough
 SAMPLE = 4000  # rows looked at when a size is suggested
@@ -42,7 +44,7 @@ class Diagnosis:
     upper: float
     residual: float  # tr(K - Q) / tr K, what the basis leaves of the prior variance
     residual_to_noise: float  # tr(K - Q) / tr Σ
-    effective: float  # tr(I - B⁻¹): how many functions' worth of data speak, at most m
+    effective: float | None  # tr(I - B⁻¹): how many functions' worth of data speak, at most m; None for an exact GP
     jitter: float  # relative, as used
     at_bounds: tuple[str, ...]  # parameters that ended where they may go no further
     suggested: int | None  # a size of the basis that would do; None where it is beyond what was tried
@@ -93,15 +95,19 @@ class Diagnosis:
         return replace(self, evidence=evidence, lower=self.lower + nats, upper=self.upper + nats)
 
     def __str__(self) -> str:
-        rows = {
-            "rows, basis functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
-            "exact log evidence between": f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats per row)",
-            "log evidence of the fit": "not known" if self.evidence is None else f"{self.evidence:.6g}",
-            "prior variance left": f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the noise",
-            "suggested basis functions": f"more than {self.tried}" if self.suggested is None else f"{self.suggested}",
-            "jitter": f"{self.jitter:.1g}",
-            "at a bound": "; ".join(self.at_bounds) or "nothing",
-        }
+        evidence = "not known" if self.evidence is None else f"{self.evidence:.6g}"
+        if self.effective is None:
+            rows = {"rows": f"{self.rows}", "exact log evidence": evidence}
+        else:
+            rows = {
+                "rows, basis functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
+                "exact log evidence between": f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats per row)",
+                "log evidence of the fit": evidence,
+                "prior variance left": f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the noise",
+                "suggested basis functions": f"more than {self.tried}" if self.suggested is None else f"{self.suggested}",
+                "jitter": f"{self.jitter:.1g}",
+            }
+        rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
         width = max(map(len, rows))
         lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
         return "\n".join(lines + [f"- {sentence}" for sentence in self.advice])
@@ -111,8 +117,11 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
     """Figures and advice about a fit, from the data it was fitted to.
 
     The size suggested is the least at which greedily chosen rows (`selection.greedy_variance`) leave tr(K - Q) ≤ tr(Σ)/10, by
-    the fitted kernel and noise; up to 2m are tried, among 4000 rows. For an exact GP the bounds are its evidence.
+    the fitted kernel and noise; up to 2m are tried, among 4000 rows. For an exact GP the bounds are its evidence, and only that
+    is printed.
     """
+    if isinstance(X, Source):
+        raise ParameterError("a diagnosis looks at rows in memory, and X is a source; give a sample of its rows as X and y")
     posterior = fit.posterior if isinstance(fit.posterior, Posterior) else getattr(fit.posterior, "pitc", fit.posterior)
     jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
     P = make_regression(fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, jitter=jitter, weights=weights)
@@ -121,7 +130,7 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
     if exact:
         assert posterior.log_evidence is not None
         lower = upper = posterior.log_evidence
-        left, effective = 0.0, float("nan")
+        left, effective = 0.0, None
     else:
         lower, upper, left, effective = _bounds(P, trace)
     size, tried = (len(fit.basis), len(fit.basis)) if exact else _suggested(P, noise, len(fit.basis), rng)

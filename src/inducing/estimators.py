@@ -65,14 +65,16 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     power : of "pep", in (0, 1].
     n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
     restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
-    full_iter : most iterations over all rows, where they come in parts; `max_iter` is then for those over the sample.
+    full_iter : iterations over all rows, where they come in parts; `max_iter` is then for those over the sample. None takes at
+        most 30, and ends when they gain too little; a number is how many there are, and held-out rows only choose among them.
     random_state : seed of the start and the restarts.
     verbose : 1 shows the iterations on stderr. progress : a function of (iteration, objective), called after each.
     device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
 
     Attributes
     ----------
-    posterior_ : the Posterior (for "pic" a predictor) of the standardised data. fit_result_ : what `inducing.fit` gave.
+    posterior_ : the Posterior (for "pic" a predictor) of the standardised data. fit_result_ : what `inducing.fit` gave; where
+        rows come in parts, its n_evaluations of evidence and gradient, and their seconds, are those over all of them.
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice; print it. Of rows
         that come in parts it looks at a sample.
     kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
@@ -99,7 +101,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         n_blocks: int | None = None,
         restarts: int = 0,
         max_iter: int = 1000,
-        full_iter: int = 30,
+        full_iter: int | None = None,
         jitter: float = 1e-8,
         fixed: Any = (),
         priors: Any = None,
@@ -145,7 +147,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Data larger than memory: X is anything that `inducing.as_source` takes in parts (a source, parquet files by folder, glob
         or list, Dask data frames and arrays, zarr, a function that makes iterators, a large memory map), and y what goes with
         it, such as the name of the target column. Learning starts with the recipe on 20,000 random rows, goes on with 200,000,
-        and then with all of them for at most `full_iter` iterations, two passes each; parts are kept in memory up to 1 GiB. A
+        and then with all of them for `full_iter` iterations, two passes each; parts are kept in memory up to 1 GiB. A
         Dask collection stays on the workers of the current client, where there is one.
         """
         if is_parted(X):
@@ -317,6 +319,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """scikit-learn's checks of shapes, names and types, with this package's errors."""
         if hasattr(X, "tocsr"):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+        if isinstance(X, Source) or isinstance(y, Source):
+            raise ShapeError("X and y must be arrays here; a source, which holds both, is the X of `fit` and `predict` alone")
         options = {} if isinstance(y, str) else {"multi_output": True, "y_numeric": True}
         try:
             checked = validate_data(self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options)

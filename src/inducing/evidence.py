@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from ._parts import Parted
-from ._passes import Back, Held, Sums, first_pass, residual_pass, second_pass
+from ._passes import first_pass, residual_pass, second_pass
+from ._sums import Back, Held, Sums
 from .approximations import trace_penalty
 from .backend import Array, is_numpy, namespace
 from .linalg import (

@@ -73,6 +73,8 @@ class Fit:
     history: tuple[float, ...] = ()  # the objective at each iteration
     at_bounds: tuple[str, ...] = ()  # the parameters that ended where they may go no further
     score: float | None = None  # mean log predictive density of the held-out rows, where there are any
+    n_evaluations: int = 0  # of the objective and its gradient, over all rows that were learned from
+    seconds: float = 0.0  # that these took, together
 
 
 def fit(
@@ -151,7 +153,8 @@ def fit(
                           weights=weights)  # fmt: skip
     return Fit(
         posterior, kernel, basis_, noise, mean, best.value, best.iterations, best.converged, best.message,
-        tuple(best.history), objective.packing.at_bounds(best.x), None if score is None else best.score,
+        tuple(best.history), objective.packing.at_bounds(best.x), None if score is None else best.score, best.evaluations,
+        best.seconds,
     )  # fmt: skip
 
 

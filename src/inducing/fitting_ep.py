@@ -71,7 +71,7 @@ def fit_expectation_propagation(
     posterior = expectation_propagation(kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, jitter=jitter)
     return Fit(
         posterior, kernel, basis, None, mean, best.value, best.iterations, best.converged, best.message, tuple(best.history),
-        objective.packing.at_bounds(best.x),
+        objective.packing.at_bounds(best.x), n_evaluations=best.evaluations, seconds=best.seconds,
     )  # fmt: skip
 
 

@@ -222,6 +222,10 @@ def log_det_from_factor(L: Array) -> Array:
 @cache
 def _blas(name: str, n_arguments: int) -> Any:
     """SciPy's BLAS routine `name` as a foreign function; such calls release the interpreter lock."""
+    return ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * n_arguments))(_address(name))
+
+
+def _address(name: str) -> int:
     from scipy.linalg import cython_blas
 
     capsule = cython_blas.__pyx_capi__[name]
@@ -229,8 +233,15 @@ def _blas(name: str, n_arguments: int) -> Any:
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    address = get_pointer(capsule, get_name(capsule))
-    return ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * n_arguments))(address)
+    return get_pointer(capsule, get_name(capsule))
+
+
+@cache
+def blas_addresses() -> np.ndarray:
+    """Where the routines are that compiled loops call. (int64)"""
+    from ._routines import NAMES
+
+    return np.array([_address(name) for name in NAMES])
 
 
 def _prefix(A: np.ndarray) -> tuple[str, Any]:

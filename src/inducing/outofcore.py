@@ -26,9 +26,9 @@ START = 20_000  # rows that learning starts from
 SAMPLE, SAMPLE_BYTES = 200_000, 1 << 28  # rows that it goes on with, and no more than fit into so much memory
 SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
 JUDGES = 2_000  # rows held out to judge by, at most a tenth of the first ones
-PATIENCE = 10  # iterations without a gain on those
-LEAST_GAIN = 1e-4  # nats per row in ten iterations: less is not worth the passes
-ITERATIONS = 60  # most of them over the sample
+ITERATIONS, FULL = 60, 30  # most of them over the sample, and over all rows where no number is asked for; both end early
+PATIENCE = 10  # after so many without a gain on the rows held out
+LEAST_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,40 +139,47 @@ def judges(sample: Sample, share: float) -> int:
 
 
 def train(
-    learn: Callable[[recipes.Task], Fit], task: recipes.Task, sample: Part, source: Source, iterations: int, *,
+    learn: Callable[[recipes.Task], Fit], task: recipes.Task, sample: Part, source: Source, iterations: int | None, *,
     optimize: Any = "all", held_out: tuple[Any, Any] | None = None, key: float = 0.0, seed: int = SEED,
 ) -> Fit:  # fmt: skip
     """Fit a source: learn `task`, the problem on a few of its rows; go on with a larger sample of them; then with everything.
 
     Few rows cost little and go far; what they cannot know, more tell in some dozens of iterations. Rows whose key is below
     `key` are held out of all this, and the point that predicts `held_out`, those rows, best is kept: one of the few rows' fit,
-    if nothing later is better. The posterior has all rows. A checkpoint is of the iterations over everything.
+    if nothing later is better. There are as many `iterations` over everything as are asked for; with None at most 30, which end
+    when they gain too little. The posterior has all rows. A checkpoint, and `n_evaluations`, are of those over everything.
     """
     resumed = task.checkpoint is not None and Path(task.checkpoint).exists()
     fits = [learn(replace(task, checkpoint=None, max_iterations=0 if resumed else task.max_iterations))]
 
-    def go_on(X: Any, y: Any, most: int, checkpoint: Any) -> None:
+    def go_on(X: Any, y: Any, most: int, *, all_of_them: bool = False, checkpoint: Any = None) -> None:
         last = fits[-1]
+        patience, least_gain = (most + 1, 0.0) if all_of_them else (PATIENCE, LEAST_GAIN)
         fits.append(fit(
             last.kernel, last.basis, task.approximation, last.noise, X, y, optimize=optimize, mean=last.mean,
             jitter=task.jitter, power=task.power, fixed=task.fixed, priors=task.priors, movable=task.movable,
-            max_iterations=most, tolerance=task.tolerance, least_gain=LEAST_GAIN, held_out=held_out, patience=PATIENCE,
+            max_iterations=most, tolerance=task.tolerance, least_gain=least_gain, held_out=held_out, patience=patience,
             noise_floor=task.noise_floor, progress=recipes.counting_on(task.progress, fits), trace=task.trace,
             checkpoint=checkpoint, rng=task.rng,
         ))  # fmt: skip
 
     if len(sample.X) > START and task.max_iterations and not resumed:
-        go_on(sample.X, sample.y, min(ITERATIONS, task.max_iterations), None)
-    if iterations and task.max_iterations:
+        go_on(sample.X, sample.y, min(ITERATIONS, task.max_iterations))
+    everything = iterations != 0 and task.max_iterations > 0
+    if everything:
         learning = source if held_out is None else source.changed(Kept(key, seed, inside=False))
-        go_on(learning, None, iterations, task.checkpoint)
+        most = FULL if iterations is None else iterations
+        go_on(learning, None, most, all_of_them=iterations is not None, checkpoint=task.checkpoint)
     last = fits[-1]
     posterior = last.posterior
-    if len(fits) == 1 or held_out is not None or not iterations:
+    if held_out is not None or not everything:
         posterior = condition(last.kernel, last.basis, task.approximation, last.noise, source, None, mean=last.mean,
                               jitter=task.jitter, power=task.power)  # fmt: skip
     history = tuple(value for result in fits for value in result.history)
-    return replace(last, posterior=posterior, history=history, n_iterations=sum(result.n_iterations for result in fits))
+    return replace(
+        last, posterior=posterior, history=history, n_iterations=sum(result.n_iterations for result in fits),
+        n_evaluations=last.n_evaluations if everything else 0, seconds=last.seconds if everything else 0.0,
+    )  # fmt: skip
 
 
 # Predicting

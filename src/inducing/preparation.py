@@ -121,8 +121,10 @@ def check_parted(source: Source, sample_weight: Any, noise: Any, device: str | N
     """What rows that come in parts can do."""
     if source.n_outputs == 0:
         raise ParameterError("the source has no targets; name the target column, or give y")
-    if sample_weight is not None or np.ndim(noise) > 0:
-        raise ParameterError("rows that come in parts have no weights, and one noise for all; leave sample_weight out")
+    if sample_weight is not None:
+        raise ParameterError("rows that come in parts have no weights; leave sample_weight out, or give arrays")
+    if np.ndim(noise) > 0:
+        raise ParameterError(f"rows that come in parts have one noise, but noise has {np.size(noise)} entries; give a number")
     if device is not None:
         raise ParameterError("device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)")
     if approximation not in TABLE or TABLE[approximation].blocks:

@@ -233,12 +233,8 @@ def _concluded(task: Task, learning: Task, results: list[Fit], judge: tuple[Any,
         best = _first_as_good(densities)
         chosen, score = results[best], float(np.mean(densities[best]))
     complete = chosen is results[-1] and judge is None and len(results) == len(_stages(task))
-    final = chosen if complete else task.after(chosen).quietly().run(iterations=0)
-    last = results[-1]
-    return replace(
-        final, n_iterations=sum(result.n_iterations for result in results), converged=last.converged, message=last.message,
-        history=tuple(value for result in results for value in result.history), score=score,
-    )  # fmt: skip
+    calls = results if complete else [*results, task.after(chosen).quietly().run(iterations=0)]
+    return replace(_joined(calls), converged=results[-1].converged, message=results[-1].message, score=score)
 
 
 def pitc(task: Task) -> Fit:
@@ -372,5 +368,8 @@ def _exists(file: str | Path | None) -> bool:
 
 def _joined(results: list[Fit]) -> Fit:
     """The last result with the iterations of all."""
-    history = tuple(value for result in results for value in result.history)
-    return replace(results[-1], n_iterations=sum(result.n_iterations for result in results), history=history)
+    return replace(
+        results[-1], n_iterations=sum(result.n_iterations for result in results),
+        n_evaluations=sum(result.n_evaluations for result in results), seconds=sum(result.seconds for result in results),
+        history=tuple(value for result in results for value in result.history),
+    )  # fmt: skip

@@ -165,9 +165,8 @@ def problem_of(
     if y is not None:
         raise ParameterError("a source has its targets inside; leave y out")
     if approximation in DENSE or approximation in BESIDE:
-        raise ParameterError(
-            f"{approximation!r} needs all rows in memory at once; over a source use one of {', '.join(TABLE)}, but 'pic'"
-        )
+        known = ", ".join(name for name, entry in TABLE.items() if not entry.own_block)
+        raise ParameterError(f"{approximation!r} needs all rows in memory at once; over a source use one of {known}")
     return make_parted(kernel, basis, row(approximation, power), noise, X, mean=mean, jitter=jitter, blocks=blocks,
                        weights=weights)  # fmt: skip
 

@@ -1,7 +1,8 @@
 """The application all commands register with, and what they share: errors as lines, progress, tables on the terminal.
 
 Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with one line
-on stderr and exit code 1; bad usage with exit code 2.
+on stderr and exit code 1; bad usage with exit code 2. Where nobody reads its output any longer, as after `| head`, a command
+ends silently with exit code 141, which is what shells say of tools that SIGPIPE ended.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Commands(TyperGroup):
             warnings.showwarning = lambda message, *_, **__: typer.echo(f"inducing: warning: {message}", err=True)
             try:
                 return super().invoke(ctx)
+            except BrokenPipeError:
+                raise
             except (InducingError, OSError, ModuleNotFoundError) as error:
                 typer.echo(f"inducing: error: {error}", err=True)
                 raise typer.Exit(1) from error
@@ -35,8 +38,14 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
+UNREAD = 141  # 128 and the number of SIGPIPE
+
+
 def main() -> None:
-    app(prog_name="inducing")
+    try:
+        app(prog_name="inducing")
+    except SystemExit as end:  # Typer's and Rich's answer to a closed pipe is a silent 1
+        raise SystemExit(UNREAD if isinstance(end.__context__, BrokenPipeError) else end.code) from None
 
 
 def in_existing_folder(path: Path) -> Path:

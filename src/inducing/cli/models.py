@@ -72,8 +72,13 @@ def fit(
     kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
     max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 1000,
     full_iter: Annotated[
-        int, typer.Option(min=0, help="Most iterations over all rows, where they are read in parts; --max-iter is of a sample.")
-    ] = 30,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Iterations over all rows, where they are read in parts; --max-iter is of a sample. By default as many as gain"
+            " something, at most 30.",
+        ),
+    ] = None,
     restarts: Annotated[int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")] = 0,
     exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
@@ -111,6 +116,7 @@ def fit(
         with large.on_cluster(source, scheduler, workers) as rows_in_parts, progress_line() as progress:
             model.set_params(progress=progress)
             n, n_test, metrics = large.fit_parts(model, rows_in_parts, test_fraction, seed, progress.part)
+        evaluations = {"count": model.fit_result_.n_evaluations, "seconds": model.fit_result_.seconds}
     else:
         X, y, encoder = inputs_and_target(table, target, exclude or [], drop_missing)
         test = held_out(len(y), test_fraction, seed)  # (n,) of bool
@@ -118,15 +124,21 @@ def fit(
             model.set_params(progress=progress).fit(X[~test], y[~test])
         n, n_test = int((~test).sum()), int(test.sum())
         metrics = held_out_metrics(model, X[test], y[test], y[~test]) if n_test else {}
+        evaluations = None
     seconds = time.perf_counter() - start
-    model.save(out, metadata={"target": target, "encoder": encoder.to_json(), "held_out": metrics})
+    metadata = {"target": target, "encoder": encoder.to_json(), "held_out": metrics}
+    model.save(out, metadata=metadata if evaluations is None else metadata | {"evaluations": evaluations})
 
     features = len(encoder.feature_names)
     rows = {"training rows": f"{n}", "inputs": f"{len(encoder.columns)} columns, {features} features"}
     rows |= {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
     rows |= {"noise std": _noise(model)}
     how = "converged" if model.fit_result_.converged else "stopped early"
-    rows |= {"iterations": f"{model.n_iter_}, {how}", "seconds": f"{seconds:.2f}"}
+    rows["iterations"] = f"{model.n_iter_}, {how}"
+    if evaluations is not None:
+        each = evaluations["seconds"] / max(evaluations["count"], 1)
+        rows["evaluations over all rows"] = f"{evaluations['count']}, {each:.2g} s each"
+    rows["seconds"] = f"{seconds:.2f}"
     if metrics:
         rows["held-out rows"] = f"{n_test}"
         rows |= formatted(metrics)

@@ -7,57 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..backend import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ..backend import Array, asarray_like, is_numpy, namespace
 from ..errors import ShapeError
-from ..linalg import row_squares
 from .base import Gradients, Kernel, positive
-
-
-def squared_distances(
-    X: Array, Z: Array, out: Array | None = None, *, constant: float = 0.0, factor: float = 1.0
-) -> Array:
-    """constant + factor Σ_k (x_k - z_k)² for every pair. (n, m)
-
-    By differences: nothing cancels, however far the data lie from the origin.
-    """
-    if is_numpy(X) and worth_compiling(X.shape[0] * Z.shape[0]):
-        from .._fused import affine_squared_distances
-
-        if out is None:
-            out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
-        affine_squared_distances(X, np.ascontiguousarray(Z.T), constant, factor, out)
-        return out
-    s = zeros_like_rows((X.shape[0], Z.shape[0]), X) + constant
-    for k in range(X.shape[1]):
-        difference = X[:, k, None] - Z[None, :, k]
-        s += factor * difference * difference
-    return s
-
-
-FEW = 1 << 12  # entries of a matrix that takes no time either way
-NEAR = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
-
-
-def gaussian_exponents(X: Array, Z: Array, constant: float, out: Array | None = None) -> Array:
-    """constant - ½ Σ_k (x_k - z_k)² for every pair. (n, m)
-
-    As one product, [x, -½|x|², 1] [z; 1; constant - ½|z|²] about the centre of Z, five times faster than differences; its
-    rounding error is that of |x|² + |z|², so on the CPU inputs that lie far out, and small matrices, go by differences.
-    """
-    xp = namespace(X)
-    if is_numpy(X) and X.shape[0] * Z.shape[0] < FEW:
-        return squared_distances(X, Z, out, constant=constant, factor=-0.5)
-    centre = xp.mean(Z, axis=0)
-    Xc, Zc = X - centre, Z - centre
-    x2, z2 = row_squares(Xc), row_squares(Zc)
-    if is_numpy(X) and x2.max(initial=0.0) + z2.max(initial=0.0) > NEAR:
-        return squared_distances(X, Z, out, constant=constant, factor=-0.5)
-    left = xp.concat([Xc, -0.5 * x2[:, None], xp.ones_like(x2)[:, None]], axis=1)
-    right = xp.concat([Zc, xp.ones_like(z2)[:, None], constant - 0.5 * z2[:, None]], axis=1)
-    E = xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
-    if X is Z and is_numpy(E):
-        np.fill_diagonal(E, constant)
-    return E
+from .distances import squared_distances
+from .exponents import Exponents
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,14 +77,18 @@ class Stationary(Kernel):
             gradients["variance"] = _total(Kbar, K) / self.variance
         W = _multiply(Kbar, self._slope(s, K))
         WX, columns, WX2 = _moments(W, X)
-        Zbar = WX - columns * Z  # in units of the lengthscale
-        per_scale = WX2 - xp.sum(Z * (WX + Zbar), axis=0)  # Σ W (x - z)²/ℓ²
-        gradients["lengthscale"] = (xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale) / (
-            scales[0] if np.ndim(self.lengthscale) == 0 else scales
-        )
+        lengthscale, Zbar = self._from_moments(Z, scales, WX, columns, WX2)
+        gradients["lengthscale"] = lengthscale
         if s is None:  # W = K̄∘K
             gradients["variance"] = xp.sum(columns) / self.variance
-        return gradients, Zbar / scales
+        return gradients, Zbar
+
+    def _from_moments(self, Z: Array, scales: Array, WX: Array, columns: Array, WX2: Array) -> tuple[Array, Array]:
+        """dJ/dℓ and dJ/dZ, from moments of W with x and z about one centre in units of the lengthscale; see `_moments`."""
+        xp = namespace(Z)
+        Zbar = WX - columns * Z
+        per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) / scales  # Σ W (x - z)²/ℓ³
+        return xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale, Zbar / scales
 
     def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
         """dJ/d(parameters of g) other than lengthscale and variance."""
@@ -181,10 +139,20 @@ class RBF(Stationary):
         return self.variance * namespace(s).exp(-0.5 * s)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        scales = self.scales(X)
-        scaled = Z / scales
-        E = gaussian_exponents(scaled if X is Z else X / scales, scaled, float(np.log(self.variance)), out)
+        E = self.exponents(Z).matrix(X, out)
+        if X is Z and is_numpy(E):
+            np.fill_diagonal(E, np.log(self.variance))
         return namespace(E).exp(E, out=E)
+
+    def exponents(self, Z: Array) -> Exponents:
+        """log k(x, z) for the rows of Z."""
+        return Exponents.of(Z, self.scales(Z), float(np.log(self.variance)))
+
+    def from_moments(self, form: Exponents, moments: Array, squares: Array) -> tuple[Gradients, Array]:
+        """dJ/dparameters and dJ/dZ from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,), W = K̄∘K."""
+        columns = moments[:, -1:]
+        lengthscale, Zbar = self._from_moments(form.v, 1.0 / form.scale, moments[:, : len(squares)], columns, squares)
+        return {"lengthscale": lengthscale, "variance": namespace(columns).sum(columns) / self.variance}, Zbar
 
     def _slope(self, s: Array, K: Array) -> Array:
         return K

@@ -22,7 +22,7 @@ import numpy as np
 from ..backend import Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..errors import ParameterError, ShapeError, UnknownNameError
 from .base import Gradients, Kernel, positive
-from .stationary import squared_distances
+from .distances import squared_distances
 
 
 def one_hot(X: Array, components: int) -> Array:
