@@ -69,6 +69,49 @@ def mirror(G: np.ndarray) -> None:
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
+def gaussian_gram(v: np.ndarray, s2: np.ndarray, l2: np.ndarray, constants: np.ndarray, E: np.ndarray) -> None:
+    """E_ij = constants_i + constants_j - ½ Σ_k [log τ² + (v_i - v_j)²/τ²], τ² = s_i² + s_j² - ℓ². v and s2 are (d, m)."""
+    d, m = v.shape
+    product = np.empty(m)
+    for i in range(m):
+        row = E[i]
+        for j in range(i + 1):
+            row[j] = 0.0
+            product[j] = 1.0
+        for k in range(d):
+            here, width = v[k, i], s2[k, i] - l2[k]
+            for j in range(i + 1):
+                tau2, difference = width + s2[k, j], here - v[k, j]
+                row[j] += difference * difference / tau2
+                product[j] *= tau2
+            if k % 8 == 7 or k == d - 1:  # one logarithm for eight inputs
+                for j in range(i + 1):
+                    row[j] += np.log(product[j])
+                    product[j] = 1.0
+        for j in range(i + 1):
+            row[j] = constants[i] + constants[j] - 0.5 * row[j]
+            E[j, i] = row[j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def gaussian_gram_pullback(
+    v: np.ndarray, s2: np.ndarray, l2: np.ndarray, W: np.ndarray, slopes: np.ndarray, widths: np.ndarray
+) -> None:
+    """slopes_ki = Σ_j W_ij (v_i - v_j)/τ² and widths_ki = ½ Σ_j W_ij [(v_i - v_j)²/τ⁴ - 1/τ²]. All but W are (d, m)."""
+    d, m = v.shape
+    for i in range(m):
+        row = W[i]
+        for k in range(d):
+            here, width, slope, change = v[k, i], s2[k, i] - l2[k], 0.0, 0.0
+            for j in range(m):
+                inverse = 1.0 / (width + s2[k, j])
+                t = (here - v[k, j]) * inverse
+                slope += row[j] * t
+                change += row[j] * (t * t - inverse)
+            slopes[k, i], widths[k, i] = slope, 0.5 * change
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
     """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
     m, d = table.shape[0], len(x)

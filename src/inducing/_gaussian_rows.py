@@ -16,7 +16,7 @@ from .linalg import blas_addresses
 from .problem import Problem
 
 TILE_BYTES = 1 << 19  # one tile-by-m buffer: four of them are in a core's own cache
-LEAST = 1 << 17  # kernel entries from which it pays, loading the code included; not less once it is loaded: results would differ
+LEAST = 1 << 17  # kernel entries from which it pays with loading the code; no fewer once it is loaded, or results would differ
 RANGE = 1 << 24  # kernel entries of one call, which neither Ctrl-C nor another thread can interrupt
 
 
@@ -37,7 +37,7 @@ class Form:
 
 def form_of(P: Problem) -> Form | None:
     """What the loops need of kernel and basis; None where they do not apply or do not pay."""
-    if not is_numpy(P.X) or P.X.dtype != np.float64 or P.blocks is not None:
+    if not is_numpy(P.X) or P.X.dtype != np.float64:
         return None
     if P.n * len(P.basis) < LEAST:
         return None
@@ -45,11 +45,11 @@ def form_of(P: Problem) -> Form | None:
     if e is None:
         return None
     assert isinstance(P.kernel, RBF)
-    v, wide = _plain(e.v), e.P is not None
-    widths = _plain(e.P) if wide else np.ones_like(v)
+    v, wide = plain(e.v), e.P is not None
+    widths = plain(e.P) if wide else np.ones_like(v)
     constants = np.broadcast_to(e.constants, (len(v),)).astype(np.float64)
     frame = np.array(e.centre), np.array(e.scale), wide
-    form = v, widths, constants, _plain(e.coefficients), float(np.max(np.vecdot(v, v)))
+    form = v, widths, constants, plain(e.coefficients), float(np.max(np.vecdot(v, v)))
     return Form(e, float(P.kernel.variance), frame, form)
 
 
@@ -75,7 +75,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     if share and held.D is None:
         D = np.empty_like(noise)
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
-    first(blas_addresses(), X, Y, root, noise, weight, F.frame, F.form, _plain(whitener), share, F.prior, P.uniform,
+    first(blas_addresses(), X, Y, root, noise, weight, F.frame, F.form, plain(whitener), share, F.prior, P.uniform,
           _kfu(held, s, rows), D, *_space(s, F), s.G, b)  # fmt: skip
     s.b += b.T
     s.log_D += float(weight @ np.log(D))
@@ -91,11 +91,11 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarr
     at, p, share, Kfu = blas_addresses(), P.p, P.row.share, _kfu(held, s, rows)
     X, Y, noise, weight = _rows_of(P, rows)
     n, d = X.shape
-    V, lengths, alpha = np.empty((n, p)), np.empty(n), _plain(back.alpha.T)
+    V, lengths, alpha = np.empty((n, p)), np.empty(n), plain(back.alpha.T)
     moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
     if share == 0:
         sign, precision = 1.0 if P.row.penalty is trace_penalty else -1.0, weight / noise
-        second_deterministic(at, X, Y, precision, F.frame, F.form, _plain(back.T), alpha, sign, P.uniform, Kfu, V, lengths,
+        second_deterministic(at, X, Y, precision, F.frame, F.form, plain(back.T), alpha, sign, P.uniform, Kfu, V, lengths,
                              *_space(s, F), moments, squares)  # fmt: skip
         VE = np.vecdot(V, V) / precision
         bar = VE - p * weight - sign * lengths
@@ -109,8 +109,8 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarr
         rbar = np.empty(n)
         # under every row of the table with share > 0 the penalty's derivative in R is slope / D
         slope = float(P.row.penalty(np.zeros(1), np.ones(1), share)[1][0])
-        second(at, X, Y, D, known, noise, weight, slope, share, F.prior, F.frame, F.form, _plain(back.Linv), _plain(back.Binv),
-               _plain(back.w.T), alpha, Kfu, V, lengths, rbar, *_space(s, F), s.G, moments, squares)  # fmt: skip
+        second(at, X, Y, D, known, noise, weight, slope, share, F.prior, F.frame, F.form, plain(back.Linv), plain(back.Binv),
+               plain(back.w.T), alpha, Kfu, V, lengths, rbar, *_space(s, F), s.G, moments, squares)  # fmt: skip
         VE = np.vecdot(V, V) * D / weight
         noise_bar[rows] = lengths - p * weight * P.row.penalty((D - noise) / share, noise, share)[2]
         add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
@@ -123,12 +123,12 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarr
 
 def _rows_of(P: Problem, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """X, Y, noise and weight of a range, without gaps between their numbers."""
-    X, Y = _plain(P.X[rows]), _plain(P.Y[rows])
+    X, Y = plain(P.X[rows]), plain(P.Y[rows])
     weight = np.ones(len(X)) if P.weights is None else np.array(P.weights[rows])
     return X, Y, np.array(P.noise[rows]), weight
 
 
-def _plain(A: Array | None) -> np.ndarray:
+def plain(A: Array | None) -> np.ndarray:
     return np.ascontiguousarray(A, dtype=np.float64)
 
 
@@ -139,6 +139,10 @@ def _kfu(held: Held, s: Work, rows: slice) -> np.ndarray:
 def _space(s: Work, F: Form) -> Any:
     """A worker's buffers: four of a tile of rows, and their features."""
     if s.tiles is None:
-        tile = min(1024, max(128, TILE_BYTES // (8 * s.m)))
+        tile = tile_rows(s.m)
         s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
     return s.tiles
+
+
+def tile_rows(m: int) -> int:
+    return min(1024, max(128, TILE_BYTES // (8 * m)))

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from . import _gaussian_blocks as gaussian_blocks
 from . import _gaussian_rows as gaussian
-from ._sums import Back, Held, Sums, Work, add_gradients
+from ._sums import BLOCK_BYTES, Back, Held, Sums, Work, add_gradients
 from .approximations import trace_penalty
 from .backend import SMALL, Array, asarray_like, chunk_rows, is_numpy, namespace, row_slices, run_over, zeros_like_rows
 from .linalg import (
@@ -35,7 +36,6 @@ from .linalg import (
 from .problem import Problem, noise_gradient
 
 FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
-BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
 
 
 def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
@@ -47,12 +47,14 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
     def step(s: Work, rows: Any) -> None:
         if isinstance(rows, _Group):
             _first_blocks(P, whitener, held, s, rows)
+        elif form is not None and P.blocks is not None:
+            gaussian_blocks.first_blocks(P, form, whitener, held, s, rows)
         elif form is not None:
             gaussian.first_rows(P, form, whitener, held, s, rows)
         else:
             _first_rows(P, whitener, held, s, rows)
 
-    sums = _run(P, step, b=True, ranges=form is not None)
+    sums = _run(P, step, b=True, compiled=form is not None)
     sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
     return sums
 
@@ -88,6 +90,8 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     def step(s: Work, rows: Any) -> None:
         if isinstance(rows, _Group):
             _second_blocks(P, back, held, noise_bar, s, rows)
+        elif form is not None and P.blocks is not None:
+            gaussian_blocks.second_blocks(P, form, back, held, noise_bar, s, rows)
         elif form is not None:
             gaussian.second_rows(P, form, back, held, noise_bar, s, rows)
         elif P.row.share == 0:
@@ -95,20 +99,21 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
         else:
             _second_rows(P, back, held, noise_bar, s, rows)
 
-    sums = _run(P, step, G=P.row.share != 0, ranges=form is not None)
+    sums = _run(P, step, G=P.row.share != 0, compiled=form is not None)
     sums.noise = noise_gradient(P, noise_bar)
     return sums
 
 
-def _run(P: Problem, step: Any, *, G: bool = True, b: bool = False, ranges: bool = False) -> Sums:
-    """`step` over ranges or chunks of rows, or groups of blocks; on all cores where there is enough to do."""
-    tasks: list[Any] = gaussian.ranges(P) if ranges else row_slices(P.n, _chunk(P)) if P.blocks is None else _groups(P)
+def _run(P: Problem, step: Any, *, G: bool = True, b: bool = False, compiled: bool = False) -> Sums:
+    """`step` over ranges or chunks of rows, or of blocks; on all cores where there is enough to do."""
     m = len(P.basis)
-    large = P.blocks is None or P.n / len(P.blocks) * m**2 >= FEW_FLOPS
-    if ranges:
-        parallel = gaussian.on_all_cores(P)
+    tasks: list[Any]
+    if compiled:
+        tasks, parallel = (gaussian if P.blocks is None else gaussian_blocks).ranges(P), gaussian.on_all_cores(P)
+    elif P.blocks is None:
+        tasks, parallel = row_slices(P.n, _chunk(P)), is_numpy(P.X) and P.n * m >= SMALL
     else:
-        parallel = is_numpy(P.X) and large and P.n * m >= SMALL
+        tasks, parallel = _groups(P), is_numpy(P.X) and P.n * m >= SMALL and P.n / len(P.blocks) * m**2 >= FEW_FLOPS
     return sum(run_over(tasks, lambda: Work(P, G, b), step, parallel=parallel), Sums())
 
 

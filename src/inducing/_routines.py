@@ -15,9 +15,10 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic as _intrinsic
 from numba.np.arrayobj import make_array
 
-NAMES = ("dgemm", "dtrmm", "dsyrk")  # the order in which addresses come
-GEMM, TRMM, SYRK = range(len(NAMES))
-N, T, LEFT, UPPER = (np.uint8(ord(letter)) for letter in "NTLU")
+NAMES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
+GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(NAMES))
+N, T, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
+PANEL = 96  # columns at a time of a product whose upper triangle is not wanted
 
 _jit = numba.njit(nogil=True)
 intrinsic: Any = _intrinsic  # whose first argument is the compiler's own
@@ -75,3 +76,50 @@ def add_gram(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
     c, m = A.shape
     if c > 0:
         _call(at[SYRK], (UPPER, N, m, c, sign, A, m, 1.0, G, m))
+
+
+@_jit
+def lower_times(at: np.ndarray, L: np.ndarray, A: np.ndarray, transposed: bool) -> None:
+    """L A, or LᵀA, in A, for a lower triangular L. L (c, c), A (c, m)."""
+    c, m = A.shape
+    _call(at[TRMM], (RIGHT, UPPER, T if transposed else N, N, m, c, 1.0, L, c, A, m))
+
+
+@_jit
+def add_outer(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
+    """The lower triangle of G += sign AAᵀ. A (c, m), G (c, c)."""
+    c, m = A.shape
+    _call(at[SYRK], (UPPER, T, c, m, sign, A, m, 1.0, G, c))
+
+
+@_jit
+def symmetric_times(at: np.ndarray, G: np.ndarray, A: np.ndarray, factor: float, C: np.ndarray) -> None:
+    """C = factor G A for a symmetric G of which the lower triangle is read. G (c, c), A (c, m)."""
+    c, m = A.shape
+    _call(at[SYMM], (RIGHT, UPPER, m, c, factor, G, c, A, m, 0.0, C, m))
+
+
+@_jit
+def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -> None:
+    """G += AᵀB, known to be symmetric, in the lower triangle (and some of the upper). A and B (c, m)."""
+    c, m = A.shape
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        _call(at[GEMM], (N, T, hi, hi - lo, c, 1.0, B, m, A[:, lo:], m, 1.0, G[lo:], m))
+
+
+@_jit
+def factorise(at: np.ndarray, D: np.ndarray) -> float:
+    """L⁻¹ of D = LLᵀ in D, of which the lower triangle is read, zeros above; returns log|D|, or NaN where there is no L."""
+    c = len(D)
+    failed = np.zeros(1, dtype=np.int32)
+    _call(at[POTRF], (UPPER, c, D, c, failed))
+    log_det = 0.0
+    for i in range(c):
+        log_det += 2.0 * np.log(D[i, i])
+    if failed[0] == 0:
+        _call(at[TRTRI], (UPPER, N, c, D, c, failed))
+    for i in range(c):
+        for j in range(i + 1, c):
+            D[i, j] = 0.0
+    return log_det if failed[0] == 0 else np.nan

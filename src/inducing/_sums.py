@@ -11,6 +11,7 @@ from .backend import Array, asarray_like, is_numpy, to_numpy, zeros_like_rows
 from .kernels.base import Gradients
 from .problem import Problem
 
+BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
 KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
 
 
@@ -44,11 +45,12 @@ class Held:
     D: Array | None = None  # (n,), where it is not the noise
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, tuple[Array, Array]] | None = None  # by number: K and the L⁻¹ of D, where they fit BLOCK_BYTES
+    runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # the same of compiled loops, by the first block of each run
 
     @staticmethod
     def room_for(P: Problem) -> Held:
         if P.blocks is not None:
-            return Held(blocks={})
+            return Held(blocks={}, runs={})
         small = is_numpy(P.X) and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
         Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
         return Held(zeros_like_rows((P.n,), P.X) if P.row.share else None, Kfu)

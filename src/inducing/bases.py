@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, asarray_like, is_foreign, namespace, to_numpy
+from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, worth_compiling
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
 from .kernels.exponents import Exponents
@@ -161,6 +161,12 @@ class Multiscale:
         scales, t2 = self._t2(kernel)
         v, s2 = self.centers, self.widths**2
         logs = 0.25 * xp.sum(xp.log(t2), axis=1)  # (m,)
+        if is_numpy(v) and worth_compiling(len(v) ** 2):
+            from ._fused import gaussian_gram
+
+            E = np.empty((len(v), len(v)), dtype=v.dtype)
+            gaussian_gram(np.ascontiguousarray(v.T), np.ascontiguousarray(s2.T), scales**2, logs, E)
+            return kernel.variance * np.exp(E, out=E)
         E = logs[:, None] + logs[None, :]
         for k in range(v.shape[1]):
             tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
@@ -171,20 +177,29 @@ class Multiscale:
         assert isinstance(kernel, RBF)
         xp = namespace(self.centers)
         scales, t2 = self._t2(kernel)
-        v, s, s2 = self.centers, self.widths, self.widths**2
         W = Kbar * (self.gram(kernel) if K is None else K)  # symmetric
-        total, rows = xp.sum(W), xp.sum(W, axis=1)
-        lengths, cbar, sbar = [], [], []
+        total, rows = xp.sum(W), xp.sum(W, axis=1)[:, None]
+        slopes, h = self._gram_slopes(scales, W)
+        lengths = -scales * (xp.sum(rows / t2, axis=0) + 2.0 * xp.sum(h, axis=0))
+        gradients = _rbf_gradients(kernel, total / kernel.variance, lengths)
+        return gradients, {"centers": -2.0 * slopes, "widths": 2.0 * self.widths * (rows / t2 + 2.0 * h)}
+
+    def _gram_slopes(self, scales: Array, W: Array) -> tuple[Array, Array]:
+        """Σ_j W_ij (v_i - v_j)/τ² and Σ_j W_ij d(log K_ij)/d(τ²), of each input. (m, d)"""
+        xp, v, s2 = namespace(W), self.centers, self.widths**2
+        if is_numpy(W) and worth_compiling(W.size):
+            from ._fused import gaussian_gram_pullback
+
+            slopes, h = np.empty_like(v.T, order="C"), np.empty_like(v.T, order="C")
+            gaussian_gram_pullback(np.ascontiguousarray(v.T), np.ascontiguousarray(s2.T), scales**2, W, slopes, h)
+            return slopes.T, h.T
+        slopes, h = [], []
         for k in range(v.shape[1]):
             tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
             difference = (v[:, k, None] - v[None, :, k]) / tau2
-            h = 0.5 * W * (difference**2 - 1.0 / tau2)  # W d(log K)/d(τ²)
-            hrows = xp.sum(h, axis=1)
-            cbar.append(-2.0 * xp.sum(W * difference, axis=1))
-            sbar.append(2.0 * s[:, k] * (rows / t2[:, k] + 2.0 * hrows))
-            lengths.append(-scales[k] * (xp.sum(rows / t2[:, k]) + 2.0 * xp.sum(hrows)))
-        gradients = _rbf_gradients(kernel, total / kernel.variance, xp.stack(lengths))
-        return gradients, {"centers": xp.stack(cbar, axis=1), "widths": xp.stack(sbar, axis=1)}
+            slopes.append(xp.sum(W * difference, axis=1))
+            h.append(0.5 * xp.sum(W * (difference**2 - 1.0 / tau2), axis=1))
+        return xp.stack(slopes, axis=1), xp.stack(h, axis=1)
 
     def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
         E = self.exponents(kernel).matrix(X, out)

@@ -226,9 +226,9 @@ def _blas(name: str, n_arguments: int) -> Any:
 
 
 def _address(name: str) -> int:
-    from scipy.linalg import cython_blas
+    from scipy.linalg import cython_blas, cython_lapack
 
-    capsule = cython_blas.__pyx_capi__[name]
+    capsule = (cython_blas if name in cython_blas.__pyx_capi__ else cython_lapack).__pyx_capi__[name]
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -1,0 +1,116 @@
+"""PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see _block_tiles.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._gaussian_rows import RANGE, Form, plain, tile_rows
+from ._sums import BLOCK_BYTES, Back, Held, Work, add_gradients
+from .backend import workers
+from .errors import FactorisationError
+from .kernels.stationary import RBF
+from .linalg import blas_addresses
+from .problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Blocks that follow each other, for one call."""
+
+    first: int  # number of the first block
+    rows: np.ndarray  # (c,), the rows of all of them, one block after the other
+    edges: np.ndarray  # where each begins in `rows`, and where the last one ends
+
+
+def ranges(P: Problem) -> list[Blocks]:
+    """The blocks in as many ranges as there are cores, or a multiple where those would be long."""
+    assert P.blocks is not None
+    starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
+    most = max(1, RANGE // max(len(P.basis), 1))
+    count = -(-max(1, -(-P.n // most)) // workers()) * workers()
+    owner = starts[:-1] * count // P.n  # of each block
+    cuts = np.flatnonzero(np.diff(owner, prepend=-1))
+    found = []
+    for first, last in zip(cuts, [*cuts[1:], len(P.blocks)], strict=True):
+        rows = np.concatenate(P.blocks[first:last])
+        found.append(Blocks(int(first), rows, starts[first : last + 1] - starts[first]))
+    return found
+
+
+def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Blocks) -> None:
+    from ._block_tiles import first_blocks as compiled
+
+    first: Any = compiled
+    X, Y, noise, own = _rows_of(P, group.rows)
+    keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
+    Ks, Ls = _space_for_blocks(group, keep, tile_rows(s.m))
+    b = np.zeros((s.m, P.p))
+    log_D = first(blas_addresses(), X, Y, noise, group.edges, F.frame, F.form, *own, F.prior, plain(Linv), keep, Ks, Ls,
+                  *_space(s, F, group), s.G, b)  # fmt: skip
+    if np.isnan(log_D):
+        raise FactorisationError("the covariance of a block is not positive definite")
+    if keep and held.blocks is not None and held.runs is not None:
+        held.runs[group.first] = Ks, Ls
+        end = 0
+        for i, size in enumerate(np.diff(group.edges)):  # views, for a pass over residuals
+            part, end = slice(end, end + size**2), end + size**2
+            held.blocks[group.first + i] = Ks[part].reshape(size, size), Ls[part].reshape(size, size)
+    s.b += b
+    s.log_D += log_D
+    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
+        weight = P.weights[group.rows]
+        s.log_D += float(np.sum((weight - 1.0) * np.log(P.noise[group.rows]) + np.log(weight)))
+
+
+def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Blocks) -> None:
+    from ._block_tiles import second_blocks as compiled
+
+    second: Any = compiled
+    assert isinstance(P.kernel, RBF)
+    X, Y, noise, frame = _rows_of(P, group.rows)
+    n, d = X.shape
+    stored = (held.runs or {}).get(group.first)
+    Ks, Ls = _space_for_blocks(group, False, tile_rows(s.m)) if stored is None else stored
+    V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
+    moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
+    s.residual += second(
+        blas_addresses(), X, Y, noise, group.edges, F.frame, F.form, *frame, F.prior, plain(back.Linv), plain(back.LBinv),
+        plain(back.w.T), plain(back.alpha.T), stored is not None, Ks, Ls, V, diagonal, own, *_space(s, F, group), s.G, moments,
+        squares,
+    )  # fmt: skip
+    weight = P.weight(group.rows)
+    extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
+    noise_bar[group.rows] = diagonal / weight - extra
+    lengths = own[:d] * frame[1]  # Σ W (x - x')²/ℓ³
+    shared = np.ndim(P.kernel.lengthscale) == 0
+    add_gradients(s.kernel, {"lengthscale": lengths.sum() if shared else lengths, "variance": own[d] / F.prior})
+    kernel, basis = P.basis.from_moments(P.kernel, F.exponents, moments, squares)
+    add_gradients(s.kernel, kernel)
+    add_gradients(s.basis, basis)
+    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+
+
+def _rows_of(P: Problem, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """X, Y, noise over weight, and the centre and the inverse lengthscales in which the kernel's own blocks are computed."""
+    assert isinstance(P.kernel, RBF)
+    X = plain(P.X[rows])
+    return X, plain(P.Y[rows]), plain(P.noise[rows] / P.weight(rows)), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
+
+
+def _space_for_blocks(group: Blocks, keep: bool, tile: int) -> tuple[np.ndarray, np.ndarray]:
+    """For the K and L⁻¹ of all blocks, or of those of one tile."""
+    sizes = np.diff(group.edges)
+    most = int(np.max(sizes))
+    room = int(np.sum(sizes**2)) if keep else max(tile, most) * most
+    return np.empty(room), np.empty(room)
+
+
+def _space(s: Work, F: Form, group: Blocks) -> Any:
+    """Four buffers of a tile of rows, or of the longest block, and their features."""
+    tile = max(tile_rows(s.m), int(np.max(np.diff(group.edges))))
+    if s.tiles is None or s.tiles[0].shape[1] < tile:
+        s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
+    return s.tiles
