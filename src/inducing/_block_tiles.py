@@ -139,7 +139,9 @@ def own_moments(at: np.ndarray, W: np.ndarray, K: np.ndarray, U: np.ndarray, WU:
     b, d = len(W), U.shape[1] - 1
     for i in range(b):
         row, k_row = W[i], K[i]
-        for j in range(i + 1):
+        own[d] += row[i] * k_row[i]
+        row[i] = 0.0  # a row's distance from itself: nothing is to cancel
+        for j in range(i):
             row[j] *= k_row[j]
     symmetric_times(at, W, U, 1.0, WU)
     for i in range(b):
