@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ._blas import addresses
 from ._gaussian_rows import RANGE, Form, plain, tile_rows
 from ._sums import BLOCK_BYTES, Back, Held, Work, add_gradients
 from .backend import workers
 from .errors import FactorisationError
 from .kernels.stationary import RBF
-from .linalg import blas_addresses
 from .problem import Problem
 
 
@@ -48,7 +48,7 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep, tile_rows(s.m))
     b = np.zeros((s.m, P.p))
-    log_D = first(blas_addresses(), X, Y, noise, group.edges, F.frame, F.form, *own, F.prior, plain(Linv), keep, Ks, Ls,
+    log_D = first(addresses(), X, Y, noise, group.edges, F.frame, F.form, *own, F.prior, plain(Linv), keep, Ks, Ls,
                   *_space(s, F, group), s.G, b)  # fmt: skip
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
@@ -77,7 +77,7 @@ def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.nda
     V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
     moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
     s.residual += second(
-        blas_addresses(), X, Y, noise, group.edges, F.frame, F.form, *frame, F.prior, plain(back.Linv), plain(back.LBinv),
+        addresses(), X, Y, noise, group.edges, F.frame, F.form, *frame, F.prior, plain(back.Linv), plain(back.LBinv),
         plain(back.w.T), plain(back.alpha.T), stored is not None, Ks, Ls, V, diagonal, own, *_space(s, F, group), s.G, moments,
         squares,
     )  # fmt: skip

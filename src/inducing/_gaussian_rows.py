@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ._blas import addresses
 from ._sums import Back, Held, Work, add_gradients
 from .approximations import trace_penalty
 from .backend import Array, is_numpy, row_slices, workers
 from .kernels.exponents import Exponents
 from .kernels.stationary import RBF
-from .linalg import blas_addresses
 from .problem import Problem
 
 TILE_BYTES = 1 << 19  # one tile-by-m buffer: four of them are in a core's own cache
@@ -75,7 +75,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     if share and held.D is None:
         D = np.empty_like(noise)
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
-    first(blas_addresses(), X, Y, root, noise, weight, F.frame, F.form, plain(whitener), share, F.prior, P.uniform,
+    first(addresses(), X, Y, root, noise, weight, F.frame, F.form, plain(whitener), share, F.prior, P.uniform,
           _kfu(held, s, rows), D, *_space(s, F), s.G, b)  # fmt: skip
     s.b += b.T
     s.log_D += float(weight @ np.log(D))
@@ -88,7 +88,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
 def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, rows: slice) -> None:
     from ._tiles import second, second_deterministic
 
-    at, p, share, Kfu = blas_addresses(), P.p, P.row.share, _kfu(held, s, rows)
+    at, p, share, Kfu = addresses(), P.p, P.row.share, _kfu(held, s, rows)
     X, Y, noise, weight = _rows_of(P, rows)
     n, d = X.shape
     V, lengths, alpha = np.empty((n, p)), np.empty(n), plain(back.alpha.T)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ._blas import foreign
 from .backend import (
     Array,
     is_numpy,
@@ -219,42 +219,17 @@ def log_det_from_factor(L: Array) -> Array:
 # Products with triangles. On the CPU BLAS's trmm and syrk do half the work of a full product.
 
 
-@cache
-def _blas(name: str, n_arguments: int) -> Any:
-    """SciPy's BLAS routine `name` as a foreign function; such calls release the interpreter lock."""
-    return ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * n_arguments))(_address(name))
-
-
-def _address(name: str) -> int:
-    from scipy.linalg import cython_blas, cython_lapack
-
-    capsule = (cython_blas if name in cython_blas.__pyx_capi__ else cython_lapack).__pyx_capi__[name]
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return get_pointer(capsule, get_name(capsule))
-
-
-@cache
-def blas_addresses() -> np.ndarray:
-    """Where the routines are that compiled loops call. (int64)"""
-    from ._routines import NAMES
-
-    return np.array([_address(name) for name in NAMES])
-
-
 def _prefix(A: np.ndarray) -> tuple[str, Any]:
     return ("d", ctypes.c_double) if A.dtype == np.float64 else ("s", ctypes.c_float)
 
 
-def _fits_blas(*arrays: Array) -> bool:
+def _fitsforeign(*arrays: Array) -> bool:
     return all(is_numpy(A) and A.flags.c_contiguous and A.dtype in (np.float64, np.float32) for A in arrays)
 
 
 def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
     """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU. A (c, m), T (m, m)."""
-    if not _fits_blas(A, T):
+    if not _fitsforeign(A, T):
         return _times_lower_in_blocks(A, T, transposed)
     if A.size == 0:
         return A
@@ -264,7 +239,7 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
 
 def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
     """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
-    if not _fits_blas(A, T):
+    if not _fitsforeign(A, T):
         return (T.T if transposed else T) @ A
     _trmm(b"R", b"T" if transposed else b"N", A, T)
     return A
@@ -276,7 +251,7 @@ def _trmm(side: bytes, trans: bytes, A: np.ndarray, T: np.ndarray) -> None:
     prefix, real = _prefix(A)
     m, c, t, one = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), ctypes.c_int(T.shape[0]), real(1.0)
     ref = ctypes.byref
-    _blas(prefix + "trmm", 11)(
+    foreign(prefix + "trmm", 11)(
         side, b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(t), A.ctypes.data, ref(m)
     )  # fmt: skip
 
@@ -304,7 +279,7 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
     """G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
     if A.shape[0] == 0:
         return G
-    if not _fits_blas(G, A):
+    if not _fitsforeign(G, A):
         return _add_gram_in_blocks(G, A, sign)
     _syrk(b"N", G, A, sign)
     return G
@@ -312,7 +287,7 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
 
 def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
     """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
-    if not _fits_blas(G, A):
+    if not _fitsforeign(G, A):
         return _add_gram_in_blocks(G, A.T, sign)
     if A.size:
         _syrk(b"T", G, A, sign)
@@ -323,7 +298,7 @@ def _syrk(trans: bytes, G: np.ndarray, A: np.ndarray, sign: float) -> None:
     prefix, real = _prefix(A)
     size, inner = ctypes.c_int(G.shape[0]), ctypes.c_int(A.shape[0] if trans == b"N" else A.shape[1])
     ld, alpha, beta, ref = ctypes.c_int(A.shape[1]), real(sign), real(1.0), ctypes.byref
-    _blas(prefix + "syrk", 10)(
+    foreign(prefix + "syrk", 10)(
         b"U", trans, ref(size), ref(inner), ref(alpha), A.ctypes.data, ref(ld), ref(beta), G.ctypes.data, ref(size)
     )  # fmt: skip
 
@@ -336,7 +311,7 @@ def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
 
 def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
     """G + Aᵀ diag(weights) A, weights of either sign, in the lower triangle alone. Overwrites G and `scratch`. A (c, m)."""
-    if not _fits_blas(G, A):
+    if not _fitsforeign(G, A):
         return add_symmetric_product(G, A * weights[:, None], A)
     if scratch is None:
         scratch = np.empty_like(A)
@@ -380,7 +355,7 @@ def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
             ref, alpha, beta = ctypes.byref, ctypes.c_double(sign), ctypes.c_double(1.0)
             n, m, k = ctypes.c_int(C.shape[1]), ctypes.c_int(C.shape[0]), ctypes.c_int(A.shape[1])
             ld = ctypes.c_int(max(C.strides[0] // 8, C.shape[1]))
-            _blas("dgemm", 13)(
+            foreign("dgemm", 13)(
                 trans_b, trans_a, ref(n), ref(m), ref(k), ref(alpha), B.ctypes.data, ref(ldb), A.ctypes.data, ref(lda),
                 ref(beta), C.ctypes.data, ref(ld),
             )  # fmt: skip
@@ -423,7 +398,7 @@ def congruence(M: Array, T: Array) -> Array:
 
 def times_lower_on_all_cores(A: Array, T: Array) -> Array:
     """`times_lower` for one large A: its rows are shared out. Overwrites A on the CPU."""
-    if not _fits_blas(A, T) or A.shape[0] < 256:
+    if not _fitsforeign(A, T) or A.shape[0] < 256:
         return times_lower(A, T)
     parts = row_slices(A.shape[0], -(-A.shape[0] // workers()))
 
