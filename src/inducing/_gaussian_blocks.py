@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._blas import addresses
-from ._gaussian_rows import RANGE, Form, plain, tile_rows
+from ._gaussian_rows import RANGE, Form, add_moments, plain, tile_rows
 from ._sums import BLOCK_BYTES, Back, Held, Work, add_gradients
 from .backend import workers
 from .errors import FactorisationError
@@ -41,9 +41,10 @@ def ranges(P: Problem) -> list[Blocks]:
 
 
 def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Blocks) -> None:
-    from ._block_tiles import first_blocks as compiled
+    """What `_passes.first_pass` sums, of a range of blocks."""
+    from . import _block_tiles
 
-    first: Any = compiled
+    first: Any = _block_tiles.first_blocks
     X, Y, noise, own = _rows_of(P, group.rows)
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep, tile_rows(s.m))
@@ -66,9 +67,10 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
 
 
 def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Blocks) -> None:
-    from ._block_tiles import second_blocks as compiled
+    """What `_passes.second_pass` sums, of a range of blocks."""
+    from . import _block_tiles
 
-    second: Any = compiled
+    second: Any = _block_tiles.second_blocks
     assert isinstance(P.kernel, RBF)
     X, Y, noise, frame = _rows_of(P, group.rows)
     n, d = X.shape
@@ -87,10 +89,7 @@ def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.nda
     lengths = own[:d] * frame[1]  # Σ W (x - x')²/ℓ³
     shared = np.ndim(P.kernel.lengthscale) == 0
     add_gradients(s.kernel, {"lengthscale": lengths.sum() if shared else lengths, "variance": own[d] / F.prior})
-    kernel, basis = P.basis.from_moments(P.kernel, F.exponents, moments, squares)
-    add_gradients(s.kernel, kernel)
-    add_gradients(s.basis, basis)
-    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+    add_moments(P, F, s, X, V, moments, squares)
 
 
 def _rows_of(P: Problem, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:

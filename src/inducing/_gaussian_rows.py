@@ -67,13 +67,12 @@ def on_all_cores(P: Problem) -> bool:
 
 
 def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, rows: slice) -> None:
+    """What `_passes.first_pass` sums, of a range."""
     from ._tiles import first
 
     share = P.row.share
     X, Y, noise, weight = _rows_of(P, rows)
-    D = noise if held.D is None else held.D[rows]
-    if share and held.D is None:
-        D = np.empty_like(noise)
+    D = held.D[rows] if held.D is not None else np.empty_like(noise) if share else noise
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
     first(addresses(), X, Y, root, noise, weight, F.frame, F.form, plain(whitener), share, F.prior, P.uniform,
           _kfu(held, s, rows), D, *_space(s, F), s.G, b)  # fmt: skip
@@ -86,35 +85,56 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
 
 
 def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, rows: slice) -> None:
-    from ._tiles import second, second_deterministic
-
-    at, p, share, Kfu = addresses(), P.p, P.row.share, _kfu(held, s, rows)
+    """What `_passes.second_pass` sums, of a range."""
     X, Y, noise, weight = _rows_of(P, rows)
-    n, d = X.shape
-    V, lengths, alpha = np.empty((n, p)), np.empty(n), plain(back.alpha.T)
-    moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
-    if share == 0:
-        sign, precision = 1.0 if P.row.penalty is trace_penalty else -1.0, weight / noise
-        second_deterministic(at, X, Y, precision, F.frame, F.form, plain(back.T), alpha, sign, P.uniform, Kfu, V, lengths,
-                             *_space(s, F), moments, squares)  # fmt: skip
-        VE = np.vecdot(V, V) / precision
-        bar = VE - p * weight - sign * lengths
-        if P.row.penalty is trace_penalty:
-            bar += p * precision * F.prior
-            add_gradients(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * precision))
-        noise_bar[rows] = 0.5 * bar / noise
-    else:
-        known = held.D is not None
-        D = held.D[rows] if held.D is not None else np.empty(n)
-        rbar = np.empty(n)
-        # under every row of the table with share > 0 the penalty's derivative in R is slope / D
-        slope = float(P.row.penalty(np.zeros(1), np.ones(1), share)[1][0])
-        second(at, X, Y, D, known, noise, weight, slope, share, F.prior, F.frame, F.form, plain(back.Linv), plain(back.Binv),
-               plain(back.w.T), alpha, Kfu, V, lengths, rbar, *_space(s, F), s.G, moments, squares)  # fmt: skip
-        VE = np.vecdot(V, V) * D / weight
-        noise_bar[rows] = lengths - p * weight * P.row.penalty((D - noise) / share, noise, share)[2]
+    V, moments, squares = np.empty_like(Y), np.zeros((s.m, F.width)), np.zeros(X.shape[1])
+    step = _deterministic if P.row.share == 0 else _sharing
+    residuals, noise_bar[rows], rbar = step(P, F, back, held, s, rows, (X, Y, noise, weight), V, moments, squares)
+    s.residual += float(np.sum(residuals))
+    if rbar is not None:
         add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
-    s.residual += float(np.sum(VE))
+    add_moments(P, F, s, X, V, moments, squares)
+
+
+def _deterministic(
+    P: Problem, F: Form, back: Back, held: Held, s: Work, rows: slice, data: Any, V: np.ndarray, *sums: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """share = 0: fill V and the sums; returns eᵢ²Πᵢ, dJ/dnoise and dJ/dk(x, x) of each row, where it counts."""
+    from ._tiles import second_deterministic
+
+    X, Y, noise, weight = data
+    trace, precision, lengths = P.row.penalty is trace_penalty, weight / noise, np.empty_like(noise)
+    sign = 1.0 if trace else -1.0
+    second_deterministic(addresses(), X, Y, precision, F.frame, F.form, plain(back.T), plain(back.alpha.T), sign, P.uniform,
+                         _kfu(held, s, rows), V, lengths, *_space(s, F), *sums)  # fmt: skip
+    residuals = np.vecdot(V, V) / precision
+    # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); under the trace penalty (c = 1) φᵀφ cancels against R's
+    bar = residuals - P.p * weight - sign * lengths + (P.p * precision * F.prior if trace else 0.0)
+    return residuals, 0.5 * bar / noise, -0.5 * P.p * precision if trace else None
+
+
+def _sharing(
+    P: Problem, F: Form, back: Back, held: Held, s: Work, rows: slice, data: Any, V: np.ndarray, *sums: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """share > 0: the same. The penalty's derivative in R is slope / D under every such row of the table."""
+    from ._tiles import second
+
+    X, Y, noise, weight = data
+    share, known = P.row.share, held.D is not None
+    D = held.D[rows] if held.D is not None else np.empty_like(noise)
+    gD, rbar = np.empty_like(noise), np.empty_like(noise)
+    slope = float(P.row.penalty(np.zeros(1), np.ones(1), share)[1][0])
+    second(addresses(), X, Y, D, known, noise, weight, slope, share, F.prior, F.frame, F.form, plain(back.Linv),
+           plain(back.Binv), plain(back.w.T), plain(back.alpha.T), _kfu(held, s, rows), V, gD, rbar, *_space(s, F), s.G,
+           *sums)  # fmt: skip
+    through_penalty = P.p * weight * P.row.penalty((D - noise) / share, noise, share)[2]
+    return np.vecdot(V, V) * D / weight, gD - through_penalty, rbar
+
+
+def add_moments(
+    P: Problem, F: Form, s: Work, X: np.ndarray, V: np.ndarray, moments: np.ndarray, squares: np.ndarray
+) -> None:
+    """Gradients of kernel and basis from the moments of W = K̄fu∘Kfu, and of the prior mean, from v."""
     kernel, basis = P.basis.from_moments(P.kernel, F.exponents, moments, squares)
     add_gradients(s.kernel, kernel)
     add_gradients(s.basis, basis)
@@ -129,6 +149,7 @@ def _rows_of(P: Problem, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def plain(A: Array | None) -> np.ndarray:
+    """A as compiled loops take it: in C order and double precision."""
     return np.ascontiguousarray(A, dtype=np.float64)
 
 
@@ -145,4 +166,5 @@ def _space(s: Work, F: Form) -> Any:
 
 
 def tile_rows(m: int) -> int:
+    """Rows of a tile: few enough for the cache, and enough for fast products."""
     return min(1024, max(128, TILE_BYTES // (8 * m)))
