@@ -9,8 +9,18 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import types
 
+from ._fused import FAST
 from ._routines import (
+    Addresses,
+    Flag,
+    Given1,
+    Given2,
+    Out1,
+    Out2,
+    Out3,
+    Real,
     add_cross,
     add_gram,
     add_outer,
@@ -21,30 +31,11 @@ from ._routines import (
     symmetric_times,
     times_lower,
 )
-from ._tiles import (
-    FAST,
-    NEAR,
-    _at,
-    _exp,
-    _flag,
-    _form,
-    _frame,
-    _given,
-    _given2,
-    _out,
-    _out2,
-    _out3,
-    _real,
-    by_differences,
-    copied,
-    cross,
-    features,
-    finish,
-    types,
-)
+from ._tiles import Form, Frame, by_differences, copied, cross, exponential, features, finish
+from .kernels.exponents import NEAR
 
 _jit = numba.njit(nogil=True, fastmath=FAST)
-_edges = types.Array(types.int64, 1, "C", readonly=True)
+Edges = types.Array(types.int64, 1, "C", readonly=True)
 
 
 @_jit
@@ -62,7 +53,7 @@ def exponentials_below(K: np.ndarray) -> None:
     for i in range(len(K)):
         row = K[i]
         for j in range(i + 1):
-            row[j] = _exp(row[j])
+            row[j] = exponential(row[j])
 
 
 @_jit
@@ -97,8 +88,10 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
 
 
 @numba.njit(
-    types.float64(_at, _given2, _given2, _given, _edges, _frame, _form, _out, _out, _real, _given2, _flag, _out, _out, _out3,
-                  _out2, _out2, _out2),
+    types.float64(
+        Addresses, Given2, Given2, Given1, Edges, Frame, Form, Out1, Out1, Real, Given2, Flag, Out1, Out1, Out3, Out2,
+        Out2, Out2,
+    ),
     nogil=True, cache=True, fastmath=FAST,
 )  # fmt: skip
 def first_blocks(
@@ -151,8 +144,10 @@ def own_moments(at: np.ndarray, W: np.ndarray, K: np.ndarray, U: np.ndarray, WU:
 
 
 @numba.njit(
-    types.float64(_at, _given2, _given2, _given, _edges, _frame, _form, _out, _out, _real, _given2, _given2, _given2, _given2,
-                  _flag, _out, _out, _out2, _out, _out, _out3, _out2, _out2, _out2, _out),
+    types.float64(
+        Addresses, Given2, Given2, Given1, Edges, Frame, Form, Out1, Out1, Real, Given2, Given2, Given2, Given2, Flag,
+        Out1, Out1, Out2, Out1, Out1, Out3, Out2, Out2, Out2, Out1,
+    ),
     nogil=True, cache=True, fastmath=FAST,
 )  # fmt: skip
 def second_blocks(

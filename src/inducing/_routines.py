@@ -20,6 +20,12 @@ GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(NAMES))
 N, T, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
 PANEL = 96  # columns at a time of a product whose upper triangle is not wanted
 
+# what compiled passes take: numbers, arrays that they only read (and that may be read-only), and arrays that they write to
+Addresses = types.Array(types.int64, 1, "C", readonly=True)
+Given1, Given2 = (types.Array(types.float64, k, "C", readonly=True) for k in (1, 2))
+Out1, Out2, Out3 = (types.Array(types.float64, k, "C") for k in (1, 2, 3))
+Real, Flag = types.float64, types.boolean
+
 _jit = numba.njit(nogil=True)
 intrinsic: Any = _intrinsic  # whose first argument is the compiler's own
 

@@ -1,7 +1,7 @@
 """The passes over rows as compiled loops, for basis functions that are Gaussians: a few hundred rows at a time stay in cache.
 
 What is computed is in evidence.py, for any kernel in _passes.py; here log Kfu is a product of features of the rows and
-coefficients of the basis (`bases.Exponents`). One call does a range of rows, and holds neither the interpreter nor its lock.
+coefficients of the basis (kernels/exponents.py). One call does a range of rows, and holds neither the interpreter nor its lock.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from ._routines import add_cross, add_gram, intrinsic, product, times_lower
+from ._fused import FAST
+from ._routines import (
+    Addresses,
+    Flag,
+    Given1,
+    Given2,
+    Out1,
+    Out2,
+    Out3,
+    Real,
+    add_cross,
+    add_gram,
+    intrinsic,
+    product,
+    times_lower,
+)
+from .kernels.exponents import NEAR
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 _jit = numba.njit(nogil=True, fastmath=FAST)
-
-
-def _compiled(*arguments: Any) -> Any:
-    """For one signature, whatever arrays come: those that are only read may be read-only."""
-    return numba.njit(types.void(*arguments), nogil=True, cache=True, fastmath=FAST)
-
-
-_at, _real, _flag = types.Array(types.int64, 1, "C", readonly=True), types.float64, types.boolean
-_given, _given2 = (types.Array(types.float64, k, "C", readonly=True) for k in (1, 2))
-_out, _out2, _out3 = (types.Array(types.float64, k, "C") for k in (1, 2, 3))
-_frame = types.Tuple((_out, _out, _flag))
-_form = types.Tuple((_out2, _out2, _out, _out2, _real))
-
-NEAR = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
+Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
+Form = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
 
 ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
 TINY = -708.0  # exponents below give numbers that are not normal; they are 1e-308 here
@@ -58,7 +61,7 @@ def _reduced(x: float) -> tuple[float, float]:
 
 
 @numba.njit(nogil=True, inline="always")
-def _exp(x: float) -> float:
+def exponential(x: float) -> float:
     """eˣ to the last bit or two, for x below 700, as straight arithmetic that compilers turn into vector instructions."""
     t, r = _reduced(max(x, TINY))
     p = 1.6059043836821613e-10  # 1/13!, and so on down to 1/0!
@@ -84,7 +87,7 @@ def exponentials(A: np.ndarray) -> None:
     for i in range(A.shape[0]):
         row = A[i]
         for j in range(A.shape[1]):
-            row[j] = _exp(row[j])
+            row[j] = exponential(row[j])
 
 
 @_jit
@@ -138,8 +141,13 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
             out[i, j] = A[i, j]
 
 
-@_compiled(_at, _given2, _given2, _out, _given, _given, _frame, _form, _given2, _real, _real, _flag, _out2, _out, _out3, _out2,
-           _out2, _out2)  # fmt: skip
+@numba.njit(
+    types.void(
+        Addresses, Given2, Given2, Out1, Given1, Given1, Frame, Form, Given2, Real, Real, Flag, Out2, Out1, Out3,
+        Out2, Out2, Out2,
+    ),
+    nogil=True, cache=True, fastmath=FAST,
+)  # fmt: skip
 def first(
     at: np.ndarray, X: np.ndarray, Y: np.ndarray, root: np.ndarray, noise: np.ndarray, weight: np.ndarray, frame: Any,
     form: Any, whitener: np.ndarray, share: float, prior: float, uniform: bool, Kfu: np.ndarray, D: np.ndarray,
@@ -204,8 +212,13 @@ def finish(
     add_cross(at, S, A, moments)
 
 
-@_compiled(_at, _given2, _given2, _given, _frame, _form, _given2, _given2, _real, _flag, _out2, _out2, _out, _out3, _out2,
-           _out2, _out)  # fmt: skip
+@numba.njit(
+    types.void(
+        Addresses, Given2, Given2, Given1, Frame, Form, Given2, Given2, Real, Flag, Out2, Out2, Out1, Out3, Out2,
+        Out2, Out1,
+    ),
+    nogil=True, cache=True, fastmath=FAST,
+)  # fmt: skip
 def second_deterministic(
     at: np.ndarray, X: np.ndarray, Y: np.ndarray, precision: np.ndarray, frame: Any, form: Any, T: np.ndarray,
     alpha: np.ndarray, sign: float, uniform: bool, Kfu: np.ndarray, V: np.ndarray, lengths: np.ndarray, work: np.ndarray,
@@ -245,8 +258,13 @@ def second_deterministic(
         finish(at, S, sign, V[lo:hi], alpha, K, A[:c], moments, squares)
 
 
-@_compiled(_at, _given2, _given2, _out, _flag, _given, _given, _real, _real, _real, _frame, _form, _given2, _given2, _given2,
-           _given2, _out2, _out2, _out, _out, _out3, _out2, _out2, _out2, _out)  # fmt: skip
+@numba.njit(
+    types.void(
+        Addresses, Given2, Given2, Out1, Flag, Given1, Given1, Real, Real, Real, Frame, Form, Given2, Given2, Given2,
+        Given2, Out2, Out2, Out1, Out1, Out3, Out2, Out2, Out2, Out1,
+    ),
+    nogil=True, cache=True, fastmath=FAST,
+)  # fmt: skip
 def second(
     at: np.ndarray, X: np.ndarray, Y: np.ndarray, D: np.ndarray, known: bool, noise: np.ndarray, weight: np.ndarray,
     slope: float, share: float, prior: float, frame: Any, form: Any, Linv: np.ndarray, Binv: np.ndarray, w: np.ndarray,
