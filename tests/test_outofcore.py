@@ -239,11 +239,16 @@ def test_what_parts_cannot_do_is_said(model, data, folder):
     for name in ("exact", "cg", "sod", "pitc", "pic"):
         with pytest.raises(ParameterError, match="needs all rows at once; for rows in parts choose one of"):
             small(approximation=name).fit(source)
+    with pytest.raises(ParameterError, match="recipe 'pitc' needs all rows at once"):
+        small(recipe="pitc").fit(source)
+    for wrong in (-1, 2.5, "many"):
+        with pytest.raises(ParameterError, match="full_iter must be a number of iterations or None"):
+            small(full_iter=wrong).fit(source)
     with pytest.raises(ParameterError, match="no joint covariance"):
         model.predict(folder, return_cov=True)
-    for wrong in (lambda: model.sample_y(source), lambda: small().fit(X, source)):
+    for call in (lambda: model.sample_y(source), lambda: small().fit(X, source)):
         with pytest.raises(ShapeError, match="X and y must be arrays here"):
-            wrong()
+            call()
     with pytest.raises(ParameterError, match="X is a source; give a sample of its rows"):
         ig.diagnose(model.fit_result_, source, None)
     with pytest.raises(ShapeError, match="X has 2 columns, but the model was fitted to 3"):

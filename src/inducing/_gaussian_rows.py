@@ -68,8 +68,9 @@ def on_all_cores(P: Problem) -> bool:
 
 def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, rows: slice) -> None:
     """What `_passes.first_pass` sums, of a range."""
-    from ._tiles import first
+    from . import _tiles
 
+    first: Any = _tiles.first
     share = P.row.share
     X, Y, noise, weight = _rows_of(P, rows)
     D = held.D[rows] if held.D is not None else np.empty_like(noise) if share else noise
@@ -100,13 +101,14 @@ def _deterministic(
     P: Problem, F: Form, back: Back, held: Held, s: Work, rows: slice, data: Any, V: np.ndarray, *sums: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """share = 0: fill V and the sums; returns eᵢ²Πᵢ, dJ/dnoise and dJ/dk(x, x) of each row, where it counts."""
-    from ._tiles import second_deterministic
+    from . import _tiles
 
+    second: Any = _tiles.second_deterministic
     X, Y, noise, weight = data
     trace, precision, lengths = P.row.penalty is trace_penalty, weight / noise, np.empty_like(noise)
     sign = 1.0 if trace else -1.0
-    second_deterministic(addresses(), X, Y, precision, F.frame, F.form, plain(back.T), plain(back.alpha.T), sign, P.uniform,
-                         _kfu(held, s, rows), V, lengths, *_space(s, F), *sums)  # fmt: skip
+    second(addresses(), X, Y, precision, F.frame, F.form, plain(back.T), plain(back.alpha.T), sign, P.uniform,
+           _kfu(held, s, rows), V, lengths, *_space(s, F), *sums)  # fmt: skip
     residuals = np.vecdot(V, V) / precision
     # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); under the trace penalty (c = 1) φᵀφ cancels against R's
     bar = residuals - P.p * weight - sign * lengths + (P.p * precision * F.prior if trace else 0.0)
@@ -117,8 +119,9 @@ def _sharing(
     P: Problem, F: Form, back: Back, held: Held, s: Work, rows: slice, data: Any, V: np.ndarray, *sums: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """share > 0: the same. The penalty's derivative in R is slope / D under every such row of the table."""
-    from ._tiles import second
+    from . import _tiles
 
+    second: Any = _tiles.second
     X, Y, noise, weight = data
     share, known = P.row.share, held.D is not None
     D = held.D[rows] if held.D is not None else np.empty_like(noise)

@@ -168,7 +168,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """The recipe on a sample of the rows, then all of them."""
-        check_parted(source, sample_weight, self.noise, self.device, self.approximation)
+        check_parted(source, sample_weight, self.noise, self.device, self.approximation, self.recipe, self.full_iter)
         source, one_output = source.cached(), source.one_output
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         with Line(bool(self.verbose)) as line:

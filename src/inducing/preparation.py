@@ -117,7 +117,9 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     return weights
 
 
-def check_parted(source: Source, sample_weight: Any, noise: Any, device: str | None, approximation: str) -> None:
+def check_parted(
+    source: Source, sample_weight: Any, noise: Any, device: str | None, approximation: str, recipe: str, full_iter: Any
+) -> None:
     """What rows that come in parts can do."""
     if source.n_outputs == 0:
         raise ParameterError("the source has no targets; name the target column, or give y")
@@ -130,6 +132,10 @@ def check_parted(source: Source, sample_weight: Any, noise: Any, device: str | N
     if approximation not in TABLE or TABLE[approximation].blocks:
         known = ", ".join(name for name, row in TABLE.items() if not row.blocks)
         raise ParameterError(f"{approximation!r} needs all rows at once; for rows in parts choose one of {known}")
+    if recipe == "pitc":
+        raise ParameterError("the recipe 'pitc' needs all rows at once; for rows in parts use inducing.fit with blocks=")
+    if full_iter is not None and (not isinstance(full_iter, int | np.integer) or full_iter < 0):
+        raise ParameterError(f"full_iter must be a number of iterations or None, not {full_iter!r}")
 
 
 def named(error: ValueError) -> InducingError:
