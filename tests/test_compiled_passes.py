@@ -110,13 +110,33 @@ def test_a_block_without_a_factor_is_an_error_and_not_a_number(monkeypatch: pyte
 def test_rows_in_ranges_give_the_same(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One range for each worker, of at most so many entries."""
     kernel, basis = ig.kernels.RBF(LENGTHSCALE, VARIANCE), BASES["points"]
-    expected = [ig.log_evidence(kernel, basis, name, NOISE, X, Y, **ROWS[name]) for name in ("fitc", "pitc")]
-    for module in (_gaussian_rows, _gaussian_blocks):
-        monkeypatch.setattr(module, "workers", lambda: workers)
-        monkeypatch.setattr(module, "RANGE", 50 * M)
-    found = [ig.log_evidence(kernel, basis, name, NOISE, X, Y, **ROWS[name]) for name in ("fitc", "pitc")]
-    assert found == pytest.approx(expected, rel=1e-13)
+    blocks = np.maximum(np.arange(N) - 70, 0) // 9  # a long one first: its buffers must not be those of the others
+    options = {"fitc": {}, "pitc": {"blocks": blocks}}
+    expected = [ig.log_evidence_and_gradient(kernel, basis, name, NOISE, X, Y, **options[name]) for name in options]
+    monkeypatch.setattr(_gaussian_rows, "workers", lambda: workers)
+    monkeypatch.setattr(_gaussian_rows, "RANGE", 20 * M * (M + 64))
+    for held in (_passes.Held.room_for, lambda P: _passes.Held()):
+        monkeypatch.setattr(_passes.Held, "room_for", staticmethod(held))
+        for name, (value, slopes) in zip(options, expected, strict=True):
+            found, gradient = ig.log_evidence_and_gradient(kernel, basis, name, NOISE, X, Y, **options[name])
+            assert found == pytest.approx(value, rel=1e-13)
+            for key, slope in slopes.items():
+                assert_allclose(gradient[key], slope, rtol=1e-9, atol=1e-11 * np.max(np.abs(slope)), err_msg=key)
     assert backend.single_threaded_blas._depth == 0
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_pep_of_hardly_any_power_is_vfe(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing cancels on the way to the limit."""
+    if not compiled:
+        plainly(monkeypatch)
+    arguments = ig.kernels.RBF(LENGTHSCALE, VARIANCE), BASES["points"]
+    bound, slopes = ig.log_evidence_and_gradient(*arguments, "vfe", NOISE, X, Y)
+    for power in (1e-9, 1e-13, 1e-18):
+        value, gradient = ig.log_evidence_and_gradient(*arguments, "pep", NOISE, X, Y, power=power)
+        assert value == pytest.approx(bound, rel=1e-8)
+        for key, slope in slopes.items():
+            assert_allclose(gradient[key], slope, rtol=1e-6, atol=1e-7 * np.max(np.abs(slope)), err_msg=key)
 
 
 def test_exponentials_to_the_last_digits() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ._blas import addresses
-from ._gaussian_rows import RANGE, Form, add_moments, plain, tile_rows
+from ._gaussian_rows import Form, add_moments, plain, range_count, tile_rows
 from ._sums import BLOCK_BYTES, Back, Held, Work, add_gradients
-from .backend import workers
 from .errors import FactorisationError
 from .kernels.stationary import RBF
 from .problem import Problem
@@ -29,9 +28,7 @@ def ranges(P: Problem) -> list[Blocks]:
     """The blocks in as many ranges as there are cores, or a multiple where those would be long."""
     assert P.blocks is not None
     starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
-    most = max(1, RANGE // max(len(P.basis), 1))
-    count = -(-max(1, -(-P.n // most)) // workers()) * workers()
-    owner = starts[:-1] * count // P.n  # of each block
+    owner = starts[:-1] * range_count(P) // P.n  # of each block
     cuts = np.flatnonzero(np.diff(owner, prepend=-1))
     found = []
     for first, last in zip(cuts, [*cuts[1:], len(P.blocks)], strict=True):
@@ -110,6 +107,6 @@ def _space_for_blocks(group: Blocks, keep: bool, tile: int) -> tuple[np.ndarray,
 def _space(s: Work, F: Form, group: Blocks) -> Any:
     """Four buffers of a tile of rows, or of the longest block, and their features."""
     tile = max(tile_rows(s.m), int(np.max(np.diff(group.edges))))
-    if s.tiles is None or s.tiles[0].shape[1] < tile:
+    if s.tiles is None or s.tiles[0].shape[1] != tile:
         s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
     return s.tiles

@@ -17,7 +17,7 @@ from .problem import Problem
 
 TILE_BYTES = 1 << 19  # one tile-by-m buffer: four of them are in a core's own cache
 LEAST = 1 << 17  # kernel entries from which it pays with loading the code; no fewer once it is loaded, or results would differ
-RANGE = 1 << 24  # kernel entries of one call, which neither Ctrl-C nor another thread can interrupt
+RANGE = 1 << 33  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ def form_of(P: Problem) -> Form | None:
         return None
     if P.n * len(P.basis) < LEAST:
         return None
-    e = P.basis.exponents(P.kernel)
+    e = P.basis.exponents(P.kernel) if type(P.kernel) is RBF else None  # one's own kernel may differ in anything
     if e is None:
         return None
     assert isinstance(P.kernel, RBF)
@@ -55,9 +55,12 @@ def form_of(P: Problem) -> Form | None:
 
 def ranges(P: Problem) -> list[slice]:
     """Rows in as many ranges as there are cores, or a multiple where those would be long."""
-    most = max(1, RANGE // len(P.basis))
-    count = -(-max(1, -(-P.n // most)) // workers()) * workers()
-    return row_slices(P.n, -(-P.n // count))
+    return row_slices(P.n, -(-P.n // range_count(P)))
+
+
+def range_count(P: Problem) -> int:
+    m = len(P.basis)
+    return -(-max(1, P.n * m * (m + 64) // RANGE) // workers()) * workers()
 
 
 def on_all_cores(P: Problem) -> bool:
@@ -73,14 +76,14 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     first: Any = _tiles.first
     share = P.row.share
     X, Y, noise, weight = _rows_of(P, rows)
-    D = held.D[rows] if held.D is not None else np.empty_like(noise) if share else noise
+    R = held.R[rows] if held.R is not None else np.empty_like(noise)
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
     first(addresses(), X, Y, root, noise, weight, F.frame, F.form, plain(whitener), share, F.prior, P.uniform,
-          _kfu(held, s, rows), D, *_space(s, F), s.G, b)  # fmt: skip
+          _kfu(held, s, rows), R, *_space(s, F), s.G, b)  # fmt: skip
     s.b += b.T
-    s.log_D += float(weight @ np.log(D))
+    s.log_D += float(weight @ np.log(share * R + noise if share else noise))
     if share:
-        s.penalty += float(weight @ P.row.penalty((D - noise) / share, noise, share)[0])
+        s.penalty += float(weight @ P.row.penalty(R, noise, share)[0])
     elif P.row.penalty is trace_penalty:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
         s.penalty += 0.5 * F.prior * float(np.sum(weight / noise))
 
@@ -123,15 +126,15 @@ def _sharing(
 
     second: Any = _tiles.second
     X, Y, noise, weight = data
-    share, known = P.row.share, held.D is not None
-    D = held.D[rows] if held.D is not None else np.empty_like(noise)
+    share, known = P.row.share, held.R is not None
+    R = held.R[rows] if held.R is not None else np.empty_like(noise)
     gD, rbar = np.empty_like(noise), np.empty_like(noise)
     slope = float(P.row.penalty(np.zeros(1), np.ones(1), share)[1][0])
-    second(addresses(), X, Y, D, known, noise, weight, slope, share, F.prior, F.frame, F.form, plain(back.Linv),
+    second(addresses(), X, Y, R, known, noise, weight, slope, share, F.prior, F.frame, F.form, plain(back.Linv),
            plain(back.Binv), plain(back.w.T), plain(back.alpha.T), _kfu(held, s, rows), V, gD, rbar, *_space(s, F), s.G,
            *sums)  # fmt: skip
-    through_penalty = P.p * weight * P.row.penalty((D - noise) / share, noise, share)[2]
-    return np.vecdot(V, V) * D / weight, gD - through_penalty, rbar
+    through_penalty = P.p * weight * P.row.penalty(R, noise, share)[2]
+    return np.vecdot(V, V) * (share * R + noise) / weight, gD - through_penalty, rbar
 
 
 def add_moments(

@@ -72,8 +72,10 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
             s.residual = s.residual + namespace(E).sum(E * E)
         else:
             K = _kfu(P, held, s, rows)
-            E, D = P.Y[rows] - K @ back.alpha, P.noise[rows] if held.D is None else held.D[rows]
-            if P.row.share and held.D is None:
+            E, D = P.Y[rows] - K @ back.alpha, P.noise[rows]
+            if P.row.share and held.R is not None:
+                D = P.row.share * held.R[rows] + D
+            elif P.row.share:
                 Phi = times_lower(_copy(K, s.buffer(1, _count(rows))), back.Linv, transposed=True)
                 D = P.row.share * (P.kernel.diag(P.X[rows]) - row_squares(Phi)) + D
             s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
@@ -140,8 +142,8 @@ def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -
         R = P.kernel.diag(X) - row_squares(Phi)
         D = P.row.share * R + noise
         s.penalty = s.penalty + xp.sum(weight * P.row.penalty(R, noise, P.row.share)[0])
-        if held.D is not None:
-            held.D[rows] = D
+        if held.R is not None:
+            held.R[rows] = R
     s.log_D = s.log_D + xp.sum(weight * xp.log(D))
     root = xp.sqrt(weight / D)[:, None]
     if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
@@ -187,13 +189,14 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
     K = _kfu(P, held, s, rows)
     Phi = times_lower(_copy(K, s.buffer(1, c)), back.Linv, transposed=True)
     S = xp.matmul(Phi, back.Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ back.Binv
-    D = P.row.share * (P.kernel.diag(X) - row_squares(Phi)) + noise if held.D is None else held.D[rows]
+    R = P.kernel.diag(X) - row_squares(Phi) if held.R is None else held.R[rows]
+    D = P.row.share * R + noise
     precision = weight / D
     E = P.Y[rows] - Phi @ back.w
     V = precision[:, None] * E
     s.residual = s.residual + xp.sum(V * E)
     gD = 0.5 * (xp.sum(E * V, axis=1) - p * weight + p * precision * row_dots(Phi, S)) / D
-    _, dR, dnoise = P.row.penalty((D - noise) / P.row.share, noise, P.row.share)
+    _, dR, dnoise = P.row.penalty(R, noise, P.row.share)
     rbar = P.row.share * gD - p * weight * dR
     noise_bar[rows] = gD - p * weight * dnoise
     add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))

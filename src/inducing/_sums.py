@@ -42,7 +42,7 @@ class Sums:
 class Held:
     """What the first pass leaves of the rows for the second, as far as there is room; the rest is made again."""
 
-    D: Array | None = None  # (n,), where it is not the noise
+    R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, tuple[Array, Array]] | None = None  # by number: K and the L⁻¹ of D, where they fit BLOCK_BYTES
     runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # the same of compiled loops, by the first block of each run

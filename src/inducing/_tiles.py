@@ -37,7 +37,7 @@ Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function 
 Form = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
 
 ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
-TINY = -708.0  # exponents below give numbers that are not normal; they are 1e-308 here
+TINY = -708.0  # exponents below give numbers that are not normal, and slow; they are zero here
 
 
 @intrinsic
@@ -78,7 +78,7 @@ def exponential(x: float) -> float:
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    return _scaled_by_bits(p, t)
+    return 0.0 if x < TINY else _scaled_by_bits(p, t)
 
 
 @numba.njit(nogil=True, fastmath={"contract", "nsz", "arcp"})  # k is found by rounding: no other order of sums
@@ -150,10 +150,10 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
 )  # fmt: skip
 def first(
     at: np.ndarray, X: np.ndarray, Y: np.ndarray, root: np.ndarray, noise: np.ndarray, weight: np.ndarray, frame: Any,
-    form: Any, whitener: np.ndarray, share: float, prior: float, uniform: bool, Kfu: np.ndarray, D: np.ndarray,
+    form: Any, whitener: np.ndarray, share: float, prior: float, uniform: bool, Kfu: np.ndarray, R: np.ndarray,
     work: np.ndarray, A: np.ndarray, G: np.ndarray, b: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m), transposed; fill D where share > 0, and Kfu where it has room.
+    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m), transposed; fill R where share > 0, and Kfu where it has room.
 
     With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
     """
@@ -173,8 +173,8 @@ def first(
                 s = 0.0
                 for j in range(m):
                     s += row[j] * row[j]
-                D[lo + i] = share * (prior - s) + noise[lo + i]
-                root[lo + i] = sqrt(weight[lo + i] / D[lo + i])
+                R[lo + i] = prior - s
+                root[lo + i] = sqrt(weight[lo + i] / (share * R[lo + i] + noise[lo + i]))
             if not uniform or share > 0.0:
                 t = root[lo + i]
                 for j in range(m):
@@ -266,12 +266,12 @@ def second_deterministic(
     nogil=True, cache=True, fastmath=FAST,
 )  # fmt: skip
 def second(
-    at: np.ndarray, X: np.ndarray, Y: np.ndarray, D: np.ndarray, known: bool, noise: np.ndarray, weight: np.ndarray,
+    at: np.ndarray, X: np.ndarray, Y: np.ndarray, R: np.ndarray, known: bool, noise: np.ndarray, weight: np.ndarray,
     slope: float, share: float, prior: float, frame: Any, form: Any, Linv: np.ndarray, Binv: np.ndarray, w: np.ndarray,
     alpha: np.ndarray, Kfu: np.ndarray, V: np.ndarray, gD: np.ndarray, rbar: np.ndarray, work: np.ndarray, A: np.ndarray,
     G: np.ndarray, moments: np.ndarray, squares: np.ndarray,
 ) -> None:  # fmt: skip
-    """share > 0: fill D unless it is known, V = Π(Y - Φᵀw), g_D and r̄ = share g_D - pΠ slope; add 2Φ diag(r̄)Φᵀ to G, and to
+    """share > 0: fill R unless it is known, V = Π(Y - Φᵀw), g_D and r̄ = share g_D - pΠ slope; add 2Φ diag(r̄)Φᵀ to G, and to
     the moments of W.
     """
     centre, scale, wide = frame
@@ -294,8 +294,9 @@ def second(
                 s = 0.0
                 for j in range(m):
                     s += phi[j] * phi[j]
-                D[lo + i] = share * (prior - s) + noise[lo + i]
-            precision = weight[lo + i] / D[lo + i]
+                R[lo + i] = prior - s
+            D = share * R[lo + i] + noise[lo + i]
+            precision = weight[lo + i] / D
             q, square = 0.0, 0.0
             for j in range(m):
                 q += phi[j] * row[j]
@@ -306,7 +307,7 @@ def second(
                 e = Y[lo + i, o] - s
                 V[lo + i, o] = precision * e
                 square += precision * e * e
-            g = 0.5 * (square - p * weight[lo + i] + p * precision * q) / D[lo + i]
+            g = 0.5 * (square - p * weight[lo + i] + p * precision * q) / D
             r = 2.0 * (share * g - p * precision * slope)
             gD[lo + i], rbar[lo + i] = g, 0.5 * r
             t, root = -p * precision, sqrt(abs(r))

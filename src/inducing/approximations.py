@@ -32,9 +32,9 @@ def trace_penalty(R: Array, noise: Array, share: float) -> tuple[Array, Array, A
 def power_penalty(R: Array, noise: Array, share: float) -> tuple[Array, Array, Array]:
     """(1-a)/(2a) log(1 + a R/σ²) of each row, and its derivatives in R and σ²; a → 0 is VFE's, a = 1 none."""
     xp = namespace(R)
-    factor = 0.5 * (1.0 - share) / share
+    half = 0.5 * (1.0 - share)
     D = share * R + noise
-    return factor * xp.log1p(share * R / noise), 0.5 * (1.0 - share) / D, factor * (1.0 / D - 1.0 / noise)
+    return half / share * xp.log1p(share * R / noise), half / D, -half * R / (D * noise)
 
 
 @dataclass(frozen=True)

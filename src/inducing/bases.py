@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, worth_compiling
+from .backend import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from .kernels.base import Gradients, Kernel
 from .kernels.exponents import Exponents
 from .kernels.stationary import RBF
+
+MANY = 64  # functions of different widths whose Gram matrix is worth compiled loops
 
 
 def _matrix(name: str, value: Any) -> Array:
@@ -161,11 +163,11 @@ class Multiscale:
         scales, t2 = self._t2(kernel)
         v, s2 = self.centers, self.widths**2
         logs = 0.25 * xp.sum(xp.log(t2), axis=1)  # (m,)
-        if is_numpy(v) and worth_compiling(len(v) ** 2):
+        if is_numpy(v) and len(v) >= MANY:
             from ._fused import gaussian_gram
 
-            E = np.empty((len(v), len(v)), dtype=v.dtype)
-            gaussian_gram(np.ascontiguousarray(v.T), np.ascontiguousarray(s2.T), scales**2, logs, E)
+            E, logs = np.empty((len(v), len(v)), dtype=v.dtype), 0.25 * np.sum(np.log(t2 / scales**2), axis=1)
+            gaussian_gram(_columns(v / scales), _columns(s2 / scales**2), np.ones_like(scales), logs, E)
             return kernel.variance * np.exp(E, out=E)
         E = logs[:, None] + logs[None, :]
         for k in range(v.shape[1]):
@@ -187,19 +189,18 @@ class Multiscale:
     def _gram_slopes(self, scales: Array, W: Array) -> tuple[Array, Array]:
         """Σ_j W_ij (v_i - v_j)/τ² and Σ_j W_ij d(log K_ij)/d(τ²), of each input. (m, d)"""
         xp, v, s2 = namespace(W), self.centers, self.widths**2
-        if is_numpy(W) and worth_compiling(W.size):
+        if is_numpy(W) and len(v) >= MANY:
             from ._fused import gaussian_gram_pullback
 
-            slopes, h = np.empty_like(v.T, order="C"), np.empty_like(v.T, order="C")
-            gaussian_gram_pullback(np.ascontiguousarray(v.T), np.ascontiguousarray(s2.T), scales**2, W, slopes, h)
+            slopes, h = np.empty_like(_columns(v)), np.empty_like(_columns(v))
+            gaussian_gram_pullback(_columns(v), _columns(s2), scales**2, np.ascontiguousarray(W), slopes, h)
             return slopes.T, h.T
-        slopes, h = [], []
+        columns = []
         for k in range(v.shape[1]):
             tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
             difference = (v[:, k, None] - v[None, :, k]) / tau2
-            slopes.append(xp.sum(W * difference, axis=1))
-            h.append(0.5 * xp.sum(W * (difference**2 - 1.0 / tau2), axis=1))
-        return xp.stack(slopes, axis=1), xp.stack(h, axis=1)
+            columns.append((xp.sum(W * difference, axis=1), 0.5 * xp.sum(W * (difference**2 - 1.0 / tau2), axis=1)))
+        return xp.stack([slope for slope, _ in columns], axis=1), xp.stack([change for _, change in columns], axis=1)
 
     def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
         E = self.exponents(kernel).matrix(X, out)
@@ -240,6 +241,11 @@ class Multiscale:
         K = self.cross(kernel, X) * weights
         xp = namespace(X)
         return K @ (self.centers / self.widths**2) - X * (K @ (1.0 / self.widths**2)) + 0.0 * xp.sum(X)
+
+
+def _columns(A: np.ndarray) -> np.ndarray:
+    """Aᵀ, the numbers of a column side by side."""
+    return np.ascontiguousarray(A.T)
 
 
 def _rbf_gradients(kernel: RBF, variance: Array, lengths: Array) -> Gradients:

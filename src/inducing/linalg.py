@@ -1,4 +1,4 @@
-"""The only Cholesky, triangular work and jitter of the package, for NumPy, PyTorch and CuPy arrays.
+"""Cholesky factors, triangular products and jitter, for NumPy, PyTorch and CuPy arrays; in compiled loops: _routines.py.
 
 Row chunks are C-ordered (rows, m). In BLAS's column-major eyes such an array is its own transpose, so a product from the
 right, A T, is a product from the left there; triangles swap names with it.
@@ -223,13 +223,13 @@ def _prefix(A: np.ndarray) -> tuple[str, Any]:
     return ("d", ctypes.c_double) if A.dtype == np.float64 else ("s", ctypes.c_float)
 
 
-def _fitsforeign(*arrays: Array) -> bool:
+def _fits_blas(*arrays: Array) -> bool:
     return all(is_numpy(A) and A.flags.c_contiguous and A.dtype in (np.float64, np.float32) for A in arrays)
 
 
 def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
     """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU. A (c, m), T (m, m)."""
-    if not _fitsforeign(A, T):
+    if not _fits_blas(A, T):
         return _times_lower_in_blocks(A, T, transposed)
     if A.size == 0:
         return A
@@ -239,7 +239,7 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
 
 def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
     """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
-    if not _fitsforeign(A, T):
+    if not _fits_blas(A, T):
         return (T.T if transposed else T) @ A
     _trmm(b"R", b"T" if transposed else b"N", A, T)
     return A
@@ -279,7 +279,7 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
     """G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
     if A.shape[0] == 0:
         return G
-    if not _fitsforeign(G, A):
+    if not _fits_blas(G, A):
         return _add_gram_in_blocks(G, A, sign)
     _syrk(b"N", G, A, sign)
     return G
@@ -287,7 +287,7 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
 
 def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
     """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
-    if not _fitsforeign(G, A):
+    if not _fits_blas(G, A):
         return _add_gram_in_blocks(G, A.T, sign)
     if A.size:
         _syrk(b"T", G, A, sign)
@@ -311,7 +311,7 @@ def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
 
 def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
     """G + Aᵀ diag(weights) A, weights of either sign, in the lower triangle alone. Overwrites G and `scratch`. A (c, m)."""
-    if not _fitsforeign(G, A):
+    if not _fits_blas(G, A):
         return add_symmetric_product(G, A * weights[:, None], A)
     if scratch is None:
         scratch = np.empty_like(A)
@@ -398,7 +398,7 @@ def congruence(M: Array, T: Array) -> Array:
 
 def times_lower_on_all_cores(A: Array, T: Array) -> Array:
     """`times_lower` for one large A: its rows are shared out. Overwrites A on the CPU."""
-    if not _fitsforeign(A, T) or A.shape[0] < 256:
+    if not _fits_blas(A, T) or A.shape[0] < 256:
         return times_lower(A, T)
     parts = row_slices(A.shape[0], -(-A.shape[0] // workers()))
 
