@@ -28,8 +28,8 @@ BASES = {"points": ig.bases.Points(Z), "multiscale": ig.bases.Multiscale(Z, WIDT
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled passes whatever the size, over tiles that end in the middle of things, on all cores."""
     monkeypatch.setattr(_gaussian_rows, "LEAST", 0)
-    monkeypatch.setattr(_gaussian_rows, "tile_rows", lambda m: 32)
-    monkeypatch.setattr(_gaussian_blocks, "tile_rows", lambda m: 32)
+    for module in (_gaussian_rows, _gaussian_blocks):
+        monkeypatch.setattr(module, "TILE", 32)
     monkeypatch.setattr(_gaussian_rows, "on_all_cores", lambda P: True)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._blas import addresses
-from ._gaussian_rows import Form, add_moments, plain, range_count, tile_rows
+from ._gaussian_rows import TILE, Form, add_moments, plain, range_count
 from ._sums import BLOCK_BYTES, Back, Held, Work, add_gradients
 from .errors import FactorisationError
 from .kernels.stationary import RBF
@@ -44,7 +44,7 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
     first: Any = _block_tiles.first_blocks
     X, Y, noise, own = _rows_of(P, group.rows)
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
-    Ks, Ls = _space_for_blocks(group, keep, tile_rows(s.m))
+    Ks, Ls = _space_for_blocks(group, keep)
     b = np.zeros((s.m, P.p))
     log_D = first(addresses(), X, Y, noise, group.edges, F.frame, F.form, *own, F.prior, plain(Linv), keep, Ks, Ls,
                   *_space(s, F, group), s.G, b)  # fmt: skip
@@ -72,7 +72,7 @@ def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.nda
     X, Y, noise, frame = _rows_of(P, group.rows)
     n, d = X.shape
     stored = (held.runs or {}).get(group.first)
-    Ks, Ls = _space_for_blocks(group, False, tile_rows(s.m)) if stored is None else stored
+    Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
     V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
     moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
     s.residual += second(
@@ -96,17 +96,17 @@ def _rows_of(P: Problem, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return X, plain(P.Y[rows]), plain(P.noise[rows] / P.weight(rows)), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
 
 
-def _space_for_blocks(group: Blocks, keep: bool, tile: int) -> tuple[np.ndarray, np.ndarray]:
+def _space_for_blocks(group: Blocks, keep: bool) -> tuple[np.ndarray, np.ndarray]:
     """For the K and L⁻¹ of all blocks, or of those of one tile."""
     sizes = np.diff(group.edges)
     most = int(np.max(sizes))
-    room = int(np.sum(sizes**2)) if keep else max(tile, most) * most
+    room = int(np.sum(sizes**2)) if keep else max(TILE, most) * most
     return np.empty(room), np.empty(room)
 
 
 def _space(s: Work, F: Form, group: Blocks) -> Any:
     """Four buffers of a tile of rows, or of the longest block, and their features."""
-    tile = max(tile_rows(s.m), int(np.max(np.diff(group.edges))))
+    tile = max(TILE, int(np.max(np.diff(group.edges))))
     if s.tiles is None or s.tiles[0].shape[1] != tile:
         s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
     return s.tiles

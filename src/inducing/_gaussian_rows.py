@@ -15,7 +15,7 @@ from .kernels.exponents import Exponents
 from .kernels.stationary import RBF
 from .problem import Problem
 
-TILE_BYTES = 1 << 19  # one tile-by-m buffer: four of them are in a core's own cache
+TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 LEAST = 1 << 17  # kernel entries from which it pays with loading the code; no fewer once it is loaded, or results would differ
 RANGE = 1 << 33  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
 
@@ -166,11 +166,5 @@ def _kfu(held: Held, s: Work, rows: slice) -> np.ndarray:
 def _space(s: Work, F: Form) -> Any:
     """A worker's buffers: four of a tile of rows, and their features."""
     if s.tiles is None:
-        tile = tile_rows(s.m)
-        s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
+        s.tiles = np.empty((4, TILE, s.m)), np.empty((TILE, F.width))
     return s.tiles
-
-
-def tile_rows(m: int) -> int:
-    """Rows of a tile: few enough for the cache, and enough for fast products."""
-    return min(1024, max(128, TILE_BYTES // (8 * m)))
