@@ -120,9 +120,10 @@ class Server:
         return 2 * size**3 / min(timed(lambda: A @ A) for _ in range(3))
 
     def blas_threads(self) -> list[Any]:
+        import scipy.linalg  # noqa: F401  (with a BLAS of its own, which is to be seen from the first call on)
         from threadpoolctl import threadpool_info
 
-        return sorted([i["filepath"], i["num_threads"]] for i in threadpool_info())
+        return sorted([Path(i["filepath"]).name, i["num_threads"]] for i in threadpool_info())
 
 
 def timed(call: Callable[[], Any]) -> float:

@@ -66,7 +66,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
     restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
     full_iter : iterations over all rows, where they come in parts; `max_iter` is then for those over the sample. None takes at
-        most 30, and ends when they gain too little; a number is how many there are, and held-out rows only choose among them.
+        most 30, fewer when they gain too little; of a number given all are taken, unless it converges before.
     random_state : seed of the start and the restarts.
     verbose : 1 shows the iterations on stderr. progress : a function of (iteration, objective), called after each.
     device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
