@@ -45,7 +45,7 @@ def drawn(seed: int) -> tuple[np.ndarray, np.ndarray, RBF]:
 
 def s1(report: Report) -> None:
     """Hyperparameters true and held, all pseudo-inputs in the leftmost tenth: which evidence spreads them?"""
-    draws = 2 if report.quick else 20
+    draws = 5 if report.quick else 20
     budget = 200
     grid = np.linspace(0.0, LENGTH, 200)[:, None]
     report.settings = (
