@@ -1,5 +1,6 @@
 """The evidence by compiled passes over tiles: against dense formulas and central differences, and against the plain passes."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
-from inducing import _gaussian_blocks, _gaussian_rows, _passes, backend
+from inducing import _gaussian_blocks, _gaussian_rows, _passes, backend, progress
 
 RNG = np.random.default_rng(0)
 N, M = 140, 9
@@ -137,6 +138,18 @@ def test_pep_of_hardly_any_power_is_vfe(compiled: bool, monkeypatch: pytest.Monk
         assert value == pytest.approx(bound, rel=1e-8)
         for key, slope in slopes.items():
             assert_allclose(gradient[key], slope, rtol=1e-6, atol=1e-7 * np.max(np.abs(slope)), err_msg=key)
+
+
+def test_slow_work_is_told_on_terminals_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    for terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        with progress.told_if_slow("at work"):
+            time.sleep(0.2)
+        with progress.told_if_slow("in vain"):
+            pass
+        time.sleep(0.1)
+        assert capsys.readouterr().err == ("at work\n" if terminal else "")
 
 
 def test_exponentials_to_the_last_digits() -> None:

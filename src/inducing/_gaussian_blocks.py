@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ._blas import addresses
-from ._gaussian_rows import TILE, Form, add_moments, plain, range_count
-from ._sums import BLOCK_BYTES, Back, Held, Work, add_gradients
+from ._gaussian_rows import TILE, Form, add_moments, plain
+from ._sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients
 from .errors import FactorisationError
 from .kernels.stationary import RBF
 from .problem import Problem
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """Blocks that follow each other, for one call."""
-
-    first: int  # number of the first block
-    rows: np.ndarray  # (c,), the rows of all of them, one block after the other
-    edges: np.ndarray  # where each begins in `rows`, and where the last one ends
-
-
-def ranges(P: Problem) -> list[Blocks]:
-    """The blocks in as many ranges as there are cores, or a multiple where those would be long."""
-    assert P.blocks is not None
-    starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
-    owner = starts[:-1] * range_count(P) // P.n  # of each block
-    cuts = np.flatnonzero(np.diff(owner, prepend=-1))
-    found = []
-    for first, last in zip(cuts, [*cuts[1:], len(P.blocks)], strict=True):
-        rows = np.concatenate(P.blocks[first:last])
-        found.append(Blocks(int(first), rows, starts[first : last + 1] - starts[first]))
-    return found
-
-
-def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Blocks) -> None:
+def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group) -> None:
     """What `_passes.first_pass` sums, of a range of blocks."""
     from . import _block_tiles
 
@@ -63,7 +40,7 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
         s.log_D += float(np.sum((weight - 1.0) * np.log(P.noise[group.rows]) + np.log(weight)))
 
 
-def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Blocks) -> None:
+def second_blocks(P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Group) -> None:
     """What `_passes.second_pass` sums, of a range of blocks."""
     from . import _block_tiles
 
@@ -96,7 +73,7 @@ def _rows_of(P: Problem, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return X, plain(P.Y[rows]), plain(P.noise[rows] / P.weight(rows)), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
 
 
-def _space_for_blocks(group: Blocks, keep: bool) -> tuple[np.ndarray, np.ndarray]:
+def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:
     """For the K and L⁻¹ of all blocks, or of those of one tile."""
     sizes = np.diff(group.edges)
     most = int(np.max(sizes))
@@ -104,7 +81,7 @@ def _space_for_blocks(group: Blocks, keep: bool) -> tuple[np.ndarray, np.ndarray
     return np.empty(room), np.empty(room)
 
 
-def _space(s: Work, F: Form, group: Blocks) -> Any:
+def _space(s: Work, F: Form, group: Group) -> Any:
     """Four buffers of a tile of rows, or of the longest block, and their features."""
     tile = max(TILE, int(np.max(np.diff(group.edges))))
     if s.tiles is None or s.tiles[0].shape[1] != tile:

@@ -10,10 +10,11 @@ import numpy as np
 from ._blas import addresses
 from ._sums import Back, Held, Work, add_gradients
 from .approximations import trace_penalty
-from .backend import Array, is_numpy, row_slices, workers
+from .backend import Array, is_numpy, workers
 from .kernels.exponents import Exponents
 from .kernels.stationary import RBF
 from .problem import Problem
+from .progress import told_if_slow
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 LEAST = 1 << 17  # kernel entries from which it pays with loading the code; no fewer once it is loaded, or results would differ
@@ -45,6 +46,11 @@ def form_of(P: Problem) -> Form | None:
     if e is None:
         return None
     assert isinstance(P.kernel, RBF)
+    with told_if_slow("compiling, once on this machine ..."):
+        from . import _tiles  # noqa: F401
+
+        if P.blocks is not None:
+            from . import _block_tiles  # noqa: F401
     v, wide = plain(e.v), e.P is not None
     widths = plain(e.P) if wide else np.ones_like(v)
     constants = np.broadcast_to(e.constants, (len(v),)).astype(np.float64)
@@ -53,12 +59,8 @@ def form_of(P: Problem) -> Form | None:
     return Form(e, float(P.kernel.variance), frame, form)
 
 
-def ranges(P: Problem) -> list[slice]:
-    """Rows in as many ranges as there are cores, or a multiple where those would be long."""
-    return row_slices(P.n, -(-P.n // range_count(P)))
-
-
 def range_count(P: Problem) -> int:
+    """One range of rows or blocks for each core, or a multiple where those would be long."""
     m = len(P.basis)
     return -(-max(1, P.n * m * (m + 64) // RANGE) // workers()) * workers()
 

@@ -6,14 +6,13 @@ those of different parts of the data add up, so rows may lie in memory, on disk 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import _gaussian_blocks as gaussian_blocks
 from . import _gaussian_rows as gaussian
-from ._sums import BLOCK_BYTES, Back, Held, Sums, Work, add_gradients
+from ._sums import BLOCK_BYTES, Back, Group, Held, Sums, Work, add_gradients, groups
 from .approximations import trace_penalty
 from .backend import SMALL, Array, asarray_like, chunk_rows, is_numpy, namespace, row_slices, run_over, zeros_like_rows
 from .linalg import (
@@ -45,7 +44,7 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
     form = gaussian.form_of(P)
 
     def step(s: Work, rows: Any) -> None:
-        if isinstance(rows, _Group):
+        if P.blocks is not None and form is None:
             _first_blocks(P, whitener, held, s, rows)
         elif form is not None and P.blocks is not None:
             gaussian_blocks.first_blocks(P, form, whitener, held, s, rows)
@@ -64,7 +63,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     held, back = kept or Held(), back.on(P.X)
 
     def step(s: Work, rows: Any) -> None:
-        if isinstance(rows, _Group):
+        if P.blocks is not None:
             K = P.basis.cross(P.kernel, P.X[rows.rows], s.buffer(0, len(rows.rows)))
             E = P.Y[rows.rows] - K @ back.alpha
             for part, (_, Linv) in zip(rows.parts, _blocks(P, back, held, rows, K, None)[1], strict=True):
@@ -90,7 +89,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     form = gaussian.form_of(P)
 
     def step(s: Work, rows: Any) -> None:
-        if isinstance(rows, _Group):
+        if P.blocks is not None and form is None:
             _second_blocks(P, back, held, noise_bar, s, rows)
         elif form is not None and P.blocks is not None:
             gaussian_blocks.second_blocks(P, form, back, held, noise_bar, s, rows)
@@ -111,11 +110,13 @@ def _run(P: Problem, step: Any, *, G: bool = True, b: bool = False, compiled: bo
     m = len(P.basis)
     tasks: list[Any]
     if compiled:
-        tasks, parallel = (gaussian if P.blocks is None else gaussian_blocks).ranges(P), gaussian.on_all_cores(P)
+        count, parallel = gaussian.range_count(P), gaussian.on_all_cores(P)
+        tasks = row_slices(P.n, -(-P.n // count)) if P.blocks is None else groups(P, count)
     elif P.blocks is None:
         tasks, parallel = row_slices(P.n, _chunk(P)), is_numpy(P.X) and P.n * m >= SMALL
     else:
-        tasks, parallel = _groups(P), is_numpy(P.X) and P.n * m >= SMALL and P.n / len(P.blocks) * m**2 >= FEW_FLOPS
+        tasks = groups(P, -(-P.n // _chunk(P)))
+        parallel = is_numpy(P.X) and P.n * m >= SMALL and P.n / len(P.blocks) * m**2 >= FEW_FLOPS
     return sum(run_over(tasks, lambda: Work(P, G, b), step, parallel=parallel), Sums())
 
 
@@ -216,30 +217,6 @@ def _finish(P: Problem, s: Work, X: Array, K: Array, Kbar: Array, V: Array, alph
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Blocks that one task does together, so that all products with the basis are large ones."""
-
-    first: int  # number of the first block
-    rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
-    parts: tuple[slice, ...]  # where each block is in `rows`
-
-
-def _groups(P: Problem) -> list[_Group]:
-    """The blocks in groups of about a chunk of rows."""
-    assert P.blocks is not None
-    count = -(-P.n // _chunk(P))
-    starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
-    owner = starts[:-1] * count // P.n  # of each block
-    groups = []
-    for g in np.unique(owner):
-        blocks = np.flatnonzero(owner == g)
-        edges = starts[blocks[0] : blocks[-1] + 2] - starts[blocks[0]]
-        parts = tuple(slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
-        groups.append(_Group(int(blocks[0]), np.concatenate([P.blocks[b] for b in blocks]), parts))
-    return groups
-
-
 def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array, Array]:
     """K, and L and L⁻¹ of D = R + Σ, of one block. (b, b)"""
     X = P.X[rows]
@@ -248,7 +225,7 @@ def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, 
     return K, *cholesky_and_inverse(D)
 
 
-def _first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: _Group) -> None:
+def _first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> None:
     xp, rows = namespace(P.X), group.rows
     A = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows))), Linv, transposed=True)  # Phi, yet
     Y = _copied(P.Y[rows])
@@ -266,7 +243,7 @@ def _first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: _Group) -
         s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
 
 
-def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, group: _Group) -> None:
+def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, group: Group) -> None:
     """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), and Φ̄ = w vᵀ - B⁻¹ΦD⁻¹ - 2ΦG_D; all symmetric parts in lower triangles."""
     p, rows, c = P.p, group.rows, len(group.rows)
     X = P.X[rows]
@@ -300,7 +277,7 @@ def _second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work
 
 
 def _blocks(
-    P: Problem, back: Back, held: Held, group: _Group, K: Array, out: Array | None
+    P: Problem, back: Back, held: Held, group: Group, K: Array, out: Array | None
 ) -> tuple[Array, list[tuple[Array, Array]]]:
     """Phi (c, m), and of each block K and L⁻¹ (b, b), in the second pass."""
     Phi = times_lower(_copy(K, out), back.Linv, transposed=True)

@@ -96,6 +96,32 @@ class Work(Sums):
         return held[:rows]
 
 
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Blocks that one task does together, so that all products with the basis are large ones."""
+
+    first: int  # number of the first block
+    rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
+    edges: np.ndarray  # where each begins in `rows`, and where the last one ends
+
+    @property
+    def parts(self) -> list[slice]:
+        """Where each block is in `rows`."""
+        return [slice(int(a), int(b)) for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)]
+
+
+def groups(P: Problem, count: int) -> list[Group]:
+    """The blocks in at most so many groups, with about as many rows each."""
+    assert P.blocks is not None
+    starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
+    cuts = np.flatnonzero(np.diff(starts[:-1] * count // P.n, prepend=-1))  # the first block of each group
+    ends = [*cuts[1:], len(P.blocks)]
+    return [
+        Group(int(first), np.concatenate(P.blocks[first:last]), starts[first : last + 1] - starts[first])
+        for first, last in zip(cuts, ends, strict=True)
+    ]
+
+
 def add_gradients(total: Gradients, part: Gradients) -> None:
     for key, value in part.items():
         total[key] = total[key] + value if key in total else value

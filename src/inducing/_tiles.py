@@ -135,6 +135,19 @@ def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Any, out: np.ndar
 
 
 @_jit
+def tile_of(
+    at: np.ndarray, X: np.ndarray, frame: Any, form: Any, Kfu: np.ndarray, lo: int, hi: int, buffer: np.ndarray, A: np.ndarray
+) -> np.ndarray:
+    """Kfu of the rows from lo to hi, as it was kept or made in the buffer; fills A with their features."""
+    centre, scale, wide = frame
+    largest = features(X[lo:hi], centre, scale, wide, A)
+    if len(Kfu):
+        return Kfu[lo:hi]
+    cross(at, A, largest, form, buffer)
+    return buffer
+
+
+@_jit
 def copied(A: np.ndarray, out: np.ndarray) -> None:
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
@@ -225,15 +238,11 @@ def second_deterministic(
     A: np.ndarray, moments: np.ndarray, squares: np.ndarray,
 ) -> None:  # fmt: skip
     """share = 0: fill V = Π(Y - Kα) and lengths = pΠ|T k_u|², with √(pΠ) in T if it is uniform; add to the moments of W."""
-    centre, scale, wide = frame
     n, m, tile, p = X.shape[0], T.shape[0], work.shape[1], Y.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
         c = hi - lo
-        largest = features(X[lo:hi], centre, scale, wide, A[:c])
-        K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
-        if len(Kfu) == 0:
-            cross(at, A[:c], largest, form, K)
+        K = tile_of(at, X, frame, form, Kfu, lo, hi, work[0, :c], A[:c])
         S = work[1, :c]
         copied(K, S)
         for i in range(c):
@@ -274,15 +283,11 @@ def second(
     """share > 0: fill R unless it is known, V = Π(Y - Φᵀw), g_D and r̄ = share g_D - pΠ slope; add 2Φ diag(r̄)Φᵀ to G, and to
     the moments of W.
     """
-    centre, scale, wide = frame
     n, m, tile, p = X.shape[0], G.shape[0], work.shape[1], Y.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
         c = hi - lo
-        largest = features(X[lo:hi], centre, scale, wide, A[:c])
-        K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
-        if len(Kfu) == 0:
-            cross(at, A[:c], largest, form, K)
+        K = tile_of(at, X, frame, form, Kfu, lo, hi, work[0, :c], A[:c])
         Phi, S, signed = work[1, :c], work[2, :c], work[3, :c]
         copied(K, Phi)
         times_lower(at, Phi, Linv, True)

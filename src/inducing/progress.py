@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before anything is shown
@@ -39,6 +42,19 @@ class Bars:
     def __exit__(self, *error: Any) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+@contextmanager
+def told_if_slow(text: str) -> Iterator[None]:
+    """Write one line on stderr, if it is a terminal, when what is inside takes more than two seconds."""
+    timer = threading.Timer(PATIENCE, lambda: print(text, file=sys.stderr))
+    timer.daemon = True
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _start() -> Any:
