@@ -1,4 +1,5 @@
-"""Workers: how much faster two are than one, what Dask costs, and what that says of a hundred workers and 10⁹ rows.
+"""Workers: how much faster two are than one, what Dask costs, and what that says of a hundred workers and 10⁹
+rows.
 
     python benchmarks/cluster.py --only speed         # speed, overhead, terms: a minute or so each, on a quiet machine
     python benchmarks/cluster.py --only overhead
@@ -6,7 +7,8 @@
     python benchmarks/cluster.py --picture docs/images/scaling.png --rate 40 --latency 0.02 --task 0.001 --spread 0.05
     python benchmarks/cluster.py --rows 20000 --functions 32              # does it all work?
 
-One evaluation is VFE's evidence with its gradient in everything, d = 8. All workers are processes of this machine.
+One evaluation is VFE's evidence with its gradient in everything, d = 8. All workers are processes of this
+machine.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from problems import Data, make
 from report import table
 
 import inducing as ig
-from inducing import backend, distributed
-from inducing.sources import Part, Source
+from inducing.numerics import workers
+from inducing.sources import distributed
+from inducing.sources.source import Part, Source
 
 D, PART, ROUNDS = 8, 50_000, 2  # inputs, rows of a part, rounds of which the best counts
 
@@ -74,15 +77,20 @@ def speed(n: int, m: int) -> str:
 
 
 def overhead(n: int, m: int) -> str:
-    """The same threads in this process and as workers, in turns, so that both have the machine in the same mood."""
+    """The same threads in this process and as workers, in turns, so that both have the machine in the same
+    mood.
+    """
     lines = []
     with rows(n, m) as (data, source):
         for count in (1, 2):
             with distributed.cluster(workers=count) as client:
-                calls = evaluation(data, source.cached()), evaluation(data, distributed.spread(source, client))
+                calls = (
+                    evaluation(data, source.cached()),
+                    evaluation(data, distributed.spread(source, client)),
+                )
                 times = []
                 for _ in range(3 * ROUNDS):
-                    with backend.using(threads=count):
+                    with workers.using(threads=count):
                         near = seconds(calls[0])
                     times.append((near, seconds(calls[1])))
             near, far = np.min(times, axis=0)
@@ -91,7 +99,9 @@ def overhead(n: int, m: int) -> str:
 
 
 def terms(n: int, m: int) -> str:
-    """What the model of docs/scaling.md is made of: the fixed and the growing cost of a pass, and how parts differ in time."""
+    """What the model of docs/scaling.md is made of: the fixed and the growing cost of a pass, and how parts
+    differ in time.
+    """
     with rows(n, m) as (data, source), distributed.cluster(workers=2) as client:
         X, idle = data.X, {}
         for parts in (8, 200):
@@ -104,13 +114,16 @@ def terms(n: int, m: int) -> str:
         times = np.array(list(far.map(_timed, *setting)))
     task = (idle[200] - idle[8]) / (192 + 192 / 8)
     latency = idle[8] - 9 * task
-    return table(["", ""], [
-        ["a pass that does nothing, 8 parts", f"{1e3 * idle[8]:.1f} ms"],
-        ["the same, 200 parts", f"{1e3 * idle[200]:.1f} ms"],
-        ["fixed cost of a pass", f"{1e3 * latency:.1f} ms"],
-        ["each task", f"{1e3 * task:.2f} ms"],
-        ["standard deviation of a part's time over its mean", f"{times.std() / times.mean():.3f}"],
-    ])  # fmt: skip
+    return table(
+        ["", ""],
+        [
+            ["a pass that does nothing, 8 parts", f"{1e3 * idle[8]:.1f} ms"],
+            ["the same, 200 parts", f"{1e3 * idle[200]:.1f} ms"],
+            ["fixed cost of a pass", f"{1e3 * latency:.1f} ms"],
+            ["each task", f"{1e3 * task:.2f} ms"],
+            ["standard deviation of a part's time over its mean", f"{times.std() / times.mean():.3f}"],
+        ],
+    )
 
 
 def _nothing(part: Part) -> int:
@@ -123,12 +136,14 @@ def _timed(part: Part, kernel: Any, basis: Any) -> float:
     return time.perf_counter() - start
 
 
-# the model --------------------------------------------------------------------------------------------------------
+# the model --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Model:
-    """Seconds of one evaluation (two passes) as a function of rows n, functions m and workers w; see docs/scaling.md."""
+    """Seconds of one evaluation (two passes) as a function of rows n, functions m and workers w; see
+    docs/scaling.md.
+    """
 
     rate: float  # flop/s of a worker
     latency: float  # s, fixed, of a pass
@@ -153,14 +168,21 @@ class Model:
 
 
 def picture(model: Model, path: str, measured: dict[int, float]) -> str:
-    from inducing.plots import COLOURS, INK, canvas, plain
+    from inducing.pictures.plots import COLOURS, INK, canvas, plain
 
     workers = np.unique(np.logspace(0, 3, 60).round())
     drawing = canvas(9, 3.8)
     left, right = (plain(ax) for ax in drawing.subplots(1, 2))
     for n, colour in zip((1e9, 1e8, 2e6), COLOURS, strict=False):
         left.loglog(workers, sum(model(n, 256, workers).values()), color=colour, label=f"{n:,.0f} rows")
-    left.plot(list(measured), list(measured.values()), "o", color=INK, markersize=4, label="measured, 2,000,000 rows")
+    left.plot(
+        list(measured),
+        list(measured.values()),
+        "o",
+        color=INK,
+        markersize=4,
+        label="measured, 2,000,000 rows",
+    )
     left.set(xlabel="workers of one thread", ylabel="seconds", title="One value and gradient, m = 256")
     left.legend(frameon=False)
     for (name, value), colour in zip(model(1e9, 256, workers).items(), COLOURS, strict=False):
@@ -169,7 +191,9 @@ def picture(model: Model, path: str, measured: dict[int, float]) -> str:
     right.legend(frameon=False, fontsize=8, loc="upper right")
     drawing.savefig(path, dpi=120)
     at = model(1e9, 256, 100)
-    return table(["term, 10⁹ rows on 100 workers", "s"], [[name, f"{float(value):.3g}"] for name, value in at.items()])
+    return table(
+        ["term, 10⁹ rows on 100 workers", "s"], [[name, f"{float(value):.3g}"] for name, value in at.items()]
+    )
 
 
 def main() -> None:
@@ -182,7 +206,9 @@ def main() -> None:
     options.add_argument("--latency", type=float, default=0.02, help="seconds")
     options.add_argument("--task", type=float, default=1e-3, help="seconds")
     options.add_argument("--spread", type=float, default=0.05)
-    options.add_argument("--measured", type=float, nargs=2, default=(), help="seconds on one and on two workers")
+    options.add_argument(
+        "--measured", type=float, nargs=2, default=(), help="seconds on one and on two workers"
+    )
     told = options.parse_args()
     print(f"{told.rows:,} rows, m = {told.functions}, d = {D}; {describe()}\n")
     if told.picture:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 import inducing as ig
-from inducing import iterative, products
-from inducing.linalg import cholesky, log_det_from_factor, solve_lower
+from inducing.inference.conjugate_gradients import predictor as iterative
+from inducing.inference.conjugate_gradients import products
+from inducing.numerics.linalg import cholesky, log_det_from_factor, solve_lower
 
 QUERIES = 1000  # whose means are predicted
 
@@ -57,7 +58,9 @@ def peak() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--inputs", type=int, default=3)
     parser.add_argument("--lengthscale", type=float, default=0.3)
@@ -75,10 +78,13 @@ def main() -> None:
     Xs, X, y = X[given.rows :], X[: given.rows], y[: given.rows]
     kernel = ig.kernels.RBF(given.lengthscale)
     print(
-        f"{given.data}, n = {len(X)}, d = {X.shape[1]}, RBF of lengthscale {given.lengthscale:g}, noise variance "
+        f"{given.data}, n = {len(X)}, d = {X.shape[1]}, RBF of lengthscale {given.lengthscale:g}, noise "
+        "variance "
         f"{given.noise:g}; preconditioner of rank {given.rank}, product by {given.product}"
     )
-    ig.condition(kernel, None, "cg", given.noise, X[:3000], y[:3000]).predict(Xs[:3])  # loads what is compiled
+    ig.condition(kernel, None, "cg", given.noise, X[:3000], y[:3000]).predict(
+        Xs[:3]
+    )  # loads what is compiled
     make: Any = products.Blocked if given.product == "blocks" else lambda k, A: products.choose(k, A, 1e-10)
     solver = iterative.Solver(rank=given.rank, product=make)
 
@@ -87,9 +93,13 @@ def main() -> None:
 
     found, seconds = timed("conjugate gradients", solve)
     kind = type(found.system.product).__name__
-    print(f"  {found.solution.products} iterations, products by {kind}, rank {found.system.preconditioner.rank}")
+    print(
+        f"  {found.solution.products} iterations, products by {kind}, rank {found.system.preconditioner.rank}"
+    )
     mean, asking = timed(f"  means of {QUERIES} queries", lambda: found.mean(Xs))
-    variance, _ = timed(f"  variances of {given.variances} queries", lambda: found.predict(Xs[: given.variances]).variance)
+    variance, _ = timed(
+        f"  variances of {given.variances} queries", lambda: found.predict(Xs[: given.variances]).variance
+    )
     if given.evidence:
         evidence, _ = timed("  log evidence", lambda: found.evidence)
         print(f"  log evidence {evidence.value:.1f} ± {evidence.error:.1f}")
@@ -99,7 +109,9 @@ def main() -> None:
     L, factor = timed("Cholesky", lambda: factorised(kernel, X, given.noise))
     w, solving = timed("  its solves", lambda: solve_lower(L, y))
     alpha = solve_lower(L, w, transposed=True)
-    expected, dense_asking = timed(f"  means of {QUERIES} queries", lambda: products.Blocked(kernel, X)(alpha, Xs))
+    expected, dense_asking = timed(
+        f"  means of {QUERIES} queries", lambda: products.Blocked(kernel, X)(alpha, Xs)
+    )
     differences = np.max(np.abs(mean - expected)) / np.max(np.abs(expected))
     half = solve_lower(L, kernel(X, Xs[: given.variances]))
     variances = np.max(np.abs(variance - kernel.diag(Xs[: given.variances]) + np.sum(half * half, axis=0)))
@@ -108,7 +120,10 @@ def main() -> None:
     print(f"Cholesky takes {(factor + 2.0 * solving + dense_asking) / (seconds + asking):.2f} times as long")
     if given.evidence:
         exact = -0.5 * (float(w @ w) + len(X) * np.log(2.0 * np.pi) + float(log_det_from_factor(L)))
-        print(f"log evidence {exact:.1f}, {(evidence.value - exact) / evidence.error:+.1f} standard errors from the estimate")
+        print(
+            f"log evidence {exact:.1f}, {(evidence.value - exact) / evidence.error:+.1f} standard errors "
+            "from the estimate"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Workers killed in the middle of fits: each fit must end where an undisturbed one does.
 
-python benchmarks/faults.py            # 20 fits on two local workers, one SIGKILL in each at a random moment; minutes
+python benchmarks/faults.py            # 20 fits on two local workers, one SIGKILL in each at a random moment;
+minutes
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import inducing as ig
-from inducing import distributed
+from inducing.sources import distributed
 
 ITERATIONS = 8
 
@@ -28,7 +29,9 @@ def parquet(folder: Path, n: int, parts: int) -> ig.sources.Source:
     X = rng.uniform(-2, 2, (n, 3))
     y = np.sin(X @ [1.0, 2.0, 0.5]) + 0.3 * rng.standard_normal(n)
     for i, rows in enumerate(np.array_split(np.arange(n), parts)):
-        pd.DataFrame(np.column_stack([X, y])[rows], columns=["a", "b", "c", "y"]).to_parquet(folder / f"{i:03}.parquet")
+        pd.DataFrame(np.column_stack([X, y])[rows], columns=["a", "b", "c", "y"]).to_parquet(
+            folder / f"{i:03}.parquet"
+        )
     return ig.as_source(folder, "y")
 
 
@@ -38,7 +41,9 @@ def fit(source: ig.sources.Source, m: int) -> ig.Fit:
 
 
 class Killer:
-    """Counts the parts that are done, of all passes of a fit; after so many of them a worker process gets SIGKILL."""
+    """Counts the parts that are done, of all passes of a fit; after so many of them a worker process gets
+    SIGKILL.
+    """
 
     def __init__(self, pid: int | None = None, after: int | None = None) -> None:
         self.pid, self.after, self.done = pid, after, 0
@@ -70,16 +75,24 @@ def main() -> None:
         fit(source, told.functions)  # compiles
         counted = Killer()
         expected = fit(source.watched(counted), told.functions)
-        print(f"undisturbed: {counted.done} parts in all passes together, log evidence {expected.value:.6f}", flush=True)
+        print(
+            f"undisturbed: {counted.done} parts in all passes together, log evidence {expected.value:.6f}",
+            flush=True,
+        )
         for run in range(told.runs):
             client.wait_for_workers(2)
-            killer = Killer(int(rng.choice(sorted(client.run(os.getpid).values()))), int(rng.integers(1, counted.done)))
+            killer = Killer(
+                int(rng.choice(sorted(client.run(os.getpid).values()))), int(rng.integers(1, counted.done))
+            )
             start = time.perf_counter()
             gap = same(fit(source.watched(killer), told.functions), expected)
             gone = killer.pid not in client.run(os.getpid).values()
             hits, right = hits + gone, right + (gap == 0.0)
             word = f"killed {killer.pid} after {killer.after} parts" if gone else "not killed"
-            print(f"run {run + 1}: {word}, {time.perf_counter() - start:.1f} s, largest difference {gap:.1e}", flush=True)
+            print(
+                f"run {run + 1}: {word}, {time.perf_counter() - start:.1f} s, largest difference {gap:.1e}",
+                flush=True,
+            )
     print(f"{hits} kills in {told.runs} runs, {right} results equal to the undisturbed one bit by bit")
     if right < told.runs or hits < told.runs:
         raise SystemExit(1)

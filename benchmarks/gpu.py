@@ -1,4 +1,5 @@
-"""Value and gradient on one GPU: correctness against the CPU, time and memory, beside GPyTorch if it is installed.
+"""Value and gradient on one GPU: correctness against the CPU, time and memory, beside GPyTorch if it is
+installed.
 
 python benchmarks/gpu.py            # needs PyTorch with CUDA; CuPy and GPyTorch are optional
 """
@@ -20,7 +21,11 @@ NAMES = ("sor", "dtc", "vfe", "fitc", "fic", "pitc", "pic", "pep")
 def problem(n: int, m: int, d: int, device: str = "cuda", dtype: torch.dtype = torch.float64):
     generator = torch.Generator(device=device).manual_seed(0)
     X = torch.randn((n, d), generator=generator, device=device, dtype=dtype)
-    y = torch.sin(X[:, 0]) + 0.5 * X[:, 1] ** 2 + 0.1 * torch.randn(n, generator=generator, device=device, dtype=dtype)
+    y = (
+        torch.sin(X[:, 0])
+        + 0.5 * X[:, 1] ** 2
+        + 0.1 * torch.randn(n, generator=generator, device=device, dtype=dtype)
+    )
     return X, y, X[:m].clone()
 
 
@@ -38,7 +43,10 @@ def agreement() -> None:
         pass
     for kind, (A, t) in arrays.items():
         worst = {}
-        for basis in (ig.bases.Points(Z.cpu().numpy()), ig.bases.Multiscale(Z.cpu().numpy(), np.full((64, 3), 1.2))):
+        for basis in (
+            ig.bases.Points(Z.cpu().numpy()),
+            ig.bases.Multiscale(Z.cpu().numpy(), np.full((64, 3), 1.2)),
+        ):
             for name in NAMES:
                 options = {"blocks": blocks} if name in ("pitc", "pic") else {}
                 v0, g0 = ig.log_evidence_and_gradient(
@@ -46,12 +54,14 @@ def agreement() -> None:
                 )
                 v1, g1 = ig.log_evidence_and_gradient(kernel, basis, name, 0.02, A, t, **options)
                 errors = [abs(v1 - v0) / abs(v0)]
-                errors += [np.max(np.abs(ig.backend.to_numpy(g1[k]) - g0[k])) / np.max(np.abs(g0[k])) for k in g0]
+                errors += [
+                    np.max(np.abs(ig.backend.to_numpy(g1[k]) - g0[k])) / np.max(np.abs(g0[k])) for k in g0
+                ]
                 worst[f"{name}/{type(basis).__name__}"] = max(errors)
                 if name != "pic":
-                    p0 = ig.condition(kernel, basis, name, 0.02, X.cpu().numpy(), y.cpu().numpy(), **options).predict(
-                        X.cpu().numpy()[:200]
-                    )
+                    p0 = ig.condition(
+                        kernel, basis, name, 0.02, X.cpu().numpy(), y.cpu().numpy(), **options
+                    ).predict(X.cpu().numpy()[:200])
                     p1 = ig.condition(kernel, basis, name, 0.02, A, t, **options).predict(A[:200])
                     assert type(p1.mean) is type(A)
                     for a, b in zip(p0, p1, strict=True):
@@ -92,7 +102,8 @@ def ours(n: int, m: int, d: int, dtype: torch.dtype) -> None:
             )
         )
         print(
-            f"inducing {name:5s} n={n:>9,} m={m} d={d} {str(dtype)[6:]}: {seconds:.3f} s, {memory:.2f} GiB above the data",
+            f"inducing {name:5s} n={n:>9,} m={m} d={d} {str(dtype)[6:]}: {seconds:.3f} s, {memory:.2f} GiB "
+            "above the data",
             flush=True,
         )
 
@@ -109,7 +120,10 @@ def single_precision() -> None:
                 )
                 worst = max(float((g32[k].double() - g[k]).abs().max() / g[k].abs().max()) for k in g)
                 off = abs(v32 - v) / abs(v)
-                print(f"float32 {name} jitter {jitter:g}: value off by {off:.1e}, gradient by {worst:.1e} (relative)")
+                print(
+                    f"float32 {name} jitter {jitter:g}: value off by {off:.1e}, gradient by {worst:.1e} "
+                    "(relative)"
+                )
             except ig.errors.InducingError as error:
                 print(f"float32 {name} jitter {jitter:g}: {error}")
 
@@ -127,7 +141,9 @@ def gpytorch(n: int, m: int, d: int) -> None:
             super().__init__(X, y, likelihood)
             self.mean_module = gp.means.ZeroMean()
             base = gp.kernels.ScaleKernel(gp.kernels.RBFKernel(ard_num_dims=d))
-            self.covar_module = gp.kernels.InducingPointKernel(base, inducing_points=Z.clone(), likelihood=likelihood)
+            self.covar_module = gp.kernels.InducingPointKernel(
+                base, inducing_points=Z.clone(), likelihood=likelihood
+            )
 
         def forward(self, x):
             return gp.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -145,7 +161,10 @@ def gpytorch(n: int, m: int, d: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seconds, memory = timed(call, 2)
-    print(f"gpytorch SGPR n={n:>9,} m={m} d={d} float64: {seconds:.3f} s, {memory:.2f} GiB above the data", flush=True)
+    print(
+        f"gpytorch SGPR n={n:>9,} m={m} d={d} float64: {seconds:.3f} s, {memory:.2f} GiB above the data",
+        flush=True,
+    )
 
 
 def main() -> None:

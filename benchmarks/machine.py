@@ -31,13 +31,19 @@ def describe() -> str:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = names[0] if names else model
     memory = ""
     if hasattr(os, "sysconf"):
         memory = f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
-    python = f"Python {platform.python_version()}, NumPy {np.__version__} with {blas['name']} {blas['version']}"
+    python = (
+        f"Python {platform.python_version()}, NumPy {np.__version__} with {blas['name']} {blas['version']}"
+    )
     return f"{model}, {CORES} cores{memory}; {platform.system()}; {python}"
 
 
@@ -56,7 +62,8 @@ class Quiet:
     def __str__(self) -> str:
         verdict = "The machine was quiet" if self else "THE MACHINE WAS NOT QUIET, so that times are too long"
         return (
-            f"{verdict}: others used {self.busy:.0%} of {CORES} cores (load average {self.load:.1f}), and the median matrix "
+            f"{verdict}: others used {self.busy:.0%} of {CORES} cores (load average {self.load:.1f}), and "
+            "the median matrix "
             f"product was {self.spread:.0%} slower than the best, which ran at {self.rate / 1e9:.0f} GFlop/s."
         )
 
@@ -66,7 +73,9 @@ def quiet(seconds: float = 2.0, size: int = 1500) -> Quiet:
     time.sleep(seconds)
     after = _cpu_times()
     total = sum(after) - sum(before)
-    busy = 1.0 - (after[3] + after[4] - before[3] - before[4]) / total if total else 0.0  # idle and waiting for disks
+    busy = (
+        1.0 - (after[3] + after[4] - before[3] - before[4]) / total if total else 0.0
+    )  # idle and waiting for disks
     A = np.random.default_rng(0).standard_normal((size, size))
     A @ A
     times = []
@@ -86,8 +95,12 @@ def _cpu_times() -> list[int]:
 
 @contextmanager
 def burner(seconds: float = 120.0) -> Iterator[None]:
-    """A second process that multiplies matrices on all cores; it ends by itself, at the latest with its parent."""
-    process = subprocess.Popen([sys.executable, "-c", BURNER, str(seconds)], stdout=subprocess.PIPE, text=True)
+    """A second process that multiplies matrices on all cores; it ends by itself, at the latest with its
+    parent.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", BURNER, str(seconds)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         process.stdout.readline()

@@ -7,8 +7,8 @@ An adapter offers what its library offers, all in float64 and with the same para
     predictor(data, row)  a function of X (n, d) that returns mean and variance of f
     fit_small(data)       fits everything from the given start to convergence; returns the function that predicts
 
-Each library runs in a process of its own (see worker.py) and is imported only there, with all cores to itself. A library
-that is not installed is missing from the tables; what it does not offer is, too.
+Each library runs in a process of its own (see worker.py) and is imported only there, with all cores to
+itself. A library that is not installed is missing from the tables; what it does not offer is, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Predictor = Callable[[np.ndarray], tuple[Any, Any]]
 
 
 class Library:
-    """What an adapter may offer; `rows` are those whose value and gradient it has, `value_only` those without gradient."""
+    """What an adapter may offer; `rows` are those whose value and gradient it has, `value_only` those without
+    gradient.
+    """
 
     package = ""
     rows: tuple[str, ...] = ()
@@ -68,7 +70,14 @@ class Inducing(Library):
         options: dict[str, Any] = {"jitter": JITTER / data.variance}
         if name == "pitc":
             options["blocks"] = np.arange(len(data.X)) // len(data.Z)
-        return (ig.kernels.RBF(data.lengthscale, data.variance), basis, name, data.noise, data.X, data.y), options
+        return (
+            ig.kernels.RBF(data.lengthscale, data.variance),
+            basis,
+            name,
+            data.noise,
+            data.X,
+            data.y,
+        ), options
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
         ig = self.module
@@ -118,13 +127,21 @@ class Torch(Library):
         return call
 
     def fit_small(self, data: Data) -> Predictor:
-        """By PyTorch's own L-BFGS with a strong Wolfe search, and as many iterations as this package allows itself."""
+        """By PyTorch's own L-BFGS with a strong Wolfe search, and as many iterations as this package allows
+        itself.
+        """
         import torch
 
         model = self._model(data, "vfe")
         loss, _ = self._loss(model)
-        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=200, tolerance_grad=1e-5, tolerance_change=1e-8,
-                                      history_size=20, line_search_fn="strong_wolfe")  # fmt: skip
+        optimizer = torch.optim.LBFGS(
+            model.parameters(),
+            max_iter=200,
+            tolerance_grad=1e-5,
+            tolerance_change=1e-8,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+        )
 
         def closure() -> Any:
             optimizer.zero_grad()
@@ -137,7 +154,9 @@ class Torch(Library):
 
 
 class GPyTorch(Torch):
-    """SGPR: ExactGP with an InducingPointKernel (Woodbury, no conjugate gradients). It predicts as FITC does, by default."""
+    """SGPR: ExactGP with an InducingPointKernel (Woodbury, no conjugate gradients). It predicts as FITC does,
+    by default.
+    """
 
     package = "gpytorch"
     rows = ("vfe",)
@@ -154,7 +173,9 @@ class GPyTorch(Torch):
                 super().__init__(X, y, likelihood)
                 self.mean_module = gp.means.ZeroMean()
                 base = gp.kernels.ScaleKernel(gp.kernels.RBFKernel(ard_num_dims=X.shape[1]))
-                self.covar_module = gp.kernels.InducingPointKernel(base, inducing_points=Z, likelihood=likelihood)
+                self.covar_module = gp.kernels.InducingPointKernel(
+                    base, inducing_points=Z, likelihood=likelihood
+                )
 
             def forward(self, x: Any) -> Any:
                 return gp.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -301,7 +322,9 @@ class GPJax(Library):
         kernel = gpx.kernels.RBF(lengthscale=scales, variance=data.variance)
         prior = gpx.gps.Prior(mean_function=gpx.mean_functions.Zero(), kernel=kernel, jitter=JITTER)
         likelihood = gpx.likelihoods.Gaussian(obs_stddev=jnp.sqrt(data.noise))
-        family = gpx.variational_families.CollapsedVariationalGaussian(model=prior * likelihood, inducing_inputs=Z)
+        family = gpx.variational_families.CollapsedVariationalGaussian(
+            model=prior * likelihood, inducing_inputs=Z
+        )
         return family, gpx.Dataset(X=X, y=y)
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
@@ -342,7 +365,9 @@ class GPJax(Library):
 
 
 class GPy(Library):
-    """SparseGPRegression with VarDTC, and with FITC; parameters move by 1e-12 so that nothing is taken from a cache."""
+    """SparseGPRegression with VarDTC, and with FITC; parameters move by 1e-12 so that nothing is taken from a
+    cache.
+    """
 
     package = "GPy"
     rows = predicts = ("vfe", "fitc")
@@ -383,16 +408,26 @@ class GPy(Library):
 
 
 class GPBoost(Library):
-    """FITC on inducing points of its own choice, which it does not move; its public interface has no gradient."""
+    """FITC on inducing points of its own choice, which it does not move; its public interface has no
+    gradient.
+    """
 
     package = "gpboost"
     value_only = predicts = ("fitc",)
 
     def _model(self, data: Data, row: str) -> tuple[Any, dict[str, Any]]:
         gpboost = self.module
-        model = gpboost.GPModel(gp_coords=data.X, cov_function="gaussian_ard", gp_approx="fitc", likelihood="gaussian",
-                                num_ind_points=len(data.Z), num_parallel_threads=CORES)  # fmt: skip
-        parameters = np.array([data.noise, data.variance, *(np.sqrt(2) * data.lengthscale)])  # exp(-(x - z)²/ρ²)
+        model = gpboost.GPModel(
+            gp_coords=data.X,
+            cov_function="gaussian_ard",
+            gp_approx="fitc",
+            likelihood="gaussian",
+            num_ind_points=len(data.Z),
+            num_parallel_threads=CORES,
+        )
+        parameters = np.array(
+            [data.noise, data.variance, *(np.sqrt(2) * data.lengthscale)]
+        )  # exp(-(x - z)²/ρ²)
         return model, {"cov_pars": parameters, "y": data.y}
 
     def gradient(self, data: Data, row: str) -> Callable[[], float]:
@@ -415,15 +450,18 @@ class GPBoost(Library):
 
 
 class Egobox(Library):
-    """SparseGpx: only fits, by derivative-free search over the kernel's parameters and the noise; the basis stays."""
+    """SparseGpx: only fits, by derivative-free search over the kernel's parameters and the noise; the basis
+    stays.
+    """
 
     package = "egobox"
 
     def fit_small(self, data: Data) -> Predictor:
         egobox = self.module
         theta = (0.5 / data.lengthscale**2).tolist()  # exp(-theta (x - z)²)
-        builder = egobox.SparseGpx.builder(theta_init=theta, theta_n_start=1, inducing=data.Z,
-                                           method=egobox.SparseMethod.VFE, seed=0)  # fmt: skip
+        builder = egobox.SparseGpx.builder(
+            theta_init=theta, theta_n_start=1, inducing=data.Z, method=egobox.SparseMethod.VFE, seed=0
+        )
         model = builder.fit(data.X, data.y)
         return lambda X: (model.predict(X), model.predict_var(X))
 
@@ -444,6 +482,13 @@ class ScikitLearn(Library):
 
 OURS = "inducing"
 LIBRARIES: dict[str, type[Library]] = {
-    OURS: Inducing, "GPyTorch": GPyTorch, "GPflow": GPflow, "GPJax": GPJax, "GPy": GPy, "Pyro": Pyro, "GPBoost": GPBoost,
-    "egobox": Egobox, "scikit-learn": ScikitLearn,
-}  # fmt: skip
+    OURS: Inducing,
+    "GPyTorch": GPyTorch,
+    "GPflow": GPflow,
+    "GPJax": GPJax,
+    "GPy": GPy,
+    "Pyro": Pyro,
+    "GPBoost": GPBoost,
+    "egobox": Egobox,
+    "scikit-learn": ScikitLearn,
+}

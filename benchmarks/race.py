@@ -1,9 +1,11 @@
-"""Training against the clock: kin-40k, this package's default settings in a third of the time that two peers have.
+"""Training against the clock: kin-40k, this package's default settings in a third of the time that two peers
+have.
 
     INDUCING_DATA=folder python benchmarks/race.py --peer-python A/bin/python B/bin/python     # 15 minutes; --m 64 for 5
 
-The peers start from random rows as inducing inputs. Each is alone on the machine and ended by the clock, this package by the
-Ctrl-C that a user would press. Test error (SMSE) and log loss (MSLL) are of what each then has. Writes a table in Markdown.
+The peers start from random rows as inducing inputs. Each is alone on the machine and ended by the clock, this
+package by the Ctrl-C that a user would press. Test error (SMSE) and log loss (MSLL) are of what each then
+has. Writes a table in Markdown.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-FINISHING = 5.0  # seconds after Ctrl-C in which a fit judges its stages, conditions on all rows and makes its report
+FINISHING = (
+    5.0  # seconds after Ctrl-C in which a fit judges its stages, conditions on all rows and makes its report
+)
 PEERS = {"GPflow": ("gpflow", "SGPR, L-BFGS"), "GPyTorch": ("gpytorch", "SGPR, Adam")}
 
 
-def gpflow(X: np.ndarray, y: np.ndarray, Z: np.ndarray, X_test: np.ndarray, seconds: float) -> tuple[np.ndarray, np.ndarray]:
+def gpflow(
+    X: np.ndarray, y: np.ndarray, Z: np.ndarray, X_test: np.ndarray, seconds: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Titsias' bound by SciPy's L-BFGS-B, as in GPflow's own examples."""
     import gpflow as gf
 
@@ -39,15 +45,18 @@ def gpflow(X: np.ndarray, y: np.ndarray, Z: np.ndarray, X_test: np.ndarray, seco
             raise Over
 
     try:
-        gf.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables, step_callback=clock,
-                                       options={"maxiter": 100_000})  # fmt: skip
+        gf.optimizers.Scipy().minimize(
+            model.training_loss, model.trainable_variables, step_callback=clock, options={"maxiter": 100_000}
+        )
     except Over:
         pass
     parts = [model.predict_y(rows) for rows in np.array_split(X_test, 10)]
     return tuple(np.concatenate([part[i].numpy()[:, 0] for part in parts]) for i in (0, 1))  # type: ignore[return-value]
 
 
-def gpytorch(X: np.ndarray, y: np.ndarray, Z: np.ndarray, X_test: np.ndarray, seconds: float) -> tuple[np.ndarray, np.ndarray]:
+def gpytorch(
+    X: np.ndarray, y: np.ndarray, Z: np.ndarray, X_test: np.ndarray, seconds: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Titsias' bound by Adam with a step of 0.05 in double precision."""
     import gpytorch as gp
     import torch
@@ -61,7 +70,9 @@ def gpytorch(X: np.ndarray, y: np.ndarray, Z: np.ndarray, X_test: np.ndarray, se
             self.mean_module = gp.means.ZeroMean()
             inside = gp.kernels.ScaleKernel(gp.kernels.RBFKernel(ard_num_dims=X.shape[1]))
             inside.base_kernel.lengthscale, inside.outputscale = 1.0, 1.0
-            self.covar_module = gp.kernels.InducingPointKernel(inside, torch.from_numpy(Z.copy()), self.likelihood)
+            self.covar_module = gp.kernels.InducingPointKernel(
+                inside, torch.from_numpy(Z.copy()), self.likelihood
+            )
             self.likelihood.noise = 0.1
 
         def forward(self, x: torch.Tensor) -> gp.distributions.MultivariateNormal:
@@ -97,7 +108,9 @@ def work(name: str, file: str, m: int, seconds: float) -> None:
     np.savez(file + ".found.npz", mean=mean, variance=variance)
 
 
-def ours(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, m: int, seconds: float) -> tuple[np.ndarray, np.ndarray, float, int]:
+def ours(
+    X: np.ndarray, y: np.ndarray, X_test: np.ndarray, m: int, seconds: float
+) -> tuple[np.ndarray, np.ndarray, float, int]:
     """The estimator as it comes, interrupted by the clock."""
     import _thread
     import signal
@@ -106,7 +119,9 @@ def ours(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, m: int, seconds: floa
     import inducing as ig
 
     model = ig.SparseGPRegressor(n_inducing=m, random_state=0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have processes in the background ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # shells have processes in the background ignore it
     timer = threading.Timer(max(1.0, seconds - FINISHING), _thread.interrupt_main)
     began = time.perf_counter()
     timer.start()
@@ -122,10 +137,14 @@ def ours(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, m: int, seconds: floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--m", type=int, nargs="+", default=[64, 256, 512])
     parser.add_argument("--seconds", type=float, default=120.0, help="of the peers; this package has a third")
-    parser.add_argument("--peer-python", nargs="*", default=[], help="interpreters of environments with peers")
+    parser.add_argument(
+        "--peer-python", nargs="*", default=[], help="interpreters of environments with peers"
+    )
     parser.add_argument("--only-ours", action="store_true")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -139,7 +158,9 @@ def main() -> None:
     pythons = {}
     for python in [] if given.only_ours else [sys.executable, *given.peer_python]:
         code = f"import importlib.util as u, json; print(json.dumps([n for n in {list(PEERS)} if u.find_spec(n.lower())]))"
-        for name in json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout):
+        for name in json.loads(
+            subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+        ):
             pythons.setdefault(name, python)
     print("| m | who | seconds | SMSE | MSLL |\n|---|---|---|---|---|", flush=True)
 

@@ -45,7 +45,14 @@ def picture(path: Path, panels: dict[str, tuple[str, Series]]) -> bool:
     for axis, (label, (title, series)) in zip(axes[0], panels.items(), strict=True):
         for name, points in series.items():
             ours = name.startswith("inducing")
-            axis.loglog(*zip(*points, strict=True), "o-", ms=4, lw=2.2 if ours else 1.0, color=colours[name], label=name)
+            axis.loglog(
+                *zip(*points, strict=True),
+                "o-",
+                ms=4,
+                lw=2.2 if ours else 1.0,
+                color=colours[name],
+                label=name,
+            )
         sizes = sorted({size for points in series.values() for size, _ in points})
         axis.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], fontsize=8)
         axis.minorticks_off()

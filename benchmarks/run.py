@@ -5,8 +5,8 @@
     python benchmarks/run.py --only evidence cold                  # some of the sections
     python benchmarks/run.py --quick --output results              # under a minute, tiny, no peers: does it all work?
 
-Everyone has the same data and parameters in the same run; the libraries take turns, each in a process of its own, and the
-best of several rounds counts. Times are this machine's; the ratios are the result.
+Everyone has the same data and parameters in the same run; the libraries take turns, each in a process of its
+own, and the best of several rounds counts. Times are this machine's; the ratios are the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from peers import LIBRARIES, OURS
 from report import memory, picture, seconds, table, times
 from worker import QUERIES, Worker, WorkerFailed, cold_start, environment
 
-FLOPS = {"vfe": 5, "dtc": 5, "fitc": 8, "multiscale vfe": 5, "multiscale fitc": 8}  # times n m², for value and gradient
+FLOPS = {
+    "vfe": 5,
+    "dtc": 5,
+    "fitc": 8,
+    "multiscale vfe": 5,
+    "multiscale fitc": 8,
+}  # times n m², for value and gradient
 PEERS = [name for name in LIBRARIES if name != OURS]
 PATIENCE = 300.0  # seconds that one command of a worker may take
 BUDGET = 60.0  # seconds of one contestant, after which two rounds have to do
@@ -59,9 +65,18 @@ class Plan:
 
 
 QUICK = Plan(
-    sizes=((2_000, 50, 4),), rounds=2, least=0.02, look=0.5, prediction=(1_000, 50, 4), queries=4_000, query=(500, 20, 4),
-    load=(2_000, 100, 4), memory=(100_000, 64, 4), base=(1_000, 40, 4), grid={"n": (500, 2_000), "m": (20, 60), "d": (1, 4)},
-)  # fmt: skip
+    sizes=((2_000, 50, 4),),
+    rounds=2,
+    least=0.02,
+    look=0.5,
+    prediction=(1_000, 50, 4),
+    queries=4_000,
+    query=(500, 20, 4),
+    load=(2_000, 100, 4),
+    memory=(100_000, 64, 4),
+    base=(1_000, 40, 4),
+    grid={"n": (500, 2_000), "m": (20, 60), "d": (1, 4)},
+)
 
 
 class Bench:
@@ -109,7 +124,9 @@ class Bench:
         """Everyone makes the same data; those that could."""
         sums = {name: self.ask(name, "load", *size) for name in names}
         for name, value in sums.items():
-            if value is not None and not np.isclose(value, sums[OURS], rtol=1e-12):  # sums round differently by library
+            if value is not None and not np.isclose(
+                value, sums[OURS], rtol=1e-12
+            ):  # sums round differently by library
                 raise RuntimeError(f"{name} has other data than {OURS}: {value} and {sums[OURS]}")
         return [name for name in names if sums[name] is not None]
 
@@ -126,7 +143,9 @@ class Bench:
         choose: Callable[[Any], Any] = min,
         calibrate: bool = False,
     ) -> dict[tuple[str, str], float]:
-        """Seconds of every (library, call), taking turns. What two rounds show to be slow has no further ones."""
+        """Seconds of every (library, call), taking turns. What two rounds show to be slow has no further
+        ones.
+        """
         found: dict[tuple[str, str], list[float]] = {}
         out: set[tuple[str, str]] = set()
         self.rate = 0.0
@@ -171,11 +190,23 @@ def evidence(bench: Bench) -> Iterator[str]:
                 whole = row in bench.worker(name).rows
                 label = bold(name) if whole else f"{name} (value only, no gradient)"
                 found = f"{prepared[name, row]:.6g}"
-                lines.append((row, label, seconds(t), times(t / mine), share if name == OURS else "", peaks[name, row], found))
+                lines.append(
+                    (
+                        row,
+                        label,
+                        seconds(t),
+                        times(t / mine),
+                        share if name == OURS else "",
+                        peaks[name, row],
+                        found,
+                    )
+                )
         header = ("row", "library", "time", "beside ours", "of dgemm", "memory", "log evidence")
         note = (
-            "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of dgemm' counts 5nm² "
-            f"(VFE) or 8nm² (FITC) operations against NumPy's own product in the same rounds, {bench.rate / 1e9:.0f} GFlop/s. "
+            "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of "
+            "dgemm' counts 5nm² "
+            "(VFE) or 8nm² (FITC) operations against NumPy's own product in the same rounds, "
+            f"{bench.rate / 1e9:.0f} GFlop/s. "
             "Memory is the peak above what the process held before. PITC has blocks of m rows.\n"
         )
         yield f"## Value and gradient, n = {n:,}, m = {m}, d = {d}\n\n{note}\n{table(header, lines)}"
@@ -200,9 +231,28 @@ def prediction(bench: Bench) -> Iterator[str]:
         a = prepared[contestant]
         mine = best[OURS, call]
         label = bold(name)
-        lines.append((call.split(" ", 1)[1], label, seconds(t), times(t / mine), f"{a['chunk']:,}", peaks[contestant],
-                      f"{a['mean']:.5f}", f"{a['variance']:.5f}"))  # fmt: skip
-    header = ("row", "library", "time", "beside ours", "rows at a time", "memory", "average mean", "average variance")
+        lines.append(
+            (
+                call.split(" ", 1)[1],
+                label,
+                seconds(t),
+                times(t / mine),
+                f"{a['chunk']:,}",
+                peaks[contestant],
+                f"{a['mean']:.5f}",
+                f"{a['variance']:.5f}",
+            )
+        )
+    header = (
+        "row",
+        "library",
+        "time",
+        "beside ours",
+        "rows at a time",
+        "memory",
+        "average mean",
+        "average variance",
+    )
     note = f"Mean and variance of f at {bench.plan.queries:,} points, m = {m}, d = {d} (trained on {n:,} rows).\n"
     yield f"## Prediction\n\n{note}\n{table(header, lines)}"
 
@@ -220,7 +270,8 @@ def query(bench: Bench) -> Iterator[str]:
     mine = best[OURS, "compiled"]
     calls = {(OURS, "compiled"): "post.compile()", (OURS, "vfe"): "post.predict"}
     lines = [
-        (calls.get(c, c[1]), bold(c[0]), seconds(t), times(t / mine)) for c, t in sorted(best.items(), key=lambda item: item[1])
+        (calls.get(c, c[1]), bold(c[0]), seconds(t), times(t / mine))
+        for c, t in sorted(best.items(), key=lambda item: item[1])
     ]
     note = f"Mean and variance at a single point, m = {m}, d = {d}, from Python.\n"
     yield f"## One query\n\n{note}\n{table(('call', 'library', 'time', 'beside ours'), lines)}"
@@ -231,7 +282,9 @@ def load(bench: Bench) -> Iterator[str]:
     n, m, d = bench.plan.load
     say("on a loaded machine")
     before = bench.ours("blas_threads")
-    names = bench.load([name for name in bench.installed() if "vfe" in bench.worker(name).rows], bench.plan.load)
+    names = bench.load(
+        [name for name in bench.installed() if "vfe" in bench.worker(name).rows], bench.plan.load
+    )
     contestants = [(name, "vfe") for name in names if bench.ask(name, "prepare", "vfe") is not None]
     rounds = max(2, bench.plan.rounds - 2)
     calm = bench.interleaved(contestants, rounds, choose=np.median)
@@ -255,7 +308,9 @@ def peak_memory(bench: Bench) -> Iterator[str]:
     """Value and gradient of a problem whose n x m matrix would not be pleasant."""
     n, m, d = bench.plan.memory
     say("memory")
-    worker = Worker(OURS, bench.pythons[OURS], bench.log, patience=2 * PATIENCE)  # fresh: nothing held, nothing to reuse
+    worker = Worker(
+        OURS, bench.pythons[OURS], bench.log, patience=2 * PATIENCE
+    )  # fresh: nothing held, nothing to reuse
     lines = []
     try:
         for row in ("vfe", "fitc"):
@@ -295,8 +350,10 @@ def cold(bench: Bench) -> Iterator[str]:
         best, mine = min(values), min(found[OURS])
         lines.append((label, remarks.get(name, "VFE"), seconds(best), times(best / mine), errors[name]))
     note = (
-        "A new process imports, fits hyperparameters and basis (m = 20) to 500 points on a line until its optimiser stops, and "
-        "predicts; the second start counts, when compiled code is cached. Error is that of the mean against the true curve.\n"
+        "A new process imports, fits hyperparameters and basis (m = 20) to 500 points on a line until its "
+        "optimiser stops, and "
+        "predicts; the second start counts, when compiled code is cached. Error is that of the mean against "
+        "the true curve.\n"
     )
     yield f"## Cold start\n\n{note}\n{table(('library', 'what', 'time', 'beside ours', 'error'), lines)}"
 
@@ -327,14 +384,23 @@ def scaling(bench: Bench) -> Iterator[str]:
             lines.append((*curve.rsplit(" ", 1), *(seconds(at[v]) if v in at else "" for v in values)))
         text.append(f"{fixed}\n\n" + table(("library", "row", *(f"{axis} = {v:,}" for v in values)), lines))
     drawn = picture(bench.folder / "scaling.png", panels)
-    image = "![time of value and gradient against n, m and d](scaling.png)" if drawn else "(no picture without matplotlib)"
+    image = (
+        "![time of value and gradient against n, m and d](scaling.png)"
+        if drawn
+        else "(no picture without matplotlib)"
+    )
     yield f"## Scaling\n\n{image}\n\n" + "\n".join(text)
 
 
 SECTIONS: dict[str, Callable[[Bench], Iterator[str]]] = {
-    "evidence": evidence, "prediction": prediction, "query": query, "load": load, "memory": peak_memory, "cold": cold,
+    "evidence": evidence,
+    "prediction": prediction,
+    "query": query,
+    "load": load,
+    "memory": peak_memory,
+    "cold": cold,
     "scaling": scaling,
-}  # fmt: skip
+}
 
 
 def find_pythons(candidates: list[str], wanted: list[str]) -> dict[str, str]:
@@ -343,7 +409,9 @@ def find_pythons(candidates: list[str], wanted: list[str]) -> dict[str, str]:
     packages = {name: LIBRARIES[name].package for name in wanted}
     for python in [sys.executable, *candidates]:
         code = f"import importlib.util as u; print(*(n for n, p in {packages!r}.items() if u.find_spec(p)), sep=chr(10))"
-        run = subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment("peer"), check=False)
+        run = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, env=environment("peer"), check=False
+        )
         for name in run.stdout.split():
             found.setdefault(name, python)
     return found
@@ -363,14 +431,24 @@ def _size(text: str) -> Size:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes and no peers")
-    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="sections to run")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), help="sections to run"
+    )
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="which of them; default all")
-    parser.add_argument("--sizes", nargs="+", metavar="N,M,D", help="of value and gradient; default the four of the results")
+    parser.add_argument(
+        "--sizes", nargs="+", metavar="N,M,D", help="of value and gradient; default the four of the results"
+    )
     parser.add_argument("--rounds", type=int, help="turns that everyone has; default 5")
-    parser.add_argument("--peer-python", nargs="+", default=[], help="interpreters of environments with peers")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder for RESULTS.md and scaling.png")
+    parser.add_argument(
+        "--peer-python", nargs="+", default=[], help="interpreters of environments with peers"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).parent, help="folder for RESULTS.md and scaling.png"
+    )
     options = parser.parse_args()
     plan = QUICK if options.quick else Plan()
     if options.sizes:
@@ -404,19 +482,27 @@ def main() -> None:
 
 def circumstances(bench: Bench, options: argparse.Namespace, section: str, began: Any, ended: Any) -> str:
     """How a section was measured."""
-    arguments = {"--sizes": options.sizes, "--rounds": options.rounds and [str(options.rounds)], "--peers": options.peers}
+    arguments = {
+        "--sizes": options.sizes,
+        "--rounds": options.rounds and [str(options.rounds)],
+        "--peers": options.peers,
+    }
     said = [part for name, values in arguments.items() if values for part in (name, *values)]
     said += (["--quick"] if options.quick else []) + (["--peer-python ..."] if options.peer_python else [])
     names = bench.installed()
     versions = ", ".join(f"{name} {bench.worker(name).version}" for name in names)
-    restless = {name: bench.worker(name).busiest_rest for name in names if bench.worker(name).busiest_rest > 0.1}
+    restless = {
+        name: bench.worker(name).busiest_rest for name in names if bench.worker(name).busiest_rest > 0.1
+    }
     idle = "none used a tenth of a core" if not restless else f"BUSY: {restless}"
     lines = [
         f"    {' '.join(['python benchmarks/run.py --only', section, *said])}\n",
         f"Before: {began} After: {ended} Workers waiting for their turn: {idle}. Libraries: {versions}.\n",
     ]
     if bench.failures:
-        lines.append("What could not be measured:\n\n" + "".join(f"- {failure}\n" for failure in bench.failures))
+        lines.append(
+            "What could not be measured:\n\n" + "".join(f"- {failure}\n" for failure in bench.failures)
+        )
     return "\n".join(lines)
 
 
@@ -433,7 +519,9 @@ def write(file: Path, section: str, how: str) -> None:
     parts = file.read_text(encoding="utf-8").split("\n## ")[1:] if file.exists() else []
     kept = {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in parts}
     kept[title.removeprefix("## ")] = f"\n{how}{body}"
-    whole = HEAD.format(machine=machine.describe()) + "".join(f"\n## {name}\n{text}" for name, text in kept.items())
+    whole = HEAD.format(machine=machine.describe()) + "".join(
+        f"\n## {name}\n{text}" for name, text in kept.items()
+    )
     file.write_text(whole.rstrip("\n") + "\n", encoding="utf-8")
 
 

@@ -25,8 +25,8 @@ from machine import describe
 from report import table
 
 import inducing as ig
-from inducing.likelihoods import Gaussian, Laplace, Likelihood, Probit, StudentT
-from inducing.online import Learner
+from inducing.inference.online import Learner
+from inducing.model.likelihoods import Gaussian, Laplace, Likelihood, Probit, StudentT
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the plain loops of the thesis
 
@@ -59,7 +59,9 @@ def speed(plan: Plan) -> str:
     rng, kernel = np.random.default_rng(0), ig.kernels.RBF(2.0)
     X, y = inputs(plan.rows, rng)
     full = ig.update(ig.prior(kernel), Gaussian(NOISE), *inputs(500, rng), CAPACITY)
-    growing = np.where(np.arange(plan.rows) % 2, 1.0, -1.0) * 1.01 ** np.arange(plan.rows)  # each row outweighs the last
+    growing = np.where(np.arange(plan.rows) % 2, 1.0, -1.0) * 1.01 ** np.arange(
+        plan.rows
+    )  # each row outweighs the last
     cases: list[tuple[str, str, Likelihood, np.ndarray, dict[str, Any]]] = [
         ("rows project", "40,000", Gaussian(NOISE), y, {"tolerance": 0.9}),
         ("rows project, after a look at the scores", "40,000", Gaussian(NOISE), y, {}),
@@ -79,10 +81,14 @@ def speed(plan: Plan) -> str:
             learner = Learner([full], likelihood, D, **rule)
             best = min(best, timed(learner.read, X, target[:, None, None]))
         assert learner is not None
-        shares = ", ".join(f"{n / plan.rows:.0%} {what}" for n, what in zip(learner.events, ("project", "grow", "replace")))
+        shares = ", ".join(
+            f"{n / plan.rows:.0%} {what}" for n, what in zip(learner.events, ("project", "grow", "replace"))
+        )
         lines.append((name, shares, f"{plan.rows / best:,.0f}", wanted))
     for size in (1000, 1):
-        model = ig.OnlineGPRegressor(kernel, CAPACITY, likelihood=Gaussian(NOISE), optimize=None).fit(*inputs(600, rng))
+        model = ig.OnlineGPRegressor(kernel, CAPACITY, likelihood=Gaussian(NOISE), optimize=None).fit(
+            *inputs(600, rng)
+        )
         n = min(plan.rows, 2000 * size)
 
         def feed(model: Any = model, size: int = size, n: int = n) -> None:
@@ -114,7 +120,12 @@ def digits(plan: Plan) -> str:
     same = np.array_equal(post.basis.Z, reference.Z.astype(float))
     pairs = (post.alpha, reference.alpha), (post.C, reference.C)
     errors = [float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in pairs]
-    row = f"{plan.replayed:,}", f"{learner.events[2]:,}", "yes" if same else "NO", *(f"{e:.1e}" for e in errors)
+    row = (
+        f"{plan.replayed:,}",
+        f"{learner.events[2]:,}",
+        "yes" if same else "NO",
+        *(f"{e:.1e}" for e in errors),
+    )
     return table(("rows", "replaced", "same basis", "error of α", "error of C"), [row])
 
 
@@ -129,7 +140,12 @@ def drift(plan: Plan) -> str:
         learner.read(X, y[:, None, None])
     post = learner.posteriors()[0]
     K, Linv = kernel(post.basis.Z, post.basis.Z), np.linalg.inv(post.L)
-    row = f"{plan.drifting:,}", f"{learner.events[2]:,}", f"{np.max(np.abs(Linv.T @ Linv @ K - np.eye(len(K)))):.1e}", "1e-6"
+    row = (
+        f"{plan.drifting:,}",
+        f"{learner.events[2]:,}",
+        f"{np.max(np.abs(Linv.T @ Linv @ K - np.eye(len(K)))):.1e}",
+        "1e-6",
+    )
     return table(("rows", "replaced", "max abs(QK - I)", "at most"), [row])
 
 
@@ -144,22 +160,45 @@ def memory(plan: Plan) -> str:
     rate = plan.streamed / (time.perf_counter() - start)
     peak, growth = peaks[0] / 2**20, (peaks[-1] - peaks[0]) / 2**20
     row = f"{plan.streamed:,}", f"{len(post)}", f"{peak:.1f} MiB", f"{growth:.2f} MiB", f"{rate:,.0f}"
-    return table(("rows", "functions", "peak after a tenth", "growth from there", "rows/s, made and read"), [row])
+    return table(
+        ("rows", "functions", "peak after a tenth", "growth from there", "rows/s, made and read"), [row]
+    )
 
 
 def command(plan: Plan) -> str:
-    """`inducing stream` on a CSV file, with predictions written: seconds of a long file less those of a short one."""
+    """`inducing stream` on a CSV file, with predictions written: seconds of a long file less those of a short
+    one.
+    """
     X, y = inputs(plan.piped, np.random.default_rng(0))
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for n in (plan.piped // 4, plan.piped):
             path = Path(folder) / f"{n}.csv"
-            np.savetxt(path, np.column_stack([X, y])[:n], delimiter=",", header=",".join([*"abcdefghij", "y"]), comments="")
-            line = ["stream", str(path), "-t", "y", "-o", f"{path}.gp", "-p", f"{path}.out", "--save-rows", "1000000"]
+            np.savetxt(
+                path,
+                np.column_stack([X, y])[:n],
+                delimiter=",",
+                header=",".join([*"abcdefghij", "y"]),
+                comments="",
+            )
+            line = [
+                "stream",
+                str(path),
+                "-t",
+                "y",
+                "-o",
+                f"{path}.gp",
+                "-p",
+                f"{path}.out",
+                "--save-rows",
+                "1000000",
+            ]
             call = [sys.executable, "-c", "from inducing.cli import main; main()", *line]
             seconds.append(timed(lambda call=call: subprocess.run(call, check=True, capture_output=True)))
     rate = (plan.piped - plan.piped // 4) / max(seconds[1] - seconds[0], 1e-9)
-    return table(("rows", "seconds in all", "rows/s"), [(f"{plan.piped:,}", f"{seconds[1]:.1f}", f"{rate:,.0f}")])
+    return table(
+        ("rows", "seconds in all", "rows/s"), [(f"{plan.piped:,}", f"{seconds[1]:.1f}", f"{rate:,.0f}")]
+    )
 
 
 SECTIONS: dict[str, Callable[[Plan], str]] = {f.__name__: f for f in (speed, digits, drift, memory, command)}
@@ -172,9 +211,13 @@ def timed(call: Callable[..., Any], *arguments: Any) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="some of the sections")
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="some of the sections"
+    )
     chosen = parser.parse_args()
     print(describe() + "\n")
     for name in chosen.only:

@@ -1,8 +1,10 @@
-"""Which row and recipe to train by: held-out error, log loss and time over several data sets, as a table in Markdown.
+"""Which row and recipe to train by: held-out error, log loss and time over several data sets, as a table in
+Markdown.
 
     INDUCING_DATA=folder python benchmarks/training.py --seeds 3 --jobs 16
 
-Each fit has one core to itself; --jobs says how many run side by side. race.py has the whole of kin-40k, against the clock.
+Each fit has one core to itself; --jobs says how many run side by side. race.py has the whole of kin-40k,
+against the clock.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def classes(r: np.random.Generator) -> Data:
 
 def codes(r: np.random.Generator) -> Data:
     """Integers that stand for something."""
-    X = np.column_stack([r.integers(0, 5, ROWS), r.integers(0, 2, ROWS), r.uniform(size=ROWS), r.integers(1, 13, ROWS)])
+    X = np.column_stack(
+        [r.integers(0, 5, ROWS), r.integers(0, 2, ROWS), r.uniform(size=ROWS), r.integers(1, 13, ROWS)]
+    )
     signal = (X[:, 0] - 2) ** 2 * X[:, 2] + 2 * X[:, 1] + np.sin(X[:, 3] / 2)
     return X, signal + 0.2 * r.standard_normal(ROWS)
 
@@ -183,7 +187,9 @@ def pin(cores: object) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="data sets whose name contains this")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=1)

@@ -3,8 +3,8 @@
     python worker.py serve NAME      # commands on stdin, answers on stdout
     python worker.py cold NAME       # import, fit the small problem, predict, print the error of the mean, end
 
-`Worker` is the other end of the line. Only one worker computes at a time; before the next one starts, the last one's
-threads must have come to rest, which is looked up, not assumed.
+`Worker` is the other end of the line. Only one worker computes at a time; before the next one starts, the
+last one's threads must have come to rest, which is looked up, not assumed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class Server:
         return self.time(f"query {row}", least) / self.count
 
     def time(self, call: str, least: float) -> float:
-        """Seconds of one call; short calls are repeated until `least` seconds have passed, and the best counts."""
+        """Seconds of one call; short calls are repeated until `least` seconds have passed, and the best
+        counts.
+        """
         function = self.calls[call]
         best = total = timed(function)
         while total < least:
@@ -115,7 +117,9 @@ class Server:
         return peak() - before
 
     def product(self, size: int = 3000) -> float:
-        """Flop/s of NumPy's float64 matrix product on all cores, over about half a second as the calls it is held against."""
+        """Flop/s of NumPy's float64 matrix product on all cores, over about half a second as the calls it is
+        held against.
+        """
         A = np.random.default_rng(0).standard_normal((size, size))
         return 2 * size**3 / min(timed(lambda: A @ A) for _ in range(3))
 
@@ -195,9 +199,14 @@ class Worker:
         self.busiest_rest = 0.0  # of one core, the most used while it should have been idle
         command = [python, str(Path(__file__).resolve()), "serve", name]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("a"), text=True, bufsize=1,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log.open("a"),
+            text=True,
+            bufsize=1,
             env=environment(name),
-        )  # fmt: skip
+        )
         hello = self._answer()
         self.version: str = hello["version"]
         self.rows, self.value_only, self.predicts = hello["rows"], hello["value_only"], hello["predicts"]
@@ -261,7 +270,9 @@ def cold_start(name: str, python: str, patience: float) -> tuple[float, str]:
     """Seconds of a whole process that fits the small problem, and the error of its mean."""
     command = [python, str(Path(__file__).resolve()), "cold", name]
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(name))
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(name)
+    )
     for _ in range(int(patience)):
         try:
             output, _ = process.communicate(timeout=1.0)

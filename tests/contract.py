@@ -17,5 +17,7 @@ for estimator, check in checks:
 def check_array_api_input(name: str) -> None:
     """This one check wants a variable set before SciPy is imported."""
     variables = os.environ | {"SCIPY_ARRAY_API": "1"}
-    done = subprocess.run([sys.executable, "-c", CODE.format(name=name)], env=variables, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(name=name)], env=variables, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()

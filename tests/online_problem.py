@@ -6,7 +6,7 @@ import numpy as np
 
 import inducing as ig
 import oracle
-from inducing.likelihoods import Gaussian
+from inducing.model.likelihoods import Gaussian
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.3]), 1.7
 K0 = oracle.bind(oracle.rbf, lengthscale=LENGTHSCALE, variance=VARIANCE)

@@ -1,7 +1,8 @@
 """Dense references written from the papers, formula by formula. Nothing here comes from the package.
 
-Everything is n x n (or 40 digits) and slow on purpose. Sources: 000 Walder et al. 2008, 003 Quinonero-Candela &
-Rasmussen 2005, 004 Csato 2002; rows that are in none of them (VFE, PEP, PIC) follow the table of the design notes.
+Everything is n x n (or 40 digits) and slow on purpose. Sources: 000 Walder et al. 2008, 003 Quinonero-Candela
+& Rasmussen 2005, 004 Csato 2002; rows that are in none of them (VFE, PEP, PIC) follow the table of the design
+notes.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ BLOCKED = ("pitc", "pic")
 ROWS = (*DIAGONAL, *BLOCKED, "exact")
 
 
-# kernels ----------------------------------------------------------------------------------------------------------
+# kernels ----------------------------------------------------------------------------------------------------
 
 
 def rbf(X: Array, Z: Array, lengthscale: Any = 1.0, variance: float = 1.0) -> Array:
@@ -40,7 +41,7 @@ def bind(kernel: Callable[..., Array], **parameters: Any) -> Kernel:
     return lambda X, Z: kernel(X, Z, **parameters)
 
 
-# bases ------------------------------------------------------------------------------------------------------------
+# bases ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def points(k: Kernel, Z: Array) -> Basis:
 
 
 def multiscale(centers: Array, widths: Array, lengthscale: Any, variance: float) -> Basis:
-    """u_i = <a_i g(., v_i, s_i^2), f>_H in the space of k = c g(., ., l^2), scaled to a Gram diagonal of variance.
+    """u_i = <a_i g(., v_i, s_i^2), f>_H in the space of k = c g(., ., l^2), scaled to a Gram diagonal of
+    variance.
 
     g is the normalised Gaussian of 000 eq. 9 (its sigma are variances), c = variance |2 pi l^2|^(1/2). By the
     reproducing property cov(u_i, f(x)) = a_i g(x, v_i, s_i^2); by 000 eq. 13/15 (divided by c, as k = c g)
@@ -95,7 +97,7 @@ def jittered(basis: Basis, jitter: float) -> Basis:
     return Basis(basis.gram + jitter * np.mean(np.diag(basis.gram)) * np.eye(len(basis.gram)), basis.cross)
 
 
-# the table --------------------------------------------------------------------------------------------------------
+# the table --------------------------------------------------------------------------------------------------
 
 
 def q_matrix(basis: Basis, A: Array, B: Array) -> Array:
@@ -103,8 +105,12 @@ def q_matrix(basis: Basis, A: Array, B: Array) -> Array:
     return basis.cross(A) @ np.linalg.solve(basis.gram, basis.cross(B).T)
 
 
-def training_prior(name: str, k: Kernel, basis: Basis | None, X: Array, blocks: Any = None, power: Any = None) -> Array:
-    """Effective prior covariance of the training latents f, top left of 003 eqs 5, 15, 19, 23, 25, 27 and Table 1."""
+def training_prior(
+    name: str, k: Kernel, basis: Basis | None, X: Array, blocks: Any = None, power: Any = None
+) -> Array:
+    """Effective prior covariance of the training latents f, top left of 003 eqs 5, 15, 19, 23, 25, 27 and
+    Table 1.
+    """
     K = k(X, X)
     if name == "exact":
         return K  # 003 eq. 5
@@ -135,8 +141,8 @@ def joint_prior(
 ) -> tuple[Array, Array, Array]:
     """(cov(f, f), cov(f, f*), cov(f*, f*)) of the effective joint prior. [003 Table 1]
 
-    PIC: queries join a block each; covariances are exact inside a block, Q across blocks, for training and test
-    alike (the only choice that is positive semi-definite when queries coincide with training inputs).
+    PIC: queries join a block each; covariances are exact inside a block, Q across blocks, for training and
+    test alike (the only choice that is positive semi-definite when queries coincide with training inputs).
     """
     Kff = training_prior(name, k, basis, X, blocks, power)
     Kfs, Kss = k(X, Xs), k(Xs, Xs)
@@ -212,7 +218,9 @@ def log_evidence(
 def low_rank(
     name: str, k: Kernel, basis: Basis, noise: Any, X: Array, y: Array, Xs: Array, power: float = 0.0
 ) -> tuple[Array, Array, float]:
-    """Mean, covariance and evidence of a row with diagonal Lambda, no n x n matrix; y (n,). [003 eqs 24b, 30, 38]"""
+    """Mean, covariance and evidence of a row with diagonal Lambda, no n x n matrix; y (n,). [003 eqs 24b, 30,
+    38]
+    """
     Kfu, Ksu, Kuu, s2 = basis.cross(X), basis.cross(Xs), basis.gram, noise_vector(noise, len(X))
     prior = np.concatenate([np.diag(k(X[i : i + 25], X[i : i + 25])) for i in range(0, len(X), 25)])
     r = prior - np.sum(Kfu * np.linalg.solve(Kuu, Kfu.T).T, axis=1)
@@ -247,15 +255,19 @@ def central_differences(
         for index in np.ndindex(value.shape):
             step = np.zeros(value.shape)
             step[index] = h
-            gradient[index] = function({**parameters, key: value + step}) - function({**parameters, key: value - step})
+            gradient[index] = function({**parameters, key: value + step}) - function(
+                {**parameters, key: value - step}
+            )
         gradients[key] = gradient / (2 * h)
     return gradients
 
 
-# processes --------------------------------------------------------------------------------------------------------
+# processes --------------------------------------------------------------------------------------------------
 
 
-def u_posterior(name: str, k: Kernel, basis: Basis, noise: Any, X: Array, y: Array, **row: Any) -> tuple[Array, Array]:
+def u_posterior(
+    name: str, k: Kernel, basis: Basis, noise: Any, X: Array, y: Array, **row: Any
+) -> tuple[Array, Array]:
     """Posterior mean and covariance of u itself, by dense conditioning: cov(f, u) = Kfu, cov(u, u) = Kuu."""
     m0 = row.pop("m0", 0.0)
     Kff = training_prior(name, k, basis, X, **row)
@@ -315,7 +327,7 @@ def remove(K: Array, alpha: Array, C: Array, i: int) -> tuple[Array, Array]:
     return alpha_hat, C_hat
 
 
-# forty digits -----------------------------------------------------------------------------------------------------
+# forty digits -----------------------------------------------------------------------------------------------
 
 UNIT = 2.0**-53  # unit roundoff of float64
 
@@ -366,10 +378,12 @@ def high_precision(
     digits: int = 40,
     rng: np.random.Generator | None = None,
 ) -> tuple[Array, Array, mp.mpf]:
-    """Mean, variance and evidence of exact, DTC, VFE or FITC with an RBF kernel: 003 eqs 6, 24b and 30 in mpmath.
+    """Mean, variance and evidence of exact, DTC, VFE or FITC with an RBF kernel: 003 eqs 6, 24b and 30 in
+    mpmath.
 
-    With an rng every kernel value is first multiplied by 1 + UNIT z, z uniform on [-1, 1]: the spread of the answers
-    is the error that merely rounding the kernel matrices to float64 must cause, whatever the algorithm.
+    With an rng every kernel value is first multiplied by 1 + UNIT z, z uniform on [-1, 1]: the spread of the
+    answers is the error that merely rounding the kernel matrices to float64 must cause, whatever the
+    algorithm.
     """
 
     def kernel(A: Array, B: Array, symmetric: bool = False) -> Rows:
@@ -388,7 +402,9 @@ def high_precision(
             V = [_mp_solve(L, column) for column in kernel(Xs, X)]
             mean = [mp.fdot(t, c) for t in V]
             var = [v - mp.fdot(t, t) for t in V]
-            value = -mp.fsum(mp.log(L[i][i]) for i in range(n)) - mp.fdot(c, c) / 2 - n * mp.log(2 * mp.pi) / 2
+            value = (
+                -mp.fsum(mp.log(L[i][i]) for i in range(n)) - mp.fdot(c, c) / 2 - n * mp.log(2 * mp.pi) / 2
+            )
         else:
             Kuu = kernel(Z, Z, True)
             m = len(Kuu)
@@ -409,14 +425,25 @@ def high_precision(
             mean = [mp.fdot(t, c) for t in V]
             var = [v - mp.fdot(p, p) + mp.fdot(t, t) for p, t in zip(Phis, V, strict=True)]
             fit = mp.fsum(t * t / d for t, d in zip(Y, D, strict=True)) - mp.fdot(c, c)
-            value = -mp.fsum(mp.log(LB[i][i]) for i in range(m)) - (mp.fsum(mp.log(2 * mp.pi * d) for d in D) + fit) / 2
+            value = (
+                -mp.fsum(mp.log(LB[i][i]) for i in range(m))
+                - (mp.fsum(mp.log(2 * mp.pi * d) for d in D) + fit) / 2
+            )
             if name == "vfe":
                 value -= mp.fsum(r) / (2 * s2)
         return np.array([float(t) for t in mean]), np.array([float(t) for t in var]), value
 
 
 def high_precision_gradient(
-    name: str, X: Array, Z: Array, y: Array, noise: float, *, lengthscale: float, variance: float, jitter: float
+    name: str,
+    X: Array,
+    Z: Array,
+    y: Array,
+    noise: float,
+    *,
+    lengthscale: float,
+    variance: float,
+    jitter: float,
 ) -> Array:
     """d evidence / d log(lengthscale, variance, noise), central differences of forty digits."""
     with mp.workdps(40):
@@ -428,7 +455,9 @@ def high_precision_gradient(
                 at = [mp.mpf(t) for t in (lengthscale, variance, noise)]
                 at[i] *= mp.exp(sign * h)
                 l, v, s2 = at
-                values.append(high_precision(name, X, Z, X[:0], y, s2, lengthscale=l, variance=v, jitter=jitter)[2])
+                values.append(
+                    high_precision(name, X, Z, X[:0], y, s2, lengthscale=l, variance=v, jitter=jitter)[2]
+                )
             return float((values[0] - values[1]) / (2 * h))
 
         return np.array([slope(i) for i in range(3)])
@@ -440,5 +469,7 @@ def permitted_error(name: str, *args: Any, draws: int = 4, **kwargs: Any) -> tup
     worst = np.zeros(3)
     for seed in range(draws):
         m1, v1, e1 = high_precision(name, *args, rng=np.random.default_rng(seed), **kwargs)
-        worst = np.maximum(worst, [np.max(np.abs(m1 - mean)), np.max(np.abs(v1 - var)), float(abs(e1 - value))])
+        worst = np.maximum(
+            worst, [np.max(np.abs(m1 - mean)), np.max(np.abs(v1 - var)), float(abs(e1 - value))]
+        )
     return tuple(worst.tolist())

@@ -1,6 +1,7 @@
 """Dense references for the methods beside the table, formula by formula. Nothing here comes from the package.
 
-Sources: 003 Quinonero-Candela & Rasmussen 2005 §§7-10; Tresp 2000 (committees); Deisenroth & Ng 2015 (robust ones).
+Sources: 003 Quinonero-Candela & Rasmussen 2005 §§7-10; Tresp 2000 (committees); Deisenroth & Ng 2015 (robust
+ones).
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ def exact(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array) -> tuple[Array, 
     return condition((k(X, X), k(X, Xs), k(Xs, Xs)), noise, y)
 
 
-def experts(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> Iterator[tuple[Array, Array]]:
+def experts(
+    k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any
+) -> Iterator[tuple[Array, Array]]:
     """What an exact GP on each block says of Xs."""
     s2 = noise_vector(noise, len(X))
     for label in np.unique(blocks):
@@ -25,7 +28,9 @@ def experts(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -
 
 
 def tresp(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> tuple[Array, Array]:
-    """Product of the experts' joint posteriors over the prior to the power of their number less one. [Tresp 2000]"""
+    """Product of the experts' joint posteriors over the prior to the power of their number less one. [Tresp
+    2000]
+    """
     M = len(np.unique(blocks))
     precision, information = -(M - 1) * np.linalg.inv(k(Xs, Xs)), np.zeros((len(Xs), *y.shape[1:]))
     for mean, cov in experts(k, noise, X, y, Xs, blocks):
@@ -34,7 +39,9 @@ def tresp(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> 
     return np.linalg.solve(precision, information), np.linalg.inv(precision)
 
 
-def marginal_committee(rule: str, k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> tuple[Array, Array]:
+def marginal_committee(
+    rule: str, k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any
+) -> tuple[Array, Array]:
     """Product of experts, its generalisation, the BCM of one query and the robust BCM. [Deisenroth, Ng 2015]"""
     M, prior = len(np.unique(blocks)), np.diag(k(Xs, Xs))
     precision, information = np.zeros(len(Xs)), np.zeros((*y.shape[1:], len(Xs)))
@@ -66,6 +73,7 @@ def augmented(
 ) -> tuple[Array, Array]:
     """Mean and variance of each query with its own f* added to u. [003 §8.1, eq. 28 for SoR]"""
     found = [
-        condition(joint_prior(name, k, with_points(k, basis, x[None]), X, x[None], **row), noise, y) for x in Xs
+        condition(joint_prior(name, k, with_points(k, basis, x[None]), X, x[None], **row), noise, y)
+        for x in Xs
     ]
     return np.array([mean[0] for mean, _ in found]), np.array([cov[0, 0] for _, cov in found])

@@ -1,7 +1,8 @@
-"""Sparse online learning as plain loops over (alpha, C, Q), equation by equation. [004 chapters 2, 3 and appendices C, D]
+"""Sparse online learning as plain loops over (alpha, C, Q), equation by equation. [004 chapters 2, 3 and
+appendices C, D]
 
-Nothing here comes from the package. Everything is in the precision of the arrays it is given: np.longdouble replays a stream
-with 19 digits.
+Nothing here comes from the package. Everything is in the precision of the arrays it is given: np.longdouble
+replays a stream with 19 digits.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,9 @@ class Online:
     tolerance: float
     score: str = "mean"
     dtype: Any = np.float64
-    inverse_every: int | None = None  # so many changes of the basis, Q is computed from K; between, by 3.5 and 3.22
+    inverse_every: int | None = (
+        None  # so many changes of the basis, Q is computed from K; between, by 3.5 and 3.22
+    )
     Z: Array = field(init=False)
     alpha: Array = field(init=False)
     C: Array = field(init=False)
@@ -47,7 +50,11 @@ class Online:
 
     def __post_init__(self) -> None:
         self.Z = np.zeros((0, 0), self.dtype)
-        self.alpha, self.C, self.Q = np.zeros(0, self.dtype), np.zeros((0, 0), self.dtype), np.zeros((0, 0), self.dtype)
+        self.alpha, self.C, self.Q = (
+            np.zeros(0, self.dtype),
+            np.zeros((0, 0), self.dtype),
+            np.zeros((0, 0), self.dtype),
+        )
 
     def read(self, x: Array, y: Any, number: int) -> None:
         m, x = len(self.alpha), np.asarray(x, self.dtype)
@@ -109,7 +116,9 @@ class Online:
     def predict(self, X: Array) -> tuple[Array, Array]:
         X = np.asarray(X, self.dtype)
         k = self.k(X, self.Z)
-        return k @ self.alpha, np.array([self.k(x[None], x[None])[0, 0] for x in X]) + np.sum(k @ self.C * k, axis=1)
+        return k @ self.alpha, np.array([self.k(x[None], x[None])[0, 0] for x in X]) + np.sum(
+            k @ self.C * k, axis=1
+        )
 
 
 def grown(A: Array) -> Array:

@@ -7,7 +7,8 @@ from scipy.special import log_ndtr
 def dense_ep(K, y, noise=1.0, sweeps=100):
     """Site parameters ν, τ of f and log Z, with K the prior covariance of f.
 
-    Rasmussen & Williams (2006), algorithms 3.5 and 3.6. Their likelihood is Φ(yf), so f is taken in units of √noise.
+    Rasmussen & Williams (2006), algorithms 3.5 and 3.6. Their likelihood is Φ(yf), so f is taken in units of
+    √noise.
     """
     n, K = len(y), K / noise
     nu, tau, Sigma, mu = np.zeros(n), np.zeros(n), K.copy(), np.zeros(n)
@@ -48,7 +49,9 @@ def dense_predict(K, Ks, kss, nu, tau):
 
 
 def thesis_ep(kernel, likelihood, X, y, capacity, tolerance, sweeps):
-    """The thesis's loops, in α, C and P, with every matrix inverted anew. [004 Table G.1, its slips corrected]"""
+    """The thesis's loops, in α, C and P, with every matrix inverted anew. [004 Table G.1, its slips
+    corrected]
+    """
     n = len(X)
     Z, alpha, C, P = np.empty((0, X.shape[1])), np.empty(0), np.empty((0, 0)), np.empty((n, 0))
     a, lam = np.zeros(n), np.zeros(n)

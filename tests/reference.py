@@ -1,4 +1,5 @@
-"""The log evidence and its gradient for rows with a diagonal D, in plain NumPy: whole arrays, one line per formula.
+"""The log evidence and its gradient for rows with a diagonal D, in plain NumPy: whole arrays, one line per
+formula.
 
     D = share diag R + noise,  Pi = weights/D,  B = I + Phi Pi Phi',  w = B^-1 Phi Pi y,  e = y - Phi'w,  v = Pi e
     log q(y) = -1/2 [n log 2pi + sum log D + log|B| + sum e^2 Pi + |w|^2] - penalty
@@ -6,8 +7,9 @@
     Phi_  = w v' - B^-1 Phi Pi - 2 Phi diag(r)            Kuf_ = L^-T Phi_
     Kuu_  = -1/2 L^-T (ww' - I + B^-1 - 2 Phi diag(r) Phi') L^-1
 
-O(nm^2) time and O(nm) memory; no chunks, threads or products with explicit inverses. RBF kernel on points; nothing here comes
-from the package. A trailing underscore is dJ/d of the name; p outputs share everything but y, w, e and v.
+O(nm^2) time and O(nm) memory; no chunks, threads or products with explicit inverses. RBF kernel on points;
+nothing here comes from the package. A trailing underscore is dJ/d of the name; p outputs share everything but
+y, w, e and v.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,9 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 Array = np.ndarray
-Penalty = Callable[[Array, Array, float], tuple[Array, Array, Array]]  # of R, noise, share: value, d/dR, d/dnoise
+Penalty = Callable[
+    [Array, Array, float], tuple[Array, Array, Array]
+]  # of R, noise, share: value, d/dR, d/dnoise
 
 
 def nothing(R: Array, noise: Array, share: float) -> tuple[Array, Array, Array]:
@@ -50,7 +54,9 @@ def rbf(X: Array, Z: Array, lengthscale: Array, variance: float) -> Array:
     return variance * np.exp(-0.5 * s)
 
 
-def rbf_pullback(X: Array, Z: Array, K_: Array, K: Array, lengthscale: Array, variance: float) -> tuple[Array, float, Array]:
+def rbf_pullback(
+    X: Array, Z: Array, K_: Array, K: Array, lengthscale: Array, variance: float
+) -> tuple[Array, float, Array]:
     """dJ/dlengthscale (d,), dJ/dvariance and dJ/dZ (m, d) from K_ = dJ/dK."""
     W = K_ * K
     lengthscale_, Z_ = np.zeros(X.shape[1]), np.zeros(Z.shape)

@@ -23,10 +23,14 @@ def test_import_takes_less_than_a_second():
     assert min(float(python(code)[0]) for _ in range(3)) < 1.0
 
 
-@pytest.mark.parametrize("code", [
-    "import inducing",
-    "import inducing as ig; ig.kernels.RBF(1.0), ig.bases, ig.selection, ig.errors, ig.metrics, ig.condition, ig.fit, ig.load",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import inducing",
+        "import inducing as ig; ig.kernels.RBF(1.0), ig.bases, ig.selection, ig.errors, ig.metrics, "
+        "ig.condition, ig.fit, ig.load",
+    ],
+)
 def test_import_loads_nothing_heavy(code):
     assert loaded_by(code) == []
 

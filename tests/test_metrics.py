@@ -1,4 +1,6 @@
-"""Metrics against the formulas written out, against scipy's densities, and on Gaussians whose calibration is known."""
+"""Metrics against the formulas written out, against scipy's densities, and on Gaussians whose calibration is
+known.
+"""
 
 import numpy as np
 import pytest

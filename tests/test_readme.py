@@ -13,7 +13,9 @@ def numbers(text: str) -> list[float]:
 
 
 def test_example_prints_what_the_readme_shows(tmp_path, monkeypatch):
-    code, shown = re.search(r"<!-- example -->\n```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", README, re.S).groups()
+    code, shown = re.search(
+        r"<!-- example -->\n```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", README, re.S
+    ).groups()
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

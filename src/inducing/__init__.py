@@ -1,7 +1,8 @@
 """Sparse Gaussian processes under one notation: `import inducing as ig`.
 
-The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) speaks of the latent f in raw units; the scikit-learn
-estimators standardise inside and speak of observations. Heavy libraries load when first used.
+The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) speaks of the latent f in raw units;
+the scikit-learn estimators standardise inside and speak of observations. Names load with their modules when
+first used; the tables here say which module that is.
 """
 
 from __future__ import annotations
@@ -11,123 +12,135 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "condition": "regression",
-    "log_evidence": "regression",
-    "log_evidence_and_gradient": "regression",
-    "Posterior": "posterior",
-    "prior": "posterior",
-    "kl_divergence": "posterior",
-    "update": "online",
-    "update_together": "online",
-    "information_gain": "online",
-    "most_informative": "online",
-    "expectation_propagation": "propagation",
-    "relevance_vectors": "relevance",
-    "sparse_kernel_pca": "kernel_pca",
-    "Sites": "sites",
-    "fit": "fitting",
-    "fit_expectation_propagation": "fitting_ep",
-    "Fit": "fitting",
-    "LogNormal": "fitting",
-    "diagnose": "diagnosis",
-    "Diagnosis": "diagnosis",
-    "SparseGPRegressor": "estimators",
-    "SparseGPClassifier": "classification",
-    "OnlineGPRegressor": "streaming",
-    "GPDensity": "density",
-    "MultiscaleKernelRidge": "multiscale",
-    "MultiscaleSVM": "multiscale",
-    "compare": "comparison",
-    "as_source": "origins",
-    "load": "files",
+_NAMES = {
+    "condition": "inference.regression",
+    "log_evidence": "inference.regression",
+    "log_evidence_and_gradient": "inference.regression",
+    "Posterior": "model.posterior",
+    "prior": "model.posterior",
+    "kl_divergence": "model.posterior",
+    "update": "inference.online",
+    "update_together": "inference.online",
+    "information_gain": "inference.online",
+    "most_informative": "inference.online",
+    "expectation_propagation": "inference.propagation",
+    "relevance_vectors": "beside.relevance",
+    "sparse_kernel_pca": "beside.kernel_pca",
+    "Sites": "engine.sites",
+    "fit": "learning.fitting",
+    "fit_expectation_propagation": "learning.fitting_ep",
+    "Fit": "learning.fitting",
+    "LogNormal": "learning.fitting",
+    "diagnose": "learning.diagnosis",
+    "Diagnosis": "learning.diagnosis",
+    "SparseGPRegressor": "estimators.regressor",
+    "SparseGPClassifier": "estimators.classifier",
+    "OnlineGPRegressor": "estimators.online",
+    "GPDensity": "estimators.density",
+    "MultiscaleKernelRidge": "estimators.multiscale",
+    "MultiscaleSVM": "estimators.multiscale",
+    "compare": "estimators.comparison",
+    "as_source": "sources.origins",
+    "load": "files.models",
 }
-_MODULES = (
-    "backend",
-    "kernels",
-    "means",
-    "bases",
-    "approximations",
-    "augmentation",
-    "committee",
-    "distributed",
-    "eigenfunctions",
-    "iterative",
-    "local",
-    "products",
-    "likelihoods",
-    "mixtures",
-    "fields",
-    "wind",
-    "wind_model",
-    "errors",
-    "metrics",
-    "datasets",
-    "plots",
-    "animation",
-    "recipes",
-    "selection",
-    "outofcore",
-    "sources",
-    "squared",
-)
+_MODULES = {
+    "backend": "numerics.arrays",
+    "kernels": "model.kernels",
+    "means": "model.means",
+    "bases": "model.bases",
+    "approximations": "model.table",
+    "augmentation": "beside.augmentation",
+    "committee": "beside.committee",
+    "distributed": "sources.distributed",
+    "eigenfunctions": "beside.eigenfunctions",
+    "iterative": "inference.conjugate_gradients.predictor",
+    "local": "beside.local",
+    "products": "inference.conjugate_gradients.products",
+    "likelihoods": "model.likelihoods",
+    "mixtures": "inference.mixtures",
+    "fields": "inference.fields",
+    "wind": "beside.wind",
+    "wind_model": "beside.wind_model",
+    "errors": "errors",
+    "metrics": "metrics",
+    "progress": "progress",
+    "datasets": "sources.datasets",
+    "plots": "pictures.plots",
+    "animation": "pictures.animation",
+    "recipes": "learning.recipes",
+    "selection": "inference.selection",
+    "outofcore": "learning.outofcore",
+    "sources": "sources",
+    "squared": "beside.squared",
+}
 
-__all__ = ["__version__", *_WHERE, *_MODULES]
+__all__ = ["__version__", *_NAMES, *_MODULES]
 
 if TYPE_CHECKING:
-    from . import (
-        animation,
-        approximations,
-        augmentation,
-        bases,
-        committee,
-        datasets,
-        distributed,
-        eigenfunctions,
-        errors,
-        fields,
-        iterative,
-        kernels,
-        likelihoods,
-        local,
-        means,
-        metrics,
-        mixtures,
-        outofcore,
-        plots,
-        products,
-        recipes,
-        selection,
-        sources,
-        squared,
-        wind,
-        wind_model,
-    )
-    from .classification import SparseGPClassifier
-    from .comparison import compare
-    from .density import GPDensity
-    from .diagnosis import Diagnosis, diagnose
-    from .estimators import SparseGPRegressor
-    from .files import load
-    from .fitting import Fit, LogNormal, fit
-    from .fitting_ep import fit_expectation_propagation
-    from .kernel_pca import sparse_kernel_pca
-    from .multiscale import MultiscaleKernelRidge, MultiscaleSVM
-    from .online import information_gain, most_informative, update, update_together
-    from .origins import as_source
-    from .posterior import Posterior, kl_divergence, prior
-    from .propagation import expectation_propagation
-    from .regression import condition, log_evidence, log_evidence_and_gradient
-    from .relevance import relevance_vectors
-    from .sites import Sites
-    from .streaming import OnlineGPRegressor
+    from . import errors as errors
+    from . import metrics as metrics
+    from . import progress as progress
+    from . import sources as sources
+    from .beside import augmentation as augmentation
+    from .beside import committee as committee
+    from .beside import eigenfunctions as eigenfunctions
+    from .beside import local as local
+    from .beside import squared as squared
+    from .beside import wind as wind
+    from .beside import wind_model as wind_model
+    from .beside.kernel_pca import sparse_kernel_pca as sparse_kernel_pca
+    from .beside.relevance import relevance_vectors as relevance_vectors
+    from .engine.sites import Sites as Sites
+    from .estimators.classifier import SparseGPClassifier as SparseGPClassifier
+    from .estimators.comparison import compare as compare
+    from .estimators.density import GPDensity as GPDensity
+    from .estimators.multiscale import MultiscaleKernelRidge as MultiscaleKernelRidge
+    from .estimators.multiscale import MultiscaleSVM as MultiscaleSVM
+    from .estimators.online import OnlineGPRegressor as OnlineGPRegressor
+    from .estimators.regressor import SparseGPRegressor as SparseGPRegressor
+    from .files.models import load as load
+    from .inference import fields as fields
+    from .inference import mixtures as mixtures
+    from .inference import selection as selection
+    from .inference.conjugate_gradients import predictor as iterative
+    from .inference.conjugate_gradients import products as products
+    from .inference.online import information_gain as information_gain
+    from .inference.online import most_informative as most_informative
+    from .inference.online import update as update
+    from .inference.online import update_together as update_together
+    from .inference.propagation import expectation_propagation as expectation_propagation
+    from .inference.regression import condition as condition
+    from .inference.regression import log_evidence as log_evidence
+    from .inference.regression import log_evidence_and_gradient as log_evidence_and_gradient
+    from .learning import outofcore as outofcore
+    from .learning import recipes as recipes
+    from .learning.diagnosis import Diagnosis as Diagnosis
+    from .learning.diagnosis import diagnose as diagnose
+    from .learning.fitting import Fit as Fit
+    from .learning.fitting import LogNormal as LogNormal
+    from .learning.fitting import fit as fit
+    from .learning.fitting_ep import fit_expectation_propagation as fit_expectation_propagation
+    from .model import bases as bases
+    from .model import kernels as kernels
+    from .model import likelihoods as likelihoods
+    from .model import means as means
+    from .model import table as approximations
+    from .model.posterior import Posterior as Posterior
+    from .model.posterior import kl_divergence as kl_divergence
+    from .model.posterior import prior as prior
+    from .numerics import arrays as backend
+    from .pictures import animation as animation
+    from .pictures import plots as plots
+    from .sources import datasets as datasets
+    from .sources import distributed as distributed
+    from .sources.origins import as_source as as_source
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    if name in _NAMES:
+        return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{_MODULES[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

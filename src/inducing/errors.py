@@ -1,4 +1,6 @@
-"""The named exceptions and warnings. Every message is one sentence: what was wrong, the number seen, what to change."""
+"""The named exceptions and warnings. Every message is one sentence: what was wrong, the number seen, what to
+change.
+"""
 
 
 class InducingError(ValueError):
@@ -30,7 +32,9 @@ class LabelError(InducingError):
 
 
 class WidthError(InducingError):
-    """A multiscale width is not above lengthscale / sqrt(2), where the function leaves the kernel's space. [000 Lemma 3.1]"""
+    """A multiscale width is not above lengthscale / sqrt(2), where the function leaves the kernel's space.
+    [000 Lemma 3.1]
+    """
 
 
 class UnknownNameError(InducingError):

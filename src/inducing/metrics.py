@@ -1,7 +1,7 @@
 """How good are predictions, and how honest are their error bars?
 
-Every metric takes one output: observed targets `y`, predicted `mean` and, where needed, the predicted variance `var`
-of a new *observation* (latent variance plus noise), each of shape (n,).
+Every metric takes one output: observed targets `y`, predicted `mean` and, where needed, the predicted
+variance `var` of a new *observation* (latent variance plus noise), each of shape (n,).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,9 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Baseline:
-    """The trivial predictor: a Gaussian with the mean and variance of the training targets, whatever the input."""
+    """The trivial predictor: a Gaussian with the mean and variance of the training targets, whatever the
+    input.
+    """
 
     mean: float
     variance: float
@@ -29,7 +31,9 @@ class Baseline:
 
 
 def smse(y: ArrayLike, mean: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
-    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the trivial predictor scores 1."""
+    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the trivial predictor scores
+    1.
+    """
     y, mean = _aligned(y, mean)
     spread = float(np.mean((y - _baseline(y_train).mean) ** 2))
     if spread == 0.0:
@@ -44,16 +48,22 @@ def nlpd(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
 
 
 def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
-    """Mean standardised log loss: `nlpd` minus that of the trivial predictor, which scores 0; lower is better."""
+    """Mean standardised log loss: `nlpd` minus that of the trivial predictor, which scores 0; lower is
+    better.
+    """
     baseline = _baseline(y_train)
     if not baseline.variance > 0:
-        raise ParameterError(f"MSLL needs a positive variance of y_train; got {baseline.variance:g}: choose others.")
+        raise ParameterError(
+            f"MSLL needs a positive variance of y_train; got {baseline.variance:g}: choose others."
+        )
     n = len(_vector("y", y))
     return nlpd(y, mean, var) - nlpd(y, np.full(n, baseline.mean), np.full(n, baseline.variance))
 
 
 def coverage(y: ArrayLike, mean: ArrayLike, var: ArrayLike, level: float = 0.95) -> float:
-    """The share of rows inside the central interval of that level, |y - mean| ≤ z √var with z = Φ⁻¹((1 + level)/2)."""
+    """The share of rows inside the central interval of that level, |y - mean| ≤ z √var with z = Φ⁻¹((1 +
+    level)/2).
+    """
     return float(calibration(y, mean, var, [level]).observed[0])
 
 
@@ -70,13 +80,17 @@ class Calibration:
         return float(np.mean(np.abs(self.observed - self.levels)))
 
 
-def calibration(y: ArrayLike, mean: ArrayLike, var: ArrayLike, levels: ArrayLike | None = None) -> Calibration:
+def calibration(
+    y: ArrayLike, mean: ArrayLike, var: ArrayLike, levels: ArrayLike | None = None
+) -> Calibration:
     """The observed coverage at each nominal level; by default 0.05, 0.10, …, 0.95."""
     y, mean, var = _aligned(y, mean, var)
     levels = _vector("levels", np.linspace(0.05, 0.95, 19) if levels is None else levels)
     if np.any((levels <= 0) | (levels >= 1)):
         outside = levels[(levels <= 0) | (levels >= 1)][0]
-        raise ParameterError(f"A coverage level must lie strictly between 0 and 1; got {outside:g}, use e.g. 0.95.")
+        raise ParameterError(
+            f"A coverage level must lie strictly between 0 and 1; got {outside:g}, use e.g. 0.95."
+        )
     z = np.sort(np.abs(y - mean) / np.sqrt(var))  # (n,)
     inside = np.searchsorted(z, ndtri((1 + levels) / 2), side="right")  # (k,) rows with |z| ≤ the quantile
     return Calibration(levels, inside / len(z))
@@ -94,7 +108,9 @@ def _vector(name: str, values: ArrayLike) -> Vector:
         raise EmptyDataError(f"{name} has no rows; pass at least one.")
     if not np.all(np.isfinite(v)):
         bad = np.flatnonzero(~np.isfinite(v))
-        raise NonFiniteError(f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}; remove those rows.")
+        raise NonFiniteError(
+            f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}; remove those rows."
+        )
     return v
 
 

@@ -16,8 +16,8 @@ PATIENCE = 2.0  # seconds before anything is shown
 class Bars:
     """Lines on stderr that are written over, with bars where an end is known.
 
-    On terminals they come after two seconds; with wanted=True at once, and anywhere; with wanted=False never. As a context
-    manager it ends what it began.
+    On terminals they come after two seconds; with wanted=True at once, and anywhere; with wanted=False never.
+    As a context manager it ends what it began.
     """
 
     def __init__(self, wanted: bool | None = None) -> None:
@@ -59,7 +59,14 @@ def told_if_slow(text: str) -> Iterator[None]:
 
 def _start() -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.text import Text
 
     class Where(ProgressColumn):

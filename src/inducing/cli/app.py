@@ -1,8 +1,10 @@
-"""The application all commands register with, and what they share: errors as lines, progress, tables on the terminal.
+"""The application all commands register with, and what they share: errors as lines, progress, tables on the
+terminal.
 
-Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with one line
-on stderr and exit code 1; bad usage with exit code 2. Where nobody reads its output any longer, as after `| head`, a command
-ends silently with exit code 141, which is what shells say of tools that SIGPIPE ended.
+Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with
+one line on stderr and exit code 1; bad usage with exit code 2. Where nobody reads its output any longer, as
+after `| head`, a command ends silently with exit code 141, which is what shells say of tools that SIGPIPE
+ended.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: typer.echo(f"inducing: warning: {message}", err=True)
+            warnings.showwarning = lambda message, *_, **__: typer.echo(
+                f"inducing: warning: {message}", err=True
+            )
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
@@ -71,14 +75,17 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def inducing(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Sparse Gaussian processes for tables: fit, predict with error bars, inspect."""
 
 
 class Shown:
-    """What a fit shows of itself: a line with the iteration and the objective, and a bar for the pass over parts."""
+    """What a fit shows of itself: a line with the iteration and the objective, and a bar for the pass over
+    parts.
+    """
 
     def __init__(self, bars: Any) -> None:
         self.bars = bars

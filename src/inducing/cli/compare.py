@@ -25,7 +25,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _is_table(path: Path | None) -> Path | None:
-    from ..tables import SUFFIXES
+    from ..sources.tables import SUFFIXES
 
     if path is not None and path.suffix.lower() not in SUFFIXES:
         raise typer.BadParameter(f"{str(path)!r} must end in one of {' '.join(SUFFIXES)}")
@@ -35,31 +35,48 @@ def _is_table(path: Path | None) -> Path | None:
 @app.command()
 def compare(
     table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
-    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")
+    ],
     sizes: Annotated[str, typer.Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
     methods: Annotated[
         str | None,
         typer.Option(
-            help="With commas: recipes (auto, direct, spgp-full, vsgp-full, …), rules with learned hyperparameters (random, "
-            "kmeans, variance, information-gain, …), approximations (vfe, fitc, pep, …), exact; by default a few of each."
+            help="With commas: recipes (auto, direct, spgp-full, vsgp-full, …), rules with learned "
+            "hyperparameters (random, "
+            "kmeans, variance, information-gain, …), approximations (vfe, fitc, pep, …), exact; by default "
+            "a few of each."
         ),
     ] = None,
     approximation: Annotated[str, typer.Option(help="Of recipes and rules.")] = "fitc",
-    kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
+    kernel: Annotated[
+        str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")
+    ] = "RBF",
     repeats: Annotated[int, typer.Option(min=1, help="Times over, with other rows held out.")] = 1,
-    test_fraction: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of the rows held out.")] = 0.2,
+    test_fraction: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of the rows held out.")
+    ] = 0.2,
     max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of each fit.")] = 200,
     budget: Annotated[float | None, typer.Option(min=0.0, help="Seconds after which no fit starts.")] = None,
     out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
     csv: Annotated[
-        Path | None, typer.Option(callback=_is_table, help="A table to write, one row for each fit; .csv, .tsv or .parquet.")
+        Path | None,
+        typer.Option(
+            callback=_is_table, help="A table to write, one row for each fit; .csv, .tsv or .parquet."
+        ),
     ] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
-    """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C stops and shows what is there."""
-    from .. import comparison, plots, tables
+    """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C stops and shows what is
+    there.
+    """
+    from ..estimators import comparison
+    from ..pictures import plots
+    from ..sources import tables
 
     wanted = _sizes(sizes)
     X, y, _ = inputs_and_target(table, target, exclude or [], drop_missing)
@@ -81,7 +98,10 @@ def compare(
     if not len(results):
         typer.echo("No fit was finished.")
         raise typer.Exit(1)
-    _print(f"{target} from {table.name}: {len(y)} rows, {test_fraction:.0%} held out", comparison.summary(results))
+    _print(
+        f"{target} from {table.name}: {len(y)} rows, {test_fraction:.0%} held out",
+        comparison.summary(results),
+    )
     if csv is not None:
         tables.write(results, csv)
         typer.echo(f"Table: {csv}")

@@ -1,4 +1,6 @@
-"""Tables that come in parts: folders and globs of parquet files, and files too long to read at once, here or on a cluster."""
+"""Tables that come in parts: folders and globs of parquet files, and files too long to read at once, here or
+on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from ..errors import ColumnError, EmptyDataError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..estimators import SparseGPRegressor
-    from ..sources import Part, Source
-    from ..tables import Encoder
+    from ..estimators.regressor import SparseGPRegressor
+    from ..sources.source import Part, Source
+    from ..sources.tables import Encoder
 
 MANY_ROWS = 200_000  # a parquet file of more is read in parts
 
@@ -76,7 +78,7 @@ def is_large(table: Path) -> bool:
 
 def source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
     """The rows of parquet files as a source, text columns encoded."""
-    from ..tabular import encoder_of, from_parquet
+    from ..sources.tabular import encoder_of, from_parquet
 
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
@@ -87,11 +89,13 @@ def source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) 
 
 @contextmanager
 def on_cluster(source: Source, scheduler: str | None, workers: int | None) -> Iterator[Source]:
-    """The source on the cluster of that scheduler, or on so many local workers; as it is where neither is asked for."""
+    """The source on the cluster of that scheduler, or on so many local workers; as it is where neither is
+    asked for.
+    """
     if scheduler is None and workers is None:
         yield source
         return
-    from ..distributed import cluster, spread
+    from ..sources.distributed import cluster, spread
 
     with cluster(scheduler, workers, dashboard=True) as client:
         yield spread(source, client)
@@ -100,8 +104,10 @@ def on_cluster(source: Source, scheduler: str | None, workers: int | None) -> It
 def fit_parts(
     model: SparseGPRegressor, source: Source, test_fraction: float, seed: int, report: Callable[..., None]
 ) -> tuple[int, int, dict[str, float]]:
-    """Fit a model to a source without a share of its rows, and measure it there: training rows, held-out rows, metrics."""
-    from ..sources import split
+    """Fit a model to a source without a share of its rows, and measure it there: training rows, held-out
+    rows, metrics.
+    """
+    from ..sources.source import split
 
     train, test = (source, None) if test_fraction == 0 else split(source.cached(), test_fraction, seed)
     model.fit(train.watched(report))
@@ -116,14 +122,15 @@ def fit_parts(
 def predict_parts(
     table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
 ) -> tuple[int, int]:
-    """Write a table part by part with the columns that `add` gives for each; how many rows it had predictions for, of how many.
+    """Write a table part by part with the columns that `add` gives for each; how many rows it had predictions
+    for, of how many.
 
     The parts of a parquet table are row groups, and keep their types; another table is one part.
     """
     import pandas as pd
 
-    from .. import tables
-    from ..tabular import from_parquet
+    from ..sources import tables
+    from ..sources.tabular import from_parquet
 
     kind = tables.kind_of(out)
     if not (is_large(table) or tables.kind_of(table) == "parquet"):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
-    from ..estimators import SparseGPRegressor
-    from ..tables import Encoder
+    from ..estimators.regressor import SparseGPRegressor
+    from ..sources.tables import Encoder
 
 Model = typer.Argument(metavar="MODEL", help="Model file written by `inducing fit`.")
 
@@ -29,8 +29,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the data and the fit.")] = 0,
 ) -> None:
     """Fit a sparse GP to a one-dimensional toy, print how well it does and draw it."""
-    from .. import datasets, plots
-    from ..estimators import SparseGPRegressor
+    from ..estimators.regressor import SparseGPRegressor
+    from ..pictures import plots
+    from ..sources import datasets
 
     X, y = datasets.toy1d(400, rng=seed)
     X_test, y_test = datasets.toy1d(400, rng=seed + 1)
@@ -54,50 +55,77 @@ def fit(
     table: Annotated[
         Path,
         typer.Argument(
-            help="CSV, TSV or parquet file, one row per observation; a folder or 'glob' of parquet files is read in parts."
+            help="CSV, TSV or parquet file, one row per observation; a folder or 'glob' of parquet files is "
+            "read in parts."
         ),
     ],
-    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")],
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")
+    ],
     out: Annotated[Path, output_option("The model file to write.")],
-    n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 100,
+    n_inducing: Annotated[
+        int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")
+    ] = 100,
     approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, exact, …")] = "fitc",
-    basis: Annotated[str, typer.Option(help="points, multiscale, or auto: multiscale for the RBF kernel.")] = "auto",
+    basis: Annotated[
+        str, typer.Option(help="points, multiscale, or auto: multiscale for the RBF kernel.")
+    ] = "auto",
     inducing: Annotated[
         str | None,
         typer.Option(
-            help="Where they start: kmeans, random, variance, information-gain, smola-bartlett, matching-pursuit or novelty;"
+            help="Where they start: kmeans, random, variance, information-gain, smola-bartlett, "
+            "matching-pursuit or novelty;"
             " by default where a kernel learned from a few rows knows least."
         ),
     ] = None,
-    kernel: Annotated[str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")] = "RBF",
+    kernel: Annotated[
+        str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")
+    ] = "RBF",
     max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of the optimiser.")] = 1000,
     full_iter: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Iterations over all rows, where they are read in parts; --max-iter is of a sample. By default as many as gain"
+            help="Iterations over all rows, where they are read in parts; --max-iter is of a sample. By "
+            "default as many as gain"
             " something, at most 30.",
         ),
     ] = None,
-    restarts: Annotated[int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")] = 0,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Further starts of the optimiser; the best one is kept.")
+    ] = 0,
     exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")
+    ] = False,
     test_fraction: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out to measure the fit; 0 trains on all.")
+        float,
+        typer.Option(
+            min=0.0, max=0.9, help="Share of the rows held out to measure the fit; 0 trains on all."
+        ),
     ] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fit.")] = 0,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A file that keeps the best point, and that a killed fit goes on from.")
+        Path | None,
+        typer.Option(help="A file that keeps the best point, and that a killed fit goes on from."),
     ] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, whose workers read the parts.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="So many worker processes on this machine read the parts.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler, whose workers read the parts.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="So many worker processes on this machine read the parts.")
+    ] = None,
 ) -> None:
-    """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so far."""
-    from ..approximations import TABLE
-    from ..estimators import SparseGPRegressor
+    """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so
+    far.
+    """
+    from ..estimators.regressor import SparseGPRegressor
+    from ..model.table import TABLE
 
     if approximation in TABLE and TABLE[approximation].own_block:
-        raise ModelFileError(f"A model file holds no data, which {approximation!r} needs to predict: choose another.")
+        raise ModelFileError(
+            f"A model file holds no data, which {approximation!r} needs to predict: choose another."
+        )
     model = SparseGPRegressor(
         kernel=kernel,
         approximation=approximation,
@@ -152,18 +180,23 @@ def predict(
     model: Annotated[Path, Model],
     table: Annotated[
         Path,
-        typer.Argument(help="CSV, TSV or parquet file, folder or 'glob', with the model's input columns, in any order."),
+        typer.Argument(
+            help="CSV, TSV or parquet file, folder or 'glob', with the model's input columns, in any order."
+        ),
     ],
     out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
     allow_unseen: Annotated[
-        bool, typer.Option("--allow-unseen", help="Take categories not seen in fitting as none of those known.")
+        bool,
+        typer.Option("--allow-unseen", help="Take categories not seen in fitting as none of those known."),
     ] = False,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Leave the predictions empty in rows with missing inputs.")
     ] = False,
 ) -> None:
-    """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and probabilities."""
-    from .. import tables
+    """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and
+    probabilities.
+    """
+    from ..sources import tables
 
     estimator = _load(model)
     encoder, target = _columns_of(estimator)
@@ -207,7 +240,10 @@ def inspect(model: Annotated[Path, Model]) -> None:
     if "target" in estimator.metadata_:
         rows["target"] = estimator.metadata_["target"]
     rows |= {"inputs": f"{estimator.n_features_in_}"} | _about(estimator)
-    rows |= {f"held-out {name}": value for name, value in formatted(estimator.metadata_.get("held_out", {})).items()}
+    rows |= {
+        f"held-out {name}": value
+        for name, value in formatted(estimator.metadata_.get("held_out", {})).items()
+    }
     print_table("Model", rows)
     _print_kernel(estimator)
 
@@ -236,13 +272,17 @@ def _about(estimator: Any) -> dict[str, str]:
 
 def _about_stream(stream: Any) -> dict[str, str]:
     """How a stream has gone, by what the model file says of it."""
-    from .. import prequential
+    from ..streams import prequential
 
     if not isinstance(stream, dict):
         return {}
-    kind = prequential.RunningClassification if "wrong" in stream["metrics"] else prequential.RunningRegression
+    kind = (
+        prequential.RunningClassification if "wrong" in stream["metrics"] else prequential.RunningRegression
+    )
     rows = {"rows refused": f"{stream['place']['refused']}"}
-    return rows | {f"stream {name}": value for name, value in formatted(kind(**stream["metrics"]).values()).items()}
+    return rows | {
+        f"stream {name}": value for name, value in formatted(kind(**stream["metrics"]).values()).items()
+    }
 
 
 def _posteriors(estimator: Any) -> Any:
@@ -252,11 +292,13 @@ def _posteriors(estimator: Any) -> Any:
 def inputs_and_target(
     table: Path, target: str, exclude: list[str], drop_missing: bool
 ) -> tuple[DataFrame, np.ndarray, Encoder]:
-    """X (n, d), y (n,), and how the one came from the columns of a table that are neither target nor excluded."""
+    """X (n, d), y (n,), and how the one came from the columns of a table that are neither target nor
+    excluded.
+    """
     import numpy as np
 
-    from .. import tables
-    from ..tables import Encoder
+    from ..sources import tables
+    from ..sources.tables import Encoder
 
     data = tables.read(table)
     tables.require_columns(data, [target, *exclude])
@@ -272,10 +314,12 @@ def inputs_and_target(
 
 
 def complete_rows_of(data: DataFrame, drop_missing: bool) -> DataFrame:
-    from .. import tables
+    from ..sources import tables
 
     if not drop_missing:
-        tables.require_complete(data, data.columns, "fill them in, or pass --drop-missing to leave those rows out")
+        tables.require_complete(
+            data, data.columns, "fill them in, or pass --drop-missing to leave those rows out"
+        )
     rows = tables.complete_rows(data, data.columns)  # (n,) of bool
     if not rows.any():
         raise EmptyDataError(f"All {len(data)} rows have missing values: exclude the columns that cause it.")
@@ -296,7 +340,9 @@ def held_out(n: int, fraction: float, seed: int) -> np.ndarray:
     return test
 
 
-def held_out_metrics(model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: np.ndarray) -> dict[str, float]:
+def held_out_metrics(
+    model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: np.ndarray
+) -> dict[str, float]:
     from .. import metrics
 
     mean, std = model.predict(X, return_std=True)
@@ -310,13 +356,15 @@ def held_out_metrics(model: SparseGPRegressor, X: Any, y: np.ndarray, y_train: n
 
 
 def formatted(metrics: dict[str, float]) -> dict[str, str]:
-    return {name: f"{100 * value:.1f} %" if "%" in name else f"{value:.4f}" for name, value in metrics.items()}
+    return {
+        name: f"{100 * value:.1f} %" if "%" in name else f"{value:.4f}" for name, value in metrics.items()
+    }
 
 
 def _load(path: Path) -> Any:
     """The estimator in a file, which must predict one target."""
-    from ..files import load
-    from ..posterior import Posterior
+    from ..files.models import load
+    from ..model.posterior import Posterior
 
     model = load(path)
     if isinstance(model, Posterior) or not _posteriors(model)[0].one_output:
@@ -326,7 +374,7 @@ def _load(path: Path) -> Any:
 
 def _columns_of(estimator: Any) -> tuple[Encoder, str]:
     """How a table becomes the model's inputs, and what it predicts; a model fitted in Python may know less."""
-    from ..tables import Encoder
+    from ..sources.tables import Encoder
 
     metadata = estimator.metadata_
     if "encoder" in metadata:
@@ -376,4 +424,3 @@ def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str
         yield path, spec
     for i, part in enumerate(spec.get("parts", [])):
         yield from _parts(part, f"{path}{i}.")
-

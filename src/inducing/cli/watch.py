@@ -16,29 +16,46 @@ from .models import inputs_and_target
 @app.command()
 def watch(
     table: Annotated[
-        Path | None, typer.Argument(help="CSV, TSV or parquet file with one or two input columns; none is a toy.")
+        Path | None,
+        typer.Argument(help="CSV, TSV or parquet file with one or two input columns; none is a toy."),
     ] = None,
     target: Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.")] = None,
     out: Annotated[Path, output_option("The animation to write, .gif or .html.")] = Path("watch.gif"),
     basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
     approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, …")] = "fitc",
-    n_inducing: Annotated[int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")] = 8,
-    start: Annotated[str, typer.Option(help="Where they start: left, kmeans, random, variance, …")] = "kmeans",
+    n_inducing: Annotated[
+        int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")
+    ] = 8,
+    start: Annotated[
+        str, typer.Option(help="Where they start: left, kmeans, random, variance, …")
+    ] = "kmeans",
     recipe: Annotated[
-        str | None, typer.Option(help="direct, auto, …; by default all at once, but widths are freed half-way (vsgp-full).")
+        str | None,
+        typer.Option(
+            help="direct, auto, …; by default all at once, but widths are freed half-way (vsgp-full)."
+        ),
     ] = None,
     hold: Annotated[
-        bool, typer.Option("--hold", help="Hold kernel and noise where an exact GP finds them: only the basis moves.")
+        bool,
+        typer.Option(
+            "--hold", help="Hold kernel and noise where an exact GP finds them: only the basis moves."
+        ),
     ] = False,
     frames: Annotated[int, typer.Option(min=2, help="Most frames.")] = 60,
     fps: Annotated[int, typer.Option(min=1, max=50, help="Frames per second.")] = 12,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of the optimiser.")] = 200,
     exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
-    """Animate a fit: inducing inputs and widths as they move, what the model predicts, the evidence. Ctrl-C ends it early."""
-    from .. import animation, datasets, plots, recipes
+    """Animate a fit: inducing inputs and widths as they move, what the model predicts, the evidence. Ctrl-C
+    ends it early.
+    """
+    from ..learning import recipes
+    from ..pictures import animation, plots
+    from ..sources import datasets
 
     if out.suffix.lower() not in animation.SUFFIXES:
         raise typer.BadParameter(f"{str(out)!r} must end in one of {' '.join(animation.SUFFIXES)}")
@@ -57,8 +74,16 @@ def watch(
         X, names = features.to_numpy(), encoder.feature_names
     animation.require_few_inputs(X)
     with progress_line() as progress:
-        task = animation.task_for(X, y, approximation=approximation, n_inducing=n_inducing, basis=basis, start=start,
-                                  max_iterations=max_iter, rng=seed)  # fmt: skip
+        task = animation.task_for(
+            X,
+            y,
+            approximation=approximation,
+            n_inducing=n_inducing,
+            basis=basis,
+            start=start,
+            max_iterations=max_iter,
+            rng=seed,
+        )
         if hold:
             task = replace(recipes.with_exact_hyperparameters(task), fixed=("kernel", "noise", "mean"))
         recording = animation.record(replace(task, progress=progress), recipes.RECIPES[recipe])

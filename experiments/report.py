@@ -1,0 +1,117 @@
+"""What an experiment leaves behind: claims beside findings, tables and pictures, as a page people can read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inducing.files.atomic import replacing
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, what it printed, what came out here, and whether the two agree (None: nothing to
+    compare).
+    """
+
+    text: str
+    paper: str
+    found: str
+    holds: bool | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass
+class Report:
+    """The outcome of one experiment; `write` makes the page, the pictures and the numbers."""
+
+    name: str  # "W1"
+    title: str
+    source: str  # "000 Fig 1"
+    quick: bool
+    settings: str = ""  # a sentence or two: data, sizes, seeds, iterations
+    claims: list[Claim] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was learned, and where it differs from the paper
+    values: dict[str, Any] = field(default_factory=dict)  # the numbers behind the pictures, JSON-able
+    pictures: dict[str, Any] = field(
+        default_factory=dict
+    )  # file stem: a matplotlib Figure, or a function that writes a path
+    seconds: float = 0.0
+    stored: bool = False  # whether runs were kept from before, so that `seconds` is not their time
+
+    def claim(self, text: str, paper: str, found: str, holds: bool | None = None) -> None:
+        self.claims.append(Claim(text, paper, found, None if holds is None else bool(holds)))
+
+    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.tables.append(
+            Table(title, tuple(header), tuple(tuple(str(cell) for cell in row) for row in rows))
+        )
+
+    @property
+    def holds(self) -> bool:
+        return all(claim.holds is not False for claim in self.claims)
+
+    def write(self, folder: Path) -> Path:
+        """The folder's README.md with its pictures, and values.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for stem, picture in self.pictures.items():
+            file = folder / (stem if "." in stem else f"{stem}.png")
+            with replacing(file) as part:
+                picture(part) if callable(picture) else picture.savefig(part, dpi=110)
+            files.append(file.name)
+        numbers = json.dumps(self.values, indent=1, default=_plain)
+        (folder / "values.json").write_text(numbers + "\n", encoding="utf-8")
+        page = folder / "README.md"
+        page.write_text(self.markdown(files), encoding="utf-8")
+        return page
+
+    def markdown(self, files: Sequence[str] = ()) -> str:
+        """The page."""
+        kind = "quick form" if self.quick else "full form"
+        command = f"inducing reproduce {self.name}" + (" --quick" if self.quick else "")
+        took = "from stored runs" if self.stored else f"took {self.seconds:.0f} s"
+        parts = [f"# {self.name}: {self.title}", f"After [{self.source}]; the {kind}, `{command}`, {took}."]
+        if self.settings:
+            parts.append(self.settings)
+        if self.claims:
+            marks = {True: "yes", False: "**no**", None: ""}
+            rows = [(claim.text, claim.paper, claim.found, marks[claim.holds]) for claim in self.claims]
+            parts.append(_markdown_table(("claim", "paper", "here", "holds"), rows))
+        parts += [f"![{file}]({file})" for file in files]
+        for table in self.tables:
+            parts.append(f"## {table.title}\n\n" + _markdown_table(table.header, table.rows))
+        if self.notes:
+            parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in self.notes))
+        return "\n\n".join(parts) + "\n"
+
+
+def timed(experiment: Callable[[Report], None], report: Report) -> Report:
+    """Fill the report, and say how long that took."""
+    start = time.perf_counter()
+    experiment(report)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's."""
+    return value.tolist()

@@ -1,0 +1,261 @@
+"""Committees: an exact GP on each block of the data, and rules that make one prediction of theirs. [Tresp
+2000], [003 §7, §8]
+
+The Bayesian committee machine is PITC with the queries as its basis, so its predictions depend on which
+queries come together (transduction, [003 Definition 9]). The other rules combine what the experts say of each
+query on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConditionalError, ParameterError
+from ..inference.pic import mean_of
+from ..inference.regression import exact_posterior_of
+from ..inference.selection import kmeans, nearest
+from ..model.bases import Basis, Points
+from ..model.kernels.base import Kernel
+from ..model.means import Mean
+from ..model.posterior import Marginals, Posterior
+from ..model.problem import DEFAULT_JITTER, as_blocks, as_inputs, make_problem, queries_like, subset
+from ..model.table import FITC
+from ..numerics.arrays import Array, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..numerics.linalg import (
+    add_outer,
+    cholesky,
+    cholesky_and_inverse,
+    cholesky_escalating,
+    contiguous,
+    from_lower,
+    gram,
+    identity,
+    inverse_lower,
+    solve_lower,
+    times_lower,
+)
+from ..numerics.workers import row_slices
+from .mappers import Mapper, as_mapper, in_threads
+
+BLOCK = 512  # rows of an expert where the blocks are left to k-means
+CHUNK = 512  # queries that the BCM looks at together
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How precisions add, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the last term only where
+    `corrected`.
+
+    `weight` gives β_b (t,) from an expert's Π_b (t,) and the number of experts.
+    """
+
+    name: str
+    weight: Callable[[Array, int], Array | float]
+    corrected: bool = True
+    joint: bool = False  # on all queries of a chunk together
+
+
+def whole(precision: Array, experts: int) -> float:
+    return 1.0
+
+
+def share(precision: Array, experts: int) -> float:
+    return 1.0 / experts
+
+
+def entropy_gain(precision: Array, experts: int) -> Array:
+    """½ log k(x, x)/σ_b²: what the expert learned about f(x), nothing where it has no data."""
+    return 0.5 * namespace(precision).log(precision)
+
+
+BCM = Rule("bcm", whole, joint=True)  # [Tresp 2000]
+RBCM = Rule("rbcm", entropy_gain)  # [Deisenroth, Ng 2015]
+GPOE = Rule("gpoe", share)  # [Cao, Fleet 2014], with the weights that fall back to the prior
+POE = Rule(
+    "poe", whole, corrected=False
+)  # counts the prior once for each expert: too sure wherever there are many
+
+RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
+
+
+@dataclass(frozen=True, eq=False)
+class Committee:
+    """Experts on disjoint blocks, each the exact posterior of its own data.
+
+    `mapper(function, experts)` is `map` in threads, or by the workers of a cluster: then every expert goes
+    there once, and queries and answers travel.
+    """
+
+    experts: tuple[Posterior, ...]
+    rule: Rule
+    jitter: float = DEFAULT_JITTER
+    chunk: int = CHUNK
+    mapper: Mapper = in_threads
+
+    @property
+    def log_evidence(self) -> float:
+        """Σ log p(y_b): what experts that share hyperparameters are trained by. The BCM's own depends on the
+        queries.
+        """
+        return float(sum(expert.log_evidence or 0.0 for expert in self.experts))
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.experts[0].kernel
+
+    @property
+    def basis(self) -> None:
+        """There is none; `on` makes the process on one."""
+
+    def on(self, basis: Basis) -> Posterior:
+        """The process that sees the blocks as independent given u: PITC's, and the BCM where u = f(queries).
+        [003 eq. 26]
+
+        With V_b = L_b⁻¹K_bu Luu⁻ᵀ, where L_b factors K_b + Σ_b, an expert's precision of Luu⁻¹u is
+        (I - V_bᵀV_b)⁻¹ = I + V_bᵀ(I - V_bV_bᵀ)⁻¹V_b; the prior's I is counted once. [Tresp 2000]
+        """
+        first = self.experts[0]
+        L, jitter = cholesky_escalating(
+            basis.gram(self.kernel), self.jitter, what="the prior covariance of the queries"
+        )
+        B, b = identity(L), zeros_like_rows((len(basis), first.w.shape[1]), L)
+        for precision, information in self._ask(partial(_opinion, basis=basis, Linv=inverse_lower(L))):
+            B = B + precision
+            b = b + information
+        _, LBinv = cholesky_and_inverse(B)
+        w = LBinv.T @ (LBinv @ b)
+        return Posterior(
+            self.kernel,
+            basis,
+            L,
+            w,
+            contiguous(LBinv.T),
+            first.mean_function,
+            jitter=jitter,
+            one_output=first.one_output,
+        )
+
+    def predict(self, X: Any) -> Marginals:
+        """Mean and variance of each f(x). The BCM looks at `chunk` rows together: what it says of one depends
+        on the others.
+        """
+        X = self._queries(X)
+        first = self.experts[0]
+        mean = zeros_like_rows((X.shape[0],) if first.one_output else (X.shape[0], first.w.shape[1]), X)
+        variance = zeros_like_rows((X.shape[0],), X)
+        together = self.rule.joint and self.chunk > 1
+        for s in row_slices(X.shape[0], self.chunk if together else CHUNK):
+            mean[s], variance[s] = self.on(Points(X[s])).predict(X[s]) if together else self._alone(X[s])
+        return Marginals(mean, variance)
+
+    def covariance(self, X: Any) -> Array:
+        """Joint covariance of f(X), all rows together: its diagonal is `predict`'s variance up to `chunk`
+        rows.
+        """
+        X = self._queries(X)
+        if not self.rule.joint:
+            raise ConditionalError(
+                f"{self.rule.name!r} combines what experts say of each query alone, so it has no joint "
+                "covariance; use 'bcm'"
+            )
+        return self.on(Points(X)).covariance(X)
+
+    def _alone(self, X: Array) -> Marginals:
+        """Each query on its own, by the rule."""
+        first = self.experts[0]
+        total, weights = 0.0 * X[:, 0], 0.0 * X[:, 0]
+        mean = zeros_like_rows((X.shape[0], first.w.shape[1]), X)
+        for precision, opinion in self._ask(partial(_marginal_opinion, X=X)):
+            weight = self.rule.weight(precision, len(self.experts))
+            total = total + weight * precision
+            weights = weights + weight
+            mean = mean + (weight * precision)[:, None] * opinion
+        if self.rule.corrected:
+            total = total + (1.0 - weights)
+        mean = mean / total[:, None]
+        return Marginals(
+            (mean[:, 0] if first.one_output else mean) + mean_of(first, X), self.kernel.diag(X) / total
+        )
+
+    def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
+        """The experts' answers in their order; arrays on a GPU need no threads."""
+        mapper = self.mapper if is_numpy(self.experts[0].L) or self.mapper is not in_threads else map
+        return mapper(question, self.experts)
+
+    def _queries(self, X: Any) -> Array:
+        return queries_like(X, next(iter(self.experts[0].basis.parameters.values())))
+
+
+def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array]:
+    """What an expert adds to the precision of Luu⁻¹u, and to precision times mean. (m, m), (m, p)"""
+    assert isinstance(expert.basis, Points)
+    Phi = times_lower(contiguous(basis.cross(expert.kernel, expert.basis.Z)), Linv, transposed=True)
+    V = contiguous(solve_lower(expert.L, Phi))  # (b, m)
+    C = cholesky(from_lower(add_outer(identity(expert.L), V, -1.0)))
+    W = contiguous(solve_lower(C, V))
+    return gram(W), W.T @ solve_lower(C, expert.w)
+
+
+def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
+    """An expert's precision of each f(x) in units of the prior's (t,), and its mean without the prior's (t,
+    p).
+    """
+    assert isinstance(expert.basis, Points)
+    V = solve_lower(expert.L, expert.kernel(expert.basis.Z, X))  # (b, t)
+    prior = expert.kernel.diag(X)
+    return prior / (prior - namespace(V).sum(V * V, axis=0)), V.T @ expert.w
+
+
+def partition(X: Any, size: int = BLOCK, rng: Any = 0) -> np.ndarray:
+    """Labels of blocks of about `size` rows, found by k-means. (n,)"""
+    X = to_numpy(as_inputs(X))
+    if size < 1:
+        raise ParameterError(f"a block must have at least one row, but size is {size}")
+    return nearest(X, kmeans(X, max(1, round(len(X) / size)), rng))
+
+
+def condition(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    power: float | None = None,
+    weights: Any = None,
+    chunk: int = CHUNK,
+    mapper: Any = in_threads,
+) -> Committee:
+    """A committee of the rule `approximation`, one expert for each label in `blocks`, which k-means finds
+    where there are none.
+
+    Arguments as for `inducing.condition`; the basis is not used. `chunk` is how many queries the BCM looks at
+    together: with blocks of b rows its work for each is least at about b. O(nb²) here, O(nb) for each query,
+    memory O(nb). `mapper` is how experts are made and asked: a function like `map`, a Dask client, or "dask"
+    for the current one.
+    """
+    if power is not None:
+        raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
+    if chunk < 1:
+        raise ParameterError(
+            f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
+        )
+    X = as_inputs(X)
+    P = make_problem(
+        kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, weights=weights
+    )
+    labels = partition(X) if blocks is None else to_numpy(blocks)
+    rows = as_blocks(labels if P.kept is None else labels[P.kept], P.n)
+    mapper = as_mapper(mapper)
+    make = map if mapper is in_threads and not is_numpy(P.X) else mapper
+    experts = tuple(make(exact_posterior_of, (subset(P, r) for r in rows)))
+    return Committee(experts, RULES[approximation], float(jitter), chunk, mapper)

@@ -1,0 +1,136 @@
+"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [Rasmussen, Williams 2006
+§4.3]
+
+    ∫ k(x, y) p(x) φ_i(x) dx = λ_i φ_i(y),   ∫ φ_i(x) φ_j(x) p(x) dx = δ_ij,   k(x, y) = Σ λ_i φ_i(x) φ_i(y)
+
+A draw of the process is f = Σ η_i φ_i with η_i ~ N(0, λ_i); n noisy values of f shrink each η_i by λ_i/(λ_i +
+σ²/n).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import RBF
+from ..model.problem import as_inputs, as_queries
+from ..numerics.arrays import Array, asarray_like, to_numpy
+
+FAINT = 1e-14  # an eigenvalue below this share of the largest is rounding, and its function noise
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenfunctions:
+    """Nyström's estimate φ_i(y) = 1/λ_i Σ_k w_k k(x_k, y) φ_i(x_k), weights w_k = 1/n for samples. [002]"""
+
+    kernel: Kernel
+    X: np.ndarray  # (n, d)
+    weights: np.ndarray  # (n,), their sum is one
+    values: np.ndarray  # (count,), λ in falling order
+    vectors: np.ndarray  # (n, count), φ_i(x_k)
+
+    def __call__(self, Y: Any) -> Array:
+        """φ_i at each row of Y, in the kind of Y. (t, count)"""
+        Y = as_queries(Y, self.X.shape[1])
+        found = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
+        return asarray_like(found, Y)
+
+
+def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -> Eigenfunctions:
+    """The first `count` eigenfunctions under the density that X was drawn from.
+
+    The matrix eigenproblem of √w_j k(x_j, x_k) √w_k, the kernel p^½ k p^½ of [002] on the samples; with w =
+    1/n its eigenvalues are those of K over n. O(n²) memory on purpose and O(n³) time: some thousand samples
+    at most. With the nodes and `weights` of a quadrature rule in place of samples the answer is as exact as
+    the rule. Each function's sign makes its largest value positive.
+    """
+    from scipy.linalg import eigh
+
+    X = to_numpy(as_inputs(X))
+    n = len(X)
+    if not 1 <= count <= n:
+        raise ParameterError(f"count must lie between 1 and the number of samples ({n}), but is {count}")
+    w = np.full(n, 1.0 / n) if weights is None else np.asarray(to_numpy(weights), dtype=float)
+    if w.shape != (n,):
+        raise ShapeError(f"weights must be one number for each of {n} samples, but have shape {w.shape}")
+    if not (np.all(w > 0) and np.all(np.isfinite(w))):
+        raise ParameterError(
+            f"weights must be positive and finite, but the least is {np.min(w):g}; leave such nodes out"
+        )
+    w = w / np.sum(w)
+    root = np.sqrt(w)
+    values, U = eigh(root[:, None] * to_numpy(kernel(X, X)) * root, subset_by_index=(n - count, n - 1))
+    values, vectors = values[::-1], U[:, ::-1] / root[:, None]
+    if values[-1] <= FAINT * values[0]:
+        good = int(np.sum(values > FAINT * values[0]))
+        raise ParameterError(
+            f"only the first {good} of {count} eigenvalues are above rounding; ask for {good} functions"
+        )
+    peaks = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(count)]  # (count,)
+    return Eigenfunctions(kernel, X, w, values, vectors * np.sign(peaks))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianEigenfunctions:
+    """The RBF kernel under N(0, s²) in closed form. With a = 1/4s², b = 1/2ℓ², c = √(a² + 2ab), A = a + b +
+    c, B = b/A:
+
+    λ_k = variance √(2a/A) B^k,   φ_k(x) = (√(a/c) 2^k k!)^-½ exp(-(c - a)x²) H_k(√(2c) x)
+                                                                          [Rasmussen, Williams 2006 §4.3.1]
+    """
+
+    kernel: RBF
+    deviation: float  # s
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.deviation < math.inf:
+            raise ParameterError(
+                f"the density's deviation must be positive and finite, but is {self.deviation:g}"
+            )
+        if np.size(self.kernel.lengthscale) != 1:
+            raise ShapeError(
+                f"the closed form has one input, but the kernel has {np.size(self.kernel.lengthscale)}"
+            )
+
+    @property
+    def _constants(self) -> tuple[float, float, float]:
+        a = 0.25 / self.deviation**2
+        b = 0.5 / float(np.reshape(self.kernel.lengthscale, ())) ** 2
+        return a, b, math.sqrt(a * a + 2.0 * a * b)
+
+    @property
+    def values(self) -> np.ndarray:
+        """λ. (count,)"""
+        a, b, c = self._constants
+        A = a + b + c
+        return float(self.kernel.variance) * math.sqrt(2.0 * a / A) * (b / A) ** np.arange(self.count)
+
+    def __call__(self, Y: Any) -> Array:
+        """φ_k at each row of Y, in the kind of Y. (t, count)"""
+        a, _, c = self._constants
+        Y = as_queries(Y, 1)
+        y = to_numpy(Y)[:, 0]
+        z = math.sqrt(2.0 * c) * y
+        H = np.empty((len(y), self.count))  # H_k / √(2^k k!), by its recurrence
+        H[:, 0] = 1.0
+        for k in range(1, self.count):
+            H[:, k] = math.sqrt(2.0 / k) * z * H[:, k - 1]
+            if k > 1:
+                H[:, k] -= math.sqrt((k - 1) / k) * H[:, k - 2]
+        return asarray_like((c / a) ** 0.25 * np.exp(-(c - a) * y * y)[:, None] * H, Y)
+
+
+def shrinkage(values: Any, noise: float, n: int) -> np.ndarray:
+    """λ/(λ + σ²/n): the share of each η_i that n values with noise variance σ² bring to light. [002]"""
+    if not 0.0 < noise < math.inf:
+        raise ParameterError(f"noise is a variance and must be positive and finite, but is {noise:g}")
+    if n < 1:
+        raise ParameterError(f"shrinkage needs at least one row, but n is {n}")
+    values = np.asarray(values, dtype=float)
+    return values / (values + noise / n)

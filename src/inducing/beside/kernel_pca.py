@@ -1,0 +1,154 @@
+"""Sparse kernel principal components: a Gaussian in feature space that leans on few of the data. [Tipping
+2001b], [004 §3.7.1]
+
+With ψ(x) the feature vector of k(x, x') = ψ(x)ᵀψ(x'), n inputs are taken to be draws of N(0, σ²I + ΨWΨᵀ), W
+diagonal and not negative [004 eqs 2.38, 3.37]. Maximum likelihood in W is the search for relevance vectors
+once more: candidates are the ψ_i, each of the n targets is a ψ_j, all share the precisions 1/W, and inner
+products are the kernel's values. For given σ² most of W is zero. As σ² → 0 all inputs stay, W → I/n, and what
+is left is kernel PCA, without centring [004 eqs 3.33, 3.34].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import EmptyDataError, NoiseError, ParameterError
+from ..model.bases import Points
+from ..model.kernels.base import Kernel
+from ..model.problem import as_inputs, as_queries
+from ..numerics.arrays import Array, asarray_like, to_numpy
+from ..numerics.linalg import inverse_lower, log_det_from_factor
+from ..numerics.workers import chunk_rows, row_slices, single_threaded_blas
+from .relevance_search import Search
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPCA:
+    """Unit vectors e_i = ΨW^½u_i/√λ_i in feature space, with W^½KW^½u_i = λ_iu_i over the inputs that stayed:
+    the axes of the Gaussian, whose variance along e_i is σ² + λ_i. `pca(X)` are the coordinates ψ(x)ᵀe_i.
+    """
+
+    kernel: Kernel
+    basis: Points  # the inputs that stayed (m)
+    rows: np.ndarray  # (m,), their numbers
+    weights: np.ndarray  # (m,), W
+    noise: float  # σ²
+    values: np.ndarray  # (m,), λ in falling order
+    coefficients: np.ndarray  # (m, m): e_i = Σ_j coefficients_ji ψ_j
+    gains: np.ndarray  # (steps + 1,), the log likelihood above that of W = 0
+    converged: bool
+
+    def __len__(self) -> int:
+        return len(self.basis)
+
+    def __call__(self, X: Any, count: int | None = None) -> Array:
+        """Coordinates of each row along the first `count` components, all of them unless told. (t, count)"""
+        queries = as_queries(X, self.basis.Z.shape[1])
+        count = len(self) if count is None else count
+        if not 0 <= count <= len(self):
+            raise ParameterError(
+                f"there are {len(self)} components, but {count} were asked for; lower the noise for more"
+            )
+        return asarray_like(
+            self.kernel(to_numpy(queries), self.basis.Z) @ self.coefficients[:, :count], queries
+        )
+
+
+def sparse_kernel_pca(
+    kernel: Kernel, X: Any, noise: float, *, tolerance: float = 1e-6, max_iterations: int = 1000
+) -> KernelPCA:
+    """The Gaussian of largest likelihood with this noise variance σ² in every direction of feature space.
+
+    More noise, fewer inputs that stay. O(n²) for each that joins, O(m²n) for each step, memory O(mn); steps
+    end when none gains `tolerance`.
+    """
+    X = to_numpy(as_inputs(X))
+    if len(X) == 0:
+        raise EmptyDataError("X has no rows; at least one is needed")
+    if not 0.0 < noise < math.inf:
+        raise NoiseError(
+            f"noise is a variance in feature space and must be positive and finite, but is {noise:g}"
+        )
+    first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one feature vector
+    search = _Features(kernel, X, X[first], float(noise))
+    gains, converged = [search.value()], False
+    with single_threaded_blas():
+        for _ in range(max_iterations):
+            converged = search.step(tolerance) == 0.0
+            if converged:
+                break
+            gains.append(search.value())
+    root = search.D
+    values, U = np.linalg.eigh(root[:, None] * search.G[:, search.active] * root)
+    values, U = values[::-1], U[:, ::-1]
+    return KernelPCA(
+        kernel=kernel,
+        basis=Points(X[first[search.active]]),
+        rows=first[search.active],
+        weights=root**2,
+        noise=search.noise,
+        values=values,
+        coefficients=root[:, None] * U / np.sqrt(np.maximum(values, np.finfo(float).tiny)),
+        gains=np.array(gains),
+        converged=converged,
+    )
+
+
+class _Features(Search):
+    """Candidates and targets are feature vectors. Over the targets j, with H = K_aK and V, LB as in `Search`,
+
+    Σ_j (φ_iᵀC⁻¹ψ_j)² = (K²)_ii/σ⁴ - 2 V_iᵀLB⁻¹DH_i/σ⁴ + V_iᵀZV_i,   Z = LB⁻¹D H_aa DLB⁻ᵀ/σ⁴
+    """
+
+    def __init__(self, kernel: Kernel, X: np.ndarray, candidates: np.ndarray, noise: float) -> None:
+        super().__init__(np.zeros(0, dtype=int), np.zeros(0))
+        self.kernel, self.X, self.candidates, self.noise, self.targets = kernel, X, candidates, noise, len(X)
+        self.norms = kernel.diag(candidates)
+        self.G, self.H = np.zeros((0, len(candidates))), np.zeros((0, len(candidates)))  # (m, M)
+        self.squares = np.zeros(len(candidates))  # (K²)_ii
+        for s in self._rows():
+            self.squares += np.sum(kernel(X[s], candidates) ** 2, axis=0)
+        self._factorise()
+
+    def _rows(self) -> list[slice]:
+        return row_slices(len(self.X), chunk_rows(len(self.X), len(self.candidates), self.X))
+
+    def put(self, i: int, precision: float) -> None:
+        known = self.active == i
+        rows = self.G[known], self.H[known]
+        others = self._replace(i, precision)
+        self.G, self.H = self.G[others], self.H[others]
+        if math.isfinite(precision):
+            G, H = rows if np.any(known) else self._products(i)
+            self.G, self.H = np.vstack([self.G, G]), np.vstack([self.H, H])
+        self._factorise()
+
+    def _products(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """K_i and Σ_j K_ijK_j of all candidates. (M,) each"""
+        H = np.zeros(len(self.candidates))
+        for s in self._rows():
+            K = self.kernel(self.X[s], self.candidates)
+            H += K[:, i] @ K
+        return self.kernel(self.candidates[i : i + 1], self.candidates)[0], H
+
+    def _scatter(self, Linv: np.ndarray) -> np.ndarray:
+        """Z. (m, m)"""
+        return Linv @ self.H[:, self.active] @ Linv.T / self.noise**2
+
+    def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        Z = self._scatter(Linv)
+        total = (self.squares - 2.0 * np.sum(V * (Linv @ self.H), axis=0)) / self.noise**2 + np.sum(
+            V * (Z @ V), axis=0
+        )
+        return np.maximum(total, 0.0) / self.targets, np.sum(Linv * (Z @ Linv), axis=0) / self.targets
+
+    def value(self) -> float:
+        """-½ n log|B| + ½ tr Z: the log likelihood above that of W = 0, which has no finite value in feature
+        space.
+        """
+        Z = self._scatter(inverse_lower(self.LB) * self.D)
+        return 0.5 * float(np.trace(Z)) - 0.5 * self.targets * float(log_det_from_factor(self.LB))

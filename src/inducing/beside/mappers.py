@@ -1,0 +1,83 @@
+"""How many experts are asked: one after the other, in threads, or by the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..errors import ParameterError
+from ..numerics.workers import cores, single_threaded_blas, using
+
+Mapper = Callable[
+    [Callable[[Any], Any], Iterable[Any]], Iterable[Any]
+]  # of a function and the items to call it with
+
+
+def as_mapper(mapper: Any) -> Mapper:
+    """`mapper`, or what calls on the workers of a Dask client: one that is given, or for "dask" the current
+    one.
+    """
+    if callable(mapper):
+        return mapper
+    given = type(mapper).__module__.partition(".")[0] == "distributed"
+    if mapper != "dask" and not given:
+        raise ParameterError(
+            f"mapper must be a function such as map, a Dask client or 'dask', but is {mapper!r}"
+        )
+    if given:
+        return OnWorkers(mapper)
+    from ..sources.distributed import current_client
+
+    return OnWorkers(current_client())
+
+
+def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """`map` on all cores, a few results ahead of whoever takes them. BLAS runs single-threaded meanwhile."""
+    with single_threaded_blas(), ThreadPoolExecutor(cores()) as pool:
+        ahead: deque[Future[Any]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > 2 * cores():
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+@dataclass(frozen=True, eq=False)
+class OnWorkers:
+    """`map` by the workers of a Dask client, each call on one thread.
+
+    The function travels once for all items, and an item once in its life: an expert that is asked again is
+    there already.
+    """
+
+    client: Any
+    sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
+
+    def __call__(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        from ..sources.distributed import result, sent
+
+        question = sent(self.client, function)
+        answers = deque(
+            self.client.submit(_answer, question, self._place(item), pure=False) for item in items
+        )
+        while answers:
+            yield result(answers.popleft())
+
+    def _place(self, item: Any) -> Any:
+        from ..sources.distributed import sent
+
+        if getattr(type(item), "__weakrefoffset__", 0) == 0:  # a tuple, say: nothing tells when it is gone
+            return sent(self.client, item)
+        if item not in self.sent:
+            self.sent[item] = sent(self.client, item)
+        return self.sent[item]
+
+
+def _answer(question: Any, item: Any) -> Any:
+    with using(threads=1):
+        return question.values[0](item.values[0])

@@ -1,0 +1,285 @@
+"""The relevance vector machine: a degenerate process whose prior precisions are learned. [Tipping 2001], [003
+§10.2]
+
+    f(x) = φ(x)ᵀw,   w ~ N(0, A⁻¹),   A = diag(α),   φ_j(x) = k_j(x), a basis function at each training input
+    k_RVM(x, x') = φ(x)ᵀA⁻¹φ(x')                                                           [003 eq. 33, Remark 15]
+
+(eq. 33 prints A where the precisions A give the covariance A⁻¹.) Most α grow without bound; the functions
+that stay are the relevance vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..engine.sites import Sites
+from ..errors import ConditionalError, ParameterError, ShapeError
+from ..model.bases import Basis, Points, as_multiscale
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Binary, Likelihood, Logistic, Probit
+from ..model.means import Mean
+from ..model.posterior import Marginals, Posterior
+from ..model.problem import Problem, as_inputs, as_queries, make_problem
+from ..model.table import SoR
+from ..numerics.arrays import Array, asarray_like, to_numpy
+from ..numerics.linalg import row_dots, row_squares
+from ..numerics.workers import chunk_rows, row_slices, single_threaded_blas
+from ..progress import Bars
+from .relevance_centers import move_centers
+from .relevance_search import LabelSearch, ValueSearch, log_evidence_of, process_of, together
+from .residuals import query_chunks
+
+FIRST_NOISE = 0.1  # of the mean square of y: where learning the noise begins
+NOISE_FLOOR = 1e-8  # of the same: where it ends
+TINY = 1e-12  # a variance of f that stands for none
+TURNS, LAST_TURN = (
+    20,
+    1e-3,
+)  # of moving the centres and searching on: how many at most, and the gain that ends them
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceVectors:
+    """The machine after learning. `posterior` is its process, with L = A^½ and so w ~ N(0, I) in whitened
+    form.
+
+    Its variance falls to zero away from the relevance vectors, where no function reaches. With `augment` each
+    query brings a function of its own, k(x*, ·), of a weight such that f(x*) has `prior_variance` through it
+    [003 §8.1, §10.2], [Rasmussen, Quiñonero-Candela 2005]. In whitened features the training rows see r_i =
+    √ρ k(x_i, x*)/k(x*, x*), and with Λ = 1/σ², b = Λy, a = LB⁻¹φ*, h = LB⁻¹ΦΛr, s = 1 + rᵀΛr - |h|², e = rᵀ(b
+    - ΛΦᵀw),
+
+        mean = φ*ᵀw + (√ρ - aᵀh) e/s,   variance = |a|² + (√ρ - aᵀh)²/s
+
+    at O(nm) for each query. Labels have sites in place of values with noise: their λ and b stay as the
+    machine has them.
+    """
+
+    posterior: Posterior
+    rows: np.ndarray  # (m,), the relevance vectors' numbers among the training rows, or in the basis given
+    precisions: np.ndarray  # (m,), α
+    noise: float | None  # None where y are labels
+    values: np.ndarray  # (steps + 1,), the log evidence before the first step and after each
+    converged: bool
+    problem: Problem
+    prior_variance: float  # ρ
+    augment: bool = False
+    likelihood: Likelihood | None = None  # of labels
+    sites: Sites | None = None  # what it became in each row
+
+    def __len__(self) -> int:
+        return len(self.posterior)
+
+    @property
+    def log_evidence(self) -> float | None:
+        """That of the machine before augmentation; afterwards it depends on the query."""
+        return self.posterior.log_evidence
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.posterior.kernel
+
+    @property
+    def basis(self) -> Basis:
+        """The relevance vectors' functions."""
+        return self.posterior.basis
+
+    def predict(self, X: Any) -> Marginals:
+        """Mean and variance of each f(x); augmented, with only that query's function added. PyTorch and CuPy
+        queries are answered in kind, by NumPy.
+        """
+        queries = as_queries(X, self.problem.X.shape[1])
+        X = to_numpy(queries)
+        mean, variance = self.posterior.predict(X)
+        for s in query_chunks(len(X), len(self)) if self.augment else ():
+            shift, variance[s] = self._bordered(X[s])
+            mean[s] += shift
+        return Marginals(asarray_like(mean, queries), asarray_like(variance, queries))
+
+    def predict_proba(self, X: Any) -> Array:
+        """⟨p(y|f)⟩ of the labels -1 and +1: the wider f, the nearer to one half. (t, 2) [004 eq. 5.8]"""
+        if not isinstance(self.likelihood, Binary):
+            raise ConditionalError(
+                "this machine learned values, not labels; give relevance_vectors a likelihood for classes"
+            )
+        mean, variance = self.predict(X)
+        p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), TINY))
+        return asarray_like(np.stack([1.0 - p, p], axis=1), mean)
+
+    def jointly(self, X: Any) -> Posterior:
+        """The process with a function at every query: what it says of one depends on the others. [003
+        Definition 9]
+        """
+        X = to_numpy(as_queries(X, self.problem.X.shape[1]))
+        queries = Points(X) if isinstance(self.basis, Points) else as_multiscale(self.kernel, Points(X))
+        precisions = np.concatenate([self.precisions, self.kernel.diag(X) ** 2 / self.prior_variance])
+        return process_of(self.problem, together(self.basis, queries), precisions, *self._rows())
+
+    def covariance(self, X: Any) -> Array:
+        """Joint covariance of f(X); augmented, that of `jointly`, whose diagonal is not `predict`'s."""
+        queries = as_queries(X, self.problem.X.shape[1])
+        X = to_numpy(queries)
+        return asarray_like((self.jointly(X) if self.augment else self.posterior).covariance(X), queries)
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """λ and b of the training rows. (n,) each"""
+        if self.sites is not None:
+            return self.sites.lam, self.sites.b
+        assert self.noise is not None
+        return np.full(self.problem.n, 1.0 / self.noise), self.problem.Y[:, 0] / self.noise
+
+    def _bordered(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the query's function adds to the mean (t,), and the variance (t,), by the formulas above."""
+        post, P = self.posterior, self.problem
+        prior = self.kernel.diag(X)
+        scale = np.where(prior > 0, math.sqrt(self.prior_variance) / np.where(prior > 0, prior, 1.0), 0.0)
+        G, S, E = np.zeros((len(post), len(X))), np.zeros(len(X)), np.zeros(len(X))
+        lam, b = self._rows()
+        for s in row_slices(P.n, chunk_rows(P.n, max(len(X), len(post)), P.X)):
+            Phi = post.features(P.X[s])  # (rows, m)
+            R = self.kernel(P.X[s], X) * scale  # (rows, t)
+            weighted = lam[s, None] * R
+            G += Phi.T @ weighted
+            S += np.sum(weighted * R, axis=0)
+            E += R.T @ b[s] - weighted.T @ (Phi @ post.w[:, 0])
+        A = post.A
+        assert A is not None
+        a, h = post.features(X) @ A, G.T @ A  # (t, m)
+        lead = scale * prior - row_dots(a, h)
+        gain = lead / (1.0 + S - row_squares(h))
+        return gain * E, row_squares(a) + gain * lead
+
+
+def relevance_vectors(
+    kernel: Kernel,
+    X: Any,
+    y: Any,
+    *,
+    noise: Any = None,
+    likelihood: Likelihood | None = None,
+    basis: Basis | None = None,
+    learn_centers: bool = False,
+    mean: Mean | None = None,
+    augment: bool = False,
+    prior_variance: float | None = None,
+    tolerance: float = 1e-6,
+    max_iterations: int = 1000,
+) -> RelevanceVectors:
+    """Learn the precisions by maximising the evidence, one function at a time. [Tipping, Faul 2003]
+
+    Candidates are the kernel's functions at the training inputs, or those of a `basis`; `noise` is the noise
+    variance, learned where it is None. Every step adds, changes or removes the function that raises the log
+    evidence most, until none raises it by `tolerance`. O(nM) for each function added of M candidates, O(m²M)
+    for each step, memory O(mM). `prior_variance` is that of a query's own function when augmented, the mean
+    square of y about the prior mean where it is None.
+
+    With a `likelihood`, Probit() or Logistic(), y are labels -1 and +1, and the evidence is that of
+    expectation propagation: O(nmM) for each step. `prior_variance` is then the mean of f² over the training
+    inputs where it is None. With `learn_centers` the functions found leave their places and climb the
+    evidence, all together with precisions and noise, and the search goes on among them and the candidates, in
+    turns [003 §10.2]; `rows` says where each one began.
+    """
+    X = to_numpy(as_inputs(X))
+    first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one function
+    candidates = Points(X[first]) if basis is None else basis
+    if likelihood is not None and not isinstance(likelihood, Probit | Logistic):
+        raise ParameterError(
+            f"labels need the likelihood Probit() or Logistic(), not {likelihood}; values need none"
+        )
+    if likelihood is not None and noise is not None:
+        raise ParameterError(
+            f"labels have no noise variance, but noise is {noise}; give Probit(noise=...) instead"
+        )
+    y = to_numpy(y) if likelihood is None else likelihood.check(to_numpy(y))
+    P = make_problem(kernel, candidates, SoR, 1.0 if noise is None else noise, X, y, mean=mean, jitter=0.0)
+    if not P.one_output:
+        raise ShapeError(
+            f"relevance vectors take one output, but y has shape {np.shape(y)}; learn each output by itself"
+        )
+    if not P.one_noise:
+        raise ShapeError(f"relevance vectors take one noise variance, but noise has shape {P.noise.shape}")
+    power = float(np.mean(P.Y**2))
+    if power == 0.0 and likelihood is None:
+        raise ParameterError(
+            "y equals its prior mean in every row, so there is nothing to learn precisions from"
+        )
+    if prior_variance is not None and not 0.0 < prior_variance < math.inf:
+        raise ParameterError(f"prior_variance must be positive and finite, but is {prior_variance:g}")
+
+    def begin(
+        P: Problem, noise: float, active: np.ndarray, precisions: np.ndarray
+    ) -> LabelSearch | ValueSearch:
+        if likelihood is not None:
+            return LabelSearch(P, y, likelihood, active, precisions)
+        return ValueSearch(P, noise, active, precisions)
+
+    search = begin(
+        P, FIRST_NOISE * power if noise is None else float(noise), np.zeros(0, dtype=int), np.zeros(0)
+    )
+    floor = NOISE_FLOOR * power if noise is None and likelihood is None else None
+    origin, values = np.arange(len(P.basis)), [search.value()]
+    with single_threaded_blas():  # many small products
+        converged = _maximise(search, values, tolerance, max_iterations, floor)
+        for turn in range(TURNS if learn_centers and len(search.active) else 0):
+            before = values[-1]
+            moved = move_centers(search, floor)
+            origin = np.concatenate([origin[search.active[moved.stayed]], np.arange(len(P.basis))])
+            wider = replace(P, basis=together(moved.basis, P.basis))
+            search = begin(wider, moved.noise, np.arange(len(moved.basis)), moved.precisions)
+            if search.value() > before:
+                values.append(search.value())
+            converged = _maximise(search, values, tolerance, max_iterations, floor)
+            if values[-1] - before < LAST_TURN:
+                break
+            converged = converged and turn + 1 < TURNS
+    found = search.P.basis[search.active]
+    lam, b = search.rows()
+    post = process_of(P, found, search.precisions, lam, b)
+    if prior_variance is None:
+        prior_variance = power if likelihood is None else _mean_square(post, P) or 1.0
+    evidence = search.value() if likelihood is not None else log_evidence_of(P, post, search.noise)
+    return RelevanceVectors(
+        posterior=replace(post, log_evidence=evidence),
+        rows=(first if basis is None else np.arange(len(basis)))[origin[search.active]],
+        precisions=search.precisions,
+        noise=search.noise if likelihood is None else None,
+        values=np.array(values),
+        converged=converged,
+        problem=P,
+        prior_variance=prior_variance,
+        augment=augment,
+        likelihood=likelihood,
+        sites=None if likelihood is None else Sites(lam, b, None, 1.0, converged=converged, projected=True),
+    )
+
+
+def _maximise(
+    search: LabelSearch | ValueSearch,
+    values: list[float],
+    tolerance: float,
+    max_iterations: int,
+    floor: float | None,
+) -> bool:
+    """Steps until none gains `tolerance`, the noise learned down to `floor` after each; whether it came to
+    that.
+    """
+    with Bars() as bars:
+        for _ in range(max_iterations):
+            gain = search.step(tolerance)
+            if floor is not None and isinstance(search, ValueSearch):
+                gain = max(gain, search.learn_noise(floor))
+            if gain < tolerance:
+                return True
+            values.append(search.value())
+            bars.show("steps", f"{len(search.active)} functions, log evidence {values[-1]:.4f}")
+    return False
+
+
+def _mean_square(post: Posterior, P: Problem) -> float:
+    """Of f about its prior mean, over the training inputs."""
+    mean, variance = post.predict(P.X)
+    return float(np.mean((mean - P.mean(P.X)) ** 2 + variance))

@@ -1,0 +1,272 @@
+"""Densities as squares of a Gaussian process on the unit box: h(x|f) = f(x)²/∫f². [004 §5.3]
+
+The mass ∫f² is no likelihood of single rows. A Gamma integral over λ puts it into the prior (5.15-5.22): for
+a given λ each row has the likelihood f(x)², and the prior covariance Σ₀ becomes (Σ₀⁻¹ + λI)⁻¹, which is known
+in closed form for two families.
+
+    Fourier             Σ₀Σ₀ = Σ₀, so that k_λ = k₀/(1 + λ)                                             [004 eqs 5.28-5.29]
+    OrnsteinUhlenbeck   Σ₀⁻¹ = -l²∂², so that k_λ = exp(-√λ|x - z|/l)/(2l√λ)                             [004 eq. 5.27]
+
+Sweeps of expectation propagation alternate with 2N/λ = ∫E f² (5.25), where the integrand of (5.16) is
+largest; the process is made anew from its sites when λ, and with it the kernel, has changed. The predicted
+density is E f²/∫E f² (5.24), normalised by the closed form of that integral. Two slips of the thesis: (5.23),
+(5.25) and (5.30) have lost the ½ of e^(-½λ∫f²), and (5.27) has √λ and l the other way round in its exponent,
+both against its remarks that λ grows with N and the process then roughens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import lgamma, log, log1p, sqrt
+from typing import Any
+
+import numpy as np
+
+from ..engine.sites import Sites
+from ..errors import FactorisationError, ParameterError, ShapeError
+from ..inference.propagation import expectation_propagation, from_sites
+from ..model.bases import Basis, Points
+from ..model.kernels import Kernel, Matern12, Trigonometric
+from ..model.kernels.base import positive
+from ..model.kernels.dot import positive_integer
+from ..model.likelihoods import Squared
+from ..model.posterior import Posterior
+from ..numerics.linalg import row_squares
+from ..numerics.workers import blas_for
+
+LEAST_DAMPING = 1.0 / 64.0
+PATIENCE = 40  # sweeps that should be enough
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """Tensor products of series 1, √2 cos 2πnx, √2 sin 2πnx up to n = order, each with a standard Gaussian
+    coefficient.
+    """
+
+    order: int
+    d: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("order", "d"):
+            object.__setattr__(self, name, positive_integer(name, getattr(self, name)))
+
+    @property
+    def functions(self) -> int:
+        """D = (2 order + 1)^d, the dimension of the space."""
+        return (2 * self.order + 1) ** self.d
+
+    def kernel(self, lam: float) -> Kernel:
+        return Trigonometric(self.order, variance=1.0 / (1.0 + lam))
+
+    def basis(self) -> Points:
+        """A grid of D points. Its functions are orthogonal, Kuu = D I/(1 + λ), and span the whole space."""
+        axis = np.arange(2 * self.order + 1) / (2 * self.order + 1)
+        return Points(np.stack(np.meshgrid(*[axis] * self.d, indexing="ij"), axis=-1).reshape(-1, self.d))
+
+    def settled(self, n: float) -> float:
+        """λ where expectation propagation has settled: there (1 + λ)∫E f² = 2n + D, and 2n/λ = ∫E f²."""
+        return 2.0 * n / self.functions
+
+    def next(self, lam: float, mass: float, n: float) -> tuple[float, float]:
+        """λ' with 2n/λ' = ∫E f'², and c: another λ only stretches the process, f' = cf with c² = (1 + λ)/(1 +
+        λ').
+        """
+        rest = (1.0 + lam) * mass - 2.0 * n
+        new = 2.0 * n / rest if rest > 0.0 else lam
+        return new, sqrt((1.0 + lam) / (1.0 + new))
+
+    def log_evidence(self, log_average: float, lam: float, n: float) -> float:
+        """log E Π h(xᵢ|f) from log E_λ Π f(xᵢ)²; every λ gives the same, its integral being a Beta function.
+        [004 eq. 5.16]
+        """
+        half = 0.5 * self.functions
+        return log_average + n * (log1p(lam) - log(2.0)) + lgamma(half) - lgamma(n + half)
+
+
+@dataclass(frozen=True)
+class OrnsteinUhlenbeck:
+    """Functions of one input with a small l²∫f'², l = length, seen through points a quarter of l apart. [004
+    eq. 5.27]
+
+    Of λ only l/√λ, the lengthscale, matters: stretching f is dividing l. 2n/λ = ∫E f² takes many sweeps to
+    one that is the same for all l and shrinks as n grows. With λ held at 1 (hold=True) l is the lengthscale,
+    to be chosen.
+    """
+
+    length: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", positive("length", self.length, scalar=True))
+
+    def kernel(self, lam: float) -> Kernel:
+        root = sqrt(positive("lam", lam, scalar=True))
+        return Matern12(self.length / root, variance=0.5 / (self.length * root))
+
+    def next(self, lam: float, mass: float, n: float) -> tuple[float, float]:
+        """λ' = 2n/∫E f²; the sites stay as they are."""
+        return 2.0 * n / mass, 1.0
+
+    def basis(self) -> Points:
+        m = int(np.clip(np.ceil(4.0 / self.length), 20, 400))
+        return Points(((np.arange(m) + 0.5) / m)[:, None])
+
+
+Prior = Fourier | OrnsteinUhlenbeck
+
+
+def overlap(kernel: Kernel, Z: np.ndarray) -> tuple[float, np.ndarray]:
+    """∫k(x, x)dx and ∫k(z, x)k(x, z')dx (m, m), over the unit box. [004 eq. 5.30]"""
+    if isinstance(kernel, Trigonometric):  # idempotent but for the variance
+        return float(kernel.diag(Z[:1])[0]), kernel.variance * kernel(Z, Z)
+    if isinstance(kernel, Matern12) and Z.shape[1] == 1:
+        scale = float(np.ravel(kernel.lengthscale)[0])
+        r, total = np.abs(Z - Z.T) / scale, (Z + Z.T) / scale
+        inside = (1.0 + r) * np.exp(-r) - 0.5 * (np.exp(-total) + np.exp(total - 2.0 / scale))
+        return kernel.variance, kernel.variance**2 * scale * inside
+    raise ParameterError(
+        f"the mass of a squared process has a closed form under Trigonometric and Matern12, not {kernel}"
+    )
+
+
+def mass(post: Posterior) -> float:
+    """∫E f² = ∫k(x, x) + Σᵢⱼ (αᵢαⱼ + Cᵢⱼ) ∫k(zᵢ, x)k(x, zⱼ), for a prior mean of 0. [004 eqs 5.25, 5.30]"""
+    assert isinstance(post.basis, Points)
+    total, G = overlap(post.kernel, post.basis.Z)
+    return total + float(post.alpha @ G @ post.alpha + np.sum(post.C * G))
+
+
+def moments(post: Posterior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E f² = mean² + var and the standard deviation of f², √(2var² + 4 mean² var), at each row. (n,) each"""
+    mean, variance = post.predict(X)
+    variance = np.maximum(variance, 0.0)  # `predict` has warned of any below rounding
+    square = mean * mean
+    return square + variance, np.sqrt(2.0 * variance * (variance + 2.0 * square))
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A process whose square is a density up to its mass, after some sweeps."""
+
+    prior: Prior
+    lam: float  # λ of the kernel
+    posterior: Posterior
+    mass: float  # ∫E f²
+    log_evidence: (
+        float | None
+    )  # of the rows; None where a cavity is improper, or the family has no closed form
+    n_sweeps: int
+    converged: bool
+
+    def density(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """h(x) and its standard deviation at rows in the unit box. (n,) each [004 eq. 5.24]"""
+        value, deviation = moments(self.posterior, X)
+        return value / self.mass, deviation / self.mass
+
+
+def left_out(post: Posterior, X: np.ndarray) -> np.ndarray:
+    """E f(x)² of each row as seen by all others: that of its cavity, NaN where there is none. (n,) [004 eq.
+    4.36]
+    """
+    Phi, (mean, total) = post.features(X), post.predict(X)
+    s = row_squares(Phi @ post.A)
+    scale = 1.0 / (1.0 + post.sites.lam * (total - s))
+    lam, b = scale * post.sites.lam, scale * post.sites.b
+    left = 1.0 - lam * s
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(left > 0.0, ((mean - b * s) / left) ** 2 + s / left + total - s, np.nan)
+
+
+def uniform_start(times: np.ndarray, total: float) -> Sites:
+    """Sites of the uniform density f = √total: Laplace's, so that a process on them is about there, and not
+    about -f.
+    """
+    return Sites(2.0 * times / total, 4.0 * times / sqrt(total), None, 1.0)
+
+
+def prior_start(times: np.ndarray) -> Sites:
+    """Sites that leave the prior alone but for a tilt exp(Σ f/n), which makes up its mind between f and -f."""
+    return Sites(np.zeros(len(times)), times / np.sum(times), None, 1.0)
+
+
+def sweeps(
+    prior: Prior,
+    X: np.ndarray,
+    times: np.ndarray | None = None,
+    *,
+    basis: Basis | None = None,
+    lam: float | None = None,
+    hold: bool = False,
+    start: Sites | None = None,
+    damping: float = 0.5,
+    convergence: float = 1e-6,
+) -> Iterator[Estimate]:
+    """The estimate after each sweep over rows X (n, d) of the unit box, seen `times` (n,) each. [004 §5.3]
+
+    It never ends by itself. `start` gives the first sites and with them the sign of f, `lam` the first λ, or
+    with `hold` the only one. f² is not log-concave, and rows about a zero of f may push each other to and
+    fro: a sweep that leaves no proper process is made again with half the damping, and every PATIENCE sweeps
+    halve it. `converged` says that the last sweep, undamped, would have moved less than this share of the
+    mass from one place to another, and that 2n/λ = ∫E f² to this share.
+    """
+    X = np.ascontiguousarray(X, dtype=float)
+    if X.ndim != 2 or not np.all((X >= 0.0) & (X <= 1.0)):
+        raise ShapeError("the rows of a density must have two dimensions and lie in the unit box; scale them")
+    times = np.ones(len(X)) if times is None else times
+    n = float(np.sum(times))
+    if lam is None:
+        lam = prior.settled(n) if isinstance(prior, Fourier) else 1.0
+    basis = prior.basis() if basis is None else basis
+    sites = uniform_start(times, 2.0 * n / lam) if start is None else start
+    post, before = None, None
+    while True:
+        with blas_for(len(basis)):
+            if post is None:
+                post = from_sites(prior.kernel(lam), basis, sites, X)
+            try:
+                new = expectation_propagation(
+                    post.kernel, Squared(), X, times, sweeps=1, damping=damping, start=post
+                )
+                total = mass(new)
+                if not total > 0.0:
+                    raise FactorisationError(
+                        f"the process has the mass {total:.3g}, which rounding must have left of it"
+                    )
+            except FactorisationError:
+                damping *= 0.5
+                if damping < LEAST_DAMPING:
+                    raise
+                continue
+        evidence = None
+        if isinstance(prior, Fourier) and new.log_evidence is not None:
+            evidence = prior.log_evidence(new.log_evidence, lam, n)
+        logs = np.log(moments(new, X)[0] / total)
+        moved = (
+            np.inf if before is None else 0.5 * float(times @ np.abs(logs - before)) / (n * damping)
+        )  # ½∫|h - h'|
+        settled = moved <= convergence and (hold or abs(0.5 * lam * total / n - 1.0) <= convergence)
+        yield Estimate(prior, lam, new, total, evidence, new.sites.n_sweeps, settled)
+        if new.sites.n_sweeps % PATIENCE == 0:
+            damping = max(0.5 * damping, LEAST_DAMPING)
+        post, before = new, logs
+        if hold:
+            continue
+        following, c = prior.next(lam, total, n)
+        stretched = replace(new.sites, lam=new.sites.lam / c**2, b=new.sites.b / c)
+        try:
+            with blas_for(len(basis)):
+                post = from_sites(prior.kernel(following), basis, stretched, X)
+            lam = following
+        except FactorisationError:  # sites of λ < 0 need the wider prior for now
+            pass
+
+
+def estimate(
+    prior: Prior, X: np.ndarray, times: np.ndarray | None = None, *, limit: int = 100, **options: Any
+) -> Estimate:
+    """What `sweeps` settles on, or has reached after `limit` of them."""
+    for found in sweeps(prior, X, times, **options):
+        if found.converged or found.n_sweeps >= limit:
+            break
+    return found

@@ -1,0 +1,157 @@
+"""Wind fields from a scatterometer: local ambiguities, many orders, and the modes they end in. [004 §5.4]
+
+    a = wind.ambiguities(kernel, s, beams, noise, X, mean=background)   # at each node, up to four winds (5.32)
+    found = wind.retrieve(kernel, a.likelihood(), X, mean=background)   # whole fields, heaviest first (5.41)
+    found.winds()                                                       # the heaviest
+    found.predict(X)                                                    # all of them, as a mixture of processes (§6.1)
+
+The posterior of a field has several modes, of which the order of the nodes chooses one; so many orders are
+tried, sweeps of expectation propagation settle each, and the relative weight says which mode to believe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..inference import fields
+from ..inference.fields import _Field, _nodes, stack, unstack
+from ..inference.mixtures import Mixtures
+from ..model.bases import Points
+from ..model.kernels.base import Kernel
+from ..model.means import Mean, Zero
+from ..model.posterior import Posterior
+from ..model.problem import DEFAULT_JITTER
+from ..numerics.workers import blas_for
+from .wind_model import Ambiguities, Beams, retrieve_locally
+
+CONVERGENCE = 1e-6  # of a site, in units of its node's spread
+
+
+def ambiguities(
+    kernel: Kernel, s: Any, beams: Beams, noise: float, X: Any, *, mean: Mean | None = None, most: int = 4
+) -> Ambiguities:
+    """What s (n, beams), log σ⁰ with noise of this variance, says at each node of X, under the process's own
+    prior there.
+    """
+    m0 = unstack((mean or Zero())(stack(X)))
+    return retrieve_locally(s, beams, noise, m0, fields.own_covariance(kernel, X), most)
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """One of the fields that the measurements allow."""
+
+    posterior: Posterior
+    log_weight: float  # log γ (5.41)
+    orders: int  # how many orders ended here
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    """The modes that were found, heaviest first: a mixture of Gaussian processes. [004 §5.4.4, §6.1]"""
+
+    modes: tuple[Mode, ...]
+    X: np.ndarray  # (n, 2): the nodes
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The modes' shares of the posterior. (modes,) [004 eq. 5.40]"""
+        logs = np.array([mode.log_weight for mode in self.modes])
+        return np.exp(logs - np.logaddexp.reduce(logs))
+
+    def winds(self, mode: int = 0) -> np.ndarray:
+        """The mean of one mode at the nodes. (n, 2)"""
+        return unstack(self.modes[mode].posterior.mean(stack(self.X)))
+
+    def predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (n, 2) and covariance (n, 2, 2) of the wind at each of X under the mixture of all modes."""
+        each = [fields.predict(mode.posterior, X) for mode in self.modes]
+        means, covariances = (
+            np.stack([m for m, _ in each]),
+            np.stack([c for _, c in each]),
+        )  # (modes, n, 2), (modes, n, 2, 2)
+        mean = np.einsum("k,kni->ni", self.weights, means)
+        apart = means - mean
+        return mean, np.einsum(
+            "k,knij->nij", self.weights, covariances + apart[..., :, None] * apart[..., None, :]
+        )
+
+
+def retrieve(
+    kernel: Kernel,
+    t: Mixtures,
+    X: Any,
+    *,
+    mean: Mean | None = None,
+    orders: int = 100,
+    sweeps: int = 10,
+    damping: float = 1.0,
+    apart: float = 0.5,
+    mirrored: bool = True,
+    rng: Any = 0,
+    jitter: float = DEFAULT_JITTER,
+) -> Retrieval:
+    """The fields that likelihoods t at the nodes X allow, by so many random orders of the nodes. [004
+    §§5.4.2-5.4.3]
+
+    Each order is read online once and settled by up to `sweeps` - 1 further sweeps (sweeps=1: online learning
+    alone, as in 004). Solutions whose means differ by less than `apart` m/s, root mean square over the nodes,
+    are one mode; it keeps the heaviest of them. Opposite winds look alike to the radar, so with `mirrored`
+    the opposites of the two heaviest modes are tried too; a mode found only so counts no order.
+    """
+    X = _nodes(X, t)
+    if orders < 1 or sweeps < 1:
+        raise ParameterError(f"orders and sweeps must be at least 1, but are {orders} and {sweeps}")
+    generator = np.random.default_rng(rng)
+    basis = Points(stack(X, t.components))
+    solutions = []  # mean at the nodes, mode
+    with blas_for(len(basis)):
+        field = _Field(kernel, basis, mean or Zero(), jitter, X, t)
+        for _ in range(orders):
+            field.forget()
+            solutions.append(_settled(field, generator.permutation(len(X)), sweeps, damping, 1))
+        if mirrored:
+            for z, _ in _distinct(solutions, apart)[:2]:
+                field.forget()
+                field.assume(-z)
+                solutions.append(_settled(field, np.arange(len(X)), max(sweeps - 1, 1), damping, 0))
+        modes = [mode for _, mode in _distinct(solutions, apart)]
+        return Retrieval(
+            tuple(replace(mode, posterior=_with_evidence(field, mode.posterior)) for mode in modes), X
+        )
+
+
+Solution = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
+
+
+def _settled(field: _Field, order: np.ndarray, sweeps: int, damping: float, orders: int) -> Solution:
+    field.run(order, sweeps, damping, CONVERGENCE)
+    mode = Mode(field.posterior(sites=field.sites), field.relative_weight(), orders)
+    return field.prior + field.Phi @ field.w, mode
+
+
+def _with_evidence(field: _Field, post: Posterior) -> Posterior:
+    field.sites = post.sites
+    field.rebuild()
+    return replace(post, log_evidence=field.log_evidence())
+
+
+def _distinct(solutions: list[Solution], apart: float) -> list[Solution]:
+    """The heaviest of those that are near each other, heaviest first."""
+    distinct: list[Solution] = []
+    for z, mode in sorted(solutions, key=lambda solution: -solution[1].log_weight):
+        near = [
+            i
+            for i, (other, _) in enumerate(distinct)
+            if np.sqrt(np.mean(np.sum((z - other) ** 2, axis=1))) < apart
+        ]
+        if near:
+            first, heavier = distinct[near[0]]
+            distinct[near[0]] = first, replace(heavier, orders=heavier.orders + mode.orders)
+        else:
+            distinct.append((z, mode))
+    return distinct

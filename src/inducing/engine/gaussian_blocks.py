@@ -1,0 +1,138 @@
+"""PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see _block_tiles.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import FactorisationError
+from ..model.kernels.stationary import RBF
+from ..model.problem import Problem
+from ..numerics.blas import addresses
+from .gaussian_rows import TILE, Form, add_moments, plain
+from .sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients
+
+
+def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group) -> None:
+    """What `_passes.first_pass` sums, of a range of blocks."""
+    from . import block_tiles as _block_tiles
+
+    first: Any = _block_tiles.first_blocks
+    X, Y, noise, own = _rows_of(P, group.rows)
+    keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
+    Ks, Ls = _space_for_blocks(group, keep)
+    b = np.zeros((s.m, P.p))
+    log_D = first(
+        addresses(),
+        X,
+        Y,
+        noise,
+        group.edges,
+        F.frame,
+        F.form,
+        *own,
+        F.prior,
+        plain(Linv),
+        keep,
+        Ks,
+        Ls,
+        *_space(s, F, group),
+        s.G,
+        b,
+    )
+    if np.isnan(log_D):
+        raise FactorisationError("the covariance of a block is not positive definite")
+    if keep and held.blocks is not None and held.runs is not None:
+        held.runs[group.first] = Ks, Ls
+        end = 0
+        for i, size in enumerate(np.diff(group.edges)):  # views, for a pass over residuals
+            part, end = slice(end, end + size**2), end + size**2
+            held.blocks[group.first + i] = Ks[part].reshape(size, size), Ls[part].reshape(size, size)
+    s.b += b
+    s.log_D += log_D
+    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
+        weight = P.weights[group.rows]
+        s.log_D += float(np.sum((weight - 1.0) * np.log(P.noise[group.rows]) + np.log(weight)))
+
+
+def second_blocks(
+    P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Group
+) -> None:
+    """What `_passes.second_pass` sums, of a range of blocks."""
+    from . import block_tiles as _block_tiles
+
+    second: Any = _block_tiles.second_blocks
+    assert isinstance(P.kernel, RBF)
+    X, Y, noise, frame = _rows_of(P, group.rows)
+    n, d = X.shape
+    stored = (held.runs or {}).get(group.first)
+    Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
+    V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
+    moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
+    s.residual += second(
+        addresses(),
+        X,
+        Y,
+        noise,
+        group.edges,
+        F.frame,
+        F.form,
+        *frame,
+        F.prior,
+        plain(back.Linv),
+        plain(back.LBinv),
+        plain(back.w.T),
+        plain(back.alpha.T),
+        stored is not None,
+        Ks,
+        Ls,
+        V,
+        diagonal,
+        own,
+        *_space(s, F, group),
+        s.G,
+        moments,
+        squares,
+    )
+    weight = P.weight(group.rows)
+    extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
+    noise_bar[group.rows] = diagonal / weight - extra
+    lengths = own[:d] * frame[1]  # Σ W (x - x')²/ℓ³
+    shared = np.ndim(P.kernel.lengthscale) == 0
+    add_gradients(
+        s.kernel, {"lengthscale": lengths.sum() if shared else lengths, "variance": own[d] / F.prior}
+    )
+    add_moments(P, F, s, X, V, moments, squares)
+
+
+def _rows_of(
+    P: Problem, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """X, Y, noise over weight, and the centre and the inverse lengthscales in which the kernel's own blocks
+    are computed.
+    """
+    assert isinstance(P.kernel, RBF)
+    X = plain(P.X[rows])
+    return (
+        X,
+        plain(P.Y[rows]),
+        plain(P.noise[rows] / P.weight(rows)),
+        (X.mean(axis=0), 1.0 / P.kernel.scales(X)),
+    )
+
+
+def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:
+    """For the K and L⁻¹ of all blocks, or of those of one tile."""
+    sizes = np.diff(group.edges)
+    most = int(np.max(sizes))
+    room = int(np.sum(sizes**2)) if keep else max(TILE, most) * most
+    return np.empty(room), np.empty(room)
+
+
+def _space(s: Work, F: Form, group: Group) -> Any:
+    """Four buffers of a tile of rows, or of the longest block, and their features."""
+    tile = max(TILE, int(np.max(np.diff(group.edges))))
+    if s.tiles is None or s.tiles[0].shape[1] != tile:
+        s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
+    return s.tiles

@@ -1,0 +1,143 @@
+"""A regression problem on rows that a source holds: what a `Problem` is, without the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ..errors import EmptyDataError, ParameterError
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.means import Mean, Zero
+from ..model.problem import Problem, as_noise, check_basis, check_jitter, less_mean
+from ..model.table import Approximation
+from ..numerics.workers import on_device
+from ..sources.source import Part, Source
+from .passes import first_pass
+from .sums import Sums
+
+MOST_BLOCK_ROWS = 1 << 14  # of a part that is one block: its covariance takes 2 GiB
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A prior, a row of the table and one noise for all rows: what travels to the parts at every evaluation."""
+
+    kernel: Kernel
+    basis: Basis
+    row: Approximation
+    noise: float
+    mean: Mean
+    jitter: float
+    blocks: (
+        int | None
+    )  # rows of a block inside a part, zero for whole parts; None where the row of the table has no blocks
+
+    def on(self, part: Part) -> Problem:
+        """The problem on the rows of one part, on the device of this process."""
+        X, y = on_device(part.X), on_device(part.Y if part.y is None else part.y)
+        return Problem(
+            kernel=self.kernel,
+            basis=self.basis.on(X),
+            row=self.row,
+            noise=as_noise(self.noise, X)[0],
+            X=X,
+            Y=less_mean(self.mean, X, y),
+            mean=self.mean,
+            jitter=self.jitter,
+            weights=None,
+            labels=None,
+            blocks=None if self.blocks is None else _blocks(part, self.blocks),
+            one_noise=True,
+            one_output=y.ndim == 1,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Parted(Setting):
+    """A setting and the source of its rows; the passes of the evidence run where the parts are."""
+
+    source: Source
+
+    @property
+    def p(self) -> int:
+        return self.source.layout.n_outputs
+
+    @property
+    def one_output(self) -> bool:
+        return self.source.layout.one_output
+
+    @property
+    def one_noise(self) -> bool:
+        return True
+
+    @property
+    def uniform(self) -> bool:
+        return True
+
+    @property
+    def common_noise(self) -> float:
+        return self.noise
+
+    def total(self, one_pass: Any, matrices: Any) -> Sums:
+        setting = Setting(*(getattr(self, f.name) for f in fields(Setting)))
+        sums = self.source.total(_over_part, one_pass, setting, matrices)
+        if one_pass is first_pass and sums.count == 0:
+            raise EmptyDataError("no part of the source has rows; at least one is needed")
+        return sums
+
+
+def _over_part(part: Part, one_pass: Any, setting: Setting, matrices: Any) -> Sums:
+    return one_pass(setting.on(part), matrices).to_numpy() if len(part.X) else Sums()
+
+
+def _blocks(part: Part, rows: int) -> list[np.ndarray]:
+    n = len(part.X)
+    if rows == 0 and n > MOST_BLOCK_ROWS:
+        raise ParameterError(
+            f"each part of the source is one block, but {part.where} has {n} rows, more than "
+            f"{MOST_BLOCK_ROWS}; give "
+            "blocks= a number of rows to cut the parts into blocks of that size"
+        )
+    return np.array_split(np.arange(n), max(1, -(-n // rows)) if rows else 1)
+
+
+def make_parted(
+    kernel: Kernel,
+    basis: Basis | None,
+    row: Approximation,
+    noise: Any,
+    source: Source,
+    *,
+    mean: Mean | None,
+    jitter: float,
+    blocks: Any,
+    weights: Any,
+) -> Parted:
+    """Check everything that can be checked without the rows; those are checked when they are read."""
+    if basis is None:
+        raise ParameterError(f"{row.name!r} needs a basis")
+    if weights is not None:
+        raise ParameterError("a source has no weights for its rows; leave weights out, or give arrays")
+    if np.ndim(noise) != 0:
+        raise ParameterError("noise must be one number for a source, which has no variances for its rows")
+    if source.layout.n_outputs == 0:
+        raise ParameterError("the source has no targets; name the target column, or give y")
+    if row.own_block:
+        raise ParameterError(
+            "'pic' needs the data at every query; over a source use 'pitc', whose evidence is the same"
+        )
+    check_jitter(jitter)
+    check_basis(basis, kernel, source.layout.n_features)
+    if blocks is not None and (
+        isinstance(blocks, bool) or not isinstance(blocks, int | np.integer) or blocks < 1
+    ):
+        raise ParameterError(
+            "over a source, blocks is the number of rows of a block, into which each part is cut, or None, "
+            f"not {blocks!r}"
+        )
+    noise = float(as_noise(noise, np.zeros((1, 1)))[0][0])
+    size = None if not row.blocks else 0 if blocks is None else int(blocks)
+    return Parted(kernel, basis, row, noise, Zero() if mean is None else mean, float(jitter), size, source)

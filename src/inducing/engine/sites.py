@@ -1,0 +1,326 @@
+"""Sites: what each row's likelihood becomes under expectation propagation, and the processes they make. [004
+§§4.2-4.4]
+
+A site is exp(b g - ½ λ g²), b = λa, in one number g = pᵀu, f above its prior mean as the basis sees it. The
+sites say all: with π = Lᵀp in whitened coordinates u = Lv,
+
+    B = I + Σ λ π πᵀ,   w = B⁻¹ Σ b π,   v ~ N(w, B⁻¹)                                            [004 eqs 4.25, 4.34]
+
+so the process is made anew from them after every sweep, and no error lives longer than that. On a basis that
+stays, π = φ(x). With γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), such a site is found for
+f(x) and then acts on g (share = 0, 004 §4.6); or it acts on f(x) itself, as under FITC (share = 1, 001 §5):
+then λ/(1 + λγ) and b/(1 + λγ) stand for λ and b above; or the likelihood is taken to be one of g alone, as
+under DTC (projected, 004 §4.4 below 4.33), and γ is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FactorisationError, InducingError, NonFiniteError, ParameterError, ShapeError
+from ..inference import propagation_loops as loops
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Likelihood
+from ..model.means import Mean
+from ..model.posterior import Posterior
+from ..numerics.arrays import to_numpy
+from ..numerics.linalg import (
+    add_symmetric_product,
+    cholesky,
+    contiguous,
+    from_lower,
+    inverse_lower,
+    log_det_from_factor,
+    row_dots,
+    row_squares,
+    solve_lower,
+    times_lower,
+)
+from ..numerics.workers import chunk_rows, row_slices, run_over
+
+BLOCK = 32  # rows that go through the compiled loop together
+KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
+LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a thread each
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """What each row's likelihood became: exp(b g - ½ λ g²), where g = pᵀu is f above its prior mean. [004 eqs
+    4.17, 4.33]
+    """
+
+    lam: np.ndarray  # (n,): λ, which may be negative where log p(y|f) is not concave
+    b: np.ndarray  # (n,): λa
+    P: np.ndarray | None  # (n, m), or None where the rows of P are those of Kfu Kuu⁻¹
+    share: float  # of γ that counts as the site's own noise: 0, or under a given basis 1
+    n_sweeps: int = 0
+    converged: bool = False
+    changes: tuple[int, ...] = ()  # of the basis, in each sweep
+    projected: bool = False  # whether the likelihood is one of g alone, without γ
+
+    @property
+    def a(self) -> np.ndarray:
+        """Where g is pulled to: pseudo-targets, with noise 1/λ. (n,) [004 eq. 4.18]"""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.b / self.lam
+
+
+class Processes:
+    """c processes on one basis, and their sites: what a column of Y (n, c) says about each."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        basis: Basis,
+        L: np.ndarray,
+        likelihood: Any,
+        X: np.ndarray,
+        Y: np.ndarray,
+        mean: Mean,
+        share: float,
+        jitter: float,
+        projected: bool = False,
+    ) -> None:
+        self.projected = projected
+        self.kernel, self.basis, self.L, self.likelihood = kernel, basis, L, likelihood
+        self.X, self.Y, self.mean, self.share, self.jitter = X, Y, mean, share, jitter
+        self.prior = np.asarray(mean(X), dtype=float)  # (n,)
+        if self.prior.ndim != 1:
+            raise ShapeError(
+                f"expectation propagation needs a prior mean of one output, not of {self.prior.shape[1]}"
+            )
+        self.lam, self.b = np.zeros(Y.shape), np.zeros(Y.shape)  # (n, c)
+        self.Pi: np.ndarray | None = None  # (n, m), or None where it is Φ
+        self.n_sweeps, self.converged = 0, False
+        self.changes: tuple[int, ...] = ()
+        self._kept: list[Any] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        m, c = len(self.L), self.Y.shape[1]
+        self.S, self.A = np.tile(np.eye(m), (c, 1, 1)), np.tile(np.eye(m), (c, 1, 1))  # AAᵀ = S = B⁻¹
+        self.w, self.log_B = np.zeros((c, m)), np.zeros(c)
+
+    def move(self, basis: Basis, L: np.ndarray, Pi: np.ndarray) -> None:
+        """The same sites on another basis, with their projections on it. (n, m)"""
+        self.basis, self.L, self.Pi, self._kept = basis, L, Pi, None
+        self._forget()
+        self.rebuild()
+
+    @staticmethod
+    def going_on(
+        posts: Sequence[Posterior], likelihood: Likelihood, X: np.ndarray, Y: np.ndarray
+    ) -> Processes:
+        first = posts[0]
+        if any(post.sites is None for post in posts):
+            raise ParameterError("start has no sites: it must come from expectation_propagation")
+        if len(posts) != Y.shape[1] or first.sites.lam.shape != (len(X),):
+            raise ShapeError(
+                f"start has {len(posts)} processes and {len(first.sites.lam)} rows, but y has shape "
+                f"{Y.shape}; they must agree"
+            )
+        mean, share = first.mean_function, first.sites.share
+        L, projected = to_numpy(first.L), first.sites.projected
+        run = Processes(first.kernel, first.basis, L, likelihood, X, Y, mean, share, first.jitter, projected)
+        run.take([post.sites for post in posts])
+        return run
+
+    def take(self, sites: Sequence[Sites]) -> None:
+        first = sites[0]
+        self.lam, self.b = (np.stack([getattr(s, name) for s in sites], axis=1) for name in ("lam", "b"))
+        self.Pi = None if first.P is None else first.P @ self.L
+        self.n_sweeps, self.changes, self.converged = first.n_sweeps, first.changes, first.converged
+        self.rebuild()
+
+    def chunks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Rows, their φ (rows, m) and γ (rows,), chunk by chunk; kept between sweeps where they are few."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        n, m = len(self.X), len(self.L)
+        Linv, kept = inverse_lower(self.L), []
+        for rows in row_slices(n, chunk_rows(n, m, self.X)):
+            Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
+            gamma = np.maximum(self.kernel.diag(self.X[rows]) - row_squares(Phi), 0.0)
+            if self.projected:
+                gamma = np.full(
+                    len(gamma), 1e-12
+                )  # a variance must not vanish: averages by quadrature would divide by it
+            if n * m <= KEEP:
+                kept.append((rows, Phi, gamma))
+            yield rows, Phi, gamma
+        self._kept = kept or None
+
+    def effective(self, rows: slice, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """λ and b of the rows' sites on πᵀv. (rows, c) each"""
+        scale = 1.0 / (1.0 + self.share * self.lam[rows] * gamma[:, None])
+        return scale * self.lam[rows], scale * self.b[rows]
+
+    def rebuild(self) -> None:
+        """The processes from their sites alone."""
+        m, c = len(self.L), self.Y.shape[1]
+        B, beta = np.zeros((c, m, m)), np.zeros((c, m))
+        for rows, Phi, gamma in self.chunks():
+            D = Phi if self.Pi is None else self.Pi[rows]
+            lam, b = self.effective(rows, gamma)
+            beta += b.T @ D
+            for j in range(c):
+                add_symmetric_product(B[j], lam[:, j, None] * D, D)
+        for j in range(c):
+            try:
+                LB = cholesky(from_lower(B[j]) + np.eye(m))
+            except FactorisationError as error:
+                raise FactorisationError(
+                    f"the sites leave no proper process (the least λ is {self.lam[:, j].min():.3g}); use "
+                    "damping below 1"
+                ) from error
+            self.log_B[j] = float(log_det_from_factor(LB)) if m else 0.0
+            self.A[j] = np.ascontiguousarray(inverse_lower(LB).T)
+            self.S[j] = self.A[j] @ self.A[j].T
+            self.w[j] = self.S[j] @ beta[j]
+
+    def sweep(self, rate: float) -> float:
+        """Visit every row once, on the basis as it is; returns the largest move of a site."""
+        c = self.Y.shape[1]
+        moves = np.zeros(c)
+        for rows, Phi, gamma in self.chunks():
+
+            def step(
+                _: None, j: int, rows: slice = rows, Phi: np.ndarray = Phi, gamma: np.ndarray = gamma
+            ) -> None:
+                moves[j] = max(moves[j], self._sweep_rows(rows, Phi, gamma, j, rate))
+
+            run_over(list(range(c)), lambda: None, step, parallel=len(Phi) * len(self.L) ** 2 >= LARGE)
+        self.Pi = None
+        self.n_sweeps, self.changes = self.n_sweeps + 1, (*self.changes, 0)
+        self.rebuild()
+        return float(np.max(moves))
+
+    def _sweep_rows(self, rows: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
+        """A chunk of rows under one process."""
+        Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
+        lam, b = self.lam[rows, j].copy(), self.b[rows, j].copy()
+        data = Phi, Pi, lam, b, gamma, self.prior[rows], self.Y[rows, j].copy()
+        lik = self.likelihood
+        if lik.kind is not None and len(self.L):
+            done, move = loops.sweep_rows(
+                self.S[j], self.w[j], *data, self.share, lik.kind, lik.theta, rate, BLOCK
+            )
+        else:
+            done, move = self._sweep_rows_plainly(self.S[j], self.w[j], *data, rate)
+        if done < len(Phi):
+            self.refuse(rows.start + done)
+        self.lam[rows, j], self.b[rows, j] = lam, b
+        return move
+
+    def _sweep_rows_plainly(
+        self,
+        S: np.ndarray,
+        w: np.ndarray,
+        Phi: np.ndarray,
+        Pi: np.ndarray,
+        lam: np.ndarray,
+        b: np.ndarray,
+        gamma: np.ndarray,
+        prior: np.ndarray,
+        y: np.ndarray,
+        rate: float,
+    ) -> tuple[int, float]:
+        """`sweep_rows` for a likelihood that is not compiled: each row is a block of its own."""
+        largest, seen = 0.0, np.empty(4)
+        for i in range(len(y)):
+            D = np.stack([Phi[i], Pi[i]]) if len(Pi) else Phi[i][None]
+            G, one = D @ S, slice(i, i + 1)
+            W, z, c = np.zeros((len(D), len(D))), np.zeros(len(D)), np.empty(len(D))
+            scale = 1.0 / (1.0 + self.share * lam[i] * gamma[i])
+            fine = loops.visit_in_block(
+                G @ D.T, D @ w, W, z, 0, len(D) - 1, scale * lam[i], scale * b[i], c, seen
+            )
+            if fine:
+                q, r = self.derivatives(y[i], prior[i] + seen[2], gamma[i] + seen[3])
+                rule = gamma[i], self.share, rate
+                move = loops.settle_in_block(W, z, c, seen, len(D) == 1, 0, lam[one], b[one], q, r, *rule)
+                if move < 0.0:
+                    return i, largest
+                largest = max(largest, move)
+            else:
+                largest = np.inf
+                if len(D) == 1:
+                    loops.weaken(W, z, c, seen, 0, lam[one], b[one], gamma[i], self.share)
+            S -= G.T @ (W @ G)
+            w += z @ G
+        return len(y), largest
+
+    def derivatives(self, y: Any, mean: Any, variance: Any) -> Any:
+        try:
+            return self.likelihood.derivatives(y, mean, variance)
+        except InducingError:
+            return np.full(np.shape(y), np.nan), np.full(np.shape(y), np.nan)
+
+    def refuse(self, row: int) -> None:
+        raise NonFiniteError(
+            f"row {row} leaves no valid site: its likelihood {self.likelihood} has no finite q and r there; "
+            "check y, or use a "
+            "likelihood with more noise"
+        )
+
+    def log_evidence(self) -> list[float | None]:
+        """log Z of every process: -½ log|B| + ½ Σ b g + Σ log s, with normalisers s that give each site the
+        cavity average of its likelihood,
+
+            log s = log⟨p(y|f)⟩ - log⟨exp(b g - ½ λ g²)⟩.
+
+        None where a cavity is improper.
+        """
+        c = self.Y.shape[1]
+        values = -0.5 * self.log_B
+        for rows, Phi, gamma in self.chunks():
+            D = Phi if self.Pi is None else self.Pi[rows]
+            lam, b = self.effective(rows, gamma)
+            for j in range(c):
+                DA = D @ self.A[j]
+                s, g = row_squares(DA), D @ self.w[j]
+                left = 1.0 - lam[:, j] * s
+                if not np.all(left > loops.TINY):
+                    values[j] = np.nan
+                    continue
+                mean, var = (g - s * b[:, j]) / left, s / left  # the cavity's g
+                site = 0.5 * (
+                    np.log(left) + left * (b[:, j] ** 2 * var + 2.0 * b[:, j] * mean - lam[:, j] * mean**2)
+                )
+                if self.Pi is not None:  # its f, along φ
+                    across = row_dots(Phi @ self.A[j], DA)
+                    mean = Phi @ self.w[j] + across * (lam[:, j] * g - b[:, j]) / left
+                    var = row_squares(Phi @ self.A[j]) + lam[:, j] * across**2 / left
+                value = self.likelihood.log_average(self.Y[rows, j], self.prior[rows] + mean, gamma + var)
+                values[j] += float(np.sum(value - site)) + 0.5 * float(b[:, j] @ g)
+        return [float(v) if np.isfinite(v) else None for v in values]
+
+    def posteriors(self, *, evidence: bool = True) -> list[Posterior]:
+        c = self.Y.shape[1]
+        values: list[float | None] = self.log_evidence() if evidence else [None] * c
+        P = (
+            None
+            if self.Pi is None
+            else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
+        )
+        told = self.n_sweeps, self.converged, self.changes, self.projected
+        return [
+            Posterior(
+                kernel=self.kernel,
+                basis=self.basis,
+                L=self.L,
+                w=self.w[j, :, None].copy(),
+                A=self.A[j].copy(),
+                mean_function=self.mean,
+                log_evidence=values[j],
+                jitter=self.jitter,
+                sites=Sites(self.lam[:, j].copy(), self.b[:, j].copy(), P, self.share, *told),
+            )
+            for j in range(c)
+        ]

@@ -1,0 +1,468 @@
+"""The passes over rows as compiled loops, for basis functions that are Gaussians: a few hundred rows at a
+time stay in cache.
+
+What is computed is in evidence.py, for any kernel in _passes.py; here log Kfu is a product of features of the
+rows and coefficients of the basis (kernels/exponents.py). One call does a range of rows, and holds neither
+the interpreter nor its lock.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from ..model.kernels.exponents import NEAR
+from ..numerics.compiled_blas import (
+    Addresses,
+    Flag,
+    Given1,
+    Given2,
+    Out1,
+    Out2,
+    Out3,
+    Real,
+    add_cross,
+    add_gram,
+    intrinsic,
+    product,
+    times_lower,
+)
+from ..numerics.loops import FAST
+
+_jit = numba.njit(nogil=True, fastmath=FAST)
+Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
+Form = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
+
+ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
+TINY = -708.0  # exponents below give numbers that are not normal, and slow; they are zero here
+
+
+@intrinsic
+def _scaled_by_bits(context: Any, p: Any, t: Any) -> Any:
+    """p 2ᵏ, k the integer in the last bits of t: added to p's exponent."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        bits = builder.shl(builder.bitcast(values[1], word), ir.Constant(word, 52))
+        return builder.bitcast(builder.add(builder.bitcast(values[0], word), bits), ir.DoubleType())
+
+    return types.float64(types.float64, types.float64), generate
+
+
+@numba.njit(nogil=True, inline="always")
+def _reduced(x: float) -> tuple[float, float]:
+    """t with k = round(x / log 2) in its last bits, and r = x - k log 2, by a log 2 in two parts so that
+    nothing is lost.
+    """
+    t = x * 1.4426950408889634 + ROUND
+    k = t - ROUND
+    return t, (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
+
+
+@numba.njit(nogil=True, inline="always")
+def exponential(x: float) -> float:
+    """eˣ to the last bit or two, for x below 700, as straight arithmetic that compilers turn into vector
+    instructions.
+    """
+    t, r = _reduced(max(x, TINY))
+    p = 1.6059043836821613e-10  # 1/13!, and so on down to 1/0!
+    p = p * r + 2.08767569878681e-09
+    p = p * r + 2.505210838544172e-08
+    p = p * r + 2.755731922398589e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return 0.0 if x < TINY else _scaled_by_bits(p, t)
+
+
+@numba.njit(
+    nogil=True, fastmath={"contract", "nsz", "arcp"}
+)  # k is found by rounding: no other order of sums
+def exponentials(A: np.ndarray) -> None:
+    """exp of every entry, in A."""
+    for i in range(A.shape[0]):
+        row = A[i]
+        for j in range(A.shape[1]):
+            row[j] = exponential(row[j])
+
+
+@_jit
+def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A: np.ndarray) -> float:
+    """[u, u², 1], or [u, -½|u|², 1] where not wide, of rows u = (x - centre) scale; returns the largest |u|²."""
+    n, d = X.shape
+    largest = 0.0
+    for i in range(n):
+        s = 0.0
+        for k in range(d):
+            u = (X[i, k] - centre[k]) * scale[k]
+            A[i, k] = u
+            s += u * u
+        if wide:
+            for k in range(d):
+                A[i, d + k] = A[i, k] * A[i, k]
+        else:
+            A[i, d] = -0.5 * s
+        A[i, A.shape[1] - 1] = 1.0
+        largest = max(largest, s)
+    return largest
+
+
+@_jit
+def by_differences(
+    A: np.ndarray, v: np.ndarray, P: np.ndarray, constants: np.ndarray, out: np.ndarray
+) -> None:
+    """constants_j - ½ Σ_k P_jk (u_ik - v_jk)²: where numbers are large nothing may cancel."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            s = 0.0
+            for k in range(v.shape[1]):
+                t = A[i, k] - v[j, k]
+                s += P[j, k] * t * t
+            out[i, j] = constants[j] - 0.5 * s
+
+
+@_jit
+def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Any, out: np.ndarray) -> None:
+    """Kfu of some rows, from their features."""
+    v, P, constants, coefficients, reach = form
+    if largest + reach > NEAR:
+        by_differences(A, v, P, constants, out)
+    else:
+        product(at, A, coefficients, out)
+    exponentials(out)
+
+
+@_jit
+def tile_of(
+    at: np.ndarray,
+    X: np.ndarray,
+    frame: Any,
+    form: Any,
+    Kfu: np.ndarray,
+    lo: int,
+    hi: int,
+    buffer: np.ndarray,
+    A: np.ndarray,
+) -> np.ndarray:
+    """Kfu of the rows from lo to hi, as it was kept or made in the buffer; fills A with their features."""
+    centre, scale, wide = frame
+    largest = features(X[lo:hi], centre, scale, wide, A)
+    if len(Kfu):
+        return Kfu[lo:hi]
+    cross(at, A, largest, form, buffer)
+    return buffer
+
+
+@_jit
+def copied(A: np.ndarray, out: np.ndarray) -> None:
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            out[i, j] = A[i, j]
+
+
+@numba.njit(
+    types.void(
+        Addresses,
+        Given2,
+        Given2,
+        Out1,
+        Given1,
+        Given1,
+        Frame,
+        Form,
+        Given2,
+        Real,
+        Real,
+        Flag,
+        Out2,
+        Out1,
+        Out3,
+        Out2,
+        Out2,
+        Out2,
+    ),
+    nogil=True,
+    cache=True,
+    fastmath=FAST,
+)
+def first(
+    at: np.ndarray,
+    X: np.ndarray,
+    Y: np.ndarray,
+    root: np.ndarray,
+    noise: np.ndarray,
+    weight: np.ndarray,
+    frame: Any,
+    form: Any,
+    whitener: np.ndarray,
+    share: float,
+    prior: float,
+    uniform: bool,
+    Kfu: np.ndarray,
+    R: np.ndarray,
+    work: np.ndarray,
+    A: np.ndarray,
+    G: np.ndarray,
+    b: np.ndarray,
+) -> None:
+    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m), transposed; fill R where share > 0, and Kfu where it has room.
+
+    With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
+    """
+    centre, scale, wide = frame
+    n, m, tile = X.shape[0], G.shape[0], work.shape[1]
+    for lo in range(0, n, tile):
+        hi = min(lo + tile, n)
+        c = hi - lo
+        K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
+        Phi = work[1, :c]
+        cross(at, A[:c], features(X[lo:hi], centre, scale, wide, A[:c]), form, K)
+        copied(K, Phi)
+        times_lower(at, Phi, whitener, True)
+        for i in range(c):
+            row = Phi[i]
+            if share > 0.0:
+                s = 0.0
+                for j in range(m):
+                    s += row[j] * row[j]
+                R[lo + i] = prior - s
+                root[lo + i] = sqrt(weight[lo + i] / (share * R[lo + i] + noise[lo + i]))
+            if not uniform or share > 0.0:
+                t = root[lo + i]
+                for j in range(m):
+                    row[j] *= t
+        add_gram(at, Phi, 1.0, G)
+        for o in range(Y.shape[1]):
+            total = b[o]
+            for i in range(c):
+                t, row = root[lo + i] * Y[lo + i, o], Phi[i]
+                for j in range(m):
+                    total[j] += t * row[j]
+
+
+@_jit
+def finish(
+    at: np.ndarray,
+    S: np.ndarray,
+    sign: float,
+    V: np.ndarray,
+    alpha: np.ndarray,
+    K: np.ndarray,
+    A: np.ndarray,
+    moments: np.ndarray,
+    squares: np.ndarray,
+) -> None:
+    """W = (sign S + v αᵀ)∘K, in S; add Wᵀ[features] to moments (m, q) and Σ_ij W_ij u_i² to squares (d,)."""
+    c, m = S.shape
+    for i in range(c):
+        row, k = S[i], K[i]
+        for j in range(m):
+            row[j] *= sign
+        for o in range(len(alpha)):
+            t, a = V[i, o], alpha[o]
+            for j in range(m):
+                row[j] += t * a[j]
+        total = 0.0
+        for j in range(m):
+            row[j] *= k[j]
+            total += row[j]
+        for k_ in range(len(squares)):
+            squares[k_] += total * A[i, k_] * A[i, k_]
+    add_cross(at, S, A, moments)
+
+
+@numba.njit(
+    types.void(
+        Addresses,
+        Given2,
+        Given2,
+        Given1,
+        Frame,
+        Form,
+        Given2,
+        Given2,
+        Real,
+        Flag,
+        Out2,
+        Out2,
+        Out1,
+        Out3,
+        Out2,
+        Out2,
+        Out1,
+    ),
+    nogil=True,
+    cache=True,
+    fastmath=FAST,
+)
+def second_deterministic(
+    at: np.ndarray,
+    X: np.ndarray,
+    Y: np.ndarray,
+    precision: np.ndarray,
+    frame: Any,
+    form: Any,
+    T: np.ndarray,
+    alpha: np.ndarray,
+    sign: float,
+    uniform: bool,
+    Kfu: np.ndarray,
+    V: np.ndarray,
+    lengths: np.ndarray,
+    work: np.ndarray,
+    A: np.ndarray,
+    moments: np.ndarray,
+    squares: np.ndarray,
+) -> None:
+    """share = 0: fill V = Π(Y - Kα) and lengths = pΠ|T k_u|², with √(pΠ) in T if it is uniform; add to the
+    moments of W.
+    """
+    n, m, tile, p = X.shape[0], T.shape[0], work.shape[1], Y.shape[1]
+    for lo in range(0, n, tile):
+        hi = min(lo + tile, n)
+        c = hi - lo
+        K = tile_of(at, X, frame, form, Kfu, lo, hi, work[0, :c], A[:c])
+        S = work[1, :c]
+        copied(K, S)
+        for i in range(c):
+            k = K[i]
+            for o in range(p):
+                a, s = alpha[o], 0.0
+                for j in range(m):
+                    s += k[j] * a[j]
+                V[lo + i, o] = precision[lo + i] * (Y[lo + i, o] - s)
+        times_lower(at, S, T, True)
+        for i in range(c):
+            row, s = S[i], 0.0
+            for j in range(m):
+                s += row[j] * row[j]
+            if not uniform:
+                t = p * precision[lo + i]
+                s *= t
+                for j in range(m):
+                    row[j] *= t
+            lengths[lo + i] = s
+        times_lower(at, S, T, False)
+        finish(at, S, sign, V[lo:hi], alpha, K, A[:c], moments, squares)
+
+
+@numba.njit(
+    types.void(
+        Addresses,
+        Given2,
+        Given2,
+        Out1,
+        Flag,
+        Given1,
+        Given1,
+        Real,
+        Real,
+        Real,
+        Frame,
+        Form,
+        Given2,
+        Given2,
+        Given2,
+        Given2,
+        Out2,
+        Out2,
+        Out1,
+        Out1,
+        Out3,
+        Out2,
+        Out2,
+        Out2,
+        Out1,
+    ),
+    nogil=True,
+    cache=True,
+    fastmath=FAST,
+)
+def second(
+    at: np.ndarray,
+    X: np.ndarray,
+    Y: np.ndarray,
+    R: np.ndarray,
+    known: bool,
+    noise: np.ndarray,
+    weight: np.ndarray,
+    slope: float,
+    share: float,
+    prior: float,
+    frame: Any,
+    form: Any,
+    Linv: np.ndarray,
+    Binv: np.ndarray,
+    w: np.ndarray,
+    alpha: np.ndarray,
+    Kfu: np.ndarray,
+    V: np.ndarray,
+    gD: np.ndarray,
+    rbar: np.ndarray,
+    work: np.ndarray,
+    A: np.ndarray,
+    G: np.ndarray,
+    moments: np.ndarray,
+    squares: np.ndarray,
+) -> None:
+    """share > 0: fill R unless it is known, V = Π(Y - Φᵀw), g_D and r̄ = share g_D - pΠ slope; add 2Φ
+    diag(r̄)Φᵀ to G, and to the moments of W.
+    """
+    n, m, tile, p = X.shape[0], G.shape[0], work.shape[1], Y.shape[1]
+    for lo in range(0, n, tile):
+        hi = min(lo + tile, n)
+        c = hi - lo
+        K = tile_of(at, X, frame, form, Kfu, lo, hi, work[0, :c], A[:c])
+        Phi, S, signed = work[1, :c], work[2, :c], work[3, :c]
+        copied(K, Phi)
+        times_lower(at, Phi, Linv, True)
+        product(at, Phi, Binv, S)
+        top, bottom = 0, c
+        for i in range(c):
+            phi, row = Phi[i], S[i]
+            if not known:
+                s = 0.0
+                for j in range(m):
+                    s += phi[j] * phi[j]
+                R[lo + i] = prior - s
+            D = share * R[lo + i] + noise[lo + i]
+            precision = weight[lo + i] / D
+            q, square = 0.0, 0.0
+            for j in range(m):
+                q += phi[j] * row[j]
+            for o in range(p):
+                a, s = w[o], 0.0
+                for j in range(m):
+                    s += phi[j] * a[j]
+                e = Y[lo + i, o] - s
+                V[lo + i, o] = precision * e
+                square += precision * e * e
+            g = 0.5 * (square - p * weight[lo + i] + p * precision * q) / D
+            r = 2.0 * (share * g - p * precision * slope)
+            gD[lo + i], rbar[lo + i] = g, 0.5 * r
+            t, root = -p * precision, sqrt(abs(r))
+            if r >= 0.0:  # rows that are added come first, those that are subtracted last
+                to = signed[top]
+                top += 1
+            else:
+                bottom -= 1
+                to = signed[bottom]
+            for j in range(m):
+                row[j] = t * row[j] - r * phi[j]
+                to[j] = root * phi[j]
+        add_gram(at, signed[:top], 1.0, G)
+        add_gram(at, signed[top:], -1.0, G)
+        times_lower(at, S, Linv, False)
+        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], moments, squares)

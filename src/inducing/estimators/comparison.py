@@ -1,0 +1,226 @@
+"""Ways to fit one table, side by side: error, log loss and time by the number of basis functions. [000 Fig
+2], [001 Fig 3]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import metrics
+from ..errors import EmptyDataError, ParameterError, UnknownNameError
+from ..inference.selection import BY_NAME as RULES
+from ..learning.recipes import RECIPES
+from ..model.table import TABLE
+from .regressor import SparseGPRegressor
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ROWS = tuple(name for name, row in TABLE.items() if not row.blocks)
+METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS, "exact")))
+USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain")
+EXACT_ROWS = 1000  # of the exact GP, at most
+BLIND = (
+    "random",
+    "kmeans",
+)  # rules that look at no kernel, so that hyperparameters learned before do not matter
+
+
+@dataclass(frozen=True)
+class Result:
+    """One fit and how well it predicts rows held out. `m` is the number of basis functions it ended with."""
+
+    method: str
+    size: int  # basis functions asked for; of "exact", the most rows it may use
+    repeat: int
+    m: int
+    smse: float
+    msll: float
+    coverage: float  # of intervals of 95 %
+    noise: float  # its variance
+    log_evidence: float
+    iterations: int
+    seconds: float
+
+
+Progress = Callable[[int, int, str], None]
+
+
+def compare(
+    X: Any,
+    y: Any,
+    *,
+    methods: Sequence[str] = USUAL,
+    sizes: Sequence[int] = (10, 25, 50, 100),
+    approximation: str = "fitc",
+    kernel: Any = None,
+    repeats: int = 1,
+    test_fraction: float = 0.2,
+    max_iter: int = 200,
+    budget: float | None = None,
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> DataFrame:
+    """Fit X (n, d), y (n,) by each method with each number of basis functions; a table with one row for each
+    fit.
+
+    A method is one of METHODS:
+
+        a recipe         "auto", "direct", "spgp-full", …, as `SparseGPRegressor(recipe=…)`
+        a rule           "random", "information-gain", …: the basis stays where `selection` puts it, and hyperparameters are
+                         learned; a rule that looks at the kernel is given one learned on k-means centres first, with half of
+                         the iterations
+        an approximation "vfe", "dtc", …: everything at once, by its own evidence
+        "exact"          the exact GP on at most 1000 rows, whatever the size
+
+    approximation is that of recipes and rules. Each repeat holds other rows out and starts otherwise; within
+    a repeat all methods see the same rows. Sizes come in ascending order, and no fit starts once `budget`
+    seconds have passed. progress is a function of (fits done, fits in all, what is next). Ctrl-C returns the
+    fits that are finished.
+    """
+    import pandas as pd
+
+    results: list[Result] = []
+    jobs = _jobs(methods, sizes, repeats)
+    data = _checked(X, y, test_fraction)
+    began = time.perf_counter()
+    try:
+        for done, (size, repeat, method) in enumerate(jobs):
+            if budget is not None and time.perf_counter() - began > budget:
+                break
+            if progress is not None:
+                progress(done, len(jobs), f"{method}, m = {size}, repeat {repeat + 1} of {repeats}")
+            split = _split(*data, test_fraction, random_state + repeat)
+            fit = _Fitting(method, size, approximation, kernel, max_iter, random_state + repeat)
+            results.append(_result(fit, repeat, *split))
+    except KeyboardInterrupt:
+        pass
+    return pd.DataFrame([asdict(result) for result in results], columns=list(Result.__dataclass_fields__))
+
+
+def summary(results: DataFrame) -> DataFrame:
+    """Means over the repeats, one row for each method and size in the order they came."""
+    numbers = ["m", "smse", "msll", "coverage", "noise", "log_evidence", "iterations", "seconds"]
+    return results.groupby(["method", "size"], sort=False)[numbers].mean().reset_index()
+
+
+def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tuple[int, int, str]]:
+    """(size, repeat, method) in the order they are run; "exact", which has no size to choose, once for each
+    repeat.
+    """
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise UnknownNameError(f"there is no method {unknown[0]!r}; choose from {', '.join(METHODS)}")
+    if not len(methods) or not len(sizes) or repeats < 1:
+        raise ParameterError(
+            f"{len(methods)} methods, {len(sizes)} sizes and {repeats} repeats: there is nothing to compare"
+        )
+    if min(sizes) < 1:
+        raise ParameterError(f"a size is a number of basis functions, at least 1, but one is {min(sizes)}")
+    sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
+    exact = [(EXACT_ROWS, repeat, "exact") for repeat in range(repeats) if "exact" in methods]
+    return exact + [
+        (m, repeat, method)
+        for m in sizes
+        for repeat in range(repeats)
+        for method in methods
+        if method != "exact"
+    ]
+
+
+def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    from ..model.problem import as_inputs, as_targets
+
+    X = as_inputs(np.asarray(X, dtype=np.float64))
+    y = as_targets(np.asarray(y, dtype=np.float64), X)
+    if y.ndim != 1:
+        raise ParameterError(f"one target can be compared at a time, but y has shape {y.shape}")
+    if not 0 < test_fraction < 1:
+        raise ParameterError(f"test_fraction must lie between 0 and 1, but is {test_fraction}")
+    if min(round(test_fraction * len(y)), len(y) - round(test_fraction * len(y))) < 2:
+        raise EmptyDataError(f"{len(y)} rows cannot be split into two parts of two rows or more: add rows")
+    return X, y
+
+
+def _split(X: np.ndarray, y: np.ndarray, fraction: float, seed: int) -> Iterator[np.ndarray]:
+    from sklearn.model_selection import train_test_split
+
+    return train_test_split(
+        X, y, test_size=round(fraction * len(y)), random_state=seed
+    )  # X, X_test, y, y_test
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """A method at work."""
+
+    method: str
+    size: int
+    approximation: str
+    kernel: Any
+    max_iter: int
+    seed: int
+
+    def __call__(self, X: np.ndarray, y: np.ndarray) -> SparseGPRegressor:
+        if self.method in RECIPES:
+            return self._fitted(X, y, recipe=self.method)
+        if self.method in ROWS:
+            return self._fitted(X, y, approximation=self.method, recipe="direct")
+        if self.method == "exact":
+            rows = np.random.default_rng(self.seed).permutation(len(y))[:EXACT_ROWS]
+            return self._fitted(X[rows], y[rows], approximation="exact")
+        if self.method in BLIND:
+            return self._fitted(X, y, inducing=self.method, optimize="hyperparameters")
+        half = self.max_iter // 2
+        first = self._fitted(X, y, optimize="hyperparameters", max_iter=half)
+        return self._fitted(
+            X,
+            y,
+            inducing=self.method,
+            kernel=first.kernel_,
+            noise=first.noise_,
+            optimize="hyperparameters",
+            max_iter=self.max_iter - half,
+        )
+
+    def _fitted(self, X: np.ndarray, y: np.ndarray, **settings: Any) -> SparseGPRegressor:
+        usual = {"approximation": self.approximation, "kernel": self.kernel, "max_iter": self.max_iter}
+        size = min(self.size, len(np.unique(X, axis=0)))  # no more basis functions than different rows
+        model = SparseGPRegressor(
+            n_inducing=size, random_state=self.seed, progress=_silent, **(usual | settings)
+        ).fit(X, y)
+        if "interrupted" in model.fit_result_.message:
+            raise KeyboardInterrupt  # a fit cut short says nothing about its method
+        return model
+
+
+def _silent(iteration: int, value: float) -> None:
+    pass
+
+
+def _result(
+    fit: _Fitting, repeat: int, X: np.ndarray, X_test: np.ndarray, y: np.ndarray, y_test: np.ndarray
+) -> Result:
+    began = time.perf_counter()
+    model = fit(X, y)
+    seconds = time.perf_counter() - began
+    mean, std = model.predict(X_test, return_std=True)
+    assert model.noise_ is not None
+    return Result(
+        method=fit.method,
+        size=fit.size,
+        repeat=repeat,
+        m=model.basis_size_,
+        smse=metrics.smse(y_test, mean, y),
+        msll=metrics.msll(y_test, mean, std**2, y),
+        coverage=metrics.coverage(y_test, mean, std**2),
+        noise=float(model.noise_),
+        log_evidence=model.log_evidence_,
+        iterations=model.n_iter_,
+        seconds=seconds,
+    )

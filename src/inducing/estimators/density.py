@@ -1,0 +1,277 @@
+"""`GPDensity`: a density with error bars, under scikit-learn's contract of density estimators. [004 §5.3]
+
+The mathematics is in `squared`; here are boxes, units, the choice of the smoothness, and draws.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..beside.squared import Estimate, Fourier, OrnsteinUhlenbeck, Prior, estimate, left_out, moments
+from ..errors import ParameterError, ShapeError, UnknownNameError
+from ..inference import selection
+from ..model.kernels import Trigonometric
+from ..model.problem import as_inputs
+from ..progress import Bars
+from .preparation import checked_weights, named
+
+KERNELS = ("trigonometric", "ornstein-uhlenbeck")
+GIVE_UP = 4  # orders in a row that bring no evidence
+LENGTHSCALES = np.geomspace(0.02, 0.64, 6)  # of the unit interval, tried where none is given
+PROPOSALS = 1 << 14  # points at which a draw is tried at once
+
+
+class GPDensity(DensityMixin, BaseEstimator):
+    """The density f²/∫f² of a Gaussian process f, by expectation propagation.
+
+    The rows lie in a box: `bounds`, or their range and a margin. Beyond it the density is 0 and its logarithm
+    -inf. The trigonometric kernel takes opposite sides of the box for the same place, which is right for
+    angles and times of day with `bounds`, and does no harm where the margin keeps the sides empty.
+
+    Parameters ---------- kernel : "trigonometric": Fourier series up to `order` along each input, any density
+    that is smooth on that scale.
+        "ornstein-uhlenbeck": rough densities of one input.
+    order : of the series; None takes the one of most evidence. lengthscale : of the Ornstein-Uhlenbeck
+    process, in units of X; None takes one of six by the density of left-out rows. bounds : None, or the box
+    as pairs (low, high), one for each input. padding : width of the margin on each side, as a share of the
+    range. max_functions : limit of (2 order + 1)^d, the dimension of the space, in the search for an order.
+    max_iter : limit of sweeps. tol : sweeps end when one moves less than this share of the mass from one
+    place to another. damping : in (0, 1], how far a site goes towards its new value; halved by itself where
+    that is needed.
+
+    Attributes ---------- posterior_ : the Posterior of f on the unit box. kernel_, basis_size_,
+    n_features_in_, feature_names_in_ (from data frames). order_ or lengthscale_ : that of the fit. lam_ : λ
+    of [004 eq. 5.25], 1 for the latter. mass_ : ∫E f² over the unit box. low_, span_ : (d,), the box.
+    n_iter_, converged_ : of the sweeps. log_evidence_ : log probability of X under the prior, in its own
+    units; None for "ornstein-uhlenbeck". scores_ : log evidence of every order tried, or log density of
+    left-out rows of every lengthscale.
+    """
+
+    def __init__(
+        self,
+        kernel: str = "trigonometric",
+        order: int | None = None,
+        *,
+        lengthscale: float | None = None,
+        bounds: Any = None,
+        padding: float = 0.2,
+        max_functions: int = 500,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        damping: float = 0.5,
+    ) -> None:
+        self.kernel = kernel
+        self.order = order
+        self.lengthscale = lengthscale
+        self.bounds = bounds
+        self.padding = padding
+        self.max_functions = max_functions
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the density of the rows X (n, d). A row of weight w counts w times, one of weight 0 not at
+        all.
+
+        The order of the rows does not matter: equal ones are merged, and all are visited in an order of their
+        own.
+        """
+        X = self._checked(X, reset=True)
+        if self.kernel not in KERNELS:
+            raise UnknownNameError(
+                f"there is no density kernel {self.kernel!r}; choose one of {', '.join(KERNELS)}"
+            )
+        weights = checked_weights(sample_weight, X)
+        X, weights = selection.merge_repeats(X[weights > 0], weights[weights > 0])
+        self.low_, self.span_ = self._box(X)
+        shuffled = np.random.default_rng(0).permutation(len(X))
+        U, times = ((X - self.low_) / self.span_)[shuffled], weights[shuffled]
+        if np.any((U < 0.0) | (U > 1.0)):
+            row = X[shuffled][np.any((U < 0.0) | (U > 1.0), axis=1)][0]
+            raise ParameterError(
+                f"the row {row} lies outside the bounds {self.low_} to {self.low_ + self.span_}; widen them"
+            )
+        for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        with Bars() as bars:
+            found, scores = self._best(U, times, bars)
+        if not found.converged:
+            text = (
+                f"the sweeps did not settle within max_iter={self.max_iter}; try damping below {self.damping}"
+            )
+            warnings.warn(text, ConvergenceWarning, stacklevel=2)
+        self.posterior_ = replace(found.posterior, sites=None)  # which belong to the rows
+        self.mass_, self.lam_, self.n_iter_, self.converged_ = (
+            found.mass,
+            found.lam,
+            found.n_sweeps,
+            found.converged,
+        )
+        units = float(np.sum(weights) * np.sum(np.log(self.span_)))
+        self.log_evidence_ = None if found.log_evidence is None else found.log_evidence - units
+        self.scores_ = {key: value - units for key, value in scores.items()}
+        self.kernel_, self.basis_size_ = found.posterior.kernel, len(found.posterior)
+        return self
+
+    def pdf(self, X: Any, return_std: bool = False) -> Any:
+        """The expected density at each row of X; on request with its standard deviation. (n,) each [004 eq.
+        5.24]
+        """
+        check_is_fitted(self)
+        U = (self._checked(X, reset=False) - self.low_) / self.span_
+        inside = np.all((U >= 0.0) & (U <= 1.0), axis=1)
+        value, deviation = np.zeros(len(U)), np.zeros(len(U))
+        if np.any(inside):
+            value[inside], deviation[inside] = moments(self.posterior_, U[inside])
+        unit = self.mass_ * float(np.prod(self.span_))
+        return (value / unit, deviation / unit) if return_std else value / unit
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The log density at each row of X; -inf beyond the box. (n,)"""
+        with np.errstate(divide="ignore"):
+            return np.log(self.pdf(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The total log density of the rows of X."""
+        return float(np.sum(self.score_samples(X)))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Draws from the expected density, by rejection from the uniform one. (n_samples, d)"""
+        check_is_fitted(self)
+        if isinstance(n_samples, bool) or int(n_samples) != n_samples or n_samples < 0:
+            raise ParameterError(f"n_samples must be a whole number of at least 0, but is {n_samples}")
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        bound, drawn, d = self._bound(), [np.empty((0, self.n_features_in_))], self.n_features_in_
+        while sum(map(len, drawn)) < n_samples:
+            U = rng.random((PROPOSALS, d))
+            drawn.append(U[rng.random(PROPOSALS) * bound < moments(self.posterior_, U)[0]])
+        return self.low_ + self.span_ * np.concatenate(drawn)[: int(n_samples)]
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to a file for `inducing.load`; `metadata` is a dictionary of yours, of plain
+        JSON.
+        """
+        from ..files.models import save
+
+        save(self, path, metadata)
+
+    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
+        """scikit-learn's checks of shapes, names and types, with this package's errors."""
+        if hasattr(X, "tocsr"):
+            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+        least = 2 if reset else 1
+        try:
+            X = validate_data(
+                self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=least
+            )
+        except ValueError as error:
+            raise named(error) from error
+        return np.asarray(as_inputs(X))
+
+    def _box(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Its lower corner and its sides. (d,) each"""
+        d = X.shape[1]
+        if self.bounds is not None:
+            try:
+                bounds = np.array(self.bounds, dtype=float)
+            except (TypeError, ValueError):
+                bounds = np.empty(0)
+            bounds = bounds[None] if bounds.shape == (2,) and d == 1 else bounds
+            if (
+                bounds.shape != (d, 2)
+                or not np.all(np.isfinite(bounds))
+                or not np.all(bounds[:, 0] < bounds[:, 1])
+            ):
+                raise ParameterError(
+                    f"bounds must be {d} pairs (low, high) with low < high, but are {self.bounds}"
+                )
+            return bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+        if not self.padding >= 0.0 or not np.isfinite(self.padding):
+            raise ParameterError(
+                f"padding is a share of the range and must not be negative, but is {self.padding}"
+            )
+        low, width = X.min(axis=0), np.ptp(X, axis=0)
+        if np.any(width == 0.0):
+            column = int(np.argmin(width))
+            raise ParameterError(
+                f"column {column} of X is constant ({low[column]:g}), which has no density; drop it"
+            )
+        return low - self.padding * width, (1.0 + 2.0 * self.padding) * width
+
+    def _best(self, U: np.ndarray, times: np.ndarray, bars: Bars) -> tuple[Estimate, dict[Any, float]]:
+        """The estimate with the smoothness asked for, or that of the best score; and all scores."""
+        best, since = None, 0
+        scores: dict[Any, float] = {}
+        for name, prior in self._priors(U.shape[1]):
+            bars.show("density", f"density: smoothness {name:g}, {len(scores)} tried before")
+            options = {
+                "hold": isinstance(prior, OrnsteinUhlenbeck),
+                "convergence": self.tol,
+                "damping": self.damping,
+            }
+            found = estimate(prior, U, times, limit=self.max_iter, **options)
+            score = _score(found, U, times)
+            since += 1
+            if best is None or score > max(scores.values()):
+                best, chosen, since = found, name, 0
+            scores[name] = score
+            if since == GIVE_UP and isinstance(prior, Fourier):
+                break
+        assert best is not None
+        setattr(self, "order_" if isinstance(best.prior, Fourier) else "lengthscale_", chosen)
+        return best, scores
+
+    def _priors(self, d: int) -> list[tuple[Any, Prior]]:
+        if self.kernel == "ornstein-uhlenbeck":
+            if d != 1:
+                raise ShapeError(
+                    f"the Ornstein-Uhlenbeck kernel is for one input, but X has {d}; use 'trigonometric'"
+                )
+            unit = self.span_[0]
+            given = LENGTHSCALES * unit if self.lengthscale is None else [self.lengthscale]
+            return [(float(value), OrnsteinUhlenbeck(value / unit)) for value in given]
+        if self.order is not None:
+            return [(self.order, Fourier(self.order, d))]
+        most = int((self.max_functions ** (1.0 / d) + 1e-9 - 1.0) / 2.0)
+        if most < 1:
+            raise ParameterError(
+                f"order 1 has {3**d} functions of {d} inputs, more than max_functions={self.max_functions}; "
+                "choose fewer inputs"
+            )
+        return [(order, Fourier(order, d)) for order in range(1, most + 1)]
+
+    def _bound(self) -> float:
+        """What E f² nowhere exceeds.
+
+        A trigonometric polynomial of degree g is at most 1/cos(πg/L) times its maximum on L > 2g equidistant
+        points, along each input. The square of an Ornstein-Uhlenbeck process is smooth but at its basis,
+        where its peaks are.
+        """
+        if not isinstance(self.kernel_, Trigonometric):
+            grid = np.concatenate(
+                [np.linspace(0.0, 1.0, 4097)[:, None], self.posterior_.basis.parameters["Z"]]
+            )
+            return 1.01 * float(np.max(moments(self.posterior_, grid)[0]))
+        degree, d = 2 * self.kernel_.order, self.n_features_in_
+        fine = 4 if d < 3 else 2  # points for each half wave
+        axis = np.arange(2 * fine * degree) / (2 * fine * degree)
+        grid = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), axis=-1).reshape(-1, d)
+        return float(np.max(moments(self.posterior_, grid)[0])) / np.cos(0.5 * np.pi / fine) ** d
+
+
+def _score(found: Estimate, U: np.ndarray, times: np.ndarray) -> float:
+    """Log evidence, or log density of left-out rows where there is none; -inf where neither is known."""
+    if isinstance(found.prior, Fourier):
+        return -np.inf if found.log_evidence is None else found.log_evidence
+    seen = left_out(found.posterior, U) / found.mass
+    return float(times @ np.log(seen)) if np.all(seen > 0.0) else -np.inf

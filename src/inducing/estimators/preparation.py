@@ -1,0 +1,178 @@
+"""What estimators do with data before any mathematics: check weights, merge repeated rows, standardise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
+from ..inference import selection
+from ..model.problem import as_noise
+from ..model.table import TABLE
+from ..sources.source import Part, Source
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """model = (user - mean) / scale, column by column. Called with a part of a source, it gives that in the
+    model's units.
+    """
+
+    x_mean: np.ndarray  # (d,)
+    x_scale: np.ndarray
+    y_mean: np.ndarray  # (p,)
+    y_scale: np.ndarray
+
+    @staticmethod
+    def none(d: int, p: int) -> Scaling:
+        """The model's units are the user's."""
+        return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
+
+    def __call__(self, part: Part) -> Part:
+        y = None if part.y is None else (part.y - self.y_mean) / self.y_scale
+        return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
+
+    def alike(self, varying: np.ndarray) -> Scaling:
+        """One scale for all outputs, from those that vary, so that a noise given in the user's units means
+        the same to each.
+        """
+        scales = self.y_scale[varying] if np.any(varying) else self.y_scale
+        return replace(self, y_scale=np.full(len(self.y_scale), np.sqrt(np.mean(scales**2))))
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Different rows in lexicographic order, how often each one counts, and the noise to start from."""
+
+    X: np.ndarray  # (n, d)
+    Y: np.ndarray  # (n, p)
+    weights: np.ndarray  # (n,)
+    noise: Any  # a number, or (n,) where it is known; None until a guess is made
+
+    def __getitem__(self, rows: np.ndarray) -> Data:
+        noise = self.noise if np.ndim(self.noise) == 0 else self.noise[rows]
+        return Data(self.X[rows], self.Y[rows], self.weights[rows], noise)
+
+    @staticmethod
+    def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> Data:
+        if noise is not None:
+            values, one = as_noise(noise, X)
+            noise = float(values[0]) if one else values
+        columns = [X, Y] if np.ndim(noise) == 0 else [X, Y, noise[:, None]]
+        table, weights = selection.merge_repeats(np.hstack(columns)[weights > 0], weights[weights > 0])
+        d, p = X.shape[1], Y.shape[1]
+        rows = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d : d + p])
+        return Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
+
+    def standardised(self, really: bool) -> tuple[Data, Scaling]:
+        """The data in the model's units, or as they are; and the way back."""
+        scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
+        if really:
+            scaling = Scaling(
+                *center_and_scale(self.X, self.weights), *center_and_scale(self.Y, self.weights)
+            )
+        if really and self.noise is not None:
+            scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
+        return self.scaled(scaling), scaling
+
+    def scaled(self, scaling: Scaling) -> Data:
+        """The data in the units of a scaling, with a guess of the noise where none is given."""
+        X, Y = (self.X - scaling.x_mean) / scaling.x_scale, (self.Y - scaling.y_mean) / scaling.y_scale
+        data = replace(self, X=X, Y=Y)
+        noise = 0.1 * data.target_variance() if self.noise is None else self.noise / scaling.y_scale[0] ** 2
+        return replace(data, noise=noise)
+
+    def target_variance(self) -> float:
+        return float(np.mean(center_and_scale(self.Y, self.weights)[1] ** 2))
+
+
+def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation of each column; a constant one has its own size as scale. (q,)
+    each
+    """
+    constant = np.ptp(A, axis=0) == 0
+    mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
+    largest = np.max(
+        np.abs(A - mean), axis=0
+    )  # squares of tiny or huge numbers are not floats, those of ratios are
+    largest[constant] = 1.0
+    scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
+    return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
+
+
+def per_output(a: np.ndarray, scale: Any) -> np.ndarray:
+    """A variance or covariance shared by all outputs, in the units of each."""
+    return a * scale**2 if np.ndim(scale) == 0 else a[..., None] * scale**2
+
+
+def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
+    """One weight for each row of X; None and a number give every row the same."""
+    if sample_weight is None:
+        return np.ones(len(X))
+    try:
+        weights = np.array(sample_weight, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"sample_weight must hold numbers: {error}") from error
+    weights = np.full(len(X), weights) if weights.ndim == 0 else weights
+    if weights.shape != (len(X),):
+        raise ShapeError(
+            f"sample_weight must have one entry per row ({len(X)}), but has shape {weights.shape}"
+        )
+    if not np.all(np.isfinite(weights)):
+        raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")
+    if np.any(weights < 0):
+        raise ParameterError(f"sample_weight must not be negative, but its least entry is {weights.min():g}")
+    if not np.any(weights > 0):
+        raise EmptyDataError("sample_weight is zero in every row; at least one must be a non-zero number")
+    return weights
+
+
+def check_parted(
+    source: Source,
+    sample_weight: Any,
+    noise: Any,
+    device: str | None,
+    approximation: str,
+    recipe: str,
+    full_iter: Any,
+) -> None:
+    """What rows that come in parts can do."""
+    if source.n_outputs == 0:
+        raise ParameterError("the source has no targets; name the target column, or give y")
+    if sample_weight is not None:
+        raise ParameterError(
+            "rows that come in parts have no weights; leave sample_weight out, or give arrays"
+        )
+    if np.ndim(noise) > 0:
+        raise ParameterError(
+            f"rows that come in parts have one noise, but noise has {np.size(noise)} entries; give a number"
+        )
+    if device is not None:
+        raise ParameterError(
+            "device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)"
+        )
+    if approximation not in TABLE or TABLE[approximation].blocks:
+        known = ", ".join(name for name, row in TABLE.items() if not row.blocks)
+        raise ParameterError(
+            f"{approximation!r} needs all rows at once; for rows in parts choose one of {known}"
+        )
+    if recipe == "pitc":
+        raise ParameterError(
+            "the recipe 'pitc' needs all rows at once; for rows in parts use inducing.fit with blocks="
+        )
+    if full_iter is not None and (not isinstance(full_iter, int | np.integer) or full_iter < 0):
+        raise ParameterError(f"full_iter must be a number of iterations or None, not {full_iter!r}")
+
+
+def named(error: ValueError) -> InducingError:
+    """One of scikit-learn's complaints under this package's name for it."""
+    text = str(error)
+    if "sample(s)" in text:
+        return EmptyDataError(text)
+    if "NaN" in text or "infinity" in text:
+        return NonFiniteError(text)
+    if "feature names" in text.lower() or "convert" in text:
+        return ColumnError(text)
+    return ShapeError(text)

@@ -1,0 +1,513 @@
+"""The scikit-learn surface: standardise, choose a start, call `fit`, report in the user's units. No
+mathematics.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..errors import ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
+from ..inference import selection
+from ..inference.pic import PICPredictor
+from ..learning import outofcore, recipes
+from ..learning.ascent import Line
+from ..learning.diagnosis import diagnose
+from ..learning.fitting import Fit
+from ..model import kernels
+from ..model.bases import Basis, Points, as_multiscale
+from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import Stationary
+from ..model.posterior import Posterior
+from ..model.problem import as_inputs, as_targets
+from ..model.table import TABLE
+from ..numerics.arrays import Array, is_numpy, placed, to_numpy
+from ..sources.origins import as_source, is_parted
+from ..sources.source import Part, Source
+from ..sources.tabular import is_dask, predict_dask, with_workers
+from .preparation import Data, Scaling, center_and_scale, check_parted, checked_weights, named, per_output
+
+
+class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Sparse Gaussian process regression for scikit-learn.
+
+    Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
+    `noise`, predictions, `noise_`, `log_evidence_`. What is about the prior is in units of the standardised
+    data: `kernel`, `kernel_`, `mean`, `fixed`, `priors`, `posterior_` (a lengthscale of 2 is two standard
+    deviations of that input). With standardize=False the two are the same.
+
+    Parameters ---------- kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a
+    lengthscale for each input,
+        started at √d standard deviations; None is "rbf".
+    approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact", "cg" or "sod".
+    n_inducing : how many basis functions, and no more than the data have different rows. "exact" and "cg"
+    have one per row. basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto":
+    multiscale where the recipe "auto"
+        starts it by itself and the kernel is a plain RBF, points otherwise.
+    inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random",
+    "variance", "novelty",
+        "information-gain", "smola-bartlett", "matching-pursuit"; those that need a kernel and noise get the ones of the start.
+        None leaves it to the recipe: "auto" takes "variance" with a kernel learned from a few rows, the others "kmeans".
+    optimize : "all", "hyperparameters", "basis", or None to learn nothing. recipe : how all of it is learned,
+    one of `inducing.recipes`: "auto" goes from VFE to FITC in stages, "direct" does not. validation_fraction
+    : share of the rows (10 to 500 of them) that "auto" holds out while it learns, to end and choose its
+        stages by; the posterior then has all rows. 0 holds out none.
+    projection : None, or a number of directions: the kernel then sees that many linear combinations of the
+    inputs, learned
+        with everything else.
+    noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
+    of the
+        targets' variance. When it is given, several outputs are scaled alike, so that it means the same to each.
+    mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y. power :
+    of "pep", in (0, 1]. n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about
+    n_inducing rows. restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`. full_iter
+    : iterations over all rows, where they come in parts; `max_iter` is then for those over the sample. None
+    takes at
+        most 30, fewer when they gain too little; of a number given all are taken, unless it converges before.
+    random_state : seed of the start and the restarts. verbose : 1 shows the iterations on stderr. progress :
+    a function of (iteration, objective), called after each. device : None computes with NumPy; "cuda" and
+    other PyTorch devices compute there, in double precision.
+
+    Attributes ---------- posterior_ : the Posterior (for "pic" a predictor) of the standardised data.
+    fit_result_ : what `inducing.fit` gave; where
+        rows come in parts, its n_evaluations of evidence and gradient, and their seconds, are those over all of them.
+    report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
+    print it. Of rows
+        that come in parts it looks at a sample.
+    kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
+    noise_ : variance of the noise of y, a number or one per output; None where it was given row by row.
+    log_evidence_ : log density of y, in its own units, under the fitted model.
+    x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | str | None = None,
+        approximation: str = "fitc",
+        n_inducing: int = 100,
+        basis: str = "auto",
+        *,
+        inducing: Any = None,
+        optimize: str | None = "all",
+        recipe: str = "auto",
+        validation_fraction: float = 0.1,
+        projection: int | None = None,
+        noise: Any = None,
+        mean: Any = None,
+        power: float | None = None,
+        n_blocks: int | None = None,
+        restarts: int = 0,
+        max_iter: int = 1000,
+        full_iter: int | None = None,
+        jitter: float = 1e-8,
+        fixed: Any = (),
+        priors: Any = None,
+        standardize: bool = True,
+        random_state: Any = None,
+        verbose: int = 0,
+        progress: Any = None,
+        device: str | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.approximation = approximation
+        self.n_inducing = n_inducing
+        self.basis = basis
+        self.inducing = inducing
+        self.optimize = optimize
+        self.recipe = recipe
+        self.validation_fraction = validation_fraction
+        self.projection = projection
+        self.noise = noise
+        self.mean = mean
+        self.power = power
+        self.n_blocks = n_blocks
+        self.restarts = restarts
+        self.max_iter = max_iter
+        self.full_iter = full_iter
+        self.jitter = jitter
+        self.fixed = fixed
+        self.priors = priors
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+        self.progress = progress
+        self.device = device
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at
+        all.
+
+        The order of the rows does not matter, and giving a row twice is giving it once with twice the weight:
+        before anything else the rows are sorted, and equal ones merged.
+
+        Data larger than memory: X is anything that `inducing.as_source` takes in parts (a source, parquet
+        files by folder, glob or list, Dask data frames and arrays, zarr, a function that makes iterators, a
+        large memory map), and y what goes with it, such as the name of the target column. Learning starts
+        with the recipe on 20,000 random rows, goes on with 200,000, and then with all of them for `full_iter`
+        iterations, two passes each; parts are kept in memory up to 1 GiB. A Dask collection stays on the
+        workers of the current client, where there is one.
+        """
+        if is_parted(X):
+            source = as_source(X, y)
+            return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
+        X, y = self._checked(X, y, reset=True)
+        weights = checked_weights(sample_weight, X)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        one_output, per_row = y.ndim == 1, np.ndim(self.noise) > 0
+        data = Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
+        data, scaling = data.standardised(self.standardize)
+        task, optimize = self._task(data, scaling, one_output, rng)
+        result = self._train(task, optimize)
+        self._learned(result, scaling, one_output, per_row, data.weights.sum())
+        self.n_rows_ = len(X)
+        self.report_ = diagnose(result, task.X, task.y, weights=task.weights).shifted(
+            self._shift(data.weights.sum())
+        )
+        return self
+
+    def _fit_source(self, source: Source, sample_weight: Any) -> Self:
+        """The recipe on a sample of the rows, then all of them."""
+        check_parted(
+            source, sample_weight, self.noise, self.device, self.approximation, self.recipe, self.full_iter
+        )
+        source, one_output = source.cached(), source.one_output
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        with Line(bool(self.verbose)) as line:
+            found = outofcore.survey(source.watched(line.part) if self.verbose else source)
+        rows, sample = found.moments.n, found.sample
+        scaling = Scaling.none(source.n_features, source.n_outputs)
+        if self.standardize:
+            scaling = Scaling(*found.moments.X.center_and_scale(), *found.moments.Y.center_and_scale())
+            scaling = (
+                scaling if self.noise is None else scaling.alike(found.moments.Y.low < found.moments.Y.high)
+            )
+        scaled = source.changed(scaling)
+        count = outofcore.judges(sample, self.validation_fraction)
+        few = sample.rows(count, outofcore.START, False)
+        data = Data.merged(few.X, few.Y, np.ones(len(few.X)), self.noise).scaled(scaling)
+        judge, more = (
+            scaling(sample.rows(0, count, one_output)),
+            scaling(sample.rows(count, None, one_output)),
+        )
+        task, optimize = self._task(data, scaling, one_output, rng, scaled)
+        result = outofcore.train(
+            lambda start: self._train(start, optimize),
+            task,
+            more,
+            scaled,
+            self.full_iter,
+            optimize=optimize,
+            held_out=(judge.X, judge.y) if count else None,
+            key=float(sample.keys[count]),
+        )
+        self._learned(result, scaling, one_output, False, rows)
+        self.n_rows_, self.n_features_in_ = rows, source.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if source.layout.feature_names is not None:
+            self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
+        again = replace(task.after(result).quietly(), max_iterations=0).run()
+        self.report_ = diagnose(again, task.X, task.y, weights=task.weights).shifted(
+            self._shift(data.weights.sum())
+        )
+        self.report_ = replace(self.report_, at_bounds=result.at_bounds, converged=result.converged)
+        return self
+
+    def _task(
+        self, data: Data, scaling: Scaling, one_output: bool, rng: Any, source: Source | None = None
+    ) -> tuple[recipes.Task, str]:
+        """What there is to learn, and which part of it; with a source, `data` are a sample of its rows."""
+        kernel = self._start_kernel(data)
+        Z, whole = self._start_inducing(data, scaling, kernel, rng)
+        if source is not None and self.inducing == "kmeans":
+            Z = outofcore.refined(source, Z)
+        if self.approximation == "sod":
+            data = data[np.unique(selection.nearest(Z, data.X))]
+        self._centres = self._block_centres(data.X, len(Z), rng)
+        optimize = (
+            "hyperparameters"
+            if self.optimize is None or (whole and self.optimize == "all")
+            else self.optimize
+        )
+        task = recipes.Task(
+            kernel,
+            self._start_basis(Z, kernel, free=optimize == "all"),
+            self.approximation,
+            data.noise,
+            placed(data.X, self.device),
+            data.Y[:, 0] if one_output else data.Y,
+            mean=self.mean,
+            jitter=self.jitter,
+            blocks=None if self._centres is None else selection.nearest(data.X, self._centres),
+            power=self.power,
+            weights=None if np.all(data.weights == 1.0) else data.weights,
+            fixed=self.fixed,
+            priors=self.priors,
+            validation_fraction=self.validation_fraction,
+            prelude="all" if self.inducing is None else "hyperparameters",
+            restarts=self.restarts,
+            max_iterations=0 if self.optimize is None else self.max_iter,
+            progress=bool(self.verbose) if self.progress is None else self.progress,
+            checkpoint=self.checkpoint,
+            rng=rng,
+        )
+        if self.recipe not in recipes.RECIPES:
+            raise UnknownNameError(
+                f"there is no recipe {self.recipe!r}; choose one of {', '.join(recipes.RECIPES)}"
+            )
+        return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
+
+    def _train(self, task: recipes.Task, optimize: str) -> Fit:
+        return recipes.train(self.recipe, task) if optimize == "all" else task.run(optimize)
+
+    def _learned(self, result: Fit, scaling: Scaling, one_output: bool, per_row: bool, rows: float) -> None:
+        self.fit_result_ = result
+        self.posterior_ = _in_rows(result.posterior)
+        self.kernel_, self.basis_size_, self.n_iter_ = (
+            result.kernel,
+            len(result.posterior.basis),
+            result.n_iterations,
+        )
+        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
+        self.y_mean_ = float(scaling.y_mean[0]) if one_output else scaling.y_mean
+        self.y_scale_ = float(scaling.y_scale[0]) if one_output else scaling.y_scale
+        self.noise_ = None if per_row else result.noise * np.square(self.y_scale_)
+        assert result.posterior.log_evidence is not None
+        self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
+        self.__dict__.pop("metadata_", None)
+
+    def _shift(self, rows: float) -> float:
+        """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""
+        return -rows * float(np.sum(np.log(self.y_scale_)))
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
+    ) -> Any:
+        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
+        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of the function
+        itself with latent=True.
+        """
+        check_is_fitted(self)
+        if return_std and return_cov:
+            raise ParameterError("return_std and return_cov were both given; ask for one of them")
+        if is_parted(X):
+            return self._predict_source(X, return_std, return_cov, latent)
+        Xs = self._queries(X)
+        if return_cov:
+            return self._joint(Xs, latent)
+        return self._predicted(Xs, return_std, latent)
+
+    def _predicted(self, Xs: Array, return_std: bool, latent: bool) -> Any:
+        if not return_std:
+            return self._in_user_units(self._mean(Xs))
+        mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
+        variance = per_output(
+            np.maximum(variance, 0.0), self.y_scale_
+        )  # the core has warned of any below rounding
+        return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
+
+    def light(self) -> Self:
+        """A copy with what predictions need and no more, which can travel to other processes."""
+        light = copy(self)
+        light.progress = None
+        for name in ("fit_result_", "report_"):
+            light.__dict__.pop(name, None)
+        return light
+
+    def _predict_source(self, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
+        if return_cov:
+            raise ParameterError(
+                "rows that come in parts have no joint covariance here; pass those you need as one array"
+            )
+        names = getattr(self, "feature_names_in_", None)
+        if is_dask(X):
+            ask = partial(_predicted_rows, model=self.light(), return_std=return_std, latent=latent)
+            return predict_dask(ask, X, names, self.n_features_in_)
+        source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        if source.n_features != self.n_features_in_:
+            raise ShapeError(
+                f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
+            )
+        said = list(source.map(_predicted_rows, self.light(), return_std, latent))
+        return tuple(map(np.concatenate, zip(*said, strict=True))) if return_std else np.concatenate(said)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
+        """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
+        check_is_fitted(self)
+        mean, covariance = self._joint(self._queries(X), latent)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+        def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+            return rng.multivariate_normal(mean, covariance, n_samples, check_valid="ignore", method="eigh").T
+
+        if mean.ndim == 1:
+            return draw(mean, covariance)
+        return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to a file for `inducing.load`; `metadata` is a dictionary of yours, of plain
+        JSON.
+        """
+        from ..files.models import save
+
+        save(self, path, metadata)
+
+    def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
+        """scikit-learn's checks of shapes, names and types, with this package's errors."""
+        if hasattr(X, "tocsr"):
+            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+        if isinstance(X, Source) or isinstance(y, Source):
+            raise ShapeError(
+                "X and y must be arrays here; a source, which holds both, is the X of `fit` and `predict` "
+                "alone"
+            )
+        options = {} if isinstance(y, str) else {"multi_output": True, "y_numeric": True}
+        try:
+            checked = validate_data(
+                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options
+            )
+        except ValueError as error:
+            raise named(error) from error
+        if isinstance(y, str):
+            return as_inputs(checked)
+        X = as_inputs(checked[0])
+        return X, as_targets(checked[1], X)
+
+    def _start_kernel(self, data: Data) -> Kernel:
+        kernel = "rbf" if self.kernel is None else self.kernel
+        if isinstance(kernel, Kernel):
+            return kernel
+        kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
+        if kind is None or not issubclass(kind, Stationary):
+            known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
+            raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
+        scales = center_and_scale(data.X, data.weights)[1]  # (d,)
+        varying = max(1, int(np.count_nonzero(np.ptp(data.X, axis=0))))
+        return kind(lengthscale=np.sqrt(varying) * scales, variance=data.target_variance())  # type: ignore[call-arg]
+
+    def _start_inducing(
+        self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
+    ) -> tuple[np.ndarray, bool]:
+        """Z in the model's units, and whether it holds every different row: then nothing is gained by moving
+        it.
+        """
+        if self.approximation in ("exact", "cg"):
+            return data.X, True
+        rule_name = "kmeans" if self.inducing is None else self.inducing
+        if not isinstance(rule_name, str):
+            Z = np.asarray(self.inducing, dtype=float)
+            if Z.ndim != 2 or Z.shape[1] != data.X.shape[1]:
+                raise ShapeError(f"inducing must be an array (m, {data.X.shape[1]}), but has shape {Z.shape}")
+            return (Z - scaling.x_mean) / scaling.x_scale, False
+        if rule_name not in selection.BY_NAME:
+            known = ", ".join(selection.BY_NAME)
+            raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule_name!r}")
+        rule = selection.BY_NAME[rule_name]
+        Z = rule(
+            data.X, self.n_inducing, rng, data.weights, kernel=kernel, noise=data.noise, y=self._centred(data)
+        )
+        if len(Z) >= self.n_inducing:
+            return Z, len(Z) == len(data.X)
+        whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])
+        if (
+            self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default
+        ):  # it was asked for
+            reason = f"the data have {len(Z)} different rows; each of these is one"
+            if not whole:
+                reason = f"{rule_name!r} found {len(Z)} that are new to each other; choose another rule to have more"
+            warnings.warn(
+                f"{self.n_inducing} inducing points were asked for, but {reason}",
+                ReducedBasisWarning,
+                stacklevel=3,
+            )
+        return Z, whole
+
+    def _centred(self, data: Data) -> np.ndarray:
+        """What the prior mean leaves of the targets; `fit` complains where the two do not agree. (n, p)"""
+        m0 = np.zeros(1) if self.mean is None else to_numpy(self.mean(data.X))
+        return data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
+
+    def _start_basis(self, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Basis:
+        """Points at Z, or the same functions as Gaussians whose widths are free as well."""
+        if self.basis not in ("auto", "points", "multiscale"):
+            raise UnknownNameError(f"basis must be 'auto', 'points' or 'multiscale', not {self.basis!r}")
+        plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and self.projection is None
+        if self.basis == "auto" and not (plain and free and self.recipe == "auto" and self.inducing is None):
+            return Points(Z)
+        if self.basis == "points" or self.approximation not in TABLE:
+            return Points(Z)
+        if not plain:
+            raise ParameterError(
+                f"basis='multiscale' needs a plain RBF kernel, not {type(kernel).__name__}; use 'points'"
+            )
+        return as_multiscale(kernel, Points(Z))
+
+    def _block_centres(self, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
+        """Each row, and each query of PIC, belongs to the block with the nearest of these."""
+        if self.approximation not in TABLE or not TABLE[self.approximation].blocks:
+            return None
+        return selection.kmeans(X, max(1, round(len(X) / m)) if self.n_blocks is None else self.n_blocks, rng)
+
+    def _queries(self, X: Any) -> Array:
+        return self._queries_of(self._checked(X, reset=False))
+
+    def _queries_of(self, X: np.ndarray) -> Array:
+        return placed((X - self.x_mean_) / self.x_scale_, self.device)
+
+    def _ask(self, what: str, Xs: Array) -> Any:
+        """The posterior's `predict` or `covariance`, PIC's with the blocks of the queries."""
+        if isinstance(self.posterior_, PICPredictor):
+            assert self._centres is not None
+            return getattr(self.posterior_, what)(Xs, blocks=selection.nearest(to_numpy(Xs), self._centres))
+        return getattr(self.posterior_, what)(Xs)
+
+    def _mean(self, Xs: Array) -> np.ndarray:
+        alone = hasattr(self.posterior_, "mean")  # without a variance, which costs far more
+        return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
+
+    def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:
+        covariance = per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
+        if not latent:
+            rows = np.arange(len(covariance))
+            covariance[rows, rows] += self._new_noise()
+        return self._in_user_units(self._mean(Xs)), covariance
+
+    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
+        return mean * self.y_scale_ + self.y_mean_
+
+    def _new_noise(self) -> Any:
+        """The noise of an observation yet to be made, a number or (p,)."""
+        if self.noise_ is None:
+            raise ParameterError(
+                "the noise was given row by row, so that of a new observation is unknown; pass latent=True "
+                "and add it"
+            )
+        return self.noise_
+
+
+def _in_rows(posterior: Any) -> Any:
+    """The posterior with its arrays in rows, as a file would give them back: products then round alike."""
+    if not isinstance(posterior, Posterior) or not is_numpy(posterior.L):
+        return posterior
+    rows = np.ascontiguousarray
+    basis = posterior.basis.with_parameters(
+        {name: rows(value) for name, value in posterior.basis.parameters.items()}
+    )
+    A = None if posterior.A is None else rows(posterior.A)
+    return replace(posterior, basis=basis, L=rows(posterior.L), w=rows(posterior.w), A=A)
+
+
+def _predicted_rows(rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool, latent: bool) -> Any:
+    """Of a part, or of an array of rows that was checked."""
+    return model._predicted(model._queries_of(rows.X if isinstance(rows, Part) else rows), return_std, latent)

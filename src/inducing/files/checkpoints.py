@@ -1,0 +1,50 @@
+"""Where an optimisation keeps its best point, so that a killed one can go on."""
+
+from __future__ import annotations
+
+import os
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ModelFileError
+
+INTERVAL = 5.0  # seconds between writes
+
+
+@dataclass(eq=False)
+class Checkpoint:
+    """A vector in a .npz file, written atomically, that only fits the problem it came from."""
+
+    path: Path
+    fingerprint: str
+    _last: float = 0.0
+    _best: float = -np.inf
+
+    def load(self, otherwise: np.ndarray) -> np.ndarray:
+        """The point kept in the file, or `otherwise` when there is no file yet."""
+        if not self.path.exists():
+            return otherwise
+        try:
+            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as held:
+                x, fingerprint = held["x"], str(held["fingerprint"])
+        except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+            raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
+        if fingerprint != self.fingerprint or x.shape != otherwise.shape:
+            raise ModelFileError(
+                f"the checkpoint {self.path} is of another problem; delete it or name another file"
+            )
+        return x
+
+    def save(self, x: np.ndarray, value: float, *, force: bool = False) -> None:
+        """Keep x if no point of a greater value was kept before; now and then, or at once with `force`."""
+        if value < self._best or (not force and time.monotonic() - self._last < INTERVAL):
+            return
+        temporary = self.path.with_name(self.path.name + ".partial")
+        with open(temporary, "wb") as file:
+            np.savez(file, x=x, fingerprint=np.array(self.fingerprint))
+        os.replace(temporary, self.path)
+        self._last, self._best = time.monotonic(), value

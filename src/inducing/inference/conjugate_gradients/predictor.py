@@ -1,0 +1,311 @@
+"""The exact GP by conjugate gradients: products with K instead of its factor, O(n²) time and O(n) memory for
+each. [002]
+
+A solve that ends with residual r errs by no more than (r, σ² the least noise)
+
+    |mean - exact mean|       ≤ √k(x, x) |r| / σ
+    0 ≤ variance - exact one  ≤ |r|² / σ²
+
+since k_*ᵀ(K + Σ)⁻¹k_* ≤ k(x, x) and K + Σ ⪰ σ²I. So tolerances are stated for what is predicted, and
+residuals follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ParameterError
+from ...model.bases import Basis
+from ...model.kernels.base import Gradients, Kernel
+from ...model.means import Mean
+from ...model.posterior import Marginals
+from ...model.problem import DEFAULT_JITTER, Problem, queries_like
+from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
+from ...numerics.linalg import contiguous, row_dots
+from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
+from ..regression import exact_gradient_of, log_density_of, make_regression
+from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
+from .products import Blocked, Product, block_pairs
+
+TOGETHER = 64  # queries whose variances are solved for at once
+PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How the systems are solved.
+
+    tolerance is how far a mean may be from the exact GP's, relative to the root mean square of y, and a
+    variance, relative to the prior's; rank is the preconditioner's; probes are those of the log determinant,
+    drawn with the seed rng, so that the same parameters give the same evidence. product makes the products
+    with K from a kernel and X: `Blocked`, or for instance `lambda kernel, X: products.choose(kernel, X,
+    1e-10)`, whichever of blocks, tree and Gauss transform costs least.
+    """
+
+    tolerance: float = 1e-6
+    rank: int = 100
+    probes: int = 16
+    max_iterations: int = 1000
+    rng: int = 0
+    product: Callable[[Kernel, Array], Product] = field(default=Blocked)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.tolerance < 1.0:
+            raise ParameterError(f"tolerance must lie between 0 and 1, but is {self.tolerance}")
+        if self.rank < 0 or self.probes < 2 or self.max_iterations < 1:
+            raise ParameterError(
+                "rank must not be negative, probes must be 2 or more and max_iterations 1 or more, but they "
+                "are "
+                f"{self.rank}, {self.probes} and {self.max_iterations}"
+            )
+
+
+DEFAULT = Solver()
+
+
+class Evidence(NamedTuple):
+    """A log evidence, and the standard error that the random probes of its log determinant leave."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """(K + Σ) of a problem, ready to be solved with."""
+
+    problem: Problem
+    solver: Solver
+    product: Product
+    preconditioner: Preconditioner
+
+    @staticmethod
+    def of(P: Problem, solver: Solver) -> System:
+        noise = P.noise / P.weight(slice(None))
+        return System(
+            P,
+            solver,
+            solver.product(P.kernel, P.X),
+            precondition(P.kernel, P.X, noise, solver.rank, P.jitter),
+        )
+
+    @cached_property
+    def sigma(self) -> float:
+        """√ of the least noise variance: (K + Σ)⁻¹ ⪯ I/σ²."""
+        return math.sqrt(float(namespace(self.problem.X).min(self.preconditioner.noise)))
+
+    def multiply(self, V: Array) -> Array:
+        """(K + Σ) V."""
+        return self.product(V) + self.preconditioner.noise[:, None] * V
+
+    def solve(self, B: Array, targets: np.ndarray, what: str) -> Solution:
+        with blas_for(self.problem.n):
+            return conjugate_gradients(
+                self.multiply,
+                B,
+                self.preconditioner,
+                targets,
+                max_iterations=self.solver.max_iterations,
+                what=what,
+            )
+
+    def target_of_means(self) -> np.ndarray:
+        """The residual norms at which means are within tolerance · rms(y) of the exact GP's. (p,)"""
+        P, xp = self.problem, namespace(self.problem.X)
+        scale = to_numpy(xp.sqrt(xp.mean(P.Y * P.Y, axis=0)))
+        return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diag(P.X))))
+
+    def probes(self) -> tuple[Array, np.ndarray]:
+        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms they are solved to."""
+        Z = self.preconditioner.sample(self.solver.probes, np.random.default_rng(self.solver.rng))
+        return Z, PROBE * np.linalg.norm(to_numpy(Z), axis=0)
+
+    def evidence(self, alpha: Array, residual: Array, log_quadratics: np.ndarray) -> Evidence:
+        """log p(y), with yᵀ(K + Σ)⁻¹y = yᵀα + αᵀr up to |r|²/σ², and log|K + Σ| = log|P| + mean of the
+        probes'.
+        """
+        P, xp = self.problem, namespace(self.problem.X)
+        quadratic = float(xp.sum(P.Y * alpha)) + float(xp.sum(alpha * residual))
+        log_det = self.preconditioner.log_det + float(np.mean(log_quadratics))
+        error = float(np.std(log_quadratics, ddof=1)) / math.sqrt(len(log_quadratics))
+        return Evidence(log_density_of(P, quadratic, log_det), 0.5 * P.p * error)
+
+
+@dataclass(frozen=True, eq=False)
+class Iterative:
+    """The exact GP on all rows, without a factor of K: α = (K + Σ)⁻¹y and the preconditioner are all that is
+    kept.
+
+    A mean is one product with K; variances and covariances are solves, `TOGETHER` queries at a time. The
+    evidence is estimated when it is first asked for.
+    """
+
+    system: System
+    solution: Solution
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.system.problem.kernel
+
+    @property
+    def basis(self) -> Basis:
+        """A point at each row."""
+        return self.system.problem.basis
+
+    @property
+    def alpha(self) -> Array:
+        """(K + Σ)⁻¹(y - m0). (n,) or (n, p)"""
+        return self.solution.X[:, 0] if self.system.problem.one_output else self.solution.X
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(y) by stochastic Lanczos quadrature; `evidence` has the standard error beside it."""
+        return self.evidence.value
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """log p(y), and the standard error of its estimate."""
+        Z, targets = self.system.probes()
+        found = self.system.solve(Z, targets, "the log determinant")
+        return self.system.evidence(self.solution.X, self.solution.R, found.log_quadratics())
+
+    def mean(self, X: Any) -> Array:
+        """The mean alone: one product with K. (t,) or (t, p)"""
+        P = self.system.problem
+        X = queries_like(X, P.X)
+        m0 = P.mean(X)
+        found = self.system.product(self.solution.X, X) + (m0 if m0.ndim == 2 else m0[:, None])
+        return found[:, 0] if P.one_output else found
+
+    def mean_error(self, X: Any) -> Array:
+        """How far each mean can be from the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
+        X = queries_like(X, self.system.problem.X)
+        return namespace(X).sqrt(self.kernel.diag(X)) * (
+            float(np.max(self.solution.residuals)) / self.system.sigma
+        )
+
+    def predict(self, X: Any) -> Marginals:
+        """Mean and variance of each f(x); a variance is above the exact GP's by tolerance · k(x, x) at most."""
+        X = queries_like(X, self.system.problem.X)
+        variance = self.kernel.diag(X)
+        for s in row_slices(X.shape[0], TOGETHER):
+            Ksf, found = self._solved(X[s])
+            S = contiguous(found.X.T)  # (t, n)
+            variance[s] -= row_dots(Ksf, S) + row_dots(contiguous(found.R.T), S)
+        return Marginals(self.mean(X), variance)
+
+    def covariance(self, X: Any) -> Array:
+        """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with the solves S, so that errors
+        enter squared.
+        """
+        X = queries_like(X, self.system.problem.X)
+        Ksf, found = self._solved(X)
+        explained = Ksf @ found.X + found.X.T @ found.R
+        return self.kernel(X, X) - 0.5 * (explained + explained.T)
+
+    def _solved(self, X: Array) -> tuple[Array, Solution]:
+        """K_*f (t, n), and the solves for its rows."""
+        Ksf = self.kernel(X, self.system.problem.X)
+        targets = np.sqrt(self.system.solver.tolerance * to_numpy(self.kernel.diag(X))) * self.system.sigma
+        return Ksf, self.system.solve(contiguous(Ksf.T), targets, "variances")
+
+
+def predictor_of(P: Problem, solver: Solver = DEFAULT) -> Iterative:
+    """The exact GP of a checked problem."""
+    system = System.of(P, solver)
+    return Iterative(system, system.solve(P.Y, system.target_of_means(), "the mean"))
+
+
+def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evidence, dict[str, Any]]:
+    """The log evidence and its gradient in every parameter, both estimated with the same probes.
+
+    ½ tr[(ααᵀ - p(K + Σ)⁻¹) dK], where with u = (K + Σ)⁻¹z, w = P⁻¹z for probes of mean zzᵀ = P
+
+        (K + Σ)⁻¹ = ⟨u wᵀ⟩ = P⁻¹ + ⟨(u - w) wᵀ⟩
+
+    The second form takes P⁻¹ = Σ⁻¹ - HHᵀ exactly and leaves to the probes what the preconditioner missed
+    [Wenger et al. 2022]. It is used where that is less than what the first leaves to them: where |P^-½(K +
+    Σ)P^-½ - I|² in Frobenius' norm is below P's rank, about the number of directions in which the data say
+    something.
+    """
+    xp, system = namespace(P.X), System.of(P, solver)
+    M, p = system.preconditioner, P.p
+    Z, targets = system.probes()
+    found = system.solve(
+        xp.concat([P.Y, Z], axis=1), np.concatenate([system.target_of_means(), targets]), "the gradient"
+    )
+    alpha, U, W = found.X[:, :p], found.X[:, p:], M.solve(Z)
+    evidence = system.evidence(alpha, found.R[:, :p], found.log_quadratics()[p:])
+    missed = system.multiply(W) - Z
+    spared = float(xp.sum(missed * M.solve(missed))) / solver.probes < M.rank
+    half = 0.5 * p / solver.probes
+    if spared:
+        U = U - W
+    left, right = (
+        xp.concat([0.5 * alpha, -0.5 * half * U, -0.5 * half * W], axis=1),
+        xp.concat([alpha, W, U], axis=1),
+    )
+    diagonal = -half * xp.sum(U * W, axis=1)
+    if spared:
+        left, right = xp.concat([left, 0.5 * p * M.H], axis=1), xp.concat([right, M.H], axis=1)
+        diagonal = diagonal - 0.5 * p * M.inverse_diagonal()
+    kernel = _over_pairs(P, left, right)
+    if spared:
+        for name, g in P.kernel.diag_pullback(P.X, -0.5 * p / M.noise).items():
+            kernel[name] = kernel[name] + g
+    return evidence, exact_gradient_of(P, kernel, 0.5 * xp.sum(alpha * alpha, axis=1) + diagonal, alpha)
+
+
+def _over_pairs(P: Problem, left: Array, right: Array) -> Gradients:
+    """The kernel's parameter gradients from K̄ = left rightᵀ, symmetric, in blocks."""
+    X, n = P.X, P.X.shape[0]
+    pairs: list[tuple[slice, slice]]
+    if is_numpy(X):
+        pairs = block_pairs(P.kernel, n)
+        left, right = contiguous(left), contiguous(right)
+    else:
+        pairs = [(s, slice(0, n)) for s in row_slices(n, max(1, DEVICE_BYTES // (4 * X.dtype.itemsize * n)))]
+
+    def step(sums: Gradients, pair: tuple[slice, slice]) -> None:
+        i, j = pair
+        Kbar = left[i] @ right[j].T
+        if is_numpy(X) and i != j:
+            Kbar *= 2.0  # and the block above the diagonal
+        for name, g in P.kernel.pullback(X[i], X[j], Kbar, P.kernel(X[i], X[j]))[0].items():
+            sums[name] = sums[name] + g if name in sums else g
+
+    parts = run_over(pairs, dict, step, parallel=is_numpy(X) and n * n >= SMALL)
+    return {name: sum((part[name] for part in parts[1:]), parts[0][name]) for name in parts[0]}
+
+
+def condition(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    power: float | None = None,
+    weights: Any = None,
+    solver: Solver = DEFAULT,
+) -> Iterative:
+    """The exact GP by conjugate gradients, "cg", with a solver of one's own; other arguments as for
+    `inducing.condition`.
+    """
+    if approximation != "cg":
+        raise ParameterError(
+            f"conjugate gradients solve for 'cg', not for {approximation!r}; use inducing.condition"
+        )
+    P = make_regression(
+        kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, power=power, weights=weights
+    )
+    return predictor_of(P, solver)

@@ -1,0 +1,260 @@
+"""The compiled steps of learning vector fields: what a mixture says about one vector, and a sweep over
+vectors.
+
+Matrices here are p-by-p for p components, so plain loops do. `root` and `cholesky` give lower factors;
+`solve` eliminates.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, isfinite, log, sqrt
+
+import numba
+import numpy as np
+
+_jit = numba.njit(nogil=True, cache=True)
+
+TINY = 1e-12  # the least share of a variance that a site may leave, or that taking it out may come from
+
+
+@_jit
+def root(W: np.ndarray, T: np.ndarray) -> None:
+    """Lower T with TTᵀ = W, where W may be semi-definite: a direction without variance gets a column of
+    zeros.
+    """
+    p = len(W)
+    for j in range(p):
+        pivot = W[j, j]
+        for h in range(j):
+            pivot -= T[j, h] * T[j, h]
+        T[j, j] = sqrt(pivot) if pivot > 1e-15 * W[j, j] else 0.0
+        for i in range(j + 1, p):
+            total = W[i, j]
+            for h in range(j):
+                total -= T[i, h] * T[j, h]
+            T[i, j] = total / T[j, j] if T[j, j] > 0.0 else 0.0
+            T[j, i] = 0.0
+
+
+@_jit
+def cholesky(N: np.ndarray, U: np.ndarray) -> float:
+    """log |N| and the factor of N, or -inf where N is not positive definite."""
+    p, total = len(N), 0.0
+    for j in range(p):
+        pivot = N[j, j]
+        for h in range(j):
+            pivot -= U[j, h] * U[j, h]
+        if not pivot > TINY:
+            return -inf
+        U[j, j] = sqrt(pivot)
+        total += log(pivot)
+        for i in range(j + 1, p):
+            value = N[i, j]
+            for h in range(j):
+                value -= U[i, h] * U[j, h]
+            U[i, j] = value / U[j, j]
+    return total
+
+
+@_jit
+def explained(W: np.ndarray, Lam: np.ndarray, V: np.ndarray) -> float:
+    """V = (W⁻¹ + Λ)⁻¹ = T(I + TᵀΛT)⁻¹Tᵀ with W = TTᵀ; returns log |I + WΛ|, or -inf where that is not a
+    covariance.
+    """
+    p = len(W)
+    T, U = np.empty((p, p)), np.empty((p, p))
+    root(W, T)
+    N = np.dot(np.dot(T.T, Lam), T)
+    for j in range(p):
+        N[j, j] += 1.0
+    log_det = cholesky(N, U)
+    if log_det == -inf:
+        return log_det
+    F = T.T.copy()  # U⁻¹Tᵀ, by forward substitution
+    for j in range(p):
+        for c in range(p):
+            value = F[j, c]
+            for h in range(j):
+                value -= U[j, h] * F[h, c]
+            F[j, c] = value / U[j, j]
+    V[:, :] = np.dot(F.T, F)
+    return log_det
+
+
+@_jit
+def tilt(
+    log_c: np.ndarray,  # (k,)
+    b: np.ndarray,  # (k, p)
+    Lam: np.ndarray,  # (k, p, p)
+    mean: np.ndarray,  # (p,)
+    W: np.ndarray,  # (p, p)
+    q: np.ndarray,  # (p,): out
+    r: np.ndarray,  # (p, p): out
+) -> float:
+    """log⟨Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)⟩ under z ~ N(mean, W), and its derivatives in the mean. [004 eqs
+    F.2-F.9]
+
+    With e = b - Λ mean and V = (W⁻¹ + Λ)⁻¹ a component has
+
+        log sⱼ = c + bᵀmean - ½ meanᵀΛmean + ½ eᵀVe - ½ log|I + WΛ|,   ∂ = e - ΛVe,   ∂² = ΛVΛ - Λ
+
+    NaN where a component has no average.
+    """
+    k, p = b.shape
+    values, g, h = np.empty(k), np.empty((k, p)), np.empty((k, p, p))
+    V = np.empty((p, p))
+    top = -inf
+    for j in range(k):
+        values[j] = -inf
+        if log_c[j] == -inf:
+            continue
+        log_det = explained(W, Lam[j], V)
+        if log_det == -inf:
+            return np.nan
+        Lm = np.dot(Lam[j], mean)
+        e = b[j] - Lm
+        Ve, LV = np.dot(V, e), np.dot(Lam[j], V)
+        values[j] = (
+            log_c[j] + np.dot(b[j], mean) - 0.5 * np.dot(mean, Lm) + 0.5 * np.dot(e, Ve) - 0.5 * log_det
+        )
+        g[j] = e - np.dot(LV, e)
+        h[j] = np.dot(LV, Lam[j]) - Lam[j]
+        top = max(top, values[j])
+    q[:], r[:, :] = 0.0, 0.0
+    total = 0.0
+    for j in range(k):
+        if values[j] == -inf:
+            continue
+        share = exp(values[j] - top)
+        total += share
+        for a in range(p):
+            q[a] += share * g[j, a]
+            for c in range(p):
+                r[a, c] += share * (g[j, a] * g[j, c] + h[j, a, c])
+    for a in range(p):
+        q[a] /= total
+    for a in range(p):
+        for c in range(p):
+            r[a, c] = r[a, c] / total - q[a] * q[c]
+    return top + log(total)
+
+
+@_jit
+def tilt_rows(
+    log_c: np.ndarray,
+    b: np.ndarray,
+    Lam: np.ndarray,
+    mean: np.ndarray,
+    W: np.ndarray,
+    values: np.ndarray,
+    q: np.ndarray,
+    r: np.ndarray,
+) -> None:
+    """`tilt` of every row."""
+    for i in range(len(mean)):
+        values[i] = tilt(log_c[i], b[i], Lam[i], mean[i], W[i], q[i], r[i])
+
+
+@_jit
+def solved(M: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """M⁻¹B, by elimination with pivots; B is (p, c)."""
+    p, M, B = len(M), M.copy(), B.copy()
+    for j in range(p):
+        best = j
+        for i in range(j + 1, p):
+            if abs(M[i, j]) > abs(M[best, j]):
+                best = i
+        for c in range(p):
+            M[j, c], M[best, c] = M[best, c], M[j, c]
+        for c in range(B.shape[1]):
+            B[j, c], B[best, c] = B[best, c], B[j, c]
+        for i in range(p):
+            if i != j:
+                t = M[i, j] / M[j, j]
+                for c in range(j, p):
+                    M[i, c] -= t * M[j, c]
+                for c in range(B.shape[1]):
+                    B[i, c] -= t * B[j, c]
+    for j in range(p):
+        for c in range(B.shape[1]):
+            B[j, c] /= M[j, j]
+    return B
+
+
+@_jit
+def symmetric(M: np.ndarray) -> np.ndarray:
+    return 0.5 * (M + M.T)
+
+
+@_jit
+def effective(Lam: np.ndarray, b: np.ndarray, Gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The site exp(bᵀg - ½ gᵀΛg) as it acts on φᵀv where g = φᵀv + N(0, Γ): (I + ΛΓ)⁻¹Λ and (I + ΛΓ)⁻¹b."""
+    M = np.eye(len(b)) + np.dot(Lam, Gamma)
+    return symmetric(solved(M, Lam)), solved(M, b.copy().reshape(-1, 1))[:, 0]
+
+
+@_jit
+def sweep(
+    S: np.ndarray,  # (m, m): changes
+    w: np.ndarray,  # (m,): changes
+    Phi: np.ndarray,  # (n, p, m)
+    Gamma: np.ndarray,  # (n, p, p)
+    prior: np.ndarray,  # (n, p): prior mean
+    log_c: np.ndarray,  # (n, k)
+    b: np.ndarray,  # (n, k, p)
+    Lam: np.ndarray,  # (n, k, p, p)
+    order: np.ndarray,  # the rows to visit, in this order
+    site_Lam: np.ndarray,  # (n, p, p): changes
+    site_b: np.ndarray,  # (n, p): changes
+    rate: float,
+) -> tuple[int, float, float]:
+    """Visit rows one after the other: take the old site out, look, put the new one in. [004 eqs 4.18, 4.36,
+    5.38]
+
+    With sites that are zero this is online learning. Returns how many rows were done, short of all where one
+    failed, the largest move of a site in units of its row's spread, and Σ log⟨t⟩.
+    """
+    m, p = len(w), prior.shape[1]
+    largest, total = 0.0, 0.0
+    q, r, V = np.empty(p), np.empty((p, p)), np.empty((p, p))
+    I = np.eye(p)
+    for place in range(len(order)):
+        i = order[place]
+        G = np.dot(Phi[i], S)  # (p, m)
+        s, mu = symmetric(np.dot(G, Phi[i].T)), np.dot(Phi[i], w)
+        out_Lam, out_b = effective(site_Lam[i], site_b[i], Gamma[i])
+        if explained(s, -out_Lam, V) == -inf:  # no proper cavity while other sites have negative directions
+            largest = inf
+            continue
+        cavity = mu + np.dot(V, np.dot(out_Lam, mu) - out_b)
+        cov = V + Gamma[i]
+        value = tilt(log_c[i], b[i], Lam[i], prior[i] + cavity, cov, q, r)
+        if not isfinite(value):
+            return place, largest, total
+        total += value
+        M = I + np.dot(r, cov)
+        new_Lam = symmetric(-solved(M, r))
+        new_b = solved(M, (q - np.dot(r, cavity)).reshape(-1, 1))[:, 0]
+        new_Lam = site_Lam[i] + rate * (new_Lam - site_Lam[i])
+        new_b = site_b[i] + rate * (new_b - site_b[i])
+        in_Lam, in_b = effective(new_Lam, new_b, Gamma[i])
+        step_Lam, step_b = in_Lam - out_Lam, in_b - out_b
+        M = I + np.dot(step_Lam, s)
+        change = symmetric(solved(M, step_Lam))  # S loses Gᵀ(I + ΔΛ s)⁻¹ΔΛ G
+        shift = solved(M, (step_b - np.dot(step_Lam, mu)).reshape(-1, 1))[:, 0]
+        if not (np.all(np.isfinite(change)) and np.all(np.isfinite(shift))):
+            return place, largest, total
+        spread = np.trace(s + Gamma[i]) / p
+        move = max(
+            np.max(np.abs(new_Lam - site_Lam[i])) * spread, np.max(np.abs(new_b - site_b[i])) * sqrt(spread)
+        )
+        largest = max(largest, move)
+        site_Lam[i], site_b[i] = new_Lam, new_b
+        H = np.dot(change, G)  # (p, m)
+        for h in range(m):
+            for a in range(p):
+                t = G[a, h]
+                w[h] += shift[a] * t
+                for c in range(m):
+                    S[h, c] -= t * H[a, c]
+    return len(order), largest, total

@@ -1,0 +1,138 @@
+"""What is known of a vector: a mixture of Gaussians, perhaps with a prior divided out. [004 eqs 5.32-5.33,
+appendix F]
+
+It is to fields what a `Likelihood` is to processes with one output: it gives log⟨t(z)⟩ under z ~ N(mean, W),
+and the vector q and matrix r of its derivatives in the mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeError
+from . import field_loops as loops
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """What is known of the vector z at each of n nodes: a sum of k Gaussians in canonical form, up to a
+    constant.
+
+        t(z) = Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)
+
+    Λ may be singular or indefinite, so a mixture divided by a prior is one again. A component with c = -inf
+    is none.
+    """
+
+    log_c: np.ndarray  # (n, k)
+    b: np.ndarray  # (n, k, p)
+    Lam: np.ndarray  # (n, k, p, p)
+
+    @staticmethod
+    def of(
+        weights: Any, means: Any, covariances: Any, prior_mean: Any = None, prior_covariance: Any = None
+    ) -> Mixtures:
+        """Σⱼ βⱼ N(z; cⱼ, Aⱼ), for instance what a local retrieval gives. [004 eq. 5.32]
+
+        weights (n, k) ≥ 0, means (n, k, p), covariances (n, k, p, p). With the prior N(μ₀, W₀) the retrieval
+        used, μ₀ (p,) or (n, p) and W₀ (p, p) or (n, p, p), it is divided out: p_m(z)/p₀(z). [004 eqs 5.33,
+        F.1]
+
+            Λ = A⁻¹ - W₀⁻¹,   b = A⁻¹c - W₀⁻¹μ₀,   exp(c) = β N(0; c, A)/N(0; μ₀, W₀)
+
+        F takes μ₀ = 0; here it may be anything, a forecast for instance.
+        """
+        weights, means, A = (np.asarray(v, dtype=float) for v in (weights, means, covariances))
+        if means.ndim != 3 or weights.shape != means.shape[:2] or A.shape != (*means.shape, means.shape[2]):
+            raise ShapeError(
+                "weights (n, k), means (n, k, p) and covariances (n, k, p, p) do not fit: they have shapes "
+                f"{weights.shape}, "
+                f"{means.shape} and {A.shape}"
+            )
+        if not (np.all(weights >= 0.0) and np.all(weights.sum(axis=1) > 0.0)):
+            raise ParameterError("the weights of every node must be zero or positive, and not all zero")
+        log_c, b, Lam = _canonical(means, A)
+        with np.errstate(divide="ignore"):
+            log_c = log_c + np.log(weights)
+        if prior_covariance is not None:
+            p = means.shape[2]
+            W0 = np.broadcast_to(np.asarray(prior_covariance, dtype=float), (len(means), p, p))
+            mean = np.broadcast_to(
+                np.zeros(p) if prior_mean is None else np.asarray(prior_mean, dtype=float), (len(means), p)
+            )
+            log_c0, b0, Lam0 = _canonical(mean, W0)
+            log_c, b, Lam = log_c - log_c0[:, None], b - b0[:, None], Lam - Lam0[:, None]
+        elif prior_mean is not None:
+            raise ParameterError("a prior mean without a prior covariance cannot be divided out; give both")
+        return Mixtures(log_c, b, Lam)
+
+    def __post_init__(self) -> None:
+        for name in ("log_c", "b", "Lam"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=float))
+        n, k, p = self.b.shape
+        if self.log_c.shape != (n, k) or self.Lam.shape != (n, k, p, p):
+            raise ShapeError(
+                f"log_c {self.log_c.shape}, b {self.b.shape} and Lam {self.Lam.shape} do not fit together"
+            )
+        if np.any(np.isnan(self.log_c)) or not (
+            np.all(np.isfinite(self.b)) and np.all(np.isfinite(self.Lam))
+        ):
+            raise NonFiniteError("a mixture holds NaN or infinity; every mean and covariance must be finite")
+
+    def __len__(self) -> int:
+        return len(self.b)
+
+    def __getitem__(self, rows: Any) -> Mixtures:
+        return Mixtures(self.log_c[rows], self.b[rows], self.Lam[rows])
+
+    @property
+    def components(self) -> int:
+        """p, the components of z."""
+        return self.b.shape[2]
+
+    def log_terms(self, Z: Any) -> np.ndarray:
+        """The logarithm of every term at Z (n, p). (n, k)"""
+        Z = np.asarray(Z, dtype=float)
+        return (
+            self.log_c
+            + np.einsum("nkp,np->nk", self.b, Z)
+            - 0.5 * np.einsum("np,nkpq,nq->nk", Z, self.Lam, Z)
+        )
+
+    def log_density(self, Z: Any) -> np.ndarray:
+        """log t(z) at Z (n, p). (n,)"""
+        return np.logaddexp.reduce(self.log_terms(Z), axis=1)
+
+    def tilted(self, mean: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """log⟨t(z)⟩ (n,) under z ~ N(mean, covariance), and its derivatives in the mean, q (n, p) and r (n,
+        p, p). [004 F.9]
+        """
+        mean, W = np.ascontiguousarray(mean, dtype=float), np.ascontiguousarray(covariance, dtype=float)
+        n, p = len(self), self.components
+        if mean.shape != (n, p) or W.shape != (n, p, p):
+            raise ShapeError(
+                f"{n} vectors of {p} components need a mean {(n, p)}, not {mean.shape}, and covariances to "
+                "fit"
+            )
+        value, q, r = np.empty(n), np.empty((n, p)), np.empty((n, p, p))
+        loops.tilt_rows(self.log_c, self.b, self.Lam, mean, W, value, q, r)
+        return value, q, r
+
+
+def _canonical(mean: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log N(z; mean, A) = c + bᵀz - ½ zᵀΛz: c, b and Λ."""
+    try:
+        L = np.linalg.cholesky(A)
+    except np.linalg.LinAlgError as error:
+        raise FactorisationError(
+            "the covariance of a Gaussian in a mixture is not positive definite"
+        ) from error
+    Lam = np.linalg.inv(A)
+    Lam = 0.5 * (Lam + np.swapaxes(Lam, -1, -2))
+    b = np.einsum("...pq,...q->...p", Lam, mean)
+    log_det = 2.0 * np.sum(np.log(np.diagonal(L, axis1=-2, axis2=-1)), axis=-1)
+    p = mean.shape[-1]
+    return -0.5 * (p * np.log(2.0 * np.pi) + log_det + np.einsum("...p,...p->...", b, mean)), b, Lam

@@ -1,0 +1,487 @@
+"""Learning from a stream: one row at a time, in O(m²), on a basis that never outgrows its capacity. [004
+chapters 2-3]
+
+A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis
+function (2.46) or the row is projected on those there are (3.29); when the basis is full, the function whose
+loss costs least in KL goes (3.19-3.24). The compiled steps are in `_online`; they work on the posterior's own
+whitened factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ..errors import (
+    FactorisationError,
+    InducingError,
+    NonFiniteError,
+    ParameterError,
+    ShapeError,
+    UnknownNameError,
+)
+from ..model.bases import Basis, Multiscale, Points, as_multiscale
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Binary, Gaussian, Likelihood
+from ..model.posterior import Posterior, Score, _whitened
+from ..model.problem import as_inputs
+from ..numerics.arrays import to_numpy
+from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower
+from ..numerics.workers import blas_for, single_threaded_blas
+from . import online_loops as _online
+
+BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
+FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
+TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
+REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
+FINEST = 1e-12  # the smallest tolerance that rounding leaves a meaning
+
+Order = Literal["given", "information"]
+
+
+class Seen(NamedTuple):
+    """What c processes with p outputs each said of n rows, of every row just before it was read."""
+
+    mean: np.ndarray  # (n, c, p), of the latent f
+    variance: np.ndarray  # (n, c)
+    log_density: np.ndarray  # (n, c): log⟨p(y|f)⟩, of all outputs together
+
+    @staticmethod
+    def nothing(n: int, c: int, p: int) -> Seen:
+        """NaN, to be written over."""
+        return Seen(np.full((n, c, p), np.nan), np.full((n, c), np.nan), np.full((n, c), np.nan))
+
+
+def update(
+    post: Posterior,
+    likelihood: Likelihood,
+    X: Any,
+    y: Any,
+    capacity: int | None = 100,
+    tolerance: float = 1e-6,
+    score: Score = "mean",
+    *,
+    grow: bool = True,
+    order: Order = "given",
+) -> Posterior:
+    """The process after the rows (X, y), read once and in order. [004 §3.6]
+
+    A row joins the basis unless γ, the part of k(x, x) that the basis does not explain, is below tolerance ·
+    k(x, x): then it is projected. Beyond `capacity` (None: no limit) the function of least score goes: "mean"
+    [004 eq. 3.26] or "kl" [004 eq. 3.24]. With grow=False the basis stays and every row is projected [004
+    §3.6.1]: start from `prior(kernel, basis=...)`, or from any batch posterior with an exact test
+    conditional. order="information" reads the row with the largest `information_gain` next, at O(n m²) a row
+    [004 §3.8.1].
+
+    `log_predictive` gains Σ log⟨p(y|f)⟩, each row's taken just before it is read; `log_evidence` is None. y
+    may be (n, p) under a Gaussian likelihood. A row that cannot be used raises an error with its number, and
+    `post` is what it was.
+    """
+    X = _rows(X, [post])
+    y = _targets(likelihood, y, X)
+    outputs = 1 if y.ndim == 1 else y.shape[1]
+    post = _with_outputs(post, y)
+    if outputs > 1 and not isinstance(likelihood, Gaussian):
+        raise ParameterError(
+            f"{outputs} outputs share one variance under a Gaussian likelihood alone; use update_together"
+        )
+    Y = y.reshape(len(X), 1, outputs)
+    learner = Learner([post], likelihood, X.shape[1], capacity, tolerance, score, grow)
+    for rows in learner.turns(X, Y, order):
+        learner.read(X[rows], Y[rows])
+    return learner.posteriors()[0]
+
+
+def update_together(
+    posts: Sequence[Posterior],
+    likelihood: Likelihood,
+    X: Any,
+    Y: Any,
+    capacity: int | None = 100,
+    tolerance: float = 1e-6,
+    score: Score = "mean",
+    *,
+    grow: bool = True,
+    order: Order = "given",
+) -> list[Posterior]:
+    """Several processes with one kernel on one shared basis, column j of Y (n, c) for process j: one per
+    class, say.
+
+    The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of
+    information add up.
+    """
+    posts = list(posts)
+    if not posts:
+        raise ParameterError("update_together needs at least one process, but got none")
+    X = _rows(X, posts)
+    Y = _targets(likelihood, Y, X)
+    if Y.shape != (len(X), len(posts)):
+        raise ShapeError(
+            f"Y has shape {Y.shape}, but {len(posts)} processes and {len(X)} rows need {(len(X), len(posts))}"
+        )
+    learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, grow)
+    for rows in learner.turns(X, Y[:, :, None], order):
+        learner.read(X[rows], Y[rows, :, None])
+    return learner.posteriors()
+
+
+def information_gain(post: Posterior, likelihood: Likelihood, X: Any, y: Any = None) -> np.ndarray:
+    """KL(process after the row || process now) of each row alone: what reading it would teach. (n,) [004 eq.
+    3.16]
+
+        ½ [(q² + r)σ² - log(1 + rσ²)]
+
+    Without y, its expectation over what the process itself predicts for y. There E(q² + r) = 0, so -½ E log(1
+    + rσ²) remains: no label is needed to ask for the next one. [004 §3.8.1]
+    """
+    X = as_inputs(X)
+    mean, variance = (to_numpy(part) for part in post.predict(X))
+    variance = np.maximum(variance, 1e-300)
+    if y is not None:
+        y = _targets(likelihood, y, X)
+        if y.shape != mean.shape:
+            raise ShapeError(f"y has shape {y.shape}, but the process predicts {mean.shape}")
+        wide = variance if mean.ndim == 1 else variance[:, None]
+        _, q, r = likelihood.tilted(y, mean, wide)
+        gain = 0.5 * ((q * q + r) * wide - np.log1p(r * wide))
+        return gain if gain.ndim == 1 else np.sum(gain, axis=1)
+    if isinstance(likelihood, Gaussian):
+        return 0.5 * (1 if mean.ndim == 1 else mean.shape[1]) * np.log1p(variance / likelihood.variance)
+    if not isinstance(likelihood, Binary):
+        raise ParameterError(
+            f"the gain of a row without its y is known for Gaussian and binary likelihoods, not {likelihood}"
+        )
+    gain = np.zeros(len(X))
+    for label in (-1.0, 1.0):
+        log_probability, _, r = likelihood.tilted(label, mean, variance)
+        gain -= 0.5 * np.exp(log_probability) * np.log1p(r * variance)
+    return gain
+
+
+def most_informative(post: Posterior, likelihood: Likelihood, X: Any, y: Any = None) -> int:
+    """The row with the largest information gain: which to read, or to have labelled, next."""
+    return int(np.argmax(information_gain(post, likelihood, X, y)))
+
+
+class Learner:
+    """Processes on one basis while they read: `_online.State`, and the basis it belongs to. What it began
+    with stays.
+    """
+
+    def __init__(
+        self,
+        posts: Sequence[Posterior],
+        likelihood: Likelihood,
+        d: int,
+        capacity: int | None,
+        tolerance: float,
+        score: Score,
+        grow: bool,
+    ) -> None:
+        if capacity is not None and (isinstance(capacity, bool) or int(capacity) != capacity or capacity < 1):
+            raise ParameterError(f"capacity must be a whole number of at least 1, or None, but is {capacity}")
+        if not 0.0 <= tolerance < 1.0:
+            raise ParameterError(
+                f"tolerance is relative to k(x, x) and must lie in [0, 1), but is {tolerance}"
+            )
+        if score not in ("mean", "kl"):
+            raise UnknownNameError(f"there is no removal score {score!r}; choose 'mean' or 'kl'")
+        if not grow and len(posts[0]) == 0:
+            raise ParameterError(
+                "a basis that does not grow must not be empty: start from prior(kernel, basis=...)"
+            )
+        self.posts, self.likelihood = list(posts), likelihood
+        self.kernel = posts[0].kernel
+        self.capacity, self.tolerance, self.grow = capacity, max(float(tolerance), FINEST), grow
+        self.scored = grow and capacity is not None
+        self.exact = self.scored and score == "kl"
+        self.basis, factors, self.jitter = _factors(self.posts, d)
+        self.total = np.array([post.log_predictive or 0.0 for post in posts])
+        self.since = 0  # rows read since `_refresh`
+        self.events = np.zeros(
+            3, dtype=np.int64
+        )  # rows that projected, that grew the basis, that replaced a function of it
+        m = len(self.basis)
+        room = m + (0 if not grow else BLOCK if capacity is None else max(capacity - m, 0)) + 1
+        self.state = _online.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
+        self.state.size[0] = m
+        for c, (L, w, A) in enumerate(factors):
+            self.state.U[:m, :m] = L.T
+            self.state.w[c, :, :m] = w.T
+            self.state.A[c, :m, :m] = A
+        self.state.places[:m] = np.arange(m)
+        if self.scored:
+            with blas_for(m):
+                self._refresh()
+                self._start_exact_scores()
+            while capacity is not None and self.state.size[0] > capacity:
+                _online.remove(self.state, int(np.argmin(self._scores())))
+            self._collect(np.empty((0, d)))
+
+    def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
+        """Which rows to read next, until all have been: as they are given, or the most informative one of
+        those left.
+
+        What is yielded must be read before the next is asked for.
+        """
+        if order not in ("given", "information"):
+            raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
+        left = np.arange(len(X))
+        if order == "given":
+            yield from np.split(left, range(TURN, len(X), TURN))
+            return
+        while len(left):
+            gain = np.zeros(len(left))
+            for c, post in enumerate(self.posteriors()):
+                gain += information_gain(
+                    post, self.likelihood, X[left], Y[left, c, 0] if post.one_output else Y[left, c]
+                )
+            i = int(np.argmax(gain))
+            yield left[i : i + 1]
+            left = np.delete(left, i)
+
+    def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
+        """Rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use; what it began
+        with is.
+        """
+        seen, block = Seen.nothing(*Y.shape), BLOCK if self.grow else FIXED_BLOCK
+        for start in range(0, len(X), block):
+            rows = slice(start, min(start + block, len(X)))
+            with single_threaded_blas():  # for the kernel: a block is too small to share out
+                if self.since > max(REFRESH, 2 * len(self.basis)):
+                    self.since = 0
+                    self._refresh()
+                self._read_block(X[rows], Y[rows], Seen(*(part[rows] for part in seen)))
+            self.since += rows.stop - start
+        self.total += np.sum(seen.log_density, axis=0)
+        return seen
+
+    def posteriors(self) -> list[Posterior]:
+        m, state = self.state.size[0], self.state
+        return [
+            replace(
+                post,
+                basis=self.basis,
+                L=np.ascontiguousarray(state.U[:m, :m].T),
+                w=np.ascontiguousarray(state.w[c, :, :m].T),
+                A=state.A[c, :m, :m].copy(),
+                log_evidence=None,
+                sites=None,
+                log_predictive=float(self.total[c]),
+                jitter=self.jitter,
+            )
+            for c, post in enumerate(self.posts)
+        ]
+
+    def _read_block(self, X: np.ndarray, Y: np.ndarray, seen: Seen) -> None:
+        m, b = len(self.basis), len(X)
+        if self.grow and self.capacity is None and m + b + 1 > len(self.state.k):
+            self._make_room(max(2 * m, m + b + 1))
+        if (
+            self.grow
+        ):  # a gram matrix is computed by differences, exactly symmetric: what L was made of is what L meets
+            K = to_numpy(_joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel))[
+                m:
+            ]  # (b, m + b)
+        else:
+            K = to_numpy(self.basis.cross(self.kernel, X))  # (b, m)
+        K = np.ascontiguousarray(K, dtype=float)
+        kss = np.asarray(self.kernel.diag(X), dtype=float)
+        means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
+        prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
+        prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
+        limit = len(self.state.k) if self.capacity is None else self.capacity
+        rule = limit, self.tolerance, self.grow, self.scored
+        if self.likelihood.kind is not None:
+            kind, theta, (mean, variance, value) = self.likelihood.kind, self.likelihood.theta, seen
+            read = _online.run(
+                self.state, K, kss, prior, Y, kind, theta, mean, variance, value, self.events, *rule, m
+            )
+        else:
+            read = self._run(K, kss, prior, Y, seen, rule, m)
+        if read < b:
+            raise NonFiniteError(
+                f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = "
+                f"{self.state.q.ravel()} and r = "
+                f"{self.state.r} at variance {self.state.variance}; check its y, or use a likelihood with "
+                "more noise"
+            )
+        self._collect(X)
+
+    def _run(
+        self,
+        K: np.ndarray,
+        kss: np.ndarray,
+        prior: np.ndarray,
+        Y: np.ndarray,
+        seen: Seen,
+        rule: Any,
+        fresh: int,
+    ) -> int:
+        """`_online.run` for a likelihood that is not compiled."""
+        state = self.state
+        for i in range(len(K)):
+            m = state.size[0]
+            state.k[:m] = K[i, state.places[:m]]
+            gamma = _online.look(state, kss[i], self.scored)
+            try:
+                seen.mean[i], seen.variance[i] = prior[i] + state.mean, state.variance
+                value, q, r = self.likelihood.tilted(Y[i], seen.mean[i], state.variance[:, None])
+            except InducingError as error:
+                raise type(error)(f"row {self.events.sum()} of the stream cannot be used: {error}") from error
+            state.q[...], state.r[...] = q, r[:, 0]
+            seen.log_density[i] = np.sum(value, axis=1)
+            done = _online.absorb(state, gamma, kss[i], *rule)
+            if done == _online.FAILED:
+                return i
+            self.events[done] += 1
+            if done != _online.PROJECTED:
+                state.places[state.size[0] - 1] = fresh + i
+        return len(K)
+
+    def _collect(self, X: np.ndarray) -> None:
+        """The basis after a block: what is left of the old one, and the rows of X that joined."""
+        m, old = self.state.size[0], len(self.basis)
+        places = self.state.places[:m]
+        if m == old and np.array_equal(places, np.arange(m)):
+            return
+        kept, new = places[places < old], places[places >= old] - old
+        self.basis = _joined(self.kernel, self.basis, kept, X[new])
+        places[...] = np.arange(m)
+
+    def _make_room(self, room: int) -> None:
+        old = self.state
+        m = old.size[0]
+        self.state = _online.allocate(room, len(self.posts), old.w.shape[1], self.exact)
+        self.state.size[0] = m
+        self.state.places[:m] = old.places[:m]
+        self.state.U[:m, :m] = old.U[:m, :m]
+        self.state.A[:, :m, :m] = old.A[:, :m, :m]
+        self.state.w[:, :, :m] = old.w[:, :, :m]
+
+    def _refresh(self) -> None:
+        """Compute anew what the scores need and small changes keep: α, and the diagonals of Q and C + Q."""
+        m, state = self.state.size[0], self.state
+        if m == 0 or not self.scored:
+            return
+        Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
+        state.Q[:m] = np.sum(Linv * Linv, axis=0)
+        for c in range(len(self.posts)):
+            F = state.A[c, :m, :m].T @ Linv  # C + Q = FᵀF
+            state.CQ[c, :m] = np.sum(F * F, axis=0)
+            state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
+
+    def _start_exact_scores(self) -> None:
+        """N = -S = Q(C + Q)⁻¹Q - Q at the start; from then on it is kept. [004 §D.2]"""
+        m, state = self.state.size[0], self.state
+        if not self.exact or m == 0:
+            return
+        Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
+        for c in range(len(self.posts)):
+            G = np.linalg.solve(state.A[c, :m, :m], Linv)
+            state.N[c, :m, :m] = G.T @ G - Linv.T @ Linv
+
+    def _scores(self) -> np.ndarray:
+        """Twice the removal score of each basis function; of several processes the largest."""
+        m, state = self.state.size[0], self.state
+        scores = np.sum(state.alpha[:, :, :m] ** 2, axis=1) / state.CQ[:, :m]
+        if self.exact:
+            n = np.diagonal(state.N, axis1=1, axis2=2)[:, :m]
+            scores = scores + state.w.shape[1] * (n / state.Q[:m] + np.log(state.CQ[:, :m] / state.Q[:m]))
+        return np.max(scores, axis=0)
+
+
+def _factors(
+    posts: Sequence[Posterior], d: int
+) -> tuple[Basis, list[tuple[np.ndarray, np.ndarray, np.ndarray]], float]:
+    """The common basis and (L, w, A) of every process with LLᵀ the Gram matrix itself, and the jitter that
+    took.
+    """
+    first = posts[0]
+    for post in posts:
+        post._require_exact("updating needs")
+        if post is first:
+            continue
+        if post.kernel.spec() != first.kernel.spec():
+            raise ParameterError(
+                "processes that learn together need the same kernel; these have different ones"
+            )
+        if len(post) != len(first) or any(
+            not np.array_equal(to_numpy(a), to_numpy(b))
+            for a, b in zip(post.basis.parameters.values(), first.basis.parameters.values(), strict=True)
+        ):
+            raise ParameterError(
+                "processes that learn together need the same basis; these have different ones"
+            )
+    if len(first) == 0:
+        empty = np.empty((0, 0))
+        return Points(np.empty((0, d))), [(empty, np.zeros(post.w.T.shape).T, empty) for post in posts], 0.0
+    basis = type(first.basis)(*(to_numpy(part) for part in first.basis.parameters.values()))
+    if all(post.jitter == 0.0 and post.A is not None for post in posts):
+        return basis, [(to_numpy(post.L), to_numpy(post.w), to_numpy(post.A)) for post in posts], 0.0
+    with blas_for(len(basis)):
+        L, jitter = _little_jitter(to_numpy(basis.gram(first.kernel)), max(post.jitter for post in posts))
+        factors = []
+        for post in posts:
+            w, S = _whitened(post, np.arange(len(basis)), L)
+            A, _ = cholesky_escalating(S, 0.0, what="the posterior covariance of the whitened basis")
+            factors.append((L, w, A))
+    return basis, factors, jitter
+
+
+def _little_jitter(K: np.ndarray, most: float) -> tuple[np.ndarray, float]:
+    """The factor of K with as little jitter as it takes, up to what the batch computation had used."""
+    for jitter in (0.0, 1e-4 * most, 1e-2 * most):
+        try:
+            return cholesky(K + jitter * np.mean(np.diag(K)) * np.eye(len(K))), jitter
+        except FactorisationError:
+            continue
+    return cholesky_escalating(K, most, what="the prior covariance of the basis")
+
+
+def _joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Basis:
+    """The functions `kept`, and after them k(x, ·) of each row of X."""
+    if isinstance(basis, Multiscale):
+        new: Basis = as_multiscale(kernel, Points(X))
+    else:
+        new = Points(X)
+    old = [part[kept] for part in basis.parameters.values()]
+    return type(basis)(*(np.concatenate([a, b]) for a, b in zip(old, new.parameters.values(), strict=True)))
+
+
+def _rows(X: Any, posts: Sequence[Posterior]) -> np.ndarray:
+    """X as a finite NumPy array (n, d) of the width these processes have; an error names the first row that
+    is not.
+    """
+    widths = [int(next(iter(post.basis.parameters.values())).shape[1]) for post in posts if len(post)]
+    if isinstance(X, list | tuple):
+        for i, row in enumerate(X):
+            width = widths[0] if widths else np.size(X[0])
+            if np.size(row) != width:
+                raise ShapeError(f"row {i} of X has {np.size(row)} columns, but the process has {width}")
+    X = to_numpy(as_inputs(X)).astype(float, copy=False)
+    if widths and X.shape[1] != widths[0]:
+        raise ShapeError(
+            f"X has {X.shape[1]} columns from row 0 on, but the process was made with {widths[0]}"
+        )
+    return np.ascontiguousarray(X)
+
+
+def _targets(likelihood: Likelihood, y: Any, X: np.ndarray) -> np.ndarray:
+    y = likelihood.check(to_numpy(y))
+    if y.ndim not in (1, 2) or len(y) != len(X):
+        raise ShapeError(f"y has shape {y.shape}, but X has {len(X)} rows; give one target row per input row")
+    return np.ascontiguousarray(y)
+
+
+def _with_outputs(post: Posterior, y: np.ndarray) -> Posterior:
+    """`post` with as many outputs as y, which a process that has not learned yet may still choose."""
+    outputs = 1 if y.ndim == 1 else y.shape[1]
+    if (post.w.shape[1], post.one_output) == (outputs, y.ndim == 1):
+        return post
+    if np.any(to_numpy(post.w)) or (post.A is None and len(post)):
+        raise ShapeError(f"y has {outputs} outputs, but the process has {post.w.shape[1]}")
+    return replace(post, w=np.zeros((len(post), outputs)), one_output=y.ndim == 1)

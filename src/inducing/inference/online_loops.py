@@ -1,0 +1,365 @@
+"""The compiled steps of sparse online learning: square roots in whitened coordinates, preallocated, O(m²) a
+row.
+
+With K = LLᵀ the Gram matrix of the m basis functions and u = Lv, the process is v ~ N(w, AAᵀ), as in
+`Posterior`. What 004 writes with (α, C, Q) becomes, with φ = L⁻¹k_u(x) and γ = k(x, x) - |φ|²:
+
+    a row          σ² = γ + |a|², a = Aᵀφ; s = A a                                     [004 eqs 2.46, 3.29]
+    its update     A += κ s aᵀ, κ = rη/(1 + √(1 + rη|a|²)); w += qη s                   η = 1 on the grown basis
+    growing        L gains the row (φ, √γ), A the row and column of the identity        [004 eqs 3.5, C.6]
+    removing       rotate v so that only its last coordinate needs the function to go,
+                   then condition on that coordinate being 0                           [004 eqs 3.18-3.22, C.8]
+
+Only rotations, reflections and forward substitutions act on L and A, so both stay factors of what they should
+be. A new row of L comes from the kernel, not from the errors of the old rows, and turns only when an older
+function goes: at most m times in its life. So L never drifts from K, however long the stream; to factorise K
+again would only upset A.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, log, sqrt
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from ..model.likelihoods.loops import tilt
+from ..numerics.triangles import (
+    add,
+    delete_column,
+    dot,
+    drop_last,
+    gain,
+    rank_one,
+    rank_one_upper,
+    remove_symmetric,
+    rounded,
+    solve_backward,
+    solve_forward,
+    turn_rows,
+)
+
+_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+
+PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
+# of a kernel's value, with little room to spare: too much would keep a sorted stream from growing its basis
+ROUNDING = 1e-15
+TINY = 1e-16  # what rounding can leave of 1 + rσ², the share of the variance that an observation keeps
+
+
+class State(NamedTuple):
+    """c processes with p outputs each on one basis of size[0] functions; arrays have room for M. Rows of U
+    are rows of Lᵀ.
+    """
+
+    size: np.ndarray  # (1,)
+    places: np.ndarray  # (M,): column of each basis function in the block's kernel rows
+    U: np.ndarray  # (M, M), upper
+    A: np.ndarray  # (c, M, M)
+    w: np.ndarray  # (c, p, M)
+    alpha: (
+        np.ndarray
+    )  # (c, p, M): α, and below what else the scores need, kept only where a basis function may have to go
+    CQ: np.ndarray  # (c, M): diagonal of C + Q
+    Q: np.ndarray  # (M,): diagonal of Q = K⁻¹
+    N: (
+        np.ndarray
+    )  # (c, M, M): -S = P'ΛP of [004 eqs 3.24, 4.30], kept for the exact score alone, or (c, 0, 0)
+    k: np.ndarray  # (M,), from here on the row at hand: k_u(x)
+    phi: np.ndarray  # (M,): φ
+    e: (
+        np.ndarray
+    )  # (M,): ê = Qk, or after a removal the coefficients of what went on what stays [004 eq. 3.3]
+    a: np.ndarray  # (c, M)
+    s: np.ndarray  # (c, M)
+    t: np.ndarray  # (c, M): (C + Q)k = L⁻ᵀs
+    mean: np.ndarray  # (c, p)
+    variance: np.ndarray  # (c,)
+    q: np.ndarray  # (c, p)
+    r: np.ndarray  # (c,)
+    x: np.ndarray  # (M,), work
+    cosine: np.ndarray  # (M,): the rotations of the last removal
+    sine: np.ndarray  # (M,)
+
+
+def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
+    """A state with room for so many basis functions and none in it."""
+    M, c, p = (room + 3) // 4 * 4, processes, outputs
+    z = np.zeros
+    return State(
+        z(1, dtype=np.int64),
+        z(M, dtype=np.int64),
+        np.eye(M),
+        z((c, M, M)),
+        z((c, p, M)),
+        z((c, p, M)),
+        z((c, M)),
+        z(M),
+        z((c, M, M) if exact else (c, 0, 0)),
+        z(M),
+        z(M),
+        z(M),
+        z((c, M)),
+        z((c, M)),
+        z((c, M)),
+        z((c, p)),
+        z(c),
+        z((c, p)),
+        z(c),
+        z(M),
+        z(M),
+        z(M),
+    )
+
+
+@_jit
+def look(state: State, kss: float, scored: bool) -> float:
+    """φ, and of every process a, s, mean and variance at the row whose k_u(x) is in `state.k`; returns γ.
+
+    Where scores are kept, also ê and t.
+    """
+    m = state.size[0]
+    for j in range(m):
+        state.x[j] = state.k[j]
+    solve_forward(state.U, state.x, state.phi, m)
+    gamma = max(kss - dot(state.phi, state.phi, m), 0.0)
+    if scored:
+        solve_backward(state.U, state.phi, state.e, m)
+    for c in range(len(state.A)):
+        state.variance[c] = gamma + gain(state.A[c], state.phi, state.a[c], state.s[c], m)
+        if scored:
+            solve_backward(state.U, state.s[c], state.t[c], m)
+        for o in range(state.w.shape[1]):
+            state.mean[c, o] = dot(state.phi, state.w[c, o], m)
+    return gamma
+
+
+@_jit
+def absorb(
+    state: State, gamma: float, kss: float, capacity: int, tolerance: float, grow: bool, scored: bool
+) -> int:
+    """The row just looked at, with its q and r in the state, becomes part of the process. [004 §3.6, steps
+    2-4]
+
+    A row within `tolerance` of the span projects. When the basis is full, scores are taken before the update:
+    if the new function would be the one to go, projecting gives the same process for less. Returns what was
+    done.
+    """
+    m = state.size[0]
+    for c in range(len(state.A)):
+        if not (isfinite(state.r[c]) and 1.0 + state.r[c] * state.variance[c] > -1e-10):
+            return FAILED
+        for o in range(state.w.shape[1]):
+            if not isfinite(state.q[c, o]):
+                return FAILED
+    if not grow or gamma <= tolerance * kss or not certain(state, gamma, kss, scored):
+        project(state, gamma, scored)
+        return PROJECTED
+    if m < capacity:
+        extend(state, gamma, scored)
+        return GREW
+    i = least(state, gamma)
+    if i == m:
+        project(state, gamma, scored)
+        return PROJECTED
+    extend(state, gamma, scored)
+    remove(state, i)
+    return REPLACED
+
+
+@_jit
+def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
+    """Whether γ = (ê, -1)ᵀK(ê, -1) is more than rounding the kernel's values makes of it, ε k (1 + |ê|²)."""
+    m = state.size[0]
+    if not scored:
+        solve_backward(state.U, state.phi, state.e, m)
+    return gamma > ROUNDING * kss * (1.0 + dot(state.e, state.e, m))
+
+
+@_jit
+def kept(state: State, c: int) -> float:
+    """1 + rσ² > 0: what the row leaves of the variance at its own input."""
+    return max(1.0 + state.r[c] * state.variance[c], TINY)
+
+
+@_jit
+def project(state: State, gamma: float, scored: bool) -> None:
+    """The update that leaves the basis as it is. [004 eq. 3.29]"""
+    m = state.size[0]
+    for c in range(len(state.A)):
+        left, eta = kept(state, c), 1.0 / max(1.0 + state.r[c] * gamma, TINY)
+        scale = state.r[c] * eta
+        rank_one(state.A[c], state.s[c], state.a[c], scale / (1.0 + sqrt(left * eta)), m)
+        t = state.t[c]
+        for o in range(state.w.shape[1]):
+            add(eta * state.q[c, o], state.s[c], state.w[c, o], m)
+            if scored:
+                add(eta * state.q[c, o], t, state.alpha[c, o], m)
+        if scored:
+            for j in range(m):
+                state.CQ[c, j] += scale * t[j] * t[j]
+        if scored and state.N.shape[1] > 0:
+            rank_one_upper(state.N[c], -state.r[c] / left, state.e, m)
+
+
+@_jit
+def extend(state: State, gamma: float, scored: bool) -> None:
+    """The update that makes the row's own k(x, ·) the last basis function. [004 eqs 2.46, 3.5]"""
+    m = state.size[0]
+    root = sqrt(gamma)
+    for j in range(m):
+        state.U[j, m] = state.phi[j]
+    state.U[m, m] = root
+    if scored:
+        for j in range(m):
+            state.Q[j] += state.e[j] * state.e[j] / gamma
+        state.Q[m] = 1.0 / gamma
+    for c in range(len(state.A)):
+        A, a, s, r, left = state.A[c], state.a[c], state.s[c], state.r[c], kept(state, c)
+        A[m, m], a[m], s[m] = 1.0, root, root
+        rank_one(A, s, a, r / (1.0 + sqrt(left)), m + 1)
+        for o in range(state.w.shape[1]):
+            state.w[c, o, m] = 0.0
+            add(state.q[c, o], s, state.w[c, o], m + 1)
+        if not scored:
+            continue
+        t = state.t[c]
+        for j in range(m):
+            Ck = t[j] - state.e[j]
+            state.CQ[c, j] += r * Ck * Ck + state.e[j] * state.e[j] / gamma
+            for o in range(state.w.shape[1]):
+                state.alpha[c, o, j] += state.q[c, o] * Ck
+        state.CQ[c, m] = r + 1.0 / gamma
+        for o in range(state.w.shape[1]):
+            state.alpha[c, o, m] = state.q[c, o]
+        if state.N.shape[1] > 0:
+            for j in range(m):
+                state.N[c, j, m] = 0.0
+            state.N[c, m, m] = -r / left  # [004 eq. 3.25]
+    state.size[0] = m + 1
+
+
+@_jit
+def least(state: State, gamma: float) -> int:
+    """Which basis function would be the cheapest to remove after a full update, the new one (number m) among
+    them.
+
+    α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the dearest counts
+    [004 eq. 5.10].
+    """
+    m, outputs, exact = state.size[0], state.w.shape[1], state.N.shape[1] > 0
+    best, index = 0.0, m
+    for c in range(len(state.A)):
+        r = state.r[c]
+        cost = 0.0
+        for o in range(outputs):
+            cost += state.q[c, o] ** 2
+        cost /= max(1.0 / gamma + r, TINY)
+        if exact:
+            cost += outputs * (log(max(1.0 + r * gamma, TINY)) - r * gamma / kept(state, c))
+        best = max(best, cost) if c > 0 else cost
+    for j in range(m):
+        e2 = state.e[j] * state.e[j] / gamma
+        Q = state.Q[j] + e2
+        worst = 0.0
+        for c in range(len(state.A)):
+            Ck = state.t[c, j] - state.e[j]
+            CQ = max(state.CQ[c, j] + state.r[c] * Ck * Ck + e2, TINY * Q)
+            cost = 0.0
+            for o in range(outputs):
+                cost += (state.alpha[c, o, j] + state.q[c, o] * Ck) ** 2
+            cost /= CQ
+            if exact:
+                cost += outputs * (log(CQ / Q) + state.N[c, j, j] / Q)
+            worst = max(worst, cost) if c > 0 else cost
+        if worst < best:
+            best, index = worst, j
+    return index
+
+
+@_jit
+def remove(state: State, i: int) -> None:
+    """The closest process without basis function i. [004 eqs 3.19, 3.21, 3.22]"""
+    n = state.size[0]
+    m = n - 1
+    exact = state.N.shape[1] > 0
+    for j in range(i, m):
+        state.places[j] = state.places[j + 1]
+    length = delete_column(state.U, n, i, state.cosine, state.sine, state.x)
+    if exact:
+        solve_backward(state.U, state.x, state.e, m)
+        for j in range(i, m):
+            state.Q[j] = state.Q[j + 1]
+        for j in range(m):
+            state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, TINY)
+    for c in range(len(state.A)):
+        A, w, z, column = state.A[c], state.w[c], state.s[c], state.t[c]
+        turn_rows(A, i, n, state.cosine, state.sine, rounded(n))
+        for j in range(i, m):
+            for o in range(len(w)):
+                one, two = w[o, j], w[o, j + 1]
+                w[o, j] = state.cosine[j] * one + state.sine[j] * two
+                w[o, j + 1] = state.cosine[j] * two - state.sine[j] * one
+        square = drop_last(A, w, z, column, n)
+        for j in range(m):
+            z[j] = (z[j] - state.x[j] * square / length) / length
+        solve_backward(state.U, z, column, m)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
+        CQ = square / (length * length)
+        for o in range(len(w)):
+            a = state.alpha[c, o]
+            coefficient = a[i] / CQ
+            for j in range(i, m):
+                a[j] = a[j + 1]
+            add(-coefficient, column, a, m)
+        diagonal = state.CQ[c]
+        for j in range(i, m):
+            diagonal[j] = diagonal[j + 1]
+        for j in range(m):
+            diagonal[j] = max(diagonal[j] - column[j] * column[j] / CQ, TINY)
+        if exact:
+            remove_symmetric(state.N[c], state.e, n, i, z)
+    state.size[0] = m
+
+
+@_jit
+def run(
+    state: State,
+    K: np.ndarray,  # (b, columns): kernel rows
+    kss: np.ndarray,  # (b,)
+    prior: np.ndarray,  # (b, c, p): prior means
+    y: np.ndarray,  # (b, c, p)
+    kind: int,
+    theta: np.ndarray,
+    mean: np.ndarray,  # (b, c, p): out, of y's latent f just before the row is read
+    variance: np.ndarray,  # (b, c): out
+    value: np.ndarray,  # (b, c): out, log⟨p(y|f)⟩
+    events: np.ndarray,  # (3,): gains how many rows projected, grew the basis, replaced a function of it
+    capacity: int,
+    tolerance: float,
+    grow: bool,
+    scored: bool,
+    fresh: int,
+) -> int:
+    """Rows of a block in order; returns how many went in, short of b where one failed. Row i is kernel column
+    fresh + i.
+    """
+    for i in range(len(K)):
+        for j in range(state.size[0]):
+            state.k[j] = K[i, state.places[j]]
+        gamma = look(state, kss[i], scored)
+        for c in range(len(state.A)):
+            variance[i, c], value[i, c] = state.variance[c], 0.0
+            for o in range(state.w.shape[1]):
+                mean[i, c, o] = prior[i, c, o] + state.mean[c, o]
+                log_average, state.q[c, o], state.r[c] = tilt(
+                    kind, theta, y[i, c, o], mean[i, c, o], variance[i, c]
+                )
+                value[i, c] += log_average
+        done = absorb(state, gamma, kss[i], capacity, tolerance, grow, scored)
+        if done == FAILED:
+            return i
+        events[done] += 1
+        if done != PROJECTED:
+            state.places[state.size[0] - 1] = fresh + i
+    return len(K)

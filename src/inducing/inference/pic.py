@@ -1,0 +1,131 @@
+"""PIC: inside the query's own block the exact prior, between blocks the basis. A predictor, since it needs
+the data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..model.posterior import Marginals, Posterior
+from ..model.problem import Problem, queries_like
+from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.linalg import cholesky, contiguous, gram, plus_diagonal, solve_lower
+
+
+class Predictor(Protocol):
+    """What needs the data at every query (PIC, committees, Nyström, augmentation): not a Posterior, but asked
+    like one.
+    """
+
+    @property
+    def log_evidence(self) -> float | None: ...
+
+    @property
+    def kernel(self) -> Any: ...
+
+    @property
+    def basis(self) -> Any: ...
+
+    def predict(self, X: Any) -> Marginals: ...
+
+    def covariance(self, X: Any) -> Array: ...
+
+
+class PICPredictor:
+    """PITC's posterior of w, with each query correlated to the residuals of its own block.
+
+    With R the residual covariance and D_b = R_bb + Σ_b of the query's block b, f* = φ*ᵀw + r*, and given w
+
+        r* ~ N(R_*b D_b⁻¹ (y_b - Φ_bᵀw), R_** - R_*b D_b⁻¹ R_b*)
+
+    A label that was not in training has an empty block: there it is PITC.
+    """
+
+    def __init__(self, post: Posterior, problem: Problem) -> None:
+        self.pitc = post
+        self._problem = problem
+        assert problem.blocks is not None and problem.labels is not None
+        self._rows = {problem.labels[rows[0]].item(): rows for rows in problem.blocks}
+
+    @property
+    def log_evidence(self) -> float | None:
+        return self.pitc.log_evidence
+
+    @property
+    def kernel(self) -> Any:
+        return self.pitc.kernel
+
+    @property
+    def basis(self) -> Any:
+        return self.pitc.basis
+
+    def predict(self, X: Any, blocks: Any = None) -> Marginals:
+        """Mean and variance of each f(x); `blocks` names the block of each row. Without it, PITC's."""
+        X, labels = self._queries(X, blocks)
+        xp = namespace(X)
+        mean, variance = self.pitc.predict(X)
+        for label in np.unique(labels):
+            if label.item() in self._rows:
+                rows = np.flatnonzero(labels == label)
+                part, H, R = self._own_block(X[rows], label.item())
+                mean[rows] = (
+                    part[:, 0] + mean_of(self.pitc, X[rows])
+                    if self.pitc.one_output
+                    else part + mean_of(self.pitc, X[rows])
+                )
+                variance[rows] = xp.linalg.diagonal(R) + xp.sum((H @ self.pitc.A) ** 2, axis=1)
+        return Marginals(mean, variance)
+
+    def covariance(self, X: Any, blocks: Any = None) -> Array:
+        """Joint covariance of f(X): residuals are correlated inside a block only. Without blocks, PITC's."""
+        X, labels = self._queries(X, blocks)
+        if blocks is None:
+            return self.pitc.covariance(X)
+        H = self.pitc.features(X)
+        joint = 0.0 * (H @ H.T)
+        for label in np.unique(labels):
+            rows = np.flatnonzero(labels == label)
+            _, H_block, R = self._own_block(X[rows], label.item())
+            H[rows] = H_block
+            joint[np.ix_(rows, rows)] = R
+        half = H @ self.pitc.A
+        return joint + half @ half.T
+
+    def _own_block(self, X: Array, label: Any) -> tuple[Array, Array, Array]:
+        """For queries of one block: mean without m0 (q, p), H with f* = Hw + ..., and the residual covariance
+        given w.
+        """
+        post, P = self.pitc, self._problem
+        Phi = post.features(X)
+        R = post.kernel(X, X) - Phi @ Phi.T
+        rows = self._rows.get(label)
+        if rows is None:
+            return Phi @ post.w, Phi, R
+        Xb = P.X[rows]
+        Phib = post.features(Xb)
+        D = post.kernel(Xb, Xb) - Phib @ Phib.T
+        L = cholesky(plus_diagonal(D, P.noise[rows] / P.weight(rows)))
+        T = solve_lower(L, post.kernel(Xb, X) - Phib @ Phi.T)  # L⁻¹R_b*
+        E = solve_lower(L, P.Y[rows] - Phib @ post.w)
+        H = Phi - T.T @ solve_lower(L, Phib)
+        return Phi @ post.w + T.T @ E, H, R - gram(contiguous(T))
+
+    def _queries(self, X: Any, blocks: Any) -> tuple[Array, np.ndarray]:
+        X = queries_like(X, self._problem.X)
+        if blocks is None:
+            return X, np.empty(0)
+        labels = to_numpy(blocks)
+        if labels.shape != (X.shape[0],):
+            raise ShapeError(
+                f"blocks must hold one label per query ({X.shape[0]}), but has shape {labels.shape}"
+            )
+        return X, labels
+
+
+def mean_of(post: Posterior, X: Array) -> Array:
+    """The prior mean at X, shaped like predictions."""
+    m0 = post.mean_function(X)
+    return m0 if post.one_output or m0.ndim == 2 else m0[:, None]

@@ -1,0 +1,292 @@
+"""Expectation propagation: sweeps over the rows until their order no longer matters. [004 chapter 4]
+
+Every row's likelihood becomes a site (see `sites`). A visit takes the row's site out of the process (4.36),
+looks at what is left, the cavity, and puts back the site that gives the same moments as the likelihood itself
+(4.18). A basis found among the rows may change for two sweeps, in which a site acts on the row's projection
+on the basis of the time, which turns with it (4.30); then it stays [004 §5.2], and the projections need no
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..engine.sites import Processes, Sites
+from ..errors import EmptyDataError, ParameterError, ShapeError, UnknownNameError
+from ..model.bases import Basis, Points
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Likelihood
+from ..model.means import Mean, Zero
+from ..model.posterior import Posterior, Score
+from ..model.problem import DEFAULT_JITTER, as_inputs
+from ..numerics.arrays import to_numpy
+from ..numerics.linalg import cholesky_escalating, identity, inverse_lower
+from ..numerics.workers import blas_for
+from . import propagation_loops as loops
+from .online import Learner
+
+BLOCK = 256  # rows whose kernel values are computed together
+FINEST = 1e-11  # of tolerance: closer functions leave nothing but rounding of the rows seen through them
+
+
+def expectation_propagation(
+    kernel: Kernel,
+    likelihood: Likelihood,
+    X: Any,
+    y: Any,
+    capacity: int | None = 100,
+    basis: Basis | None = None,
+    sweeps: int = 10,
+    tolerance: float = 1e-6,
+    *,
+    mean: Mean | None = None,
+    damping: float = 1.0,
+    freeze_after: int = 2,
+    convergence: float = 1e-8,
+    score: Score = "mean",
+    jitter: float = DEFAULT_JITTER,
+    start: Posterior | Sequence[Posterior] | None = None,
+    approximation: Literal["fitc", "dtc"] = "fitc",
+) -> Any:
+    """The posterior of f given labels, counts or any other y, with `sites` and `log_evidence`. [004 §4.6]
+
+    The basis is found among the rows, as by `update`, and has at most `capacity` functions (None: no limit):
+    a row joins unless its γ is below tolerance · k(x, x), and the function of least `score` goes. It may
+    change in the first `freeze_after` sweeps. Or `basis` gives it: then nothing of γ is lost ("fitc"), or
+    each likelihood is taken to be one of the row's projection on the basis ("dtc", 004 §4.4): sharper, so
+    that it often errs less and is surer of itself. Sweeps end after `sweeps`, or when no site moved by more
+    than `convergence` in units of its row's spread. damping < 1 makes a site go only so far towards its new
+    value, from its second visit on. A row without a proper cavity (where others have λ < 0) gives up part of
+    its site until it has one.
+
+    y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is what
+    an earlier call gave for the same rows, to go on from.
+    """
+    X, Y, one = _rows(X), likelihood.check(to_numpy(y)), np.ndim(y) == 1
+    if Y.ndim not in (1, 2) or len(Y) != len(X) or Y.size == 0:
+        raise ShapeError(f"y has shape {Y.shape}, but X has {len(X)} rows; give one target row per input row")
+    if not 0.0 <= tolerance < 1.0:
+        raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), but is {tolerance}")
+    if not 0.0 < damping <= 1.0:
+        raise ParameterError(f"damping must lie in (0, 1], but is {damping}")
+    Y = np.ascontiguousarray(Y[:, None] if one else Y, dtype=float)
+    if approximation not in ("fitc", "dtc"):
+        raise UnknownNameError(f"approximation must be 'fitc' or 'dtc', not {approximation!r}")
+    if approximation == "dtc" and basis is None and start is None:
+        raise ParameterError(
+            "approximation='dtc' needs a basis that stays; give one as basis=, or leave 'fitc'"
+        )
+    posts = None if start is None else [start] if isinstance(start, Posterior) else list(start)
+    if posts is not None:
+        if posts[0].kernel.spec() != kernel.spec():
+            raise ParameterError(
+                "start has another kernel; its sites can be given to a process of this one by from_sites"
+            )
+        run = Processes.going_on(posts, likelihood, X, Y)
+    elif basis is not None:
+        basis = basis.on(X)
+        basis.check(kernel)
+        L, jitter = cholesky_escalating(
+            basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis"
+        )
+        run = Processes(
+            kernel, basis, L, likelihood, X, Y, mean or Zero(), 1.0, jitter, approximation == "dtc"
+        )
+    else:
+        empty = np.empty((0, 0))
+        run = Processes(
+            kernel, Points(np.empty((0, X.shape[1]))), empty, likelihood, X, Y, mean or Zero(), 0.0, 0.0
+        )
+    before = run.n_sweeps
+    with blas_for(max(len(run.basis), min(capacity or len(X), len(X)))):
+        if run.share == 0.0 and run.n_sweeps < min(freeze_after, before + sweeps):
+            _grow(run, freeze_after, before + sweeps, capacity, tolerance, score, damping)
+        run.converged = False
+        while run.n_sweeps < before + sweeps and not run.converged:
+            run.converged = run.sweep(damping if run.n_sweeps else 1.0) <= convergence
+        posts = run.posteriors()
+    return posts[0] if one else posts
+
+
+def from_sites(
+    kernel: Kernel, basis: Basis, sites: Sites, X: Any, *, mean: Mean | None = None, jitter: float = 0.0
+) -> Posterior:
+    """The process that sites stand for. [004 eqs 4.25, 4.34]
+
+    α = Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹a,   C = -Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹P
+    """
+    X = _rows(X)
+    basis = basis.on(X)
+    L, jitter = cholesky_escalating(basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis")
+    run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), mean or Zero(), sites.share, jitter)
+    run.take([sites])
+    return run.posteriors(evidence=False)[0]
+
+
+def to_sites(post: Posterior) -> Sites:
+    """The sites of a process that has one row for each of its basis functions. [004 eq. 4.26]
+
+    Λ = -(C⁻¹ + K)⁻¹,   a = -C⁻¹α,   with off-diagonal elements of Λ that are 0 for sites of single rows
+    """
+    L, w = to_numpy(post.L), to_numpy(post.w)[:, 0]
+    if post.A is None:
+        raise ParameterError("the sites of an exact GP are its data: λ = 1/noise and a = y")
+    Linv, Ainv = inverse_lower(L), np.linalg.inv(to_numpy(post.A))
+    B = Ainv.T @ Ainv
+    lam = np.diag(Linv.T @ (B - identity(B)) @ Linv).copy()
+    return Sites(lam, Linv.T @ (B @ w), None, 0.0)
+
+
+def _rows(X: Any) -> np.ndarray:
+    X = np.ascontiguousarray(to_numpy(as_inputs(X)), dtype=float)
+    if len(X) == 0:
+        raise EmptyDataError("X has no rows; at least one is needed")
+    return X
+
+
+def _grow(
+    run: Processes,
+    freeze_after: int,
+    sweeps: int,
+    capacity: int | None,
+    tolerance: float,
+    score: Score,
+    damping: float,
+) -> None:
+    """The first sweeps, in which the basis finds itself: online learning, from the second on with the old
+    sites taken out.
+    """
+    n, m = len(run.X), len(run.basis)
+    limit = None if capacity is None or capacity >= n else capacity
+    if limit is not None and m > limit:
+        raise ParameterError(
+            f"capacity is {limit}, but start has {m} basis functions; prune it or give it more room"
+        )
+    posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
+    learner = Learner(posts, run.likelihood, run.X.shape[1], limit, max(tolerance, FINEST), score, True)
+    epoch = BLOCK * int(np.clip(np.sqrt(n * (limit or n)) / BLOCK, 1, 16))  # the cheapest, about
+    Pi = np.zeros((n, n if limit is None else limit))
+    if m:
+        Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
+    while run.n_sweeps < min(freeze_after, sweeps):
+        again, changes = run.n_sweeps > 0, np.zeros(1, dtype=np.int64)
+        for first in range(0, n, epoch):
+            _grow_epoch(
+                run,
+                learner,
+                Pi,
+                slice(first, min(first + epoch, n)),
+                again,
+                damping if again else 1.0,
+                changes,
+            )
+            learner._refresh()
+        m, state = learner.state.size[0], learner.state
+        run.n_sweeps, run.changes = run.n_sweeps + 1, (*run.changes, int(changes[0]))
+        run.move(learner.basis, np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(Pi[:, :m]))
+        state.A[:, :m, :m], state.w[:, 0, :m] = run.A, run.w
+        learner._refresh()
+        learner._start_exact_scores()
+
+
+def _grow_epoch(
+    run: Processes,
+    learner: Learner,
+    Pi: np.ndarray,
+    rows: slice,
+    again: bool,
+    rate: float,
+    changes: np.ndarray,
+) -> None:
+    """Some rows in order; then the projections of all others turn as the basis did."""
+    m, size = len(learner.basis), rows.stop - rows.start
+    T = np.zeros((m + size + 1 if learner.capacity is None else len(learner.state.k), m + size))
+    T[np.arange(m), np.arange(m)] = 1.0
+    for first in range(rows.start, rows.stop, BLOCK):
+        block = slice(first, min(first + BLOCK, rows.stop))
+        _grow_block(
+            run, learner, T, m + first - rows.start, Pi[block, :m].copy(), block, again, rate, changes
+        )
+    now = learner.state.size[0]
+    Pi[rows, :now] = T[:now, m:].T
+    if not np.array_equal(T[:now, :m], np.eye(now, m)):
+        for others in (slice(0, rows.start), slice(rows.stop, len(Pi) if again else rows.stop)):
+            Pi[others, :now] = Pi[others, :m] @ T[:now, :m].T
+
+
+def _grow_block(
+    run: Processes,
+    learner: Learner,
+    T: np.ndarray,
+    column: int,
+    Pi: np.ndarray,
+    rows: slice,
+    again: bool,
+    rate: float,
+    changes: np.ndarray,
+) -> None:
+    X, m, size = run.X[rows], len(learner.basis), rows.stop - rows.start
+    if learner.capacity is None and m + size + 1 > len(learner.state.k):
+        learner._make_room(max(2 * m, m + size + 1))
+    state, lik = learner.state, run.likelihood
+    K = np.concatenate(
+        [learner.basis.cross(run.kernel, X) if m else np.empty((size, 0)), run.kernel(X, X)], axis=1
+    )
+    kss = np.asarray(run.kernel.diag(X), dtype=float)
+    data = run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows]
+    rule = rate, len(state.k) if learner.capacity is None else learner.capacity, learner.tolerance
+    if lik.kind is not None:
+        work = np.empty_like(state.places)
+        done = loops.sweep_and_grow(
+            state, T, column, Pi, *data, lik.kind, lik.theta, *rule, again, learner.scored, changes, work
+        )
+    else:
+        done = _grow_block_plainly(run, learner, T, column, Pi, *data, rule, again, changes)
+    if done < size:
+        run.refuse(rows.start + done)
+    learner._collect(X)
+
+
+def _grow_block_plainly(
+    run: Processes,
+    learner: Learner,
+    T: np.ndarray,
+    column: int,
+    Pi: np.ndarray,
+    lam: np.ndarray,
+    b: np.ndarray,
+    K: np.ndarray,
+    kss: np.ndarray,
+    prior: np.ndarray,
+    y: np.ndarray,
+    rule: Any,
+    again: bool,
+    changes: np.ndarray,
+) -> int:
+    """`sweep_and_grow` for a likelihood that is not compiled."""
+    state, scored, fresh, work = (
+        learner.state,
+        learner.scored,
+        len(learner.basis),
+        np.empty_like(learner.state.places),
+    )
+    rate, limit, tolerance = rule
+    for i in range(len(K)):
+        m = state.size[0]
+        state.k[:m] = K[i, state.places[:m]]
+        gamma = loops.visit(state, T, column + i, Pi[i], lam[i], b[i], kss[i], again, scored)
+        if gamma < 0.0:
+            continue
+        state.q[:, 0], state.r[:] = run.derivatives(y[i], prior[i] + state.mean[:, 0], state.variance)
+        own = column + i
+        done = loops.settle(
+            state, T, own, lam[i], b[i], gamma, kss[i], rate, limit, tolerance, scored, fresh + i, work
+        )
+        if done == loops.FAILED:
+            return i
+        changes[0] += done > loops.PROJECTED
+    return len(K)

@@ -1,0 +1,232 @@
+"""What a fit is worth: how close its process is to the exact one, and what would bring it closer.
+
+Whatever the row, Q = KfuKuu⁻¹Kuf ⪯ K, so with R = K - Q the exact GP's log evidence at the same
+hyperparameters lies between
+
+    lower   log N(y | 0, Q + Σ) - ½ tr(Σ⁻¹R)                                              VFE's bound [Titsias 2009]
+    upper   -½ [n log 2π + log|Q + Σ| + yᵀ(Q + Σ + tr(R) I)⁻¹y]                           [Titsias 2014], [Burt et al. 2020]
+
+since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of O(nm²) over chunks of
+rows, and together cost about as much as one gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..engine import evidence
+from ..errors import ParameterError
+from ..inference.regression import make_regression
+from ..inference.selection import greedy_variance
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.posterior import Posterior
+from ..model.problem import DEFAULT_JITTER, Problem, as_inputs
+from ..model.table import DTC
+from ..numerics.arrays import namespace, to_numpy
+from ..numerics.workers import row_slices
+from ..sources.source import Source
+from .fitting import Fit
+
+SLACK = (
+    0.1  # of the noise: what a basis may leave of the prior variance, on average, and count as large enough
+)
+SAMPLE = 4000  # rows looked at when a size is suggested
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Figures about a fit, and advice in sentences; print it for a table."""
+
+    rows: int
+    functions: int  # m
+    evidence: float | None  # log q(y) of the row that was fitted
+    lower: float  # of the exact GP's log evidence
+    upper: float
+    residual: float  # tr(K - Q) / tr K, what the basis leaves of the prior variance
+    residual_to_noise: float  # tr(K - Q) / tr Σ
+    effective: (
+        float | None
+    )  # tr(I - B⁻¹): how many functions' worth of data speak, at most m; None for an exact GP
+    jitter: float  # relative, as used
+    at_bounds: tuple[str, ...]  # parameters that ended where they may go no further
+    suggested: int | None  # a size of the basis that would do; None where it is beyond what was tried
+    tried: int
+    converged: bool
+
+    @property
+    def gap(self) -> float:
+        """Nats per row between the two bounds: what is not known of the exact GP's evidence."""
+        return (self.upper - self.lower) / self.rows
+
+    @property
+    def excess(self) -> float:
+        """Nats per row by which the evidence exceeds anything the exact GP can have; at most 0 where it does
+        not.
+        """
+        return -np.inf if self.evidence is None else (self.evidence - self.upper) / self.rows
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """One sentence for each thing worth knowing; none if all is well."""
+        out = []
+        if self.excess > 1e-6:
+            out.append(
+                f"The evidence is {self.excess:.3g} nats per row above the exact GP's with the same "
+                "hyperparameters: either the"
+                " noise depends on the input, or the basis explains noise; compare held-out rows with "
+                "approximation='vfe'."
+            )
+        if self.residual_to_noise > SLACK and (self.suggested is None or self.suggested > self.functions):
+            size = f"more than {self.tried}" if self.suggested is None else f"about {self.suggested}"
+            out.append(
+                f"The basis leaves {self.residual_to_noise:.3g} times the noise of the prior variance "
+                f"unexplained: {size} basis"
+                " functions would bring that below a tenth."
+            )
+        elif self.suggested is not None and 2 * self.suggested <= self.functions:
+            out.append(
+                f"About {self.suggested} basis functions would do as well as these {self.functions}, and be "
+                "faster."
+            )
+        if self.jitter > 10 * DEFAULT_JITTER:
+            out.append(
+                f"Jitter grew to {self.jitter:.1g}: some basis functions are nearly copies of others; use "
+                "fewer."
+            )
+        for name in self.at_bounds:
+            if name.startswith("noise at its least"):
+                out.append(
+                    "The noise ended at its floor: the data have next to none, or the basis explains it."
+                )
+            elif name.startswith("noise"):
+                out.append(
+                    "The noise ended at its greatest value: the inputs explain nothing of the targets."
+                )
+        if not self.converged:
+            out.append("The optimiser was still gaining when it stopped: more iterations may help.")
+        return tuple(out)
+
+    def shifted(self, nats: float) -> Diagnosis:
+        """The same in other units of y, in which every log density is greater by so many nats."""
+        evidence = None if self.evidence is None else self.evidence + nats
+        return replace(self, evidence=evidence, lower=self.lower + nats, upper=self.upper + nats)
+
+    def __str__(self) -> str:
+        evidence = "not known" if self.evidence is None else f"{self.evidence:.6g}"
+        if self.effective is None:
+            rows = {"rows": f"{self.rows}", "exact log evidence": evidence}
+        else:
+            rows = {
+                "rows, basis functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
+                "exact log evidence between": f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats "
+                "per row)",
+                "log evidence of the fit": evidence,
+                "prior variance left": f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the "
+                "noise",
+                "suggested basis functions": f"more than {self.tried}"
+                if self.suggested is None
+                else f"{self.suggested}",
+                "jitter": f"{self.jitter:.1g}",
+            }
+        rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
+        width = max(map(len, rows))
+        lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+        return "\n".join(lines + [f"- {sentence}" for sentence in self.advice])
+
+
+def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> Diagnosis:
+    """Figures and advice about a fit, from the data it was fitted to.
+
+    The size suggested is the least at which greedily chosen rows (`selection.greedy_variance`) leave tr(K -
+    Q) ≤ tr(Σ)/10, by the fitted kernel and noise; up to 2m are tried, among 4000 rows. For an exact GP the
+    bounds are its evidence, and only that is printed.
+    """
+    if isinstance(X, Source):
+        raise ParameterError(
+            "a diagnosis looks at rows in memory, and X is a source; give a sample of its rows as X and y"
+        )
+    posterior = (
+        fit.posterior
+        if isinstance(fit.posterior, Posterior)
+        else getattr(fit.posterior, "pitc", fit.posterior)
+    )
+    jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
+    P = make_regression(
+        fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, jitter=jitter, weights=weights
+    )
+    trace, noise = _prior_trace(P), float(namespace(P.X).sum(P.noise / P.weight(slice(None))))
+    exact = getattr(posterior, "A", None) is None  # by a factor, or by conjugate gradients
+    if exact:
+        assert posterior.log_evidence is not None
+        lower = upper = posterior.log_evidence
+        left, effective = 0.0, None
+    else:
+        lower, upper, left, effective = _bounds(P, trace)
+    size, tried = (len(fit.basis), len(fit.basis)) if exact else _suggested(P, noise, len(fit.basis), rng)
+    return Diagnosis(
+        rows=P.n,
+        functions=len(fit.basis),
+        evidence=posterior.log_evidence,
+        lower=lower,
+        upper=upper,
+        residual=left / trace,
+        residual_to_noise=left / noise,
+        effective=effective,
+        jitter=jitter,
+        at_bounds=fit.at_bounds,
+        suggested=size,
+        tried=tried,
+        converged=fit.converged,
+    )
+
+
+def mean_residual(kernel: Kernel, basis: Basis, X: Any, jitter: float = DEFAULT_JITTER) -> float:
+    """tr(K - Q)/n: what a basis leaves of the prior variance at the rows of X, on average."""
+    X = as_inputs(X)
+    P = make_regression(kernel, basis, "dtc", 1.0, X, X[:, 0], jitter=jitter)
+    return max(_prior_trace(P) - _explained(P, evidence.factorise(P)), 0.0) / P.n
+
+
+def _prior_trace(P: Problem) -> float:
+    return float(sum(float(namespace(P.X).sum(P.kernel.diag(P.X[s]))) for s in row_slices(P.n, 1 << 16)))
+
+
+def _bounds(P: Problem, trace: float) -> tuple[float, float, float, float]:
+    """The two bounds, tr R, and tr(I - B⁻¹)."""
+    xp = namespace(P.X)
+    F = evidence.factorise(P)
+    lower = evidence.log_evidence(P, F)
+    left = max(trace - _explained(P, F), 0.0)  # R ⪰ 0: below zero is rounding
+    logs = float(xp.sum(P.weight(slice(None)) * xp.log(2.0 * np.pi * P.noise)))
+    logs -= 2.0 * float(xp.sum(xp.log(xp.linalg.diagonal(F.LBinv))))  # log|B|
+    wide = replace(P, row=DTC, noise=P.noise / P.weight(slice(None)) + left, weights=None, one_noise=False)
+    G = evidence.factorise(wide)
+    squares = -2.0 * evidence.log_evidence(wide, G) - (
+        G.constant - float(xp.sum(G.w * G.w))
+    )  # yᵀ(Q + Σ + tr(R) I)⁻¹y
+    return lower, -0.5 * (P.p * logs + squares), left, len(P.basis) - float(xp.sum(F.LBinv * F.LBinv))
+
+
+def _explained(P: Problem, F: evidence.Factors) -> float:
+    """tr Q = tr ΦΦᵀ, which the statistics hold where one noise is common to all rows."""
+    xp, m = namespace(P.X), len(P.basis)
+    if P.uniform:
+        return float(P.noise[0]) * (float(xp.linalg.trace(F.B)) - m)
+    ones = evidence.factorise(replace(P, row=DTC, noise=0.0 * P.noise + 1.0, weights=None, one_noise=True))
+    return float(xp.linalg.trace(ones.B)) - m
+
+
+def _suggested(P: Problem, noise: float, m: int, rng: Any) -> tuple[int | None, int]:
+    """How many greedily chosen rows leave tr(K - Q) ≤ SLACK tr Σ, or None; and how many were tried."""
+    rows = np.sort(np.random.default_rng(rng).permutation(P.n)[:SAMPLE])
+    X = to_numpy(P.X[rows])
+    most = min(2 * m, len(X))
+    share = SLACK * noise / P.n / float(np.mean(P.kernel.diag(X)))
+    if share >= 1.0:
+        return 1, most
+    chosen = len(greedy_variance(X, most, rng, kernel=P.kernel, threshold=share))
+    return (chosen if chosen < most else None), most

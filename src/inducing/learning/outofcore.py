@@ -1,0 +1,259 @@
+"""What estimators do with a source: moments and a sample in one pass, places for the basis, learning,
+predicting.
+
+Everything here is `map` or `total` over parts, with O(m² + chunk·m) memory beside the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, UnknownNameError
+from ..inference import selection
+from ..inference.regression import condition
+from ..model.kernels.base import Kernel
+from ..model.posterior import Posterior
+from ..numerics.arrays import to_numpy
+from ..sources.moments import Moments, of_part, targets, with_rows
+from ..sources.source import Kept, Part, Source, row_keys
+from . import recipes
+from .fitting import Fit, fit
+
+START = 20_000  # rows that learning starts from
+SAMPLE, SAMPLE_BYTES = 200_000, 1 << 28  # rows that it goes on with, and no more than fit into so much memory
+SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
+JUDGES = 2_000  # rows held out to judge by, at most a tenth of the first ones
+ITERATIONS, FULL = (
+    60,
+    30,
+)  # most of them over the sample, and over all rows where no number is asked for; both end early
+PATIENCE = 10  # after so many without a gain on the rows held out
+LEAST_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The rows with the least keys, random numbers of their own: so many drawn without replacement. + joins
+    and draws again.
+    """
+
+    size: int
+    keys: np.ndarray  # (s,), rising
+    X: np.ndarray  # (s, d)
+    Y: np.ndarray  # (s, p)
+
+    def __add__(self, other: Sample) -> Sample:
+        keys = np.concatenate([self.keys, other.keys])
+        X, Y = np.concatenate([self.X, other.X]), np.concatenate([self.Y, other.Y])
+        return Sample(self.size, keys, X, Y).drawn()
+
+    def rows(self, first: int, end: int | None, one_output: bool) -> Part:
+        """Some rows as a part; those before others are a sample of them."""
+        Y = self.Y[first:end]
+        return Part(0, self.X[first:end], Y[:, 0] if one_output else Y, "a sample")
+
+    def drawn(self) -> Sample:
+        first = np.argsort(self.keys, kind="stable")[: self.size]
+        return Sample(self.size, self.keys[first], self.X[first], self.Y[first])
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What one pass tells of a source."""
+
+    moments: Moments
+    sample: Sample
+
+    def __add__(self, other: Survey) -> Survey:
+        return Survey(self.moments + other.moments, self.sample + other.sample)
+
+
+def survey(source: Source, rows: int | None = None, seed: int = SEED) -> Survey:
+    """Moments and a random sample of the rows, in one pass. The same seed and parts give the same rows,
+    wherever they are.
+    """
+    if rows is None:
+        rows = max(START, min(SAMPLE, SAMPLE_BYTES // (8 * (source.n_features + source.n_outputs))))
+    found = source.total(_survey, rows, seed)
+    with_rows(found.moments)
+    return found
+
+
+def _survey(part: Part, rows: int, seed: int) -> Survey:
+    return Survey(of_part(part), Sample(rows, row_keys(part, seed), part.X, targets(part)).drawn())
+
+
+# Places for the basis
+
+
+def select(
+    source: Source,
+    m: int,
+    rule: str = "variance",
+    rng: Any = None,
+    *,
+    kernel: Kernel | None = None,
+    noise: Any = None,
+    passes: int = 5,
+    sample: Sample | None = None,
+) -> np.ndarray:
+    """Z (m, d) by a rule of `selection.BY_NAME`, given a random sample of the source's rows: one pass, or
+    none with a `sample`.
+
+    "kmeans" then moves every centre to the mean of all rows nearest to it, `passes` times, a pass each.
+    """
+    if rule not in selection.BY_NAME:
+        raise UnknownNameError(f"there is no rule {rule!r}; choose one of {', '.join(selection.BY_NAME)}")
+    generator = np.random.default_rng(rng)
+    if sample is None:
+        sample = survey(source, START, int(generator.integers(2**31))).sample
+    y = sample.Y if sample.Y.shape[1] else None
+    Z = selection.BY_NAME[rule](sample.X, m, generator, kernel=kernel, noise=noise, y=y)
+    return refined(source, Z, passes) if rule == "kmeans" else Z
+
+
+def refined(source: Source, Z: np.ndarray, passes: int = 5) -> np.ndarray:
+    """Centres moved to the mean of all rows nearest to them, so many times; one without rows stays. [Lloyd
+    1982]
+    """
+    for _ in range(passes):
+        sums = source.total(_sums_by_centre, Z)
+        Z = np.where(sums.counts[:, None] > 0, sums.sums / np.maximum(sums.counts, 1.0)[:, None], Z)
+    return Z
+
+
+@dataclass(frozen=True, eq=False)
+class _Clusters:
+    sums: np.ndarray  # (m, d)
+    counts: np.ndarray  # (m,)
+
+    def __add__(self, other: _Clusters) -> _Clusters:
+        return _Clusters(self.sums + other.sums, self.counts + other.counts)
+
+
+def _sums_by_centre(part: Part, Z: np.ndarray) -> _Clusters:
+    """What the rows nearest to each centre add up to."""
+    if len(part.X) == 0:
+        return _Clusters(np.zeros_like(Z), np.zeros(len(Z)))
+    near = selection.nearest(part.X, Z)  # (c,)
+    sums = [np.bincount(near, column, minlength=len(Z)) for column in part.X.T]
+    return _Clusters(np.stack(sums, axis=1), np.bincount(near, minlength=len(Z)).astype(float))
+
+
+# Learning
+
+
+def judges(sample: Sample, share: float) -> int:
+    """How many rows of a sample, the first ones, are held out to judge by; none where there are too few, or
+    share is 0.
+    """
+    if not 0.0 <= share < 1.0:
+        raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
+    rows = min(START, len(sample.keys))
+    count = min(JUDGES, round(share * rows))
+    return count if 5 * max(count, recipes.LEAST_HELD) <= rows else 0
+
+
+def train(
+    learn: Callable[[recipes.Task], Fit],
+    task: recipes.Task,
+    sample: Part,
+    source: Source,
+    iterations: int | None,
+    *,
+    optimize: Any = "all",
+    held_out: tuple[Any, Any] | None = None,
+    key: float = 0.0,
+    seed: int = SEED,
+) -> Fit:
+    """Fit a source: learn `task`, the problem on a few of its rows; go on with a larger sample of them; then
+    with everything.
+
+    Few rows cost little and go far; what they cannot know, more tell in some dozens of iterations. Rows whose
+    key is below `key` are held out of all this, and the point that predicts `held_out`, those rows, best is
+    kept: one of the few rows' fit, if nothing later is better. There are as many `iterations` over everything
+    as are asked for; with None at most 30, which end when they gain too little. The posterior has all rows. A
+    checkpoint, and `n_evaluations`, are of those over everything.
+    """
+    resumed = task.checkpoint is not None and Path(task.checkpoint).exists()
+    fits = [learn(replace(task, checkpoint=None, max_iterations=0 if resumed else task.max_iterations))]
+
+    def go_on(X: Any, y: Any, most: int, *, all_of_them: bool = False, checkpoint: Any = None) -> None:
+        last = fits[-1]
+        patience, least_gain = (most + 1, 0.0) if all_of_them else (PATIENCE, LEAST_GAIN)
+        fits.append(
+            fit(
+                last.kernel,
+                last.basis,
+                task.approximation,
+                last.noise,
+                X,
+                y,
+                optimize=optimize,
+                mean=last.mean,
+                jitter=task.jitter,
+                power=task.power,
+                fixed=task.fixed,
+                priors=task.priors,
+                movable=task.movable,
+                max_iterations=most,
+                tolerance=task.tolerance,
+                least_gain=least_gain,
+                held_out=held_out,
+                patience=patience,
+                noise_floor=task.noise_floor,
+                progress=recipes.counting_on(task.progress, fits),
+                trace=task.trace,
+                checkpoint=checkpoint,
+                rng=task.rng,
+            )
+        )
+
+    if len(sample.X) > START and task.max_iterations and not resumed:
+        go_on(sample.X, sample.y, min(ITERATIONS, task.max_iterations))
+    everything = iterations != 0 and task.max_iterations > 0
+    if everything:
+        learning = source if held_out is None else source.changed(Kept(key, seed, inside=False))
+        most = FULL if iterations is None else iterations
+        go_on(learning, None, most, all_of_them=iterations is not None, checkpoint=task.checkpoint)
+    last = fits[-1]
+    posterior = last.posterior
+    if held_out is not None or not everything:
+        posterior = condition(
+            last.kernel,
+            last.basis,
+            task.approximation,
+            last.noise,
+            source,
+            None,
+            mean=last.mean,
+            jitter=task.jitter,
+            power=task.power,
+        )
+    history = tuple(value for result in fits for value in result.history)
+    return replace(
+        last,
+        posterior=posterior,
+        history=history,
+        n_iterations=sum(result.n_iterations for result in fits),
+        n_evaluations=last.n_evaluations if everything else 0,
+        seconds=last.seconds if everything else 0.0,
+    )
+
+
+# Predicting
+
+
+def predictions(posterior: Posterior, source: Source) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(mean, variance) of f at the rows of each part, in turn."""
+    return source.map(_predicted, posterior)
+
+
+def _predicted(part: Part, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    mean, variance = posterior.predict(part.X)
+    return to_numpy(mean), to_numpy(variance)

@@ -1,0 +1,292 @@
+"""What u is: values of f at points, or inner products of f with Gaussians of any width.
+
+Both are linear functionals of f, so R = K - Q stays positive semi-definite and either kind serves every row
+of the table. A basis gives Kuu and Kfu for a kernel, and carries gradients back through both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import NonFiniteError, ParameterError, ShapeError, WidthError
+from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
+from .kernels.base import Gradients, Kernel
+from .kernels.exponents import Exponents
+from .kernels.stationary import RBF
+
+MANY = 64  # functions of different widths whose Gram matrix is worth compiled loops
+
+
+def _matrix(name: str, value: Any) -> Array:
+    """`value` as a finite (m, d) array of floats."""
+    array = value if is_foreign(value) else np.asarray(value, dtype=float)
+    if array.ndim != 2:
+        raise ShapeError(f"{name} must have two dimensions (m, d), but has shape {tuple(array.shape)}")
+    if not bool(namespace(array).all(namespace(array).isfinite(array))):
+        raise NonFiniteError(f"{name} holds NaN or infinity; every entry must be finite")
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """u = f(Z): basis functions k(z, ·). Works with any kernel. [001], [003 §2]"""
+
+    Z: Array  # (m, d)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "Z", _matrix("Z", self.Z))
+
+    def __len__(self) -> int:
+        return self.Z.shape[0]
+
+    def __getitem__(self, keep: Any) -> Points:
+        return Points(self.Z[keep])
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return {"Z": self.Z}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Points:
+        return replace(self, **values)
+
+    def on(self, X: Array) -> Points:
+        """The same basis with X's namespace, dtype and device."""
+        return Points(asarray_like(self.Z, X))
+
+    def check(self, kernel: Kernel) -> None:
+        """Any kernel will do."""
+
+    def gram(self, kernel: Kernel) -> Array:
+        """Kuu. (m, m)"""
+        return kernel(self.Z, self.Z)
+
+    def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
+        """Kfu. (n, m)"""
+        return kernel(X, self.Z, out)
+
+    def gram_pullback(
+        self, kernel: Kernel, Kbar: Array, K: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
+        """Gradients of the kernel's and the basis's parameters from a symmetric Kbar = dJ/dKuu."""
+        gradients, Zbar = kernel.pullback(self.Z, self.Z, Kbar, K)
+        return gradients, {"Z": 2.0 * Zbar}  # both inputs of the kernel move, and Kbar is symmetric
+
+    def cross_pullback(
+        self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
+        """The same from Kbar = dJ/dKfu (n, m), which may be overwritten."""
+        gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
+        return gradients, {"Z": Zbar}
+
+    def exponents(self, kernel: Kernel) -> Exponents | None:
+        """log Kfu, where the functions are Gaussians."""
+        return kernel.exponents(self.Z) if type(kernel) is RBF and kernel.columns is None else None
+
+    def from_moments(
+        self, kernel: Kernel, form: Exponents, moments: Array, squares: Array
+    ) -> tuple[Gradients, Gradients]:
+        """The gradients again, from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,) with W = K̄∘K."""
+        assert isinstance(kernel, RBF)
+        gradients, Zbar = kernel.from_moments(form, moments, squares)
+        return gradients, {"Z": Zbar}
+
+    def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
+        """d/dx Σ_j weights_j k_j(x) at each row of X. (n, d)"""
+        return kernel.pullback(self.Z, X, weights[:, None] + 0.0 * kernel(self.Z, X))[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Multiscale:
+    """Gaussian basis functions of any diagonal width under an RBF kernel. [000 eqs 10, 13, 15]
+
+    With t² = 2s² - ℓ² and τ² = s_i² + s_j² - ℓ², and each function scaled to Kuu_ii = variance:
+
+        Kfu_ij = variance Π_k (ℓ t_j / s_j²)^½ exp(-½ (x_i - v_j)² / s_j²)
+        Kuu_ij = variance Π_k (t_i t_j / τ²)^½ exp(-½ (v_i - v_j)² / τ²)
+
+    Widths s are standard deviations and may be anything above ℓ/√2, where the function leaves the kernel's
+    space [000 Lemma 3.1]; s = ℓ gives Points exactly.
+    """
+
+    centers: Array  # (m, d)
+    widths: Array  # (m, d)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centers", _matrix("centers", self.centers))
+        object.__setattr__(self, "widths", _matrix("widths", self.widths))
+        if tuple(self.centers.shape) != tuple(self.widths.shape):
+            raise ShapeError(
+                f"centers {tuple(self.centers.shape)} and widths {tuple(self.widths.shape)} must have the "
+                "same shape"
+            )
+
+    def __len__(self) -> int:
+        return self.centers.shape[0]
+
+    def __getitem__(self, keep: Any) -> Multiscale:
+        return Multiscale(self.centers[keep], self.widths[keep])
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return {"centers": self.centers, "widths": self.widths}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Multiscale:
+        return replace(self, **values)
+
+    def on(self, X: Array) -> Multiscale:
+        return Multiscale(asarray_like(self.centers, X), asarray_like(self.widths, X))
+
+    def check(self, kernel: Kernel) -> None:
+        """Refuse kernels without a closed form, and widths outside the kernel's space."""
+        if not isinstance(kernel, RBF) or kernel.columns is not None:
+            raise ParameterError(
+                f"a Multiscale basis needs a plain RBF kernel over all inputs, not {type(kernel).__name__}; "
+                "use Points"
+            )
+        scales = to_numpy(kernel.scales(self.centers))
+        widths = to_numpy(self.widths)
+        ratio = widths / scales
+        if len(self) and not np.all(ratio > np.sqrt(0.5)):
+            i, k = np.unravel_index(np.argmin(ratio), ratio.shape)
+            raise WidthError(
+                f"width {widths[i, k]:.6g} of basis function {i} in input {k} must be above lengthscale/√2 = "
+                f"{scales[k] * np.sqrt(0.5):.6g}: widen it or shorten the lengthscale"
+            )
+
+    def _t2(self, kernel: RBF) -> tuple[Array, Array]:
+        scales = kernel.scales(self.centers)
+        return scales, 2.0 * self.widths**2 - scales**2  # (d,), (m, d)
+
+    def gram(self, kernel: Kernel) -> Array:
+        assert isinstance(kernel, RBF)
+        xp = namespace(self.centers)
+        scales, t2 = self._t2(kernel)
+        v, s2 = self.centers, self.widths**2
+        logs = 0.25 * xp.sum(xp.log(t2), axis=1)  # (m,)
+        if is_numpy(v) and len(v) >= MANY:
+            from ..numerics.loops import gaussian_gram
+
+            E, logs = np.empty((len(v), len(v)), dtype=v.dtype), 0.25 * np.sum(np.log(t2 / scales**2), axis=1)
+            gaussian_gram(_columns(v / scales), _columns(s2 / scales**2), np.ones_like(scales), logs, E)
+            return kernel.variance * np.exp(E, out=E)
+        E = logs[:, None] + logs[None, :]
+        for k in range(v.shape[1]):
+            tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
+            E = E - 0.5 * (xp.log(tau2) + (v[:, k, None] - v[None, :, k]) ** 2 / tau2)
+        return kernel.variance * xp.exp(E)
+
+    def gram_pullback(
+        self, kernel: Kernel, Kbar: Array, K: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
+        assert isinstance(kernel, RBF)
+        xp = namespace(self.centers)
+        scales, t2 = self._t2(kernel)
+        W = Kbar * (self.gram(kernel) if K is None else K)  # symmetric
+        total, rows = xp.sum(W), xp.sum(W, axis=1)[:, None]
+        slopes, h = self._gram_slopes(scales, W)
+        lengths = -scales * (xp.sum(rows / t2, axis=0) + 2.0 * xp.sum(h, axis=0))
+        gradients = _rbf_gradients(kernel, total / kernel.variance, lengths)
+        return gradients, {"centers": -2.0 * slopes, "widths": 2.0 * self.widths * (rows / t2 + 2.0 * h)}
+
+    def _gram_slopes(self, scales: Array, W: Array) -> tuple[Array, Array]:
+        """Σ_j W_ij (v_i - v_j)/τ² and Σ_j W_ij d(log K_ij)/d(τ²), of each input. (m, d)"""
+        xp, v, s2 = namespace(W), self.centers, self.widths**2
+        if is_numpy(W) and len(v) >= MANY:
+            from ..numerics.loops import gaussian_gram_pullback
+
+            slopes, h = np.empty_like(_columns(v)), np.empty_like(_columns(v))
+            gaussian_gram_pullback(_columns(v), _columns(s2), scales**2, np.ascontiguousarray(W), slopes, h)
+            return slopes.T, h.T
+        columns = []
+        for k in range(v.shape[1]):
+            tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
+            difference = (v[:, k, None] - v[None, :, k]) / tau2
+            columns.append(
+                (xp.sum(W * difference, axis=1), 0.5 * xp.sum(W * (difference**2 - 1.0 / tau2), axis=1))
+            )
+        return xp.stack([slope for slope, _ in columns], axis=1), xp.stack(
+            [change for _, change in columns], axis=1
+        )
+
+    def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
+        E = self.exponents(kernel).matrix(X, out)
+        return namespace(E).exp(E, out=E)
+
+    def exponents(self, kernel: Kernel) -> Exponents:
+        """log Kfu."""
+        assert isinstance(kernel, RBF)
+        xp = namespace(self.centers)
+        scales, t2 = self._t2(kernel)
+        logc = 0.5 * xp.sum(xp.log(scales) + 0.5 * xp.log(t2) - 2.0 * xp.log(self.widths), axis=1)  # (m,)
+        return Exponents.of(self.centers, self.widths, logc + float(np.log(kernel.variance)))
+
+    def cross_pullback(
+        self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
+        form, W = self.exponents(kernel), Kbar
+        W *= self.cross(kernel, X) if K is None else K
+        return self.from_moments(kernel, form, W.T @ form.features(form.within(X)))
+
+    def from_moments(
+        self, kernel: Kernel, form: Exponents, moments: Array, squares: Array | None = None
+    ) -> tuple[Gradients, Gradients]:
+        """The same from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
+        assert isinstance(kernel, RBF)
+        xp, v, s = namespace(moments), form.v, self.widths
+        scales, t2 = self._t2(kernel)
+        d = v.shape[1]
+        WU, WU2, columns = moments[:, :d], moments[:, d : 2 * d], moments[:, -1:]
+        first = WU - columns * v
+        second = (WU2 - v * WU - v * first) / form.scale**2  # Σ_i W (x - v)²
+        first = first / form.scale  # Σ_i W (x - v)
+        lengths = 0.5 * xp.sum(columns * (1.0 / scales - scales / t2), axis=0)
+        gradients = _rbf_gradients(kernel, xp.sum(columns) / kernel.variance, lengths)
+        return gradients, {"centers": first / s**2, "widths": columns * (s / t2 - 1.0 / s) + second / s**3}
+
+    def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
+        K = self.cross(kernel, X) * weights
+        xp = namespace(X)
+        return K @ (self.centers / self.widths**2) - X * (K @ (1.0 / self.widths**2)) + 0.0 * xp.sum(X)
+
+
+def _columns(A: np.ndarray) -> np.ndarray:
+    """Aᵀ, the numbers of a column side by side."""
+    return np.ascontiguousarray(A.T)
+
+
+def _rbf_gradients(kernel: RBF, variance: Array, lengths: Array) -> Gradients:
+    shared = np.ndim(kernel.lengthscale) == 0
+    return {"lengthscale": lengths.sum() if shared else lengths, "variance": variance}
+
+
+Basis = Points | Multiscale
+
+
+def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
+    """The same functions seen as Gaussians: points have the kernel's own width."""
+    if isinstance(basis, Multiscale):
+        return basis
+    assert isinstance(kernel, RBF)
+    widths = basis.Z * 0.0 + kernel.scales(basis.Z)
+    return Multiscale(basis.Z, widths)
+
+
+def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarray, np.ndarray]:
+    """One basis that holds both, equal functions once; and where each one's functions are in it. [004 §3.2]"""
+    if len(first) == 0 or len(second) == 0:
+        whole = second if len(first) == 0 else first
+        return whole, np.arange(len(first)), np.arange(len(second))
+    if isinstance(first, Multiscale) or isinstance(second, Multiscale):
+        first, second = as_multiscale(kernel, first), as_multiscale(kernel, second)
+    both = [
+        np.concatenate([to_numpy(a), to_numpy(b)])
+        for a, b in zip(first.parameters.values(), second.parameters.values(), strict=True)
+    ]
+    _, kept, where = np.unique(np.concatenate(both, axis=1), axis=0, return_index=True, return_inverse=True)
+    where = where.reshape(-1)
+    basis = type(first)(*(part[kept] for part in both))
+    return basis, where[: len(first)], where[len(first) :]

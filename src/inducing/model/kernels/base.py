@@ -1,0 +1,146 @@
+"""What every kernel is: a covariance matrix, its diagonal, and how a gradient flows back through both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError, UnknownNameError
+from ...numerics.arrays import Array, is_numpy, zeros_like_rows
+
+Gradients = dict[str, Array]
+
+
+def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
+    """`value` as a float or, unless `scalar`, a 1-d float array of its own, checked to be positive and
+    finite.
+    """
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{name} must be a number, but is {value!r}") from error
+    if array.ndim > (0 if scalar else 1) or array.size == 0:
+        allowed = "one number" if scalar else "a number or one number per input"
+        raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
+    if not np.all(np.isfinite(array)) or not np.all(array > 0):
+        raise ParameterError(f"{name} must be positive and finite, but is {value}")
+    return float(array) if array.ndim == 0 else array
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A covariance function k(x, z); its parameters are positive but for those it calls unconstrained.
+
+    `k(X, Z)` is the matrix, `k.diag(X)` its diagonal at Z = X. `pullback` turns dJ/dK into dJ/dparameters and
+    dJ/dZ, the derivative in the second input; a kernel is symmetric, so that is all anyone needs. `columns`
+    restricts a kernel to some of the inputs.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()  # the parameters, in the order of the fields
+
+    def __call__(self, X: Array, Z: Array, out: Array | None = None) -> Array:
+        return self._matrix(self._select(X), self._select(Z), out)
+
+    def diag(self, X: Array) -> Array:
+        """k(x, x) of each row. (n,)"""
+        return self._diag(self._select(X))
+
+    def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
+        """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m). Kbar may be overwritten; K saves a
+        recomputation.
+        """
+        gradients, Zbar = self._pullback(self._select(X), self._select(Z), Kbar, K)
+        columns = getattr(self, "columns", None)
+        if columns is not None:
+            full = zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
+            for i, column in enumerate(columns):
+                full[:, column] += Zbar[:, i]
+            Zbar = full
+        return gradients, Zbar
+
+    def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        """dJ/dparameters from kbar = dJ/d diag (n,)."""
+        return self._diag_pullback(self._select(X), kbar)
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        raise NotImplementedError
+
+    def _diag(self, X: Array) -> Array:
+        raise NotImplementedError
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        raise NotImplementedError
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The continuous parameters by name."""
+        return {name: getattr(self, name) for name in self.names}
+
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        """The parameters that may be any real number; all others are positive."""
+        return ()
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
+        """The same kernel with other parameter values."""
+        unknown = set(values) - set(self.names)
+        if unknown:
+            raise UnknownNameError(
+                f"{type(self).__name__} has no parameter {sorted(unknown)}; it has {list(self.names)}"
+            )
+        return replace(self, **values)
+
+    def spec(self) -> dict[str, Any]:
+        """A plain description that `kernels.from_spec` reads back."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"name": type(self).__name__} | {
+            key: value.tolist()
+            if isinstance(value, np.ndarray)
+            else list(value)
+            if isinstance(value, tuple)
+            else value
+            for key, value in values.items()
+        }
+
+    def __add__(self, other: Kernel) -> Kernel:
+        from .composite import Sum
+
+        return Sum.of(self, other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        from .composite import Product
+
+        return Product.of(self, other)
+
+    def _check_columns(self) -> None:
+        """Normalise `columns` to a tuple of ints; called by the kernels that have it."""
+        columns = getattr(self, "columns", None)
+        if columns is None:
+            return
+        chosen = tuple(columns)
+        if not chosen or any(int(c) != c or c < 0 for c in chosen):
+            raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {columns}")
+        object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
+
+    def _select(self, X: Array) -> Array:
+        if is_numpy(X) and X.dtype.kind != "f":
+            X = X.astype(float)
+        if X.ndim != 2:
+            raise ShapeError(
+                f"inputs must have two dimensions (rows, columns), but have shape {tuple(X.shape)}"
+            )
+        columns = getattr(self, "columns", None)
+        if columns is None:
+            return X
+        if max(columns) >= X.shape[1]:
+            raise ShapeError(
+                f"{type(self).__name__} looks at column {max(columns)}, but the inputs have {X.shape[1]} "
+                "columns"
+            )
+        return X[:, list(columns)]

@@ -1,0 +1,155 @@
+"""Sums and products of kernels. Each part selects its own columns; parameters are named by path,
+"0.lengthscale".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ...errors import ParameterError, UnknownNameError
+from ...numerics.arrays import Array, is_numpy
+from .base import Gradients, Kernel
+
+
+def products_without_each(factors: Sequence[Array]) -> list[Array]:
+    """Π_{j≠i} factor_j for every i, from the left and from the right: no division, so factors may be zero."""
+    if len(factors) == 2:  # the common case, without a copy
+        return [factors[1], factors[0]]
+    left: list[Any] = [1.0]
+    for factor in factors[:-1]:
+        left.append(left[-1] * factor)
+    right: Any = 1.0
+    others = []
+    for factor, before in zip(reversed(factors), reversed(left)):
+        others.append(before * right)
+        right = right * factor
+    return others[::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Composite(Kernel):
+    """Kernels put together; parts that are of the same kind are taken apart first, so (a + b) + c has three
+    parts.
+    """
+
+    parts: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        flat: list[Kernel] = []
+        for part in self.parts:
+            if not isinstance(part, Kernel):
+                raise ParameterError(
+                    f"a {type(self).__name__} is made of kernels, not {part!r}; use Constant(...)"
+                )
+            flat.extend(part.parts if isinstance(part, type(self)) else [part])
+        if not flat:
+            raise ParameterError(f"a {type(self).__name__} needs at least one kernel, but got none")
+        object.__setattr__(self, "parts", tuple(flat))
+
+    @classmethod
+    def of(cls, *kernels: Kernel) -> Self:
+        return cls(kernels)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            f"{i}.{name}": value
+            for i, part in enumerate(self.parts)
+            for name, value in part.parameters.items()
+        }
+
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        return tuple(f"{i}.{name}" for i, part in enumerate(self.parts) for name in part.unconstrained)
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
+        known = self.parameters
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise UnknownNameError(f"{type(self).__name__} has no parameter {unknown}; it has {list(known)}")
+        changes: list[dict[str, Any]] = [{} for _ in self.parts]
+        for path, value in values.items():
+            i, name = path.split(".", 1)
+            changes[int(i)][name] = value
+        return replace(self, parts=tuple(part.with_parameters(c) for part, c in zip(self.parts, changes)))
+
+    def spec(self) -> dict[str, Any]:
+        return {"name": type(self).__name__, "parts": [part.spec() for part in self.parts]}
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        kbars = self._diag_kbars(X, kbar)
+        return _by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
+
+    def _diag_kbars(self, X: Array, kbar: Array) -> list[Array]:
+        """dJ/d diag of each part."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Composite):
+    """k₁ + k₂ + …: f is a sum of independent functions."""
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        K = self.parts[0](X, Z, out)
+        for part in self.parts[1:]:
+            K = np.add(K, part(X, Z), out=K) if is_numpy(K) else K + part(X, Z)
+        return K
+
+    def _diag(self, X: Array) -> Array:
+        k = self.parts[0].diag(X)
+        for part in self.parts[1:]:
+            k = k + part.diag(X)
+        return k
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        # a part may overwrite its Kbar, so each but the last has a copy of its own
+        results = [part.pullback(X, Z, 1.0 * Kbar) for part in self.parts[:-1]]
+        results.append(self.parts[-1].pullback(X, Z, Kbar))
+        return _gathered(results)
+
+    def _diag_kbars(self, X: Array, kbar: Array) -> list[Array]:
+        return [kbar for _ in self.parts]
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Composite):
+    """k₁ k₂ …: similar only when similar in every part."""
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        K = self.parts[0](X, Z, out)
+        for part in self.parts[1:]:
+            K = np.multiply(K, part(X, Z), out=K) if is_numpy(K) else K * part(X, Z)
+        return K
+
+    def _diag(self, X: Array) -> Array:
+        k = self.parts[0].diag(X)
+        for part in self.parts[1:]:
+            k = k * part.diag(X)
+        return k
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        Ks = [part(X, Z) for part in self.parts]  # (n, m) each
+        results = [
+            part.pullback(X, Z, Kbar * others, Kpart)
+            for part, others, Kpart in zip(self.parts, products_without_each(Ks), Ks)
+        ]
+        return _gathered(results)
+
+    def _diag_kbars(self, X: Array, kbar: Array) -> list[Array]:
+        return [kbar * others for others in products_without_each([part.diag(X) for part in self.parts])]
+
+
+def _by_path(gradients: list[Gradients]) -> Gradients:
+    return {f"{i}.{name}": value for i, part in enumerate(gradients) for name, value in part.items()}
+
+
+def _gathered(results: list[tuple[Gradients, Array]]) -> tuple[Gradients, Array]:
+    """The parts' gradients by path, and the sum of their Zbar."""
+    Zbar = results[0][1]
+    for _, other in results[1:]:
+        Zbar = Zbar + other
+    return _by_path([gradients for gradients, _ in results]), Zbar

@@ -1,0 +1,157 @@
+"""Kernels of functions that repeat: the exponential of a sine distance, and a finite Fourier series."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from math import pi, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...numerics.arrays import Array, asarray_like, namespace, zeros_like_rows
+from .base import Gradients, Kernel, positive
+from .composite import products_without_each
+from .dot import as_parameter, per_input, positive_integer
+from .stationary import RBF
+
+
+@dataclass(frozen=True, eq=False)
+class Periodic(Kernel):
+    """variance · exp(-2 Σ_k sin²(π (x_k - z_k)/p_k) / ℓ_k²). A scalar lengthscale or period is shared by all
+    inputs.
+
+    With θ = 2πx/p the exponent is -½ |φ(x) - φ(z)|² / ℓ² of the points φ = (cos θ, sin θ) on a circle per
+    input, so this is an RBF kernel of φ, and costs what that costs.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "period", "variance")
+
+    lengthscale: Any = 1.0
+    period: Any = 1.0
+    variance: Any = 1.0
+    _: KW_ONLY
+    columns: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=name == "variance"))
+        self._check_columns()
+
+    def _circle(self, X: Array) -> Array:
+        """φ: the cosines, then the sines. (n, 2d)"""
+        xp, periods = namespace(X), per_input("period", self.period, X)
+        theta = (2.0 * pi) * (
+            xp.remainder(X, periods) / periods
+        )  # the remainder is exact, however far out x lies
+        return xp.concat([xp.cos(theta), xp.sin(theta)], axis=1)
+
+    def _rbf(self, X: Array) -> RBF:
+        per_input("lengthscale", self.lengthscale, X)  # complains about the number of inputs, not twice that
+        shared = np.ndim(self.lengthscale) == 0
+        return RBF(self.lengthscale if shared else np.tile(self.lengthscale, 2), self.variance)
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        return self._rbf(X)(self._circle(X), self._circle(Z), out)
+
+    def _diag(self, X: Array) -> Array:
+        return zeros_like_rows((X.shape[0],), X) + self.variance
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        xp, d = namespace(X), X.shape[1]
+        scales = per_input("lengthscale", self.lengthscale, X)
+        periods = per_input("period", self.period, X)
+        Cx, Cz = self._circle(X), self._circle(Z)
+        W = Kbar * (self._rbf(X)(Cx, Cz) if K is None else K)  # (n, m)
+        centre, middle = _middle(Cz), _middle(Z)  # sums of differences lose fewest digits about them
+        Px, Pz = Cx - centre, Cz - centre
+        Pxbar = W @ Pz - xp.sum(W, axis=1)[:, None] * Px  # ℓ² dJ/dφ(x) = Σ_j W (φ(z) - φ(x))
+        Pzbar = W.T @ Px - xp.sum(W, axis=0)[:, None] * Pz
+        squares = -xp.sum(Px * Pxbar, axis=0) - xp.sum(Pz * Pzbar, axis=0)  # Σ W (φ(x) - φ(z))²
+        Xbar = _along_circle(Cx, Pxbar) * (2.0 * pi / periods / scales**2)
+        Zbar = _along_circle(Cz, Pzbar) * (2.0 * pi / periods / scales**2)
+        # K depends on x/p and z/p only, so p dJ/dp = -Σ x dJ/dx - Σ z dJ/dz; and on x - z only, so any origin
+        # will do
+        period = -(xp.sum((X - middle) * Xbar, axis=0) + xp.sum((Z - middle) * Zbar, axis=0)) / periods
+        gradients = {
+            "lengthscale": as_parameter((squares[:d] + squares[d:]) / scales**3, self.lengthscale),
+            "period": as_parameter(period, self.period),
+            "variance": xp.sum(W) / self.variance,
+        }
+        return gradients, Zbar
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        zeros = zeros_like_rows((X.shape[1],), X)
+        return {
+            "lengthscale": as_parameter(zeros, self.lengthscale),
+            "period": as_parameter(zeros, self.period),
+            "variance": namespace(X).sum(kbar),
+        }
+
+
+def _along_circle(C: Array, Cbar: Array) -> Array:
+    """dJ/dθ from dJ/dφ at φ = (cos θ, sin θ). (n, d)"""
+    d = C.shape[1] // 2
+    return C[:, :d] * Cbar[:, d:] - C[:, d:] * Cbar[:, :d]
+
+
+def _middle(A: Array) -> Array:
+    """The mean row, 0 when there is none. (d,)"""
+    return namespace(A).sum(A, axis=0) / max(A.shape[0], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Trigonometric(Kernel):
+    """variance · Π_k D(x_k - z_k), D(r) = 1 + 2 Σ_{n=1}^{order} cos 2πnr: Fourier series of period 1. [004
+    eq. 5.29]
+
+    D(r) = cos(2π order r) + sin(2π order r) cot(πr), with D(0) = 2 order + 1 (the thesis has the cosine's
+    sign wrong). It is computed as φ(x)'φ(z) with the 2 order + 1 orthonormal functions φ = (1, √2 cos 2πnx,
+    √2 sin 2πnx) of [004 eq. 5.28], which divides by nothing and costs one product per input.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("variance",)
+
+    order: int
+    variance: Any = 1.0
+    _: KW_ONLY
+    columns: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", positive_integer("order", self.order))
+        object.__setattr__(self, "variance", positive("variance", self.variance, scalar=True))
+        self._check_columns()
+
+    def _waves(self, x: Array) -> tuple[Array, Array]:
+        """φ at one input of every row, and dφ/dx. (n, 2 order + 1) each"""
+        xp = namespace(x)
+        w = asarray_like(2.0 * pi * np.arange(1, self.order + 1), x)  # (order,)
+        theta = xp.remainder(x, xp.ones_like(x))[:, None] * w  # (n, order)
+        cos, sin, one = sqrt(2.0) * xp.cos(theta), sqrt(2.0) * xp.sin(theta), xp.ones_like(x)[:, None]
+        return xp.concat([one, cos, sin], axis=1), xp.concat([0.0 * one, -w * sin, w * cos], axis=1)
+
+    def _factors(self, X: Array, Z: Array) -> list[Array]:
+        """D(x_k - z_k) of every input k. (n, m) each"""
+        return [self._waves(X[:, k])[0] @ self._waves(Z[:, k])[0].T for k in range(X.shape[1])]
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        factors = self._factors(X, Z)
+        K = factors[0]
+        for factor in factors[1:]:
+            K = K * factor
+        return self.variance * K
+
+    def _diag(self, X: Array) -> Array:
+        return zeros_like_rows((X.shape[0],), X) + self.variance * (2.0 * self.order + 1.0) ** X.shape[1]
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        xp = namespace(X)
+        factors = self._factors(X, Z)
+        others = products_without_each(factors)
+        Zbar = []
+        for k in range(X.shape[1]):
+            Px, (_, dPz) = self._waves(X[:, k])[0], self._waves(Z[:, k])
+            Zbar.append(self.variance * xp.sum(((Kbar * others[k]).T @ Px) * dPz, axis=1))  # (m,)
+        return {"variance": xp.sum(Kbar * factors[0] * others[0])}, xp.stack(Zbar, axis=1)
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        return {"variance": namespace(X).sum(kbar) * (2.0 * self.order + 1.0) ** X.shape[1]}

@@ -1,0 +1,239 @@
+"""Kernels of the scaled distance s = Σ (x - z)² / ℓ²: RBF, Matérn, rational quadratic."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
+from .base import Gradients, Kernel, positive
+from .distances import squared_distances
+from .exponents import Exponents
+
+
+@dataclass(frozen=True, eq=False)
+class Stationary(Kernel):
+    """variance · g(s) with s = Σ_k (x_k - z_k)² / ℓ_k². A scalar lengthscale is shared by all inputs.
+
+    A kernel of this family only says what g is (`_profile`) and W = -2 dK/ds (`_slope`). Everything else
+    follows: dK/dz_k = W (x_k - z_k)/ℓ_k² and dK/dℓ_k = W (x_k - z_k)²/ℓ_k³, so a gradient needs only WᵀX and
+    the sums of W.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
+
+    lengthscale: Any = 1.0
+    variance: Any = 1.0
+    _: KW_ONLY
+    columns: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=name != "lengthscale"))
+        self._check_columns()
+
+    def _profile(self, s: Array) -> Array:
+        """variance · g(s), overwriting s where that saves memory."""
+        raise NotImplementedError
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        """W = -2 dK/ds. (n, m)"""
+        raise NotImplementedError
+
+    def _needs_distances(self) -> bool:
+        """Whether `_slope` looks at s; the RBF's does not."""
+        return True
+
+    def scales(self, X: Array) -> Array:
+        """The lengthscale of each input, on X's device. (d,)"""
+        scales = np.full(X.shape[1], self.lengthscale) if np.ndim(self.lengthscale) == 0 else self.lengthscale
+        if len(scales) != X.shape[1]:
+            raise ShapeError(
+                f"the kernel has {len(scales)} lengthscales, but the inputs have {X.shape[1]} columns"
+            )
+        return asarray_like(scales, X)
+
+    def scaled(self, X: Array) -> Array:
+        """X as the kernel measures it: its columns over their lengthscales. (n, d)"""
+        X = self._select(X)
+        return X / self.scales(X)
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        scales = self.scales(X)
+        return self._profile(squared_distances(X / scales, Z / scales, out))
+
+    def _diag(self, X: Array) -> Array:
+        return asarray_like(self.variance, X) * namespace(X).ones_like(X[:, 0])
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        xp, scales = namespace(X), self.scales(X)
+        centre = xp.mean(Z, axis=0) if Z.shape[0] else 0.0
+        X, Z = (X - centre) / scales, (Z - centre) / scales
+        s = squared_distances(X, Z) if self._needs_distances() else None
+        if K is None:
+            K = self._profile(xp.asarray(s, copy=True) if s is not None else squared_distances(X, Z))
+        gradients = self._profile_gradients(s, K, Kbar)
+        if s is not None:
+            gradients["variance"] = _total(Kbar, K) / self.variance
+        W = _multiply(Kbar, self._slope(s, K))
+        WX, columns, WX2 = _moments(W, X)
+        lengthscale, Zbar = self._from_moments(Z, scales, WX, columns, WX2)
+        gradients["lengthscale"] = lengthscale
+        if s is None:  # W = K̄∘K
+            gradients["variance"] = xp.sum(columns) / self.variance
+        return gradients, Zbar
+
+    def _from_moments(
+        self, Z: Array, scales: Array, WX: Array, columns: Array, WX2: Array
+    ) -> tuple[Array, Array]:
+        """dJ/dℓ and dJ/dZ, from moments of W with x and z about one centre in units of the lengthscale; see
+        `_moments`.
+        """
+        xp = namespace(Z)
+        Zbar = WX - columns * Z
+        per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) / scales  # Σ W (x - z)²/ℓ³
+        return xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale, Zbar / scales
+
+    def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
+        """dJ/d(parameters of g) other than lengthscale and variance."""
+        return {}
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        xp = namespace(X)
+        zero = 0.0 * xp.sum(kbar)
+        gradients = dict.fromkeys(self.names, zero)
+        gradients["variance"] = xp.sum(kbar)
+        if np.ndim(self.lengthscale) > 0:
+            gradients["lengthscale"] = zero * self.scales(X)
+        return gradients
+
+
+def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
+    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,).
+
+    Sums of rows are cheap on the CPU, where columns of a narrow product cost; on a GPU every pass over W
+    costs most.
+    """
+    xp = namespace(W)
+    one = xp.ones_like(X[:, :1])
+    if is_numpy(W):
+        moments = W.T @ np.concatenate([X, one], axis=1)
+        return moments[:, :-1], moments[:, -1:], (W @ np.ones(W.shape[1])) @ (X * X)
+    moments, d = W.T @ xp.concat([X, one, X * X], axis=1), X.shape[1]
+    return moments[:, :d], moments[:, d : d + 1], xp.sum(moments[:, d + 1 :], axis=0)
+
+
+def _total(A: Array, B: Array) -> Array:
+    """Σ A∘B."""
+    if is_numpy(A):
+        return np.vdot(A, B)
+    return namespace(A).sum(A * B)
+
+
+def _multiply(A: Array, B: Array) -> Array:
+    """A∘B, in A's memory."""
+    A *= B
+    return A
+
+
+@dataclass(frozen=True, eq=False)
+class RBF(Stationary):
+    """variance · exp(-s/2), the squared exponential."""
+
+    def _profile(self, s: Array) -> Array:
+        return self.variance * namespace(s).exp(-0.5 * s)
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        E = self.exponents(Z).matrix(X, out)
+        if X is Z and is_numpy(E):
+            np.fill_diagonal(E, np.log(self.variance))
+        return namespace(E).exp(E, out=E)
+
+    def exponents(self, Z: Array) -> Exponents:
+        """log k(x, z) for the rows of Z."""
+        return Exponents.of(Z, self.scales(Z), float(np.log(self.variance)))
+
+    def from_moments(self, form: Exponents, moments: Array, squares: Array) -> tuple[Gradients, Array]:
+        """dJ/dparameters and dJ/dZ from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,), W = K̄∘K."""
+        columns = moments[:, -1:]
+        lengthscale, Zbar = self._from_moments(
+            form.v, 1.0 / form.scale, moments[:, : len(squares)], columns, squares
+        )
+        return {"lengthscale": lengthscale, "variance": namespace(columns).sum(columns) / self.variance}, Zbar
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        return K
+
+    def _needs_distances(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Matern12(Stationary):
+    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel. Not differentiable where inputs coincide; 0 is used
+    there.
+    """
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        return self.variance * xp.exp(-xp.sqrt(s))
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(s)
+        apart = r > 1e-7  # nearer than that, points coincide to rounding
+        return xp.where(apart, K / xp.where(apart, r, xp.ones_like(r)), xp.zeros_like(r))
+
+
+@dataclass(frozen=True, eq=False)
+class Matern32(Stationary):
+    """variance · (1 + √(3s)) exp(-√(3s))."""
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(3.0 * s)
+        return self.variance * (1.0 + r) * xp.exp(-r)
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        xp = namespace(s)
+        return 3.0 * self.variance * xp.exp(-xp.sqrt(3.0 * s))
+
+
+@dataclass(frozen=True, eq=False)
+class Matern52(Stationary):
+    """variance · (1 + √(5s) + 5s/3) exp(-√(5s))."""
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(5.0 * s)
+        return self.variance * (1.0 + r + r * r / 3.0) * xp.exp(-r)
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        xp = namespace(s)
+        r = xp.sqrt(5.0 * s)
+        return self.variance * (5.0 / 3.0) * (1.0 + r) * xp.exp(-r)
+
+
+@dataclass(frozen=True, eq=False)
+class RationalQuadratic(Stationary):
+    """variance · (1 + s/(2a))^(-a): a mixture of RBFs whose shape parameter a is called `shape`."""
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance", "shape")
+
+    shape: Any = 1.0
+
+    def _profile(self, s: Array) -> Array:
+        xp = namespace(s)
+        return self.variance * xp.exp(-self.shape * xp.log1p(s / (2.0 * self.shape)))
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        return K / (1.0 + s / (2.0 * self.shape))
+
+    def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
+        xp = namespace(s)
+        t = s / (2.0 * self.shape)
+        dlogK = t / (1.0 + t) - xp.log1p(t)
+        return {"shape": xp.sum(Kbar * K * dlogK)}

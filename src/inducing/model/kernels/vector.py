@@ -1,0 +1,276 @@
+"""Kernels of vector-valued functions: one component is one more input, its number in the last column. [004
+eqs 5.35-5.36]
+
+    k((x, i), (z, j)) = [K(x, z)]_ij
+
+so a matrix kernel K is an ordinary kernel, and bases, approximations, pruning and files need not know.
+`fields.stack` makes such inputs. `Independent` and `Shared` look at the component alone; times a kernel of
+the positions they are independent components and the intrinsic model of coregionalisation, and sums of such
+products the linear one:
+
+    Independent([1.0, 2.0]) * RBF(3.0, columns=(0, 1))
+    (Shared([1.0, 2.0]) + Independent([0.1, 0.1])) * RBF(3.0, columns=(0, 1))
+
+`CurlFree` and `DivergenceFree` are fields that derive from a potential; their sum is Helmholtz's
+decomposition of a wind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError, UnknownNameError
+from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
+from .base import Gradients, Kernel, positive
+from .distances import squared_distances
+
+
+def one_hot(X: Array, components: int) -> Array:
+    """The component in the last column of X as a row with a single 1. (n, components)"""
+    xp = namespace(X)
+    numbers = asarray_like(np.arange(components), X)
+    E = (X[:, -1:] == numbers[None, :]) * xp.ones_like(X[:, -1:])  # (n, p)
+    found = xp.sum(E, axis=1)
+    if not bool(xp.all(found > 0.0)):
+        row = int(xp.argmin(found))
+        raise ParameterError(
+            f"the last column of row {row} is {float(X[row, -1]):g}, but it must be the number of a "
+            "component, 0 to "
+            f"{components - 1}; make such inputs with fields.stack"
+        )
+    return E
+
+
+@dataclass(frozen=True, eq=False)
+class _OfComponents(Kernel):
+    """B_ij for components i and j, whatever the other inputs. A kernel of this family says what B is."""
+
+    names: ClassVar[tuple[str, ...]] = ("variance",)
+
+    variance: Any
+    _: KW_ONLY
+    columns: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        variance = positive("variance", self.variance)
+        if np.ndim(variance) == 0:
+            raise ParameterError(
+                f"variance must hold one number for each component, but is the number {self.variance}"
+            )
+        object.__setattr__(self, "variance", variance)
+        self._check_columns()
+
+    def _B(self) -> np.ndarray:
+        """(p, p)"""
+        raise NotImplementedError
+
+    def _variance_gradient(self, Bbar: Array) -> Array:
+        """dJ/dvariance (p,) from dJ/dB (p, p)."""
+        raise NotImplementedError
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        B = asarray_like(self._B(), X)
+        left, right = one_hot(X, len(self.variance)) @ B, one_hot(Z, len(self.variance)).T
+        return np.matmul(left, right, out=out) if is_numpy(X) else left @ right
+
+    def _diag(self, X: Array) -> Array:
+        return one_hot(X, len(self.variance)) @ asarray_like(np.diag(self._B()), X)
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        Bbar = one_hot(X, len(self.variance)).T @ Kbar @ one_hot(Z, len(self.variance))
+        return {"variance": self._variance_gradient(Bbar)}, zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        E = one_hot(X, len(self.variance))
+        return {"variance": self._variance_gradient(E.T @ (kbar[:, None] * E))}
+
+
+@dataclass(frozen=True, eq=False)
+class Independent(_OfComponents):
+    """B = diag(variance): components that know nothing of each other."""
+
+    def _B(self) -> np.ndarray:
+        return np.diag(self.variance)
+
+    def _variance_gradient(self, Bbar: Array) -> Array:
+        return 1.0 * namespace(Bbar).linalg.diagonal(Bbar)
+
+
+@dataclass(frozen=True, eq=False)
+class Shared(_OfComponents):
+    """B = wwᵀ with w = signs √variance: every component is a multiple of one function; signs (p,) are 1, -1
+    or 0.
+    """
+
+    signs: tuple[int, ...] | None = None  # None: all 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        signs = np.ones(len(self.variance)) if self.signs is None else np.asarray(self.signs, dtype=float)
+        if signs.shape != self.variance.shape or not np.all(np.isin(signs, (-1.0, 0.0, 1.0))):
+            raise ParameterError(
+                f"signs must be 1, -1 or 0 for each of {len(self.variance)} components, but is {self.signs}"
+            )
+        object.__setattr__(self, "signs", tuple(int(s) for s in signs))
+
+    def _w(self) -> np.ndarray:
+        return np.asarray(self.signs) * np.sqrt(self.variance)
+
+    def _B(self) -> np.ndarray:
+        return np.outer(self._w(), self._w())
+
+    def _variance_gradient(self, Bbar: Array) -> Array:
+        w = asarray_like(self._w(), Bbar)
+        return (Bbar + Bbar.T) @ w * asarray_like(self._w() / (2.0 * self.variance), Bbar)
+
+
+def coregionalised(B: Any) -> Kernel:
+    """The kernel B_ij of components for any positive semi-definite B: a sum of `Shared`, one for each of its
+    eigenvectors.
+    """
+    B = np.asarray(B, dtype=float)
+    if B.ndim != 2 or B.shape[0] != B.shape[1] or not np.allclose(B, B.T, rtol=1e-10, atol=0.0):
+        raise ShapeError(f"B must be a symmetric matrix, but has shape {B.shape}")
+    values, vectors = np.linalg.eigh(B)
+    least = 1e-12 * values[-1]
+    if values[0] < -least or values[-1] <= 0.0:
+        raise ParameterError(f"B must be positive semi-definite, but has an eigenvalue of {values[0]:.3g}")
+    columns = (vectors * np.sqrt(np.maximum(values, 0.0))).T[values > least]  # (rank, p)
+    tiny = 1e-15 * np.sqrt(values[-1])
+    kernel: Kernel | None = None
+    for w in columns:
+        zero = np.abs(w) <= tiny
+        part = Shared(np.where(zero, 1.0, w * w), signs=tuple(np.where(zero, 0, np.sign(w)).astype(int)))
+        kernel = part if kernel is None else kernel + part
+    assert kernel is not None
+    return kernel
+
+
+@dataclass(frozen=True, eq=False)
+class _Gradient(Kernel):
+    """a·∇g at x, for a direction a that belongs to the component and a potential g with a kernel of s = |d|²,
+    d = (x - z)/ℓ.
+
+    Its covariance with b·∇g at z, scaled so that `variance` is that of each component, is
+
+        variance [p a·b - t (a·d)(b·d)],   t = -2p',   u = -2t'
+
+    with p = t = u = exp(-s/2) for a potential under the RBF kernel, which is smooth, and with ρ = √(5s)
+
+        p = (1 + ρ) exp(-ρ),   t = 5 exp(-ρ),   u = 25 exp(-ρ)/ρ
+
+    under Matern52: a field as rough as Matern32, like winds. A kernel of this family gives the directions.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
+
+    lengthscale: Any = 1.0
+    variance: Any = 1.0
+    potential: str = "matern52"  # or "rbf"
+    _: KW_ONLY
+    columns: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=True))
+        if self.potential not in ("matern52", "rbf"):
+            raise UnknownNameError(f"there is no potential {self.potential!r}; choose 'matern52' or 'rbf'")
+        self._check_columns()
+
+    def _directions(self, X: Array) -> Array:
+        """a of each row. (n, d)"""
+        raise NotImplementedError
+
+    def _profile(self, s: Array, slope: bool) -> tuple[Array, Array, Array | None]:
+        """p, t and, if asked for, u, each times the variance."""
+        xp = namespace(s)
+        if self.potential == "rbf":
+            p = self.variance * xp.exp(-0.5 * s)
+            return p, p, p
+        rho = xp.sqrt(5.0 * s)
+        e = self.variance * xp.exp(-rho)
+        apart = rho > 1e-7  # u meets (a·d)(b·d), which vanishes faster
+        u = (
+            xp.where(apart, 25.0 * e / xp.where(apart, rho, xp.ones_like(rho)), xp.zeros_like(rho))
+            if slope
+            else None
+        )
+        return (1.0 + rho) * e, 5.0 * e, u
+
+    def _pairs(self, X: Array, Z: Array) -> tuple[Array, ...]:
+        """Positions in units of ℓ about a common centre, directions, and for every pair a·b, a·d and b·d."""
+        xp = namespace(X)
+        A, B = self._directions(X), self._directions(Z)
+        centre = xp.mean(Z[:, :-1], axis=0) if Z.shape[0] else 0.0
+        X, Z = (X[:, :-1] - centre) / self.lengthscale, (Z[:, :-1] - centre) / self.lengthscale
+        ad = xp.sum(A * X, axis=1)[:, None] - A @ Z.T
+        bd = X @ B.T - xp.sum(B * Z, axis=1)[None, :]
+        return X, Z, A, B, A @ B.T, ad, bd
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        X, Z, _, _, ab, ad, bd = self._pairs(X, Z)
+        p, t, _ = self._profile(squared_distances(X, Z), False)
+        K = p * ab
+        return np.subtract(K, t * ad * bd, out=out) if is_numpy(K) else K - t * ad * bd
+
+    def _diag(self, X: Array) -> Array:
+        return asarray_like(self.variance, X) * namespace(X).ones_like(X[:, 0])
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        xp = namespace(X)
+        X, Z, A, B, ab, ad, bd = self._pairs(X, Z)
+        s = squared_distances(X, Z)
+        p, t, u = self._profile(s, True)
+        T, both = Kbar * t, ad * bd
+        along = T * ab - Kbar * u * both  # of d in ∂K/∂(z/ℓ); those of a and b are t b·d and t a·d
+        Zbar = (
+            along.T @ X
+            - xp.sum(along, axis=0)[:, None] * Z
+            + (T * bd).T @ A
+            + xp.sum(T * ad, axis=0)[:, None] * B
+        )
+        gradients = {
+            "lengthscale": xp.sum(along * s + 2.0 * T * both) / self.lengthscale,
+            "variance": xp.sum(Kbar * p * ab - T * both) / self.variance,
+        }
+        return gradients, xp.concat([Zbar / self.lengthscale, xp.zeros_like(Zbar[:, :1])], axis=1)
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        total = namespace(X).sum(kbar)
+        return {"lengthscale": 0.0 * total, "variance": total}
+
+
+@dataclass(frozen=True, eq=False)
+class CurlFree(_Gradient):
+    """A field ∇χ of d components in d dimensions: a wind that only converges and diverges, from a velocity
+    potential.
+
+    K(x, z) = variance (p I - t d dᵀ), d = (x - z)/lengthscale.
+    """
+
+    def _directions(self, X: Array) -> Array:
+        return one_hot(X, X.shape[1] - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class DivergenceFree(_Gradient):
+    """A field (-∂ψ/∂y, ∂ψ/∂x) in the plane: a wind that only turns, from a streamfunction.
+
+    K(x, z) = variance [(p - t dᵀd) I + t d dᵀ], d = (x - z)/lengthscale.
+    """
+
+    def _directions(self, X: Array) -> Array:
+        if X.shape[1] != 3:
+            raise ShapeError(
+                f"DivergenceFree needs two coordinates and a component, but the inputs have {X.shape[1]} "
+                "columns"
+            )
+        return one_hot(X, 2) @ asarray_like(TURN, X)
+
+
+TURN = np.array([[0.0, -1.0], [1.0, 0.0]])  # a row for u = -∂ψ/∂y and one for v = ∂ψ/∂x
+
+KINDS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)

@@ -1,0 +1,269 @@
+"""log⟨p(y|f)⟩ under f ~ N(mean, var) and its first two derivatives in the mean, compiled, one number at a
+time.
+"""
+
+from __future__ import annotations
+
+from math import erfc, exp, lgamma, log, log1p, pi, sqrt
+
+import numba
+import numpy as np
+
+from ...numerics.quadrature_loops import average
+
+_jit = numba.njit(nogil=True, cache=True)  # no fast math: the tails are about rounding
+
+GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON, SQUARED = range(8)
+LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the mean's side of 0
+
+
+@_jit
+def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tuple[float, float, float]:
+    """(log⟨p(y|f)⟩, q, r). [004 eq. 2.42]"""
+    if kind == GAUSSIAN:
+        return _gaussian(theta[0], y, mean, var)
+    if kind == LAPLACE:
+        return _laplace(theta[0], y, mean, var)
+    if kind == STUDENT or kind == POISSON:
+        return average(kind == STUDENT, theta, y, mean, var)
+    if kind == SQUARED:
+        return _squared(y, mean, var)
+    if kind == PROBIT:
+        value, q, r = _probit(theta[0], y * mean, var)
+    elif kind == STEP:
+        value, q, r = _step(theta[0], y * mean, var)
+    else:
+        value, q, r = _logistic(y * mean, var)
+    return value, y * q, r
+
+
+@_jit
+def tilt_rows(
+    kind: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
+) -> None:
+    """The three numbers of every row in the columns of out (3, n)."""
+    for i in range(len(y)):
+        out[0, i], out[1, i], out[2, i] = tilt(kind, theta, y[i], mean[i], var[i])
+
+
+@_jit
+def _gaussian(noise: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
+    total, e = noise + var, y - mean
+    return -LOG_ROOT_2PI - 0.5 * (log(total) + e * e / total), e / total, -1.0 / total
+
+
+@_jit
+def mills(z: float) -> tuple[float, float, float]:
+    """log Φ(z), h = Φ'(z)/Φ(z) and z + h, none of which loses digits for z → -∞.
+
+    There h = x + 1/(x + 2/(x + 3/(x + …))) with x = -z.
+    """
+    if z > -5.0:
+        tail = 0.5 * erfc(abs(z) / sqrt(2.0))
+        below = 1.0 - tail if z > 0.0 else tail
+        h = exp(-0.5 * z * z - LOG_ROOT_2PI) / below
+        return log1p(-tail) if z > 0.0 else log(tail), h, z + h
+    fraction = -z
+    for n in range(40, 1, -1):
+        fraction = -z + n / fraction
+    h = -z + 1.0 / fraction
+    return -0.5 * z * z - LOG_ROOT_2PI - log(h), h, 1.0 / fraction
+
+
+@_jit
+def _probit(noise: float, mean: float, var: float) -> tuple[float, float, float]:
+    """Φ(f/√noise) averages to Φ(z), z = mean/√(noise + var). [004 eqs 5.8-5.9]"""
+    total = noise + var
+    scale = sqrt(total)
+    value, h, rest = mills(mean / scale)
+    return value, h / scale, -h * rest / total
+
+
+@_jit
+def _step(flip: float, mean: float, var: float) -> tuple[float, float, float]:
+    """flip + (1 - 2 flip)[f > 0] averages to flip + (1 - 2 flip)Φ(z), z = mean/√var."""
+    if flip == 0.0:
+        return _probit(0.0, mean, var)
+    scale = sqrt(var)
+    z = mean / scale
+    tail = 0.5 * erfc(abs(z) / sqrt(2.0))
+    if z > 0.0:
+        value = log1p(-flip - (1.0 - 2.0 * flip) * tail)
+    else:
+        value = log(flip + (1.0 - 2.0 * flip) * tail)
+    h = (1.0 - 2.0 * flip) * exp(-0.5 * z * z - LOG_ROOT_2PI - value)
+    return value, h / scale, -h * (z + h) / var
+
+
+@_jit
+def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
+    """exp(-|y - f|/b)/2b averages to (t₊ + t₋)/2b, t± = exp(v/2b² ± u/b) Φ(∓u/√v - √v/b), u = mean - y.
+
+    t₊ and t₋ are the parts of f < y and of f > y, with shares P and M of the whole, so q = (P - M)/b and r =
+    [4PM - 2b N(u; 0, v)/(t₊ + t₋)]/b². Where v ≫ b² these cancel; the moments of the two cut Gaussians do
+    not.
+    """
+    u, root = (mean - y) / scale, sqrt(var) / scale  # in units of b
+    below, hb, restb = mills(-u / root - root)
+    above, ha, resta = mills(u / root - root)
+    centre = (
+        -0.5 * (u / root) ** 2 - LOG_ROOT_2PI
+    )  # log t = log(√v N(u; 0, v)/h), where the square of z cancels
+    below = centre - log(hb) if u > -root * root else below + 0.5 * root * root + u
+    above = centre - log(ha) if u < root * root else above + 0.5 * root * root - u
+    top = max(below, above)
+    total = top + log(exp(below - top) + exp(above - top))
+    P, M = exp(below - total), exp(above - total)
+    value = total - log(2.0 * scale)
+    if root < 10.0:
+        density = exp(-0.5 * u * u / (root * root) - LOG_ROOT_2PI - total) / root
+        return value, (P - M) / scale, (4.0 * P * M - 2.0 * density) / (scale * scale)
+    # the parts have means y - √v restb and y + √v resta, and variances v(1 - h·rest)
+    kept = P * (1.0 - hb * restb) + M * (1.0 - ha * resta) + P * M * (restb + resta) ** 2
+    return value, (root * (M * resta - P * restb) - u) * scale / var, (kept - 1.0) / var
+
+
+@_jit
+def _sigmoid(f: float) -> float:
+    if f >= 0.0:
+        return 1.0 / (1.0 + exp(-f))
+    e = exp(f)
+    return e / (1.0 + e)
+
+
+@_jit
+def _log_sigmoid(f: float) -> float:
+    return -log1p(exp(-f)) if f >= 0.0 else f - log1p(exp(f))
+
+
+@_jit
+def _logistic(mean: float, var: float) -> tuple[float, float, float]:
+    """1/(1 + exp(-f)) by Gauss-Legendre over panels that grow away from 0, where its poles are near.
+
+    With σ̄ = 1 - p and averages under p(y|f) N(f; mean, var):  q = E σ̄ and r = Var σ̄ - E σ̄(1 - σ̄).
+    """
+    low, high = mean, mean + var  # the mode solves f = mean + var σ̄(f)
+    mode = mean if mean > 0.0 else min(0.0, high)
+    for _ in range(100):
+        slack = _sigmoid(-mode)
+        error = mode - mean - var * slack
+        if error > 0.0:
+            high = mode
+        else:
+            low = mode
+        step = error / (1.0 + var * slack * (1.0 - slack))
+        if abs(step) <= 1e-12 * (1.0 + abs(mode)):
+            break
+        mode -= step
+        if not low < mode < high:
+            mode = 0.5 * (low + high)
+    scale = sqrt(var)
+    start, stop = mode - 9.0 * scale, mode + 9.0 * scale  # the mode's curvature is at least 1/var
+    top = _log_sigmoid(mode) - 0.5 * (mode - mean) ** 2 / var
+    total, first, second, spread = 0.0, 0.0, 0.0, 0.0
+    left = start
+    while left < stop:
+        right = min(_next_edge(left), left + 6.0 * scale, stop)
+        half, middle = 0.5 * (right - left), 0.5 * (right + left)
+        for i in range(16):
+            f = middle + half * NODES[i]
+            slack = _sigmoid(-f)
+            weight = half * WEIGHTS[i] * exp(_log_sigmoid(f) - 0.5 * (f - mean) ** 2 / var - top)
+            total += weight
+            first += weight * slack
+            second += weight * slack * slack
+            spread += weight * slack * (1.0 - slack)
+        left = right
+    q = first / total
+    return top + log(total / scale) - LOG_ROOT_2PI, q, second / total - q * q - spread / total
+
+
+@_jit
+def _next_edge(f: float) -> float:
+    """The first of …, -16, -8, -4, 0, 4, 8, 16, … above f."""
+    if f >= 0.0:
+        edge = 4.0
+        while edge <= f:
+            edge *= 2.0
+        return edge
+    if f >= -4.0:
+        return 0.0
+    edge = -4.0
+    while 2.0 * edge > f:
+        edge *= 2.0
+    return edge
+
+
+@_jit
+def _squared(times: float, mean: float, var: float) -> tuple[float, float, float]:
+    """f² averages to mean² + var [004 §5.3]; |f|^2w, w = times, to a confluent hypergeometric function of t =
+    mean²/2var:
+
+        (2var)^w Γ(w + ½)/Γ(½) e⁻ᵗ Σ cⱼ,   cⱼ = (w + ½)ⱼ/(½)ⱼ tʲ/j!
+
+    No term is negative. With averages over j under cⱼ: q = 2(E j - t)/mean and r = (4 Var j - 2 E j -
+    2t)/mean².
+    """
+    if times == 1.0:
+        total = mean * mean + var
+        return log(total), 2.0 * mean / total, 2.0 * (var - mean * mean) / (total * total)
+    t = 0.5 * mean * mean / var
+    if t > APART:
+        return _power_far_out(times, mean, var)
+    constant = times * log(2.0 * var) + lgamma(times + 0.5) - lgamma(0.5)
+    if t < 1e-16:
+        return constant, 2.0 * times * mean / var, 2.0 * times / var
+    term, total, first, second, scale, j = 1.0, 1.0, 0.0, 0.0, 0.0, 0.0
+    while True:
+        ratio = (times + 0.5 + j) / (0.5 + j) * t / (j + 1.0)
+        j += 1.0
+        term *= ratio
+        total += term
+        first += j * term
+        second += j * j * term
+        if total > 1e250:
+            term, total, first, second, scale = (
+                1e-250 * term,
+                1e-250 * total,
+                1e-250 * first,
+                1e-250 * second,
+                scale + 1.0,
+            )
+        if ratio < 0.9 and j * j * term < 1e-18 * second:
+            break
+    average = first / total
+    spread = second / total - average * average
+    value = constant - t + log(total) + scale * 250.0 * log(10.0)
+    return value, 2.0 * (average - t) / mean, (4.0 * spread - 2.0 * average - 2.0 * t) / (mean * mean)
+
+
+@_jit
+def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float, float]:
+    """|f|^2w where f has one sign: by Gauss-Legendre about the mode, q = E 2w/f and r = Var 2w/f - E 2w/f²."""
+    m, w = abs(mean), times
+    mode = 0.5 * (m + sqrt(m * m + 8.0 * w * var))
+    scale = 1.0 / sqrt(1.0 / var + 2.0 * w / (mode * mode))
+    total, first, second = 0.0, 0.0, 0.0
+    for panel in range(-2, 2):
+        for i in range(16):
+            f = mode + 2.25 * scale * (2 * panel + 1.0 + NODES[i])
+            e = (f - mode) / mode
+            # relative to the mode, where 2w/mode = (mode - m)/var: w log(1 + e)² - e²mode²/2var - 2we
+            weight = WEIGHTS[i] * exp(2.0 * w * (log1p(e) - e) - 0.5 * (f - mode) ** 2 / var)
+            slope = -e / (1.0 + e)  # mode/f - 1
+            total += weight
+            first += weight * slope
+            second += weight * slope * slope
+    first, second = first / total, second / total
+    unit = 2.0 * w / mode
+    q = unit * (1.0 + first)
+    r = unit * unit * (second - first * first) - unit / mode * (1.0 + 2.0 * first + second)
+    value = (
+        2.0 * w * log(mode)
+        - 0.5 * (mode - m) ** 2 / var
+        + log(2.25 * scale * total / sqrt(var))
+        - LOG_ROOT_2PI
+    )
+    return value, q if mean > 0.0 else -q, r

@@ -1,0 +1,273 @@
+"""Data, prior and row of the table, checked once: what every batch computation starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError, ShapeError
+from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, zeros_like_rows
+from .bases import Basis, Points
+from .kernels.base import Kernel
+from .means import Mean, Zero
+from .table import Approximation
+
+DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One regression problem on one device. Y is what the prior mean leaves of y."""
+
+    kernel: Kernel
+    basis: Basis
+    row: Approximation
+    noise: Array  # (n,), a broadcast view when it is one number
+    X: Array  # (n, d)
+    Y: Array  # (n, p)
+    mean: Mean
+    jitter: float
+    weights: Array | None  # (n,): row i counts weights_i times
+    labels: np.ndarray | None  # (n,): the block of each row, for the rows of the table that use blocks
+    blocks: list[np.ndarray] | None  # row numbers of each block
+    one_noise: bool
+    one_output: bool
+    kept: np.ndarray | None = None  # the rows of the data as given that are used, where not all are
+    n_given: int = 0
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def p(self) -> int:
+        return self.Y.shape[1]
+
+    @property
+    def uniform(self) -> bool:
+        """One noise and no weights: what is common to all rows then moves into m-by-m matrices."""
+        return self.one_noise and self.weights is None
+
+    @property
+    def common_noise(self) -> Array:
+        """The noise of every row, where it is one number."""
+        return self.noise[0]
+
+    def weight(self, rows: Any) -> Array | float:
+        return 1.0 if self.weights is None else self.weights[rows]
+
+
+def noise_gradient(P: Problem, per_row: Array) -> Array:
+    """dJ/dnoise in the shape noise was given: summed for one number, zero for rows that are not used."""
+    if P.one_noise:
+        return namespace(per_row).sum(per_row)
+    if P.kept is None:
+        return per_row
+    out = zeros_like_rows((P.n_given,), per_row)
+    out[P.kept] = per_row
+    return out
+
+
+def subset(P: Problem, rows: np.ndarray) -> Problem:
+    """The same problem on some of its rows, with these as its basis: the subset of data. [003 §3]"""
+    kept = rows if P.kept is None else P.kept[rows]
+    weights = None if P.weights is None else P.weights[rows]
+    return replace(
+        P, X=P.X[rows], Y=P.Y[rows], noise=P.noise[rows], basis=Points(P.X[rows]), weights=weights, kept=kept
+    )
+
+
+def as_inputs(X: Any, *, name: str = "X") -> Array:
+    """X as a finite (n, d) array of floats; PyTorch and CuPy arrays stay what they are."""
+    if is_foreign(X):
+        X = X.detach() if hasattr(X, "detach") else X
+    else:
+        try:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"{name} must be a table of numbers: {error}") from error
+    if X.ndim != 2:
+        hint = f"; a single column is {name}[:, None]" if X.ndim == 1 else ""
+        raise ShapeError(
+            f"{name} must have two dimensions (rows, columns), but has shape {tuple(X.shape)}{hint}"
+        )
+    if X.shape[1] == 0:
+        raise ShapeError(f"{name} has no columns")
+    _check_finite(X, name)
+    return X
+
+
+def as_queries(X: Any, d: int) -> Array:
+    """X as inputs with the d columns that the data had."""
+    X = as_inputs(X)
+    if X.shape[1] != d:
+        raise ShapeError(f"X has {X.shape[1]} columns, but the process was made with {d}")
+    return X
+
+
+def queries_like(X: Any, data: Array) -> Array:
+    """X as inputs with the columns of the data, and of their kind: one namespace, dtype and device."""
+    X = as_queries(X, data.shape[1])
+    if (is_numpy(X) and is_numpy(data)) or _kind(X) == _kind(data):
+        return X
+    raise ParameterError(
+        f"X is a {_kind(X)}, but the process was made with a {_kind(data)}; convert one to the other"
+    )
+
+
+def _kind(a: Array) -> str:
+    return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
+
+
+def _check_finite(a: Array, name: str) -> None:
+    xp = namespace(a)
+    if bool(xp.isfinite(xp.sum(a))) or bool(xp.all(xp.isfinite(a))):
+        return
+    row = int(np.argwhere(~np.isfinite(to_numpy(a)))[0][0])
+    raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
+
+
+def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
+    """y as a finite (n,) or (n, p) array on X's device."""
+    if not is_numpy(X):
+        y = asarray_like(y, X)
+    else:
+        try:
+            y = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"{name} must hold numbers: {error}") from error
+    if y.ndim not in (1, 2) or y.shape[0] != X.shape[0]:
+        raise ShapeError(
+            f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input "
+            "row"
+        )
+    _check_finite(y, name)
+    return y
+
+
+def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
+    """The noise variance of every row (n,), and whether it is one number."""
+    values = asarray_like(noise, X)
+    n = X.shape[0]
+    if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != n):
+        raise ShapeError(
+            f"noise must be one variance or one per row ({n}), but has shape {tuple(values.shape)}"
+        )
+    xp = namespace(X)
+    if not bool(xp.all(xp.isfinite(values))) or not bool(xp.all(values > 0)):
+        worst = float(np.min(to_numpy(values)))
+        raise NoiseError(
+            f"noise is a variance and must be positive and finite, but {worst:g} was given; use a small "
+            "positive number"
+        )
+    return xp.broadcast_to(values, (n,)), values.ndim == 0
+
+
+def _as_weights(weights: Any, X: Array) -> Array | None:
+    if weights is None:
+        return None
+    values = asarray_like(weights, X)
+    if values.ndim != 1 or values.shape[0] != X.shape[0]:
+        raise ShapeError(
+            f"weights must have one entry per row ({X.shape[0]}), but have shape {tuple(values.shape)}"
+        )
+    _check_finite(values, "weights")
+    xp = namespace(X)
+    if bool(xp.any(values < 0)):
+        raise ParameterError(f"weights must not be negative, but the smallest is {float(xp.min(values)):g}")
+    if not bool(xp.any(values > 0)):
+        raise EmptyDataError("all weights are zero; at least one row must count")
+    return values
+
+
+def as_blocks(labels: Any, n: int) -> list[np.ndarray]:
+    """Row numbers of each block, in the order of the labels."""
+    labels = to_numpy(labels)
+    if labels.shape != (n,):
+        raise ShapeError(f"blocks must hold one label per row ({n}), but has shape {labels.shape}")
+    order = np.argsort(labels, kind="stable")
+    edges = np.flatnonzero(np.diff(labels[order])) + 1
+    return np.split(order, edges)
+
+
+def check_jitter(jitter: Any) -> None:
+    if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
+        raise ParameterError(
+            f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}"
+        )
+
+
+def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
+    d = next(iter(basis.parameters.values())).shape[1]
+    if d != columns:
+        raise ShapeError(f"the basis lives in {d} dimensions, but X has {columns} columns")
+    if len(basis) == 0:
+        raise EmptyDataError("the basis is empty; at least one basis function is needed")
+    basis.check(kernel)
+
+
+def less_mean(mean: Mean, X: Array, y: Array) -> Array:
+    """What the prior mean leaves of y, as columns. (n, p)"""
+    m0 = mean(X)
+    if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
+        raise ShapeError(
+            f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree"
+        )
+    return (y if y.ndim == 2 else y[:, None]) - (m0 if m0.ndim == 2 else m0[:, None])
+
+
+def make_problem(
+    kernel: Kernel,
+    basis: Basis,
+    row: Approximation,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    weights: Any = None,
+) -> Problem:
+    """Check everything and put it on X's device."""
+    X = as_inputs(X)
+    if X.shape[0] == 0:
+        raise EmptyDataError("X has no rows; at least one is needed")
+    y = as_targets(y, X)
+    noise, one_noise = as_noise(noise, X)
+    check_jitter(jitter)
+    weights = _as_weights(weights, X)
+    n_given, kept = X.shape[0], None
+    if row.blocks and blocks is None:
+        raise ParameterError(f"{row.name!r} needs blocks=, one integer label per row")
+    if blocks is not None:
+        blocks = to_numpy(blocks)
+        as_blocks(blocks, X.shape[0])
+    if weights is not None and bool(namespace(X).any(weights == 0)):
+        kept = keep = np.flatnonzero(to_numpy(weights) > 0)
+        X, y, noise, weights = X[keep], y[keep], noise[keep], weights[keep]
+        blocks = None if blocks is None else blocks[keep]
+    basis = basis.on(X)
+    check_basis(basis, kernel, X.shape[1])
+    mean = Zero() if mean is None else mean
+    Y = less_mean(mean, X, y)
+    labels = blocks if row.blocks else None
+    return Problem(
+        kernel=kernel,
+        basis=basis,
+        row=row,
+        noise=noise,
+        X=X,
+        Y=Y,
+        mean=mean,
+        jitter=float(jitter),
+        weights=weights,
+        labels=labels,
+        blocks=None if labels is None else as_blocks(labels, X.shape[0]),
+        one_noise=one_noise,
+        one_output=y.ndim == 1,
+        kept=kept,
+        n_given=n_given,
+    )

@@ -1,0 +1,460 @@
+"""Cholesky factors, triangular products and jitter, for NumPy, PyTorch and CuPy arrays; in compiled loops:
+_routines.py.
+
+Row chunks are C-ordered (rows, m). In BLAS's column-major eyes such an array is its own transpose, so a
+product from the right, A T, is a product from the left there; triangles swap names with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..errors import FactorisationError, JitterWarning
+from .arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
+from .blas import foreign
+from .workers import cores, row_slices, run_over
+
+MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
+LARGE = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
+PANEL = 1024  # columns factorised at a time in matrices of that size
+
+
+def cholesky(K: Array) -> Array:
+    """Lower Cholesky factor of K; raises FactorisationError when K is not positive definite."""
+    xp = namespace(K)
+    m = K.shape[0]
+    if m == 0:
+        return K
+    if is_numpy(K) and m >= LARGE:
+        return _cholesky_in_panels(K)
+    if is_numpy(K):
+        from scipy.linalg import lapack
+
+        potrf = lapack.dpotrf if K.dtype == np.float64 else lapack.spotrf
+        U, failed = potrf(K.T, lower=0, clean=1)
+        L = U.T
+    else:
+        try:
+            L, failed = xp.linalg.cholesky(K), 0
+        except Exception:  # each namespace has a LinAlgError of its own
+            L, failed = K, 1
+    if failed or not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
+        raise FactorisationError(f"a {m} x {m} matrix is not positive definite")
+    return L
+
+
+def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
+    """The same panel by panel: factorise its square, solve what is below, subtract its products from the
+    rest, on all cores.
+    """
+    m, L = len(K), np.tril(K)
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        L[lo:hi, lo:hi] = square = cholesky(
+            np.ascontiguousarray(L[lo:hi, lo:hi])
+        )  # which reads its lower triangle
+        if hi == m:
+            return L
+        inverse = inverse_lower(np.ascontiguousarray(square))
+        rows = row_slices(m - hi, PANEL // 2)
+
+        def solve(_: None, s: slice, lo: int = lo, hi: int = hi, inverse: np.ndarray = inverse) -> None:
+            part = L[hi + s.start : hi + s.stop, lo:hi]
+            part[...] = times_lower(np.ascontiguousarray(part), inverse, transposed=True)
+
+        def subtract(_: None, s: slice, lo: int = lo, hi: int = hi) -> None:
+            start, stop = hi + s.start, hi + s.stop
+            add_product(L[start:stop, hi:stop], L[start:stop, lo:hi], L[hi:stop, lo:hi].T, -1.0)
+
+        run_over(rows, lambda: None, solve, parallel=True)
+        run_over(rows, lambda: None, subtract, parallel=True)
+    return L
+
+
+def reverse_cholesky(M: Array) -> Array:
+    """Lower U with UᵀU = M for a positive semi-definite M of norm about one; rounding is absorbed by 1e-14 or
+    1e-12 of I.
+    """
+    reverse = contiguous(namespace(M).flip(M))
+    for rounding in (1e-14, 1e-12):
+        try:
+            return contiguous(namespace(M).flip(cholesky(plus_diagonal(reverse, rounding))).T)
+        except FactorisationError:
+            continue
+    raise FactorisationError("a matrix is not positive semi-definite")
+
+
+def shrinkage_root(B: Array, Binv: Array) -> Array:
+    """Lower U with UᵀU = I - B⁻¹ for B ⪰ I. Where B is so large that B⁻¹ has lost the digits, by its
+    eigenvalues.
+    """
+    try:
+        return reverse_cholesky(plus_diagonal(-Binv, 1.0))
+    except FactorisationError:
+        xp = namespace(B)
+        values, vectors = xp.linalg.eigh(B)
+        half = xp.sqrt(xp.clip(1.0 - 1.0 / values, 0.0, None))[:, None] * vectors.T
+        return contiguous(
+            xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1])
+        )  # QR with the columns turned round is QL
+
+
+def plus_diagonal(M: Array, value: Any) -> Array:
+    """M + value I for a number, M + diag(value) for a vector."""
+    if not is_numpy(M):
+        return M + value * identity(M)
+    out = M.copy()
+    out.reshape(-1)[:: len(M) + 1] += value
+    return out
+
+
+def jittered(K: Array, jitter: float) -> Array:
+    """K + jitter mean(diag K) I."""
+    if K.shape[0] == 0 or jitter == 0:
+        return K
+    return plus_diagonal(K, jitter * namespace(K).linalg.trace(K) / K.shape[0])
+
+
+def cholesky_escalating(K: Array, jitter: float, *, what: str) -> tuple[Array, float]:
+    """Lower factor of K + jitter mean(diag K) I; on failure jitter grows tenfold, with one warning. Returns
+    (L, jitter).
+    """
+    asked = jitter
+    while True:
+        try:
+            L = cholesky(jittered(K, jitter))
+        except FactorisationError as error:
+            jitter = max(10 * jitter, 1e-12)
+            if jitter > MAX_JITTER:
+                raise FactorisationError(
+                    f"{what} is not positive definite even with jitter {MAX_JITTER:g}; check the kernel's "
+                    "parameters "
+                    "and remove duplicate basis functions"
+                ) from error
+            continue
+        if jitter != asked:
+            warnings.warn(
+                f"{what} needed jitter {jitter:.0e} instead of {asked:.0e} (relative to its mean diagonal): "
+                "basis "
+                "functions are nearly duplicates of each other; use fewer, or spread them",
+                JitterWarning,
+                stacklevel=3,
+            )
+        return L, jitter
+
+
+def identity(like: Array) -> Array:
+    """The identity with the size, dtype and device of the square matrix `like`."""
+    if is_numpy(like):
+        return np.eye(like.shape[0], dtype=like.dtype)
+    import array_api_compat
+
+    return namespace(like).eye(like.shape[0], dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
+    """L⁻¹B, or L⁻ᵀB."""
+    if L.shape[0] == 0:
+        return B
+    if is_numpy(L):
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(L, B, lower=True, trans=1 if transposed else 0, check_finite=False)
+    matrix = B if B.ndim == 2 else B[:, None]
+    if is_torch(L):
+        import torch
+
+        X = torch.linalg.solve_triangular(L.T if transposed else L, matrix, upper=transposed)
+    else:
+        from cupyx.scipy.linalg import solve_triangular as cupy_solve  # type: ignore[import-not-found]
+
+        X = cupy_solve(L, matrix, lower=True, trans=1 if transposed else 0)
+    return X if B.ndim == 2 else X[:, 0]
+
+
+def inverse_lower(L: Array) -> Array:
+    """L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
+    m = L.shape[0]
+    if m == 0:
+        return L
+    if not is_numpy(L):
+        return solve_lower(L, identity(L))
+    if m > 192:  # by halves, so that products do the work: [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]
+        h = m // 2
+        out = np.zeros_like(L)
+        out[:h, :h] = A = inverse_lower(np.ascontiguousarray(L[:h, :h]))
+        out[h:, h:] = B = inverse_lower(np.ascontiguousarray(L[h:, h:]))
+        out[h:, :h] = -B @ times_lower(np.ascontiguousarray(L[h:, :h]), A)
+        return out
+    from scipy.linalg import lapack
+
+    trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
+    inverse, info = trtri(L.T, lower=0)
+    if info != 0:
+        raise FactorisationError(f"a triangular factor has a zero at position {info} of its diagonal")
+    return np.ascontiguousarray(inverse.T)
+
+
+def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
+    """L and L⁻¹ of a matrix of which only the lower triangle is read; large ones by halves, so that products
+    do the work.
+    """
+    m = K.shape[0]
+    if not is_numpy(K) or m <= 160:
+        L = cholesky(K)
+        return L, inverse_lower(L)
+    h = m // 2
+    L, Linv = np.zeros_like(K), np.zeros_like(K)
+    A, Ainv = cholesky_and_inverse(np.ascontiguousarray(K[:h, :h]))
+    C = times_lower(np.ascontiguousarray(K[h:, :h]), Ainv, transposed=True)
+    B, Binv = cholesky_and_inverse(add_outer(np.ascontiguousarray(K[h:, h:]), C, -1.0))
+    L[:h, :h], L[h:, :h], L[h:, h:] = A, C, B
+    Linv[:h, :h], Linv[h:, h:] = Ainv, Binv
+    Linv[h:, :h] = -lower_times(Binv, times_lower(C, Ainv))
+    return L, Linv
+
+
+def log_det_from_factor(L: Array) -> Array:
+    """log |L Lᵀ|."""
+    xp = namespace(L)
+    return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(L)))
+
+
+# Products with triangles. On the CPU BLAS's trmm and syrk do half the work of a full product.
+
+
+def _prefix(A: np.ndarray) -> tuple[str, Any]:
+    return ("d", ctypes.c_double) if A.dtype == np.float64 else ("s", ctypes.c_float)
+
+
+def _fits_blas(*arrays: Array) -> bool:
+    return all(is_numpy(A) and A.flags.c_contiguous and A.dtype in (np.float64, np.float32) for A in arrays)
+
+
+def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
+    """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU. A (c, m), T (m, m)."""
+    if not _fits_blas(A, T):
+        return _times_lower_in_blocks(A, T, transposed)
+    if A.size == 0:
+        return A
+    _trmm(b"L", b"T" if transposed else b"N", A, T)
+    return A
+
+
+def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
+    """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
+    if not _fits_blas(A, T):
+        return (T.T if transposed else T) @ A
+    _trmm(b"R", b"T" if transposed else b"N", A, T)
+    return A
+
+
+def _trmm(side: bytes, trans: bytes, A: np.ndarray, T: np.ndarray) -> None:
+    if A.size == 0:
+        return
+    prefix, real = _prefix(A)
+    m, c, t, one = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), ctypes.c_int(T.shape[0]), real(1.0)
+    ref = ctypes.byref
+    foreign(prefix + "trmm", 11)(
+        side, b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(t), A.ctypes.data, ref(m)
+    )
+
+
+def _edges(m: int) -> list[tuple[int, int]]:
+    """Block boundaries of a triangle: enough blocks to skip most zeros, large enough for fast products."""
+    blocks = min(8, max(1, m // 128))
+    cuts = [m * i // blocks for i in range(blocks + 1)]
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def _times_lower_in_blocks(A: Array, T: Array, transposed: bool) -> Array:
+    """The same where there is no triangular product: skip the blocks of T that are zero."""
+    xp, out = namespace(A), namespace(A).empty_like(A)
+    for lo, hi in _edges(T.shape[0]):
+        left, right = (A[:, :hi], T[lo:hi, :hi].T) if transposed else (A[:, lo:], T[lo:, lo:hi])
+        if is_torch(A):
+            xp.mm(left, right, out=out[:, lo:hi])
+        else:
+            out[:, lo:hi] = left @ right
+    return out
+
+
+def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
+    """G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
+    if A.shape[0] == 0:
+        return G
+    if not _fits_blas(G, A):
+        return _add_gram_in_blocks(G, A, sign)
+    _syrk(b"N", G, A, sign)
+    return G
+
+
+def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
+    """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
+    if not _fits_blas(G, A):
+        return _add_gram_in_blocks(G, A.T, sign)
+    if A.size:
+        _syrk(b"T", G, A, sign)
+    return G
+
+
+def _syrk(trans: bytes, G: np.ndarray, A: np.ndarray, sign: float) -> None:
+    prefix, real = _prefix(A)
+    size, inner = ctypes.c_int(G.shape[0]), ctypes.c_int(A.shape[0] if trans == b"N" else A.shape[1])
+    ld, alpha, beta, ref = ctypes.c_int(A.shape[1]), real(sign), real(1.0), ctypes.byref
+    foreign(prefix + "syrk", 10)(
+        b"U",
+        trans,
+        ref(size),
+        ref(inner),
+        ref(alpha),
+        A.ctypes.data,
+        ref(ld),
+        ref(beta),
+        G.ctypes.data,
+        ref(size),
+    )
+
+
+def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
+    for lo, hi in _edges(G.shape[0]):
+        add_product(G[lo:hi, :hi], A[:, lo:hi].T, A[:, :hi], sign)
+    return G
+
+
+def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
+    """G + Aᵀ diag(weights) A, weights of either sign, in the lower triangle alone. Overwrites G and
+    `scratch`. A (c, m).
+    """
+    if not _fits_blas(G, A):
+        return add_symmetric_product(G, A * weights[:, None], A)
+    if scratch is None:
+        scratch = np.empty_like(A)
+    if worth_compiling(A.size):
+        from .loops import split_scaled
+
+        positive = split_scaled(A, weights, scratch)
+    else:
+        order = np.argsort(weights < 0, kind="stable")
+        np.multiply(A[order], np.sqrt(np.abs(weights[order]))[:, None], out=scratch)
+        positive = int(np.count_nonzero(weights >= 0))
+    return add_gram(add_gram(G, scratch[:positive]), scratch[positive:], -1.0)  # two symmetric products
+
+
+def scaled_sum(A: Array, a: Array, B: Array, b: Array) -> Array:
+    """diag(a) A + diag(b) B, in A's memory. (c, m)"""
+    if is_numpy(A) and worth_compiling(A.size):
+        from .loops import scaled_sum as compiled
+
+        compiled(A, a, B, b)
+        return A
+    A *= a[:, None]
+    A += b[:, None] * B
+    return A
+
+
+def add_symmetric_product(G: Array, A: Array, B: Array) -> Array:
+    """G + AᵀB, known to be symmetric, in the lower triangle alone (and some of the upper). Overwrites G."""
+    for lo, hi in _edges(G.shape[0]):
+        add_product(G[lo:hi, :hi], A[:, lo:hi].T, B[:, :hi])
+    return G
+
+
+def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
+    """C + sign A B, in C's memory."""
+    if is_torch(C):
+        return C.addmm_(A, B, alpha=sign)
+    if is_numpy(C) and C.dtype == np.float64 and C.strides[1] == 8 and min(C.shape) > 0:
+        (trans_a, lda), (trans_b, ldb) = _layout(A), _layout(B)
+        if trans_a and trans_b:
+            ref, alpha, beta = ctypes.byref, ctypes.c_double(sign), ctypes.c_double(1.0)
+            n, m, k = ctypes.c_int(C.shape[1]), ctypes.c_int(C.shape[0]), ctypes.c_int(A.shape[1])
+            ld = ctypes.c_int(max(C.strides[0] // 8, C.shape[1]))
+            foreign("dgemm", 13)(
+                trans_b,
+                trans_a,
+                ref(n),
+                ref(m),
+                ref(k),
+                ref(alpha),
+                B.ctypes.data,
+                ref(ldb),
+                A.ctypes.data,
+                ref(lda),
+                ref(beta),
+                C.ctypes.data,
+                ref(ld),
+            )
+            return C
+    C += A @ B if sign == 1.0 else sign * (A @ B)
+    return C
+
+
+def _layout(A: np.ndarray) -> tuple[bytes, ctypes.c_int]:
+    """How BLAS reads A (b"N" in C order, b"T" for a transposed view of that, b"" for neither) and its leading
+    dimension.
+    """
+    if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
+        return b"N", ctypes.c_int(A.strides[0] // 8)
+    if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
+        return b"T", ctypes.c_int(A.strides[1] // 8)
+    return b"", ctypes.c_int(0)
+
+
+def from_lower(G: Array) -> Array:
+    """The symmetric matrix whose lower triangle is G's."""
+    if is_numpy(G) and worth_compiling(G.size):
+        from .loops import mirror
+
+        out = G.copy()
+        mirror(out)
+        return out
+    xp = namespace(G)
+    return xp.tril(G) + xp.tril(G, k=-1).T
+
+
+def gram(A: Array) -> Array:
+    """AᵀA, symmetric."""
+    return from_lower(add_gram(zeros_like_rows((A.shape[1], A.shape[1]), A), A))
+
+
+def congruence(M: Array, T: Array) -> Array:
+    """TᵀMT for a symmetric M and a lower triangular T."""
+    half = times_lower_on_all_cores(M.copy() if is_numpy(M) else M, T)  # M T
+    return times_lower_on_all_cores(contiguous(half.T), T)
+
+
+def times_lower_on_all_cores(A: Array, T: Array) -> Array:
+    """`times_lower` for one large A: its rows are shared out. Overwrites A on the CPU."""
+    if not _fits_blas(A, T) or A.shape[0] < 256:
+        return times_lower(A, T)
+    parts = row_slices(A.shape[0], -(-A.shape[0] // cores()))
+
+    def step(_: None, rows: slice) -> None:
+        times_lower(A[rows], T)
+
+    run_over(parts, lambda: None, step, parallel=True)
+    return A
+
+
+def contiguous(A: Array) -> Array:
+    """A in C order, which BLAS needs; a no-op off the CPU."""
+    return np.ascontiguousarray(A) if is_numpy(A) else A
+
+
+def row_squares(A: Array) -> Array:
+    """Σⱼ Aᵢⱼ² of each row."""
+    if is_numpy(A):
+        return np.vecdot(A, A)
+    return namespace(A).linalg.vector_norm(A, axis=1) ** 2  # one pass, no temporary
+
+
+def row_dots(A: Array, B: Array) -> Array:
+    """Σⱼ Aᵢⱼ Bᵢⱼ of each row."""
+    if is_numpy(A):
+        return np.vecdot(A, B)
+    return namespace(A).sum(A * B, axis=1)

@@ -1,0 +1,157 @@
+"""Compiled inner loops (Numba): no interpreter lock, no allocation, no threads of their own."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def affine_squared_distances(
+    X: np.ndarray, Zt: np.ndarray, constant: float, factor: float, out: np.ndarray
+) -> None:
+    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time so that a row of out
+    stays put.
+    """
+    n, d = X.shape
+    m = Zt.shape[1]
+    whole = d - d % 4
+    for i in range(n):
+        row = out[i]
+        for j in range(m):
+            row[j] = 0.0
+        for k in range(0, whole, 4):
+            x0, x1, x2, x3 = X[i, k], X[i, k + 1], X[i, k + 2], X[i, k + 3]
+            for j in range(m):
+                t0, t1, t2, t3 = x0 - Zt[k, j], x1 - Zt[k + 1, j], x2 - Zt[k + 2, j], x3 - Zt[k + 3, j]
+                row[j] += (t0 * t0 + t1 * t1) + (t2 * t2 + t3 * t3)
+        for k in range(whole, d):
+            x0 = X[i, k]
+            for j in range(m):
+                t0 = x0 - Zt[k, j]
+                row[j] += t0 * t0
+        for j in range(m):
+            row[j] = constant + factor * row[j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> None:
+    """diag(a) A + diag(b) B, in A."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            A[i, j] = a[i] * A[i, j] + b[i] * B[i, j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
+    """√|weight| times each row: those of weights ≥ 0 from the top of out, the others from its end. How many
+    are on top.
+    """
+    top, bottom = 0, len(A)
+    for i in range(len(A)):
+        root = np.sqrt(abs(weights[i]))
+        if weights[i] >= 0:
+            to = top
+            top += 1
+        else:
+            bottom -= 1
+            to = bottom
+        for j in range(A.shape[1]):
+            out[to, j] = root * A[i, j]
+    return top
+
+
+@numba.njit(nogil=True, cache=True)
+def mirror(G: np.ndarray) -> None:
+    """Copy the lower triangle onto the upper, in blocks that fit the cache."""
+    m = G.shape[0]
+    for i0 in range(0, m, 32):
+        for j0 in range(0, i0 + 1, 32):
+            for i in range(i0, min(i0 + 32, m)):
+                for j in range(j0, min(j0 + 32, i)):
+                    G[j, i] = G[i, j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def gaussian_gram(
+    v: np.ndarray, s2: np.ndarray, l2: np.ndarray, constants: np.ndarray, E: np.ndarray
+) -> None:
+    """E_ij = constants_i + constants_j - ½ Σ_k [log τ² + (v_i - v_j)²/τ²], τ² = s_i² + s_j² - ℓ². v and s2
+    are (d, m).
+    """
+    d, m = v.shape
+    product = np.empty(m)
+    for i in range(m):
+        row = E[i]
+        for j in range(i + 1):
+            row[j] = 0.0
+            product[j] = 1.0
+        for k in range(d):
+            here, width = v[k, i], s2[k, i] - l2[k]
+            for j in range(i + 1):
+                tau2, difference = width + s2[k, j], here - v[k, j]
+                row[j] += difference * difference / tau2
+                product[j] *= tau2
+            if k % 8 == 7 or k == d - 1:  # one logarithm for eight inputs
+                for j in range(i + 1):
+                    row[j] += np.log(product[j])
+                    product[j] = 1.0
+        for j in range(i + 1):
+            row[j] = constants[i] + constants[j] - 0.5 * row[j]
+            E[j, i] = row[j]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def gaussian_gram_pullback(
+    v: np.ndarray, s2: np.ndarray, l2: np.ndarray, W: np.ndarray, slopes: np.ndarray, widths: np.ndarray
+) -> None:
+    """slopes_ki = Σ_j W_ij (v_i - v_j)/τ² and widths_ki = ½ Σ_j W_ij [(v_i - v_j)²/τ⁴ - 1/τ²]. All but W are
+    (d, m).
+    """
+    d, m = v.shape
+    for i in range(m):
+        row = W[i]
+        for k in range(d):
+            here, width, slope, change = v[k, i], s2[k, i] - l2[k], 0.0, 0.0
+            for j in range(m):
+                inverse = 1.0 / (width + s2[k, j])
+                t = (here - v[k, j]) * inverse
+                slope += row[j] * t
+                change += row[j] * (t * t - inverse)
+            slopes[k, i], widths[k, i] = slope, 0.5 * change
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
+    """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
+    m, d = table.shape[0], len(x)
+    mean, profile = head[0], head[3]
+    for k in range(d):
+        mean += head[4 + k] * x[k]
+    ku = np.empty(m)
+    for j in range(m):
+        s = 0.0
+        for k in range(d):
+            t = x[k] - table[j, k]
+            s += table[j, d + k] * t * t
+        if profile == 0:
+            g = np.exp(-0.5 * s)
+        elif profile == 1:
+            g = np.exp(-np.sqrt(s))
+        elif profile == 2:
+            r = np.sqrt(3.0 * s)
+            g = (1.0 + r) * np.exp(-r)
+        else:
+            r = np.sqrt(5.0 * s)
+            g = (1.0 + r + r * r / 3.0) * np.exp(-r)
+        ku[j] = table[j, 2 * d] * g
+        mean += table[j, 2 * d + 1] * ku[j]
+    squares = 0.0
+    for i in range(m):
+        t = 0.0
+        for j in range(i + 1):
+            t += T[i, j] * ku[j]
+        squares += t * t
+    return mean, head[1] + head[2] * squares

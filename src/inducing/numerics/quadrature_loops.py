@@ -1,0 +1,155 @@
+"""Averages of Student's t and of Poisson counts over f ~ N(mean, var), compiled: one row's integral, cut
+where it needs it.
+
+With t = (f - mean)/√var the integrand is exp g, g(t) = log p(y|f) - t²/2. Both densities are bounded, so that
+nothing but an interval of t matters; it is cut at the places where p bends, and further until two rules agree
+on every panel.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, lgamma, log, log1p, pi, sqrt
+
+import numba
+import numpy as np
+
+from . import quadrature
+
+_jit = numba.njit(nogil=True, cache=True)
+
+NODES, KRONROD, GAUSS = (
+    np.ascontiguousarray(v) for v in (quadrature._NODES, quadrature._KRONROD, quadrature._GAUSS)
+)
+
+ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
+DEPTH = 60
+FAR = 40.0  # nats below the largest, where nothing counts any more
+ROOM = 64  # edges, at most
+
+
+@_jit
+def log_density(student: bool, theta: np.ndarray, y: float, f: float) -> float:
+    """log p(y|f) up to what does not depend on f."""
+    if student:
+        e = (y - f) / theta[1]
+        return -0.5 * (theta[0] + 1.0) * log1p(e * e / theta[0])
+    return y * f - exp(f) if f < 700.0 else -inf
+
+
+@_jit
+def constant(student: bool, theta: np.ndarray, y: float) -> float:
+    if student:
+        df = theta[0]
+        return lgamma(0.5 * (df + 1.0)) - lgamma(0.5 * df) - 0.5 * log(pi * df) - log(theta[1])
+    return -lgamma(y + 1.0)
+
+
+@_jit
+def _mode(y: float, mean: float, scale: float) -> float:
+    """Where y f - exp(f) - t²/2 is largest: t = √var (y - exp f), concave, by Newton's method kept in a
+    bracket.
+    """
+    low, high = min(0.0, scale * (y - exp(min(mean, 700.0)))), max(0.0, scale * y)
+    t = min(max(0.0, (log(y + 0.5) - mean) / scale), high)
+    for _ in range(200):
+        rate = exp(min(mean + scale * t, 700.0))
+        slope = scale * (y - rate) - t
+        if slope > 0.0:
+            low = t
+        else:
+            high = t
+        step = slope / (1.0 + scale * scale * rate)
+        if abs(step) <= 1e-10 * (1.0 + abs(t)):
+            break
+        t += step
+        if not low < t < high:
+            t = 0.5 * (low + high)
+    return t
+
+
+@_jit
+def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float, edges: np.ndarray) -> int:
+    """Where the panels begin and end, in order; returns how many there are."""
+    if student:
+        centre, width = (y - mean) / scale, theta[1] / scale  # of p, in t
+        gap = log_density(student, theta, y, y) - log_density(student, theta, y, mean)
+        reach = sqrt(2.0 * (FAR + gap))  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
+        low, high = -reach, reach
+    else:
+        centre = _mode(y, mean, scale)
+        width = 1.0 / sqrt(1.0 + scale * scale * exp(min(mean + scale * centre, 700.0)))
+        low, high = centre - sqrt(2.0 * FAR), centre + sqrt(2.0 * FAR)  # g'' ≤ -1
+    count = 17
+    for i in range(count):
+        edges[i] = low + (high - low) * i / (count - 1)
+    for spread in (-128.0, -32.0, -8.0, -2.0, 0.0, 2.0, 8.0, 32.0, 128.0):
+        t = centre + spread * width
+        if low < t < high:
+            edges[count] = t
+            count += 1
+    edges[:count].sort()
+    return count
+
+
+@_jit
+def _panel(
+    student: bool,
+    theta: np.ndarray,
+    y: float,
+    mean: float,
+    scale: float,
+    left: float,
+    right: float,
+    top: float,
+    about: float,
+    out: np.ndarray,
+) -> None:
+    """∫ (1, t - about, (t - about)²) exp(g - top) in out[:3], and how far the smaller rule is off in out[3:]."""
+    half, middle = 0.5 * (right - left), 0.5 * (right + left)
+    out[:] = 0.0
+    for j in range(len(NODES)):
+        t = middle + half * NODES[j]
+        value = half * exp(log_density(student, theta, y, mean + scale * t) - 0.5 * t * t - top)
+        for power in range(3):
+            out[power] += KRONROD[j] * value
+            out[3 + power] += (KRONROD[j] - GAUSS[j]) * value
+            value *= t - about
+
+
+@_jit
+def average(
+    student: bool, theta: np.ndarray, y: float, mean: float, var: float
+) -> tuple[float, float, float]:
+    """(log⟨p(y|f)⟩, q, r): q = (E f - mean)/var and r = (Var f - var)/var². [004 eq. 2.42]"""
+    scale = sqrt(var)
+    edges, parts, part, total = np.empty(ROOM), np.empty((ROOM, 6)), np.empty(6), np.zeros(3)
+    count = _edges(student, theta, y, mean, scale, edges)
+    top, about = -inf, 0.0
+    for i in range(count):
+        g = log_density(student, theta, y, mean + scale * edges[i]) - 0.5 * edges[i] ** 2
+        if g > top:
+            top, about = g, edges[i]
+    zeroth, second = 0.0, 0.0  # of the whole, roughly
+    for i in range(count - 1):
+        _panel(student, theta, y, mean, scale, edges[i], edges[i + 1], top, about, parts[i])
+        zeroth, second = zeroth + parts[i, 0], second + parts[i, 2]
+    lefts, rights = np.empty(DEPTH + 1), np.empty(DEPTH + 1)
+    for i in range(count - 1):
+        lefts[0], rights[0], part[:], depth = edges[i], edges[i + 1], parts[i], 1
+        while True:
+            left, right = lefts[depth - 1], rights[depth - 1]
+            if depth == DEPTH or (abs(part[3]) <= ACCURACY * zeroth and abs(part[5]) <= ACCURACY * second):
+                total += part[:3]
+                depth -= 1
+                if depth == 0:
+                    break
+            else:
+                middle = 0.5 * (left + right)
+                rights[depth - 1] = middle
+                lefts[depth], rights[depth] = middle, right
+                depth += 1
+            _panel(student, theta, y, mean, scale, lefts[depth - 1], rights[depth - 1], top, about, part)
+    shift = total[1] / total[0]
+    spread = total[2] / total[0] - shift * shift
+    value = top + log(total[0]) - 0.5 * log(2.0 * pi) + constant(student, theta, y)
+    return value, (about + shift) / scale, (spread - 1.0) / var

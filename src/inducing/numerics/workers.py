@@ -1,0 +1,197 @@
+"""Worker threads over chunks of rows, with a single-threaded BLAS in each: how every pass over rows uses the
+cores.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .arrays import Array, is_numpy, placed
+
+State = TypeVar("State")
+
+CACHE_BYTES = (
+    1 << 23
+)  # one chunk-by-m buffer on the CPU: in cache still, and large enough that threads seldom meet
+DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
+
+
+class _Here(threading.local):
+    """What the calling thread may use; see `using`."""
+
+    threads: int | None = None
+    device: str | None = None
+
+
+_here = _Here()
+
+
+@contextmanager
+def using(*, threads: int, device: str | None = None) -> Iterator[None]:
+    """Passes over rows that start in this thread use so many threads, BLAS one in each, and move parts to the
+    PyTorch device.
+
+    For programs that have threads of their own, such as the workers of a cluster.
+    """
+    before, _here.threads, _here.device = (_here.threads, _here.device), threads, device
+    try:
+        with single_threaded_blas():
+            yield
+    finally:
+        _here.threads, _here.device = before
+
+
+def on_device(a: np.ndarray) -> Array:
+    """`a`, or its copy on the device that `using` names."""
+    return placed(a, _here.device)
+
+
+def cores() -> int:
+    """How many cores the calling thread may use: those of the process, unless `using` says less."""
+    return _process_cores() if _here.threads is None else max(1, min(_here.threads, _process_cores()))
+
+
+def _process_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def chunk_rows(n: int, m: int, like: Array) -> int:
+    """Rows per chunk: one chunk-by-m buffer fits the budget of the device, and every core gets as many chunks
+    as the others.
+    """
+    budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
+    rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
+    if is_numpy(like):
+        chunks = max(1, -(-n // min(rows, 4096)))
+        chunks = -(-chunks // cores()) * cores()
+        rows = -(-n // chunks)
+    return max(1, min(rows, n))
+
+
+class _BlasLimit:
+    """A process-wide limit of one BLAS thread while at least one call needs it.
+
+    threadpoolctl's limit is global to the process, so nested and concurrent calls share one, and the user's
+    own setting comes back when the last of them ends.
+    """
+
+    def __init__(self) -> None:
+        self._limiter: Any = None
+        self.forget_calls()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._limiter is None:
+                self._limiter, self._owner = (
+                    self._controller().limit(limits=1, user_api="blas"),
+                    threading.get_ident(),
+                )
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._restore()
+
+    def _restore(self) -> None:
+        """Only the thread that set a limit may lift it, says threadpoolctl, but the last call may run in
+        another one.
+        """
+        if self._owner != threading.get_ident():
+            for library in self._controller().lib_controllers:
+                getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+        with self._limiter:  # leaving it restores
+            self._limiter = None
+
+    def forget_calls(self) -> None:
+        """In a forked child the calls of other threads never end; the first of its own lifts the limit they
+        had set.
+        """
+        self._lock = threading.Lock()
+        self._depth = 0
+
+    @staticmethod
+    def _controller() -> Any:
+        global _controller
+        if _controller is None:
+            import scipy.linalg  # noqa: F401  (loads the BLAS the controller must see)
+            from threadpoolctl import ThreadpoolController
+
+            _controller = ThreadpoolController()
+        return _controller
+
+
+_controller: Any = None
+single_threaded_blas = _BlasLimit()
+
+
+def blas_for(size: int) -> Any:
+    """A context for dense work on size-by-size matrices: small ones are slower on several threads than on
+    one.
+    """
+    return single_threaded_blas() if size < 1024 else nullcontext()
+
+
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max_workers=_process_cores(), thread_name_prefix="inducing")
+        return _pool
+
+
+def _forget_threads() -> None:
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+    single_threaded_blas.forget_calls()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)  # threads do not survive a fork
+
+
+def run_over(
+    tasks: list[Any], start: Callable[[], State], step: Callable[[State, Any], None], *, parallel: bool
+) -> list[State]:
+    """Give `tasks` to workers, each with a state of its own; returns the states in a fixed order.
+
+    Worker t takes tasks t, t + T, t + 2T, ..., so the sums it accumulates do not depend on timing. BLAS runs
+    single-threaded inside, one core per worker.
+    """
+    count = min(cores(), len(tasks)) if parallel else 1
+
+    def work(t: int) -> State:
+        state = start()
+        for task in tasks[t::count]:
+            step(state, task)
+        return state
+
+    if count <= 1:
+        return [work(0)]
+    with single_threaded_blas():
+        futures = [_executor().submit(work, t) for t in range(1, count)]
+        try:
+            first = work(0)
+        finally:
+            wait(futures)  # after an exception, too, nothing runs on
+        return [first] + [f.result() for f in futures]
+
+
+def row_slices(n: int, rows: int) -> list[slice]:
+    return [slice(i, min(i + rows, n)) for i in range(0, n, rows)]

@@ -1,0 +1,3 @@
+"""Plots and animations. May import the rooms from `numerics` to `streams`; Matplotlib loads when something is
+drawn.
+"""

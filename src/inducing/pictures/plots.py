@@ -1,0 +1,183 @@
+"""Pictures of one-dimensional processes and of comparisons. matplotlib, from the extra `plot`, loads when one
+is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ShapeError
+from ..files.atomic import replacing
+from ..model.bases import Multiscale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+INK, BLUE, RED = "#2b2b2b", "#1f6fb4", "#c8442f"
+COLOURS = (
+    BLUE,
+    RED,
+    "#4a9a5a",
+    "#8a5ab0",
+    "#d08a20",
+    "#2a9aa0",
+    "#a0506f",
+    "#7a7a7a",
+    "#b0a060",
+)  # of many lines
+
+
+def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """An empty figure, which no window or global state knows about; without a layout its panels stay where
+    they are put.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("Plots need matplotlib: pip install 'inducing[plot]'.") from error
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def figure(width: float = 8.0, height: float = 4.5) -> Axes:
+    """Axes on a figure of their own."""
+    return plain(canvas(width, height).subplots())
+
+
+def plain(ax: Axes) -> Axes:
+    """The axes without a frame, on a faint grid."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="#e6e6e6", linewidth=0.8)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def plot_predictions_1d(
+    model: Any,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    *,
+    noise: float = 0.0,
+    grid: ArrayLike | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Mean, error bars of two standard deviations, data and inducing inputs of a model with one input.
+
+    A fitted estimator is drawn in the user's units, with the error bars of a new observation; a Posterior
+    with those of f, or of an observation when its `noise` variance is given. Multiscale basis functions are
+    drawn with their widths. `ax.figure` is the picture; `save` writes it.
+    """
+    ax = figure() if ax is None else ax
+    centers, widths = _basis(model)  # (m,), (m,) or None
+    x = None if X is None else np.asarray(X, dtype=np.float64).reshape(-1)  # (n,)
+    if grid is None:
+        seen = centers if x is None else x
+        margin = 0.15 * np.ptp(seen) or 1.0
+        grid = np.linspace(seen.min() - margin, seen.max() + margin, 500)
+    grid = np.asarray(grid, dtype=np.float64).reshape(-1)  # (g,)
+    mean, std = _marginals(model, grid, noise)  # (g,)
+
+    ax.fill_between(grid, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0, label="±2 std")
+    if x is not None and y is not None:
+        faint = float(np.clip(30 / np.sqrt(len(x)), 0.15, 0.8))
+        ax.plot(x, np.asarray(y), ".", color=INK, markersize=4, alpha=faint, markeredgewidth=0, label="data")
+    ax.plot(grid, mean, color=BLUE, linewidth=2, label="mean")
+    ax.set_xlim(grid[0], grid[-1])
+    _draw_basis(ax, centers, widths)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=4)
+    return ax
+
+
+def plot_comparison(results: DataFrame) -> Figure:
+    """What `inducing.compare` found: error and log loss against m, and error against seconds. [000 Fig 2],
+    [001 Fig 3]
+
+    Lines are means over the repeats, bars reach from the least to the greatest. The exact GP, having no m, is
+    a level.
+    """
+    picture = canvas(13.0, 4.4)
+    panels = [plain(ax) for ax in picture.subplots(1, 3)]
+    axes = [("size", "smse"), ("size", "msll"), ("seconds", "smse")]
+    methods = [method for method in results["method"].unique() if method != "exact"]
+    colours = dict(zip(methods, itertools.cycle(COLOURS), strict=False)) | {"exact": INK}
+    for ax, (across, up) in zip(panels, axes, strict=True):
+        for method, colour in colours.items():
+            groups = results[results["method"] == method].groupby("size")
+            if not len(groups):
+                continue
+            x, y = groups[across].mean().to_numpy(), groups[up].mean().to_numpy()
+            if method == "exact" and across == "size":
+                ax.axhline(y[0], color=colour, linestyle=":", label=method)
+                continue
+            spread = np.array([y - groups[up].min(), groups[up].max() - y])  # (2, sizes)
+            ax.errorbar(
+                x,
+                y,
+                spread,
+                color=colour,
+                marker="o",
+                markersize=4,
+                linewidth=1.6,
+                elinewidth=1,
+                label=method,
+            )
+        ax.set_xscale("log")
+        ax.set_ylabel(up.upper())
+        if across == "size":
+            sizes = sorted(results.loc[results["method"] != "exact", "size"].unique())
+            ax.set_xticks(sizes, [str(m) for m in sizes])
+            ax.minorticks_off()
+        ax.set_xlabel("number of basis functions m" if across == "size" else "seconds to fit")
+        if up == "smse":
+            ax.set_yscale("log")
+    picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return picture
+
+
+def save(picture: Axes | Figure, path: Path | str, *, dpi: int = 150) -> Path:
+    """The picture as a file of the suffix's kind, PNG for instance: whole or not at all."""
+    path, picture = Path(path), cast("Figure", picture.figure)
+    with replacing(path) as part:
+        picture.savefig(part, dpi=dpi)
+    return path
+
+
+def _draw_basis(ax: Axes, centers: np.ndarray, widths: np.ndarray | None) -> None:
+    """Along the lower edge: a cross for each inducing input, a bar of ± one width where the basis has widths."""
+    low, high = ax.get_ylim()
+    floor = np.full(len(centers), low - 0.04 * (high - low))  # (m,)
+    if widths is not None:
+        ax.errorbar(
+            centers, floor, xerr=widths, fmt="none", ecolor=RED, elinewidth=1.2, capsize=2.5, alpha=0.6
+        )
+    ax.plot(centers, floor, "x", color=RED, markersize=6, markeredgewidth=1.6, label="inducing inputs")
+    ax.set_ylim(low - 0.08 * (high - low), high)
+
+
+def _is_estimator(model: Any) -> bool:
+    return hasattr(model, "posterior_")
+
+
+def _marginals(model: Any, grid: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    if _is_estimator(model):
+        return model.predict(grid[:, None], return_std=True)
+    mean, variance = model.predict(grid[:, None])
+    return mean, np.sqrt(np.maximum(variance + noise, 0.0))
+
+
+def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Inducing inputs and widths in the units the model predicts in."""
+    basis = model.posterior_.basis if _is_estimator(model) else model.basis
+    shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
+    centers, widths = (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
+    if centers.shape[1] != 1:
+        raise ShapeError(
+            f"A one-dimensional plot needs a model with one input; this one has {centers.shape[1]}."
+        )
+    return (centers * scale + shift)[:, 0], None if widths is None else (widths * scale)[:, 0]

@@ -1,0 +1,284 @@
+"""Data: four generators, and the sets the papers used, found on disk or fetched with a checksum.
+
+Generators return (X, y) with X (n, d); `noise` is a variance, `rng` a seed or a generator. No data are
+shipped: `load` looks in the folder the environment variable INDUCING_DATA names, then in a per-user cache,
+then downloads where a public address is known.
+"""
+
+import hashlib
+import os
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataNotFoundError, NoiseError, ParameterError, UnknownNameError
+from ..files.atomic import replacing
+
+Array = NDArray[Any]
+Rng = int | np.random.Generator
+
+
+def sinc(
+    n: int = 200, *, noise: float = 0.01, low: float = -4.0, high: float = 4.0, rng: Rng = 0
+) -> tuple[Array, Array]:
+    """y = sin(πx)/(πx) + e, x uniform on [low, high]. [004 §2.2, §5.1]"""
+    rng = _checked(n, noise, rng)
+    x = rng.uniform(low, high, n)
+    return x[:, None], np.sinc(x) + _gaussian(noise, n, rng)
+
+
+def friedman1(n: int = 200, *, noise: float = 1.0, rng: Rng = 0) -> tuple[Array, Array]:
+    """y = 10 sin(πx₁x₂) + 20(x₃ - ½)² + 10x₄ + 5x₅ + e with ten inputs uniform on [0, 1]. [004 §3.2]"""
+    from sklearn.datasets import make_friedman1
+
+    rng = _checked(n, noise, rng)
+    X, f = make_friedman1(n, n_features=10, noise=0.0, random_state=int(rng.integers(2**31)))
+    return X, f + _gaussian(noise, n, rng)
+
+
+def toy1d(n: int = 200, *, noise: float = 0.05, rng: Rng = 0) -> tuple[Array, Array]:
+    """y = sin 2x + ½ cos 5x + e on [0, 6], without rows in (3.4, 4.4), where error bars must open."""
+    rng = _checked(n, noise, rng)
+    x = rng.uniform(0.0, 5.0, n)
+    x = np.where(x > 3.4, x + 1.0, x)  # (n,) the gap has width 1
+    return x[:, None], np.sin(2 * x) + 0.5 * np.cos(5 * x) + _gaussian(noise, n, rng)
+
+
+def step_noise(
+    n: int = 200, *, noise: float = 0.01, factor: float = 50.0, rng: Rng = 0
+) -> tuple[Array, Array]:
+    """y = sin 2x + e on [-3, 3], whose noise variance steps to factor·noise at x = 0. [after 001 Fig. 4]"""
+    if not factor > 0:
+        raise ParameterError(f"factor must be positive; got {factor}, use for instance 50.")
+    rng = _checked(n, noise, rng)
+    x = rng.uniform(-3.0, 3.0, n)
+    return x[:, None], np.sin(2 * x) + _gaussian(np.where(x < 0, noise, factor * noise), n, rng)
+
+
+def _checked(n: int, noise: float, rng: Rng) -> np.random.Generator:
+    if n < 1:
+        raise ParameterError(f"n must be at least 1; got {n}.")
+    if not 0 <= noise < np.inf:
+        raise NoiseError(f"noise is a variance and must be zero or positive; got {noise}.")
+    return np.random.default_rng(rng)
+
+
+def _gaussian(variance: float | Array, n: int, rng: np.random.Generator) -> Array:
+    return np.sqrt(variance) * rng.standard_normal(n)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The training and the test part of a data set; `y_test` is None where none was published."""
+
+    name: str
+    X_train: Array  # (n, d)
+    y_train: Array  # (n,) or (n, p)
+    X_test: Array  # (t, d)
+    y_test: Array | None  # (t,) or (t, p)
+    names: tuple[str, ...]  # d, the columns of X
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, train {self.X_train.shape}, test {self.X_test.shape})"
+
+
+def load(name: str, *, seed: int = 0) -> Dataset:
+    """A data set by name, one of `READERS`; `seed` chooses the split of boston, crabs, ascat, flights."""
+    if name not in READERS:
+        raise UnknownNameError(f"There is no data set {name!r}; choose one of {', '.join(READERS)}.")
+    return READERS[name](name, np.random.default_rng(seed))
+
+
+def path(name: str) -> Path:
+    """Where the data set's file is on this machine, its checksum verified, after a download if there has to
+    be one.
+    """
+    if name not in SOURCES:
+        raise UnknownNameError(f"There is no data file {name!r}; choose one of {', '.join(SOURCES)}.")
+    source = SOURCES[name]
+    cached = cache_folder() / source.file
+    folder = os.environ.get("INDUCING_DATA")
+    for candidate in ([Path(folder) / source.file] if folder else []) + [cached]:
+        if candidate.is_file():
+            _verify(candidate, source)
+            return candidate
+    if source.url is None:
+        raise DataNotFoundError(
+            f"Data set {name!r} has no public address: put {source.file} into {cached.parent}, "
+            f"or set INDUCING_DATA to a folder that holds it."
+        )
+    _download(source, cached)
+    return cached
+
+
+def cache_folder() -> Path:
+    """The per-user folder that downloads go to."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inducing"
+
+
+@dataclass(frozen=True)
+class Source:
+    file: str
+    sha256: str
+    url: str | None = None
+
+
+VEGA = "https://raw.githubusercontent.com/vega/vega-datasets/04b5fa05697d6e66d722aa970c846df0514ad046/data"
+
+SOURCES = {
+    "kin40k": Source("kin40k.npz", "90fff4b114e95bc9bf95cc9376c7ce0afb9010641eb47aff9ca921271d44a70b"),
+    "pumadyn32nm": Source(
+        "pumadyn32nm.npz", "786d6ec2717f3f3517dc395c64551e21008b3f233f48eb9031aeb299f3ada644"
+    ),
+    "snelson1d": Source("snelson1d.npz", "711aa11ac2c135b6557e0a4aa9ce0e836e105c72f824c3b9c48bb159ef77820d"),
+    "boston": Source("boston.npz", "2d55622e9bf5cfbd33f45b08a21a5aaaaac202cc2a3d1ee9f4243b90c3264480"),
+    "crabs": Source("crabs.npz", "393397625a4d4a57e025cf0818980cd7567a79b3de68245538dadaf9e1f19233"),
+    "sonar": Source("sonar_104_104.npz", "b1f79026d6e57a4f1ea0e8113450df43da85ac8c36353abbf91b22350b1d263b"),
+    "usps": Source("usps.npz", "91a7e0717126d9d65ef37fb8502bccf0234671697c4c4df8db690a97d82b3850"),
+    "sarcos": Source(
+        "sarcos_inv_test_4449.npz", "0c21ab5fd6a5c699ceaa3dde1405ac5d7ae307619f08c408bde51bff5a2e2297"
+    ),
+    "ascat": Source(
+        "ascat_l2_metopb_20200101.npz", "daf8b5b6f5c3a3168de5cd504a569d2294c1d1f8fb15de6a10827cbb96f3d34c"
+    ),
+    "flights": Source(
+        "flights-3m.parquet",
+        "dbeb920c90f59b6ccaff823dcc3d08f25a97fa1ce128d93f40be4e931f5900b0",
+        f"{VEGA}/flights-3m.parquet",
+    ),
+    "airports": Source(
+        "airports.csv",
+        "903c7169e6d558eefb95295fe2947ec8503135fbb855ea5c737cf4a90ea603ad",
+        f"{VEGA}/airports.csv",
+    ),
+}
+
+
+def _verify(file: Path, source: Source) -> None:
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != source.sha256:
+        raise DataNotFoundError(
+            f"{file} is not the file expected: its sha256 is {digest[:12]}…, not {source.sha256[:12]}…: "
+            "replace it."
+        )
+
+
+def _download(source: Source, target: Path) -> None:
+    """Into a temporary name first, so that an interrupted or wrong download never passes for the file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    assert source.url is not None
+    with replacing(target) as part:
+        try:
+            with urllib.request.urlopen(source.url, timeout=60) as response, part.open("wb") as stream:
+                while chunk := response.read(1 << 20):
+                    stream.write(chunk)
+        except OSError as error:
+            raise DataNotFoundError(
+                f"{source.file} could not be downloaded from {source.url} ({error}): put it into "
+                f"{target.parent}."
+            ) from error
+        _verify(part, source)
+
+
+# Readers: (name, rng) -> Dataset, one for each shape the files have.
+
+
+def _split_file(name: str, rng: np.random.Generator) -> Dataset:
+    """Files that come with their literature's split."""
+    with np.load(path(name)) as a:
+        X_train, X_test = a["X_train"].astype(np.float64), a["X_test"].astype(np.float64)
+        y_train, y_test = a["y_train"], a["y_test"] if "y_test" in a else None
+    return Dataset(name, X_train, y_train, X_test, y_test, _numbered(X_train.shape[1]))
+
+
+def _boston(name: str, rng: np.random.Generator) -> Dataset:
+    """A random split into 481 and 25, as in 004 §5.1."""
+    with np.load(path(name)) as a:
+        X, y, names = a["X"], a["y"], a["columns"]
+    return _split(name, X, y, _random_mask(len(y), 25, rng), names[:-1])
+
+
+def _crabs(name: str, rng: np.random.Generator) -> Dataset:
+    """Sex (±1) from five measurements and the species; 80 rows to train on, 20 of each sex and species. [004
+    §5.2]
+    """
+    with np.load(path(name)) as a:
+        X, y, species, names = a["X"], a["sex"], a["species"], a["columns"]
+    test = np.ones(len(y), dtype=bool)
+    for group in np.unique(np.column_stack([y, species]), axis=0):
+        rows = np.flatnonzero((y == group[0]) & (species == group[1]))
+        test[rng.permutation(rows)[: len(rows) * 2 // 5]] = False
+    return _split(name, np.column_stack([X, species]), y, test, (*names, "species"))
+
+
+def _sarcos(name: str, rng: np.random.Generator) -> Dataset:
+    """21 joint positions, velocities and accelerations to 7 torques; every fifth block of 128 rows is held
+    out, since neighbouring rows are moments of one movement.
+    """
+    with np.load(path(name)) as a:
+        X, Y = a["X"], a["Y"]
+    names = [f"{what}{joint}" for what in ("position", "velocity", "acceleration") for joint in range(1, 8)]
+    return _split(name, X, Y, np.arange(len(X)) // 128 % 5 == 4, names)
+
+
+def _ascat(name: str, rng: np.random.Generator) -> Dataset:
+    """Ocean wind (u, v) in m/s at longitude and latitude; a random tenth is held out."""
+    with np.load(path(name)) as a:
+        X, Y = a["lonlat"].astype(np.float64), np.column_stack([a["u"], a["v"]]).astype(np.float64)
+    return _split(name, X, Y, _random_mask(len(X), len(X) // 10, rng), ("longitude", "latitude"))
+
+
+def _flights(name: str, rng: np.random.Generator) -> Dataset:
+    """Delay in minutes of three million flights from when, how far, whence, whither; a random 100,000 are
+    held out.
+    """
+    import pandas as pd
+
+    table = pd.read_parquet(path(name))
+    where = pd.read_csv(path("airports"), usecols=["iata", "latitude", "longitude"]).set_index("iata")
+    date = table["date"]
+    columns = {
+        "day": date.dt.day_of_year,
+        "weekday": date.dt.day_of_week,
+        "hour": date.dt.hour + date.dt.minute / 60,
+        "distance": table["distance"],
+    }
+    for end in ("origin", "destination"):
+        for coordinate in ("longitude", "latitude"):
+            columns[f"{end}_{coordinate}"] = table[end].map(where[coordinate])
+    X = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
+    return _split(name, X, table["delay"].to_numpy(np.float64), _random_mask(len(X), 100_000, rng), columns)
+
+
+def _numbered(d: int) -> tuple[str, ...]:
+    return tuple(f"x{i + 1}" for i in range(d))
+
+
+def _random_mask(n: int, held_out: int, rng: np.random.Generator) -> Array:
+    test = np.zeros(n, dtype=bool)
+    test[rng.permutation(n)[:held_out]] = True
+    return test
+
+
+def _split(name: str, X: Array, y: Array, test: Array, names: Any) -> Dataset:
+    return Dataset(name, X[~test], y[~test], X[test], y[test], tuple(str(n) for n in names))
+
+
+READERS: dict[str, Callable[[str, np.random.Generator], Dataset]] = {
+    "kin40k": _split_file,
+    "pumadyn32nm": _split_file,
+    "snelson1d": _split_file,
+    "sonar": _split_file,
+    "usps": _split_file,
+    "boston": _boston,
+    "crabs": _crabs,
+    "sarcos": _sarcos,
+    "ascat": _ascat,
+    "flights": _flights,
+}

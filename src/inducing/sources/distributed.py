@@ -1,0 +1,274 @@
+"""A source on a Dask cluster: parts stay with the workers, what changes from pass to pass goes there once,
+sums come back.
+
+    with ig.distributed.cluster(workers=4) as client:             # or cluster("tcp://10.0.0.1:8786")
+        source = ig.distributed.spread(ig.as_source("data/*.parquet", "y"), client)
+        fit = ig.fit(kernel, basis, "vfe", noise, source)
+
+Each part is the result of a task that reads it, so Dask makes parts again when the worker that held them
+dies: a lost worker costs time, not the result. Sums are added in the order of `sources.tree_sum` on the
+workers, whatever finishes first. A worker runs as many parts at once as it has threads, each on one thread,
+with a single-threaded BLAS.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from ..errors import ClusterError, ParameterError
+from ..numerics.workers import cores, using
+from .source import FAN, Changed, Layout, Part, Pieces, Report, Source, added, checked, load
+
+PATIENCE = "30s"  # to reach a scheduler
+
+
+def _dask() -> Any:
+    try:
+        import distributed
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("Clusters need Dask: pip install 'inducing[dask]'.") from error
+    return distributed
+
+
+@contextmanager
+def cluster(
+    address: str | None = None, workers: int | None = None, *, threads: int = 1, dashboard: bool = False
+) -> Iterator[Any]:
+    """A Dask client: of the scheduler at `address`, or of so many worker processes on this machine, which end
+    with the block.
+
+    Local workers have `threads` threads each and are as many as there are cores for them, unless told; they
+    and the scheduler listen on 127.0.0.1 alone. Being new processes, they import the script that asks for
+    them: keep its work under `if __name__ == "__main__":`. With `dashboard` the address of Dask's own pages
+    is printed (they need bokeh).
+    """
+    distributed = _dask()
+    if address is not None and workers is not None:
+        raise ParameterError("give the address of a scheduler or a number of local workers, not both")
+    if address is None:
+        count = max(1, cores() // threads) if workers is None else workers
+        if count < 1 or threads < 1:
+            raise ParameterError(
+                f"a cluster needs at least one worker of one thread, but {count} of {threads} were asked for"
+            )
+        local = distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=threads,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )
+        address = local.scheduler_address
+    else:
+        local = None
+    try:
+        client = distributed.Client(address, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"there is no Dask scheduler at {address!r} ({error}); start one, or check the address"
+        ) from error
+    try:
+        if dashboard:
+            print(f"dashboard: {client.dashboard_link}", file=sys.stderr, flush=True)
+        yield client
+    finally:
+        client.close()
+        if local is not None:
+            local.close()
+
+
+def spread(source: Source, client: Any = None, *, device: str | None = None) -> Source:
+    """The same rows on a cluster, each worker holding neighbouring parts; `client` is the current one unless
+    given.
+
+    Files and memory maps are read by the workers, who must see them under the same names. Arrays in memory
+    travel inside the tasks: the scheduler keeps a copy. `device` is the PyTorch device on which the workers
+    compute, such as "cuda".
+    """
+    if isinstance(source, Changed):
+        return replace(source, base=spread(source.base, client, device=device))
+    if isinstance(source, OnCluster):
+        return source
+    if not isinstance(source, Pieces):
+        raise ParameterError(
+            f"the parts of a {type(source).__name__} source come only in order, so they cannot be spread "
+            "over a cluster; give "
+            "arrays, files or a Dask collection"
+        )
+    if client is None:
+        client = current_client()
+    places = _places(client, len(source.pieces))
+    with _large_graphs():
+        futures = [
+            _submitted(client, i, piece, source.layout, place)
+            for i, (piece, place) in enumerate(zip(source.pieces, places, strict=True))
+        ]
+    return OnCluster(source.layout, tuple(futures), tuple(places), client, source.n_rows, device)
+
+
+@dataclass(frozen=True, eq=False)
+class OnCluster(Source):
+    """Parts as Dask futures."""
+
+    layout: Layout
+    parts: tuple[Any, ...]
+    places: tuple[str, ...]  # the worker of each part, as long as it lives
+    client: Any
+    n_rows: int | None
+    device: str | None = None
+    report: Report | None = None
+
+    @property
+    def n_parts(self) -> int:  # type: ignore[override]
+        return len(self.parts)
+
+    def watched(self, report: Report | None) -> Source:
+        return replace(self, report=report)
+
+    def map(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        call, ahead = self._broadcast(function, args), 2 * max(1, sum(self.client.nthreads().values()))
+        waiting: deque[Any] = deque()
+        for done in range(-ahead, self.n_parts):  # so many parts are under way
+            if done + ahead < self.n_parts:
+                part, place = self.parts[done + ahead], self.places[done + ahead]
+                waiting.append(self.client.submit(_on_worker, part, call, None, pure=False, **_at(place)))
+            if done >= 0:
+                yield result(waiting.popleft())
+                if self.report is not None:
+                    self.report(done + 1, self.n_parts)
+
+    def total(self, function: Callable[..., Any], *args: Any) -> Any:
+        from dask import annotate, delayed
+
+        call = self._broadcast(function, args)
+        with _counting(self.client, self.report, self.n_parts) as topic:
+            on_worker, add = delayed(_on_worker, pure=False), delayed(added, pure=False)
+            level = []
+            for part, place in zip(self.parts, self.places, strict=True):
+                with annotate(**_at(place)):
+                    level.append(on_worker(part, call, topic))
+            while len(level) > 1:
+                level = [add(level[i : i + FAN]) for i in range(0, len(level), FAN)]
+            return result(self.client.compute(level[0], optimize_graph=False))
+
+    def _broadcast(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """What the workers call."""
+        return sent(self.client, function, args, self.device)
+
+
+def current_client() -> Any:
+    """The Dask client in use."""
+    try:
+        return _dask().get_client()
+    except ValueError as error:
+        raise ClusterError(
+            "there is no Dask client; give one, or make one with distributed.cluster()"
+        ) from error
+
+
+def sent(client: Any, *values: Any) -> Any:
+    """A future of the values, `Sealed`, as the result of a task: unlike scattered data, Dask can make it
+    again.
+    """
+    with _large_graphs():
+        return client.submit(_itself, Sealed(*values), pure=False)
+
+
+class Sealed:
+    """Values that Dask does not look into."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _on_worker(part: Part, call: Sealed, topic: str | None) -> Any:
+    from ..numerics import loops as _fused  # noqa: F401  (small parts have compiled loops from the first on, and the same sums on any worker)
+
+    function, args, device = call.values
+    with using(threads=1, device=device):
+        result = function(part, *args)
+    if topic is not None:
+        _dask().get_worker().log_event(topic, part.index)
+    return result
+
+
+def result(future: Any) -> Any:
+    """What a future has become, with this package's error where its workers died."""
+    try:
+        return future.result()
+    except _dask().KilledWorker as error:
+        raise ClusterError(
+            f"workers that were given a part died one after the other; their logs say why ({error})"
+        ) from error
+
+
+def _places(client: Any, parts: int) -> list[str]:
+    """A worker for each part: neighbours together, as many for each as it has threads for."""
+    threads = client.nthreads()
+    if not threads:
+        raise ClusterError("the cluster has no workers; start some, and call again")
+    slots = [address for address in sorted(threads) for _ in range(threads[address])]
+    return [slots[i * len(slots) // parts] for i in range(parts)]
+
+
+def _at(place: str) -> dict[str, Any]:
+    """There, or anywhere once that worker is gone."""
+    return {"workers": [place], "allow_other_workers": True}
+
+
+def _submitted(client: Any, index: int, piece: Any, layout: Layout, place: str) -> Any:
+    """The future of a part, read there."""
+    if not hasattr(piece, "delayed"):
+        return client.submit(_load, Sealed(index, piece, layout), pure=False, **_at(place))
+    futures = client.compute(list(piece.delayed), **_at(place))
+    return client.submit(
+        _finish, Sealed(index, piece.finish, piece.where, layout), *futures, pure=False, **_at(place)
+    )
+
+
+def _load(sealed: Sealed) -> Part:
+    return load(*sealed.values)
+
+
+def _finish(sealed: Sealed, *values: Any) -> Part:
+    index, finish, where, layout = sealed.values
+    X, y = finish(*values)
+    return checked(index, X, y, f"part {index} ({where})" if where else f"part {index}", layout)
+
+
+@contextmanager
+def _large_graphs() -> Iterator[None]:
+    """Dask warns of large values inside tasks; here they are meant."""
+    import dask
+
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+        yield
+
+
+@contextmanager
+def _counting(client: Any, report: Report | None, parts: int) -> Iterator[str | None]:
+    """A topic on which the workers tell of parts that are done."""
+    if report is None:
+        yield None
+        return
+    topic, seen = f"inducing-{uuid4().hex}", set()
+
+    def heard(event: Any) -> None:
+        seen.add(event[1])
+        report(len(seen), parts)
+
+    client.subscribe_topic(topic, heard)
+    try:
+        yield topic
+    finally:
+        client.unsubscribe_topic(topic)

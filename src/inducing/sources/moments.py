@@ -1,0 +1,85 @@
+"""Count, mean, variance and range of the columns of a source, in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import EmptyDataError
+from .source import Part, Source
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Count, mean, sum of squares about it, and range of each column; + joins those of different rows. [Chan
+    et al. 1983]
+    """
+
+    n: int
+    mean: np.ndarray  # (q,)
+    scatter: np.ndarray  # Σ (a - mean)²
+    low: np.ndarray
+    high: np.ndarray
+
+    @staticmethod
+    def of(A: np.ndarray) -> Columns:
+        if len(A) == 0:
+            nothing = np.zeros(A.shape[1])
+            return Columns(0, nothing, nothing, nothing + np.inf, nothing - np.inf)
+        mean = A.mean(axis=0)
+        return Columns(len(A), mean, np.sum((A - mean) ** 2, axis=0), A.min(axis=0), A.max(axis=0))
+
+    def __add__(self, other: Columns) -> Columns:
+        if self.n == 0 or other.n == 0:
+            return other if self.n == 0 else self
+        n, gap = self.n + other.n, other.mean - self.mean
+        scatter = self.scatter + other.scatter + gap**2 * (self.n * (other.n / n))
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Columns(n, self.mean + gap * (other.n / n), scatter, low, high)
+
+    @property
+    def variance(self) -> np.ndarray:
+        return self.scatter / max(self.n, 1)
+
+    def center_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation; a constant column has its own value and size. As
+        `preparation.center_and_scale`.
+        """
+        constant = self.low == self.high
+        mean = np.where(constant, self.low, self.mean)
+        return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), np.sqrt(self.variance))
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of the inputs and the targets of a source."""
+
+    X: Columns
+    Y: Columns
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.X + other.X, self.Y + other.Y)
+
+    @property
+    def n(self) -> int:
+        return self.X.n
+
+
+def moments(source: Source) -> Moments:
+    """Count, mean, variance and range of every column, in one pass."""
+    return with_rows(source.total(of_part))
+
+
+def with_rows(found: Moments) -> Moments:
+    if found.n == 0:
+        raise EmptyDataError("the source has no rows; at least one is needed")
+    return found
+
+
+def targets(part: Part) -> np.ndarray:
+    return np.zeros((len(part.X), 0)) if part.y is None else part.Y
+
+
+def of_part(part: Part) -> Moments:
+    return Moments(Columns.of(part.X), Columns.of(targets(part)))

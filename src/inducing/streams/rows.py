@@ -1,0 +1,222 @@
+"""Rows of a stream: lines from a file or from stdin as they come, and the numbers in them or what is wrong
+with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import select
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ColumnError, EmptyDataError, UnknownNameError
+
+CHUNK = 1 << 18  # bytes asked for at once; a pipe gives what it has
+LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
+HEAD = 4096  # bytes that tell one file from another
+
+
+class Stop:
+    """Whether SIGINT or SIGTERM has asked the stream to end; `fd` can then be read, which ends a wait."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self._asked = fd, False
+
+    def ask(self, *_: Any) -> None:
+        self._asked = True
+
+    def asked(self) -> bool:
+        return self._asked
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """While it lasts, signals only ask: a row is read whole or not at all."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    stop = Stop(read)
+    wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(read)
+        os.close(write)
+
+
+@dataclass
+class Lines:
+    """Whole lines of an open file descriptor, and how many bytes of it they were."""
+
+    fd: int
+    stop: Stop
+    rest: bytes = b""
+    ended: bool = False
+
+    def wait(self, seconds: float) -> list[bytes]:
+        """The lines that have come, each with its end; none after so many seconds, a signal or the end."""
+        ready, _, _ = select.select([self.fd, self.stop.fd], [], [], max(seconds, 0.0))
+        if self.fd not in ready or self.stop.asked():
+            return []
+        chunk = os.read(self.fd, CHUNK)
+        if not chunk:
+            self.ended, last, self.rest = True, self.rest, b""
+            return [last] if last else []
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        if len(self.rest) > LONGEST:
+            raise ColumnError(f"A row has no end after {len(self.rest)} bytes: rows are lines.")
+        return [line + b"\n" for line in lines]
+
+    def one(self) -> bytes:
+        """The first line, waited for; what came after it stays. Nothing where the stream ends or a signal
+        comes.
+        """
+        lines: list[bytes] = []
+        while not (lines or self.ended or self.stop.asked()):
+            lines = self.wait(3600.0)
+        self.rest = b"".join(lines[1:]) + self.rest
+        return lines[0] if lines else b""
+
+    def held(self) -> list[bytes]:
+        """Whole lines that `one` has left."""
+        *lines, self.rest = self.rest.split(b"\n")
+        return [line + b"\n" for line in lines]
+
+
+def fingerprint(fd: int, size: int) -> str:
+    """Of the first bytes of a file, no more than `size`: a file that grew has the same, another file has not."""
+    return hashlib.sha256(os.pread(fd, min(size, HEAD), 0)).hexdigest()
+
+
+class BadRow(ValueError):
+    """Why a row cannot be used."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a line is read: CSV with this separator or, with none, a JSON object. The columns used, by name."""
+
+    separator: str | None
+    target: str
+    inputs: tuple[str, ...]
+    labels: bool  # whether the target is one
+    width: int = 0  # of a CSV row
+    places: tuple[int, ...] = field(default=())  # of the inputs and, at last, of the target
+
+    @staticmethod
+    def of(
+        line: bytes,
+        kind: str,
+        target: str,
+        exclude: Sequence[str],
+        inputs: Sequence[str] | None,
+        labels: bool,
+    ) -> Format:
+        """From a stream's first line: the header of a CSV file, or the first object. `inputs` are those a
+        model has.
+        """
+        text = _text(line)
+        if not text:
+            raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
+        if kind not in ("auto", "csv", "tsv", "jsonl"):
+            raise UnknownNameError(f"There is no format {kind!r}; choose auto, csv, tsv or jsonl.")
+        if kind == "auto":
+            kind = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv"
+        separator = {"csv": ",", "tsv": "\t", "jsonl": None}[kind]
+        try:
+            names = (
+                list(_object(text))
+                if separator is None
+                else [name.strip() for name in _fields(text, separator)]
+            )
+        except BadRow as error:
+            raise ColumnError(f"The first row does not tell the columns: {error}.") from error
+        twice = {name for name in names if names.count(name) > 1}
+        missing = [name for name in (target, *exclude, *(inputs or ())) if name not in names]
+        if twice or missing:
+            what = f"two columns {twice.pop()!r}" if twice else f"no column {missing[0]!r}"
+            raise ColumnError(f"The stream has {what}; its columns are {', '.join(map(repr, names))}.")
+        if inputs is None:
+            inputs = [name for name in names if name != target and name not in exclude]
+        if not inputs or target in exclude:
+            raise ColumnError(
+                f"Nothing is left to predict {target!r} from, or {target!r} itself is excluded."
+            )
+        places = tuple(names.index(name) for name in (*inputs, target))
+        return Format(separator, target, tuple(inputs), labels, len(names), places)
+
+    def read(self, line: bytes) -> tuple[list[float], Any] | None:
+        """The inputs and the target of a line, or None where it is blank; raises BadRow."""
+        text = _text(line)
+        if not text.strip():
+            return None
+        names = (*self.inputs, self.target)
+        if self.separator is None:
+            row = _object(text)
+            missing = [name for name in names if name not in row]
+            if missing:
+                raise BadRow(f"it has no {missing[0]!r}")
+            values = [row[name] for name in names]
+        else:
+            fields = _fields(text, self.separator)
+            if len(fields) != self.width:
+                raise BadRow(f"it has {len(fields)} columns, but the header has {self.width}")
+            values = [fields[i] for i in self.places]
+        label = _label(values.pop(), self.target) if self.labels else None
+        try:
+            numbers = list(map(float, values))
+        except (TypeError, ValueError, OverflowError):
+            numbers = [_number(value, name) for value, name in zip(values, names)]
+        if not math.isfinite(sum(numbers)):
+            for number, name in zip(numbers, names):
+                if not math.isfinite(number):
+                    raise BadRow(f"{name!r} is {number}")
+        return (numbers, label) if self.labels else (numbers[:-1], numbers[-1])
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").lstrip("\ufeff").strip("\r\n")
+
+
+def _fields(text: str, separator: str) -> list[str]:
+    if '"' not in text:
+        return text.split(separator)
+    try:
+        return next(csv.reader([text], delimiter=separator, strict=True))
+    except csv.Error as error:
+        raise BadRow(f"it is no CSV ({error})") from error
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"it is no JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise BadRow(f"it is a JSON {type(row).__name__}, not an object")
+    return row
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        what = "is missing" if value in (None, "") else f"is {value!r}, which is no number"
+        raise BadRow(f"{name!r} {what}") from error
+
+
+def _label(value: Any, name: str) -> str:
+    label = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    if value is None or not label:
+        raise BadRow(f"{name!r} is missing")
+    return label

@@ -1,0 +1,307 @@
+"""The same functions on PyTorch and CuPy arrays: the CPU's numbers, and the kind of array that was passed.
+
+CUDA parts are skipped without a device, CuPy's without CuPy, and everything without PyTorch; with PyTorch
+alone the same code runs on its CPU tensors.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import inducing as ig
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
+
+ROWS = ("sor", "dtc", "vfe", "fitc", "fic", "pitc", "pep")
+BASES = ("points", "multiscale")
+N, M, D, NOISE = 600, 300, 3, 0.05  # M above the size where triangles are split into blocks
+
+rng = np.random.default_rng(3)
+X = rng.uniform(-3, 3, (N, D))
+XS = rng.uniform(-3, 3, (50, D))
+Y = np.sin(X @ [1.0, 0.7, 0.4]) + np.sqrt(NOISE) * rng.standard_normal(N)
+Y2 = np.stack([Y, np.cos(X[:, 0])], axis=1)
+LABELS = np.arange(N) // 40
+LENGTHSCALE = np.array([0.6, 0.7, 0.5])
+GRID = np.stack(np.meshgrid(*3 * [np.linspace(-2.7, 2.7, 7)]), axis=-1).reshape(-1, 3)  # well apart
+Z = rng.permutation(GRID)[:M] + rng.uniform(-0.1, 0.1, (M, D))
+KERNELS = {
+    "RBF": ig.kernels.RBF(LENGTHSCALE, 1.3),
+    "Matern32": ig.kernels.Matern32(0.6, 1.3),
+    "sum": ig.kernels.RBF(LENGTHSCALE, 0.9) + ig.kernels.Matern52(1.1, 0.4, columns=(0, 2)),
+    "product": ig.kernels.RBF(LENGTHSCALE, 0.9) * ig.kernels.RationalQuadratic(1.4, 0.8),
+}
+
+
+def to_cupy(a: np.ndarray) -> Any:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        pytest.skip("no CUDA device")
+    return cupy.asarray(a)
+
+
+def to_cuda(a: np.ndarray) -> Any:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.from_numpy(a).cuda()
+
+
+KINDS: dict[str, Callable[[np.ndarray], Any]] = {"torch": torch.from_numpy, "cuda": to_cuda, "cupy": to_cupy}
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
+    """A function that turns a NumPy array into the other kind."""
+    convert = KINDS[request.param]
+    convert(np.zeros(1))  # skips here
+    return lambda a: convert(np.ascontiguousarray(a))
+
+
+def basis(kind: str, m: int = M) -> Any:
+    return (
+        ig.bases.Points(Z[:m])
+        if kind == "points"
+        else ig.bases.Multiscale(Z[:m], LENGTHSCALE * (1.1 + 0.05 * Z[:m]))
+    )
+
+
+def options(name: str) -> dict[str, Any]:
+    return {"blocks": LABELS} if name in ("pitc", "pic") else {}
+
+
+def same(got: Any, expected: Any, like: Any, what: str = "") -> None:
+    """Equal to 1e-8 of its size, and an array of the same kind, dtype and device as `like`."""
+    assert type(got) is type(like), what
+    assert got.dtype == like.dtype
+    assert got.device == like.device
+    assert_allclose(
+        ig.backend.to_numpy(got),
+        expected,
+        rtol=0,
+        atol=1e-8 * (1e-3 + np.max(np.abs(expected))),
+        err_msg=what,
+    )
+
+
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize("name", ROWS)
+def test_evidence_and_gradient(name: str, kind: str, place: Any) -> None:
+    arguments = KERNELS["RBF"], basis(kind), name, NOISE
+    expected, slopes = ig.log_evidence_and_gradient(*arguments, X, Y, **options(name))
+    A, y = place(X), place(Y)
+    value, gradient = ig.log_evidence_and_gradient(*arguments, A, y, **options(name))
+    assert_allclose(value, expected, rtol=1e-8)
+    assert_allclose(ig.log_evidence(*arguments, A, y, **options(name)), expected, rtol=1e-8)
+    assert set(gradient) == set(slopes)
+    for key, slope in slopes.items():
+        same(gradient[key], slope, A, key)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["vfe", "fitc", "exact"])
+def test_kernels_outputs_weights_and_mean(name: str, kernel: str, place: Any) -> None:
+    weights, noise = rng.uniform(0.5, 2.0, N), rng.uniform(0.02, 0.1, N)
+    mean = ig.means.Linear([0.3, -0.2, 0.1], 0.4)
+    arguments = KERNELS[kernel], basis("points", 40), name
+    expected, slopes = ig.log_evidence_and_gradient(*arguments, noise, X, Y2, mean=mean, weights=weights)
+    A = place(X)
+    value, gradient = ig.log_evidence_and_gradient(
+        *arguments, place(noise), A, place(Y2), mean=mean, weights=place(weights)
+    )
+    assert_allclose(value, expected, rtol=1e-8)
+    for key, slope in slopes.items():
+        same(gradient[key], slope, A, key)
+
+
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize("name", [*ROWS, "exact"])
+def test_posterior(name: str, kind: str, place: Any) -> None:
+    arguments = KERNELS["RBF"], basis(kind, 60), name, NOISE
+    expected = ig.condition(*arguments, X, Y, **options(name))
+    A = place(XS)
+    post = ig.condition(*arguments, place(X), place(Y), **options(name))
+    assert_allclose(post.log_evidence, expected.log_evidence, rtol=1e-8)
+    for got, want in zip(post.predict(A), expected.predict(XS), strict=True):
+        same(got, want, A)
+    same(post.mean(A), expected.mean(XS), A)
+    same(post.covariance(A), expected.covariance(XS), A)
+    same(post.gradient(A), expected.gradient(XS), A)
+    same(post.alpha, expected.alpha, A)
+    assert isinstance(post.sample(A, size=2, rng=0), np.ndarray)
+
+
+def test_pic(place: Any) -> None:
+    arguments = KERNELS["RBF"], basis("points", 60), "pic", NOISE
+    queries = np.arange(50) // 4
+    want = ig.condition(*arguments, X, Y, blocks=LABELS).predict(XS, blocks=queries)
+    A = place(XS)
+    got = ig.condition(*arguments, place(X), place(Y), blocks=LABELS).predict(A, blocks=queries)
+    for a, b in zip(got, want, strict=True):
+        same(a, b, A)
+
+
+@pytest.mark.filterwarnings("ignore::inducing.errors.NegativeVarianceWarning")
+@pytest.mark.parametrize("y", [Y, Y2], ids=["one output", "two outputs"])
+@pytest.mark.parametrize("name", ["bcm", "rbcm", "gpoe", "poe", "nystrom", "asor"])
+def test_beside_the_table(name: str, y: np.ndarray, place: Any) -> None:
+    arguments = KERNELS["RBF"], basis("points", 30), name, NOISE
+    expected = ig.condition(*arguments, X[:200], y[:200], blocks=LABELS[:200])
+    found = ig.condition(*arguments, place(X[:200]), place(y[:200]), blocks=LABELS[:200])
+    A = place(XS[:20])
+    for got, want in zip(found.predict(A), expected.predict(XS[:20]), strict=True):
+        same(got, want, A)
+    if name in ("bcm", "nystrom", "asor"):
+        same(found.covariance(A), expected.covariance(XS[:20]), A)
+    if name == "bcm":
+        both = (c.on(basis("points", 30).on(a)).predict(a) for c, a in ((found, A), (expected, XS[:20])))
+        for got, want in zip(*both, strict=True):
+            same(got, want, A)
+
+
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize("name", ["dtc", "fitc", "pitc", "pep"])
+def test_augmented_rows(name: str, kind: str, place: Any) -> None:
+    arguments, more = (
+        (KERNELS["RBF"], basis(kind, 30), name, NOISE),
+        {k: v[:200] for k, v in options(name).items()},
+    )
+    expected = ig.augmentation.condition(*arguments, X[:200], Y[:200], **more)
+    found = ig.augmentation.condition(*arguments, place(X[:200]), place(Y[:200]), **more)
+    A = place(XS[:6])
+    for got, want in zip(found.predict(A), expected.predict(XS[:6]), strict=True):
+        same(got, want, A)
+    same(found.covariance(A), expected.covariance(XS[:6]), A)
+
+
+def test_neighbours(place: Any) -> None:
+    expected = ig.local.neighbours(KERNELS["RBF"], NOISE, X, Y2, size=20)
+    found = ig.local.neighbours(KERNELS["RBF"], NOISE, place(X), place(Y2), size=20)
+    A = place(XS[:10])
+    np.testing.assert_array_equal(found.rows(A), expected.rows(XS[:10]))
+    for got, want in zip(found.predict(A), expected.predict(XS[:10]), strict=True):
+        same(got, want, A)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("labels", [False, True])
+def test_relevance_vectors(labels: bool, augment: bool, place: Any) -> None:
+    """Learned and asked by NumPy, answered in kind."""
+    rows, y = X[:120], np.where(Y > 0, 1.0, -1.0)[:120] if labels else Y[:120]
+    settings: Any = dict(
+        likelihood=ig.likelihoods.Probit() if labels else None, augment=augment, max_iterations=20
+    )
+    expected = ig.relevance_vectors(KERNELS["RBF"], rows, y, **settings)
+    found = ig.relevance_vectors(KERNELS["RBF"], place(rows), place(y), **settings)
+    A = place(XS)
+    for got, want in zip(found.predict(A), expected.predict(XS), strict=True):
+        same(got, want, A)
+    same(found.covariance(A), expected.covariance(XS), A)
+    if labels:
+        same(found.predict_proba(A), expected.predict_proba(XS), A)
+
+
+def test_eigenfunctions_and_components(place: Any) -> None:
+    A = place(XS)
+    expected, found = (
+        ig.eigenfunctions.eigenfunctions(KERNELS["RBF"], rows, 5) for rows in (X[:200], place(X[:200]))
+    )
+    same(found(A), expected(XS), A)
+    closed = ig.eigenfunctions.GaussianEigenfunctions(ig.kernels.RBF(0.7), 1.1, 6)
+    same(closed(A[:, :1]), closed(XS[:, :1]), A)
+    expected, found = (
+        ig.sparse_kernel_pca(ig.kernels.RBF(1.5), rows, 0.1) for rows in (X[:80], place(X[:80]))
+    )
+    same(found(A), expected(XS), A)
+
+
+@pytest.mark.parametrize("name", ["vfe", "fitc"])
+def test_basis_on_the_device_and_single_precision(name: str, place: Any) -> None:
+    """A basis may be given there, too; float32 stays float32 and is as good as it can be."""
+    A, y = place(X), place(Y)
+    expected, _ = ig.log_evidence_and_gradient(
+        KERNELS["RBF"], basis("points"), name, NOISE, X, Y, jitter=1e-5
+    )
+    value, gradient = ig.log_evidence_and_gradient(
+        KERNELS["RBF"], ig.bases.Points(place(Z)), name, NOISE, A, y, jitter=1e-5
+    )
+    assert_allclose(value, expected, rtol=1e-8)
+    small = place(X.astype(np.float32))
+    value, gradient = ig.log_evidence_and_gradient(
+        KERNELS["RBF"], basis("points"), name, NOISE, small, place(Y.astype(np.float32)), jitter=1e-5
+    )
+    assert_allclose(value, expected, rtol=1e-3)
+    assert gradient["basis.Z"].dtype == small.dtype
+
+
+def test_fit(place: Any) -> None:
+    arguments = ig.kernels.RBF(1.0), ig.bases.Points(Z[:20]), "vfe", 0.1
+    expected = ig.fit(*arguments, X, Y, max_iterations=5)
+    A = place(XS)
+    found = ig.fit(*arguments, place(X), place(Y), max_iterations=5)
+    assert_allclose(found.value, expected.value, rtol=1e-6)  # five steps may amplify rounding
+    for got, want in zip(found.posterior.predict(A), expected.posterior.predict(XS), strict=True):
+        assert type(got) is type(A)
+        assert_allclose(ig.backend.to_numpy(got), want, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_estimator(device: str) -> None:
+    """SparseGPRegressor(device=...) takes and gives NumPy arrays, whatever it computes with."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    settings = dict(n_inducing=30, max_iter=5, random_state=0)
+    expected = ig.SparseGPRegressor(**settings).fit(X, Y)
+    found = ig.SparseGPRegressor(**settings, device=device).fit(X, Y)
+    assert_allclose(found.log_evidence_, expected.log_evidence_, rtol=1e-6)
+    assert_allclose(found.noise_, expected.noise_, rtol=1e-4)
+    for got, want in zip(
+        found.predict(XS, return_std=True), expected.predict(XS, return_std=True), strict=True
+    ):
+        assert isinstance(got, np.ndarray)
+        assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fitc", "exact", "pic", "bcm", "rbcm", "nystrom", "asor", "local"])
+def test_two_kinds_of_array_are_refused(name: str, place: Any) -> None:
+    def made(A: Any, y: Any) -> Any:
+        if name == "local":
+            return ig.local.neighbours(KERNELS["RBF"], NOISE, A, y, size=4)
+        return ig.condition(KERNELS["RBF"], basis("points", 5), name, NOISE, A, y, blocks=LABELS[:80])
+
+    message = "but the process was made with a .*; convert one to the other"
+    for predictor, queries in ((made(X[:80], Y[:80]), place(XS)), (made(place(X[:80]), place(Y[:80])), XS)):
+        with pytest.raises(ig.errors.ParameterError, match=message):
+            predictor.predict(queries, blocks=LABELS[:50]) if name == "pic" else predictor.predict(queries)
+
+
+def test_the_graph_stays_out() -> None:
+    """A tensor that tracks gradients is data like any other."""
+    A = torch.from_numpy(X).requires_grad_()
+    value, gradient = ig.log_evidence_and_gradient(
+        KERNELS["RBF"], basis("points", 40), "fitc", NOISE, A, torch.from_numpy(Y)
+    )
+    expected = ig.log_evidence(KERNELS["RBF"], basis("points", 40), "fitc", NOISE, X, Y)
+    assert_allclose(value, expected, rtol=1e-8)
+    assert not any(g.requires_grad for g in gradient.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_memory_on_the_device() -> None:
+    """Rows stream there as well: n x m alone would be 8 GB, and chunks are limited."""
+    n, m = 2_000_000, 512
+    A = torch.randn(
+        (n, 4), device="cuda", dtype=torch.float64, generator=torch.Generator("cuda").manual_seed(0)
+    )
+    y = torch.sin(A[:, 0])
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    ig.log_evidence_and_gradient(
+        ig.kernels.RBF(1.5), ig.bases.Points(A[:m].clone()), "fitc", NOISE, A, y, jitter=1e-5
+    )
+    assert torch.cuda.max_memory_allocated() - held < 5 * 2**30

@@ -1,0 +1,284 @@
+"""The classifier: scikit-learn's contract in full, probabilities, many classes on one basis, rejection,
+streams, files.
+"""
+
+import os
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import inducing as ig
+from contract import check_array_api_input
+from inducing import errors
+from inducing.model.likelihoods import Probit
+
+
+@parametrize_with_checks(
+    [
+        ig.SparseGPClassifier(capacity=20, max_iter=5),
+        ig.SparseGPClassifier(method="online", optimize=None),
+        ig.SparseGPClassifier(method="fitc", capacity=10, optimize="all", max_iter=5),
+    ]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def test_scikit_learn_contract_for_array_api_input():
+    check_array_api_input("SparseGPClassifier")
+
+
+def moons(n, seed):
+    """Two classes with a curved border, in awkward units, and the probability of the second."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    f = 4.0 * (X[:, 1] - np.sin(2 * X[:, 0]))
+    p = 1.0 / (1.0 + np.exp(-f))
+    return X * [1000.0, 0.01] + [5000.0, 0.0], np.where(rng.random(n) < p, "yes", "no"), p
+
+
+X, y, _ = moons(300, 0)
+XS, YS, PS = moons(1000, 1)
+X3, y3 = make_blobs(240, centers=4, cluster_std=1.2, random_state=3)
+X3S, y3S = X3[160:], y3[160:]
+X3, y3 = X3[:160], y3[:160]
+
+
+def quick(**parameters):
+    return ig.SparseGPClassifier(**({"capacity": 25, "max_iter": 15, "random_state": 0} | parameters))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"method": "fitc", "optimize": "all"}, {"method": "online"}, {"ard": True}]
+)
+def test_every_method_learns_and_is_calibrated(options):
+    model = quick(**options).fit(X, y)
+    p = model.predict_proba(XS)
+    assert model.score(XS, YS) > 0.83 and model.basis_size_ <= 25  # the best possible is 0.87
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert list(model.classes_) == ["no", "yes"] and len(model.posteriors_) == 1
+    assert np.mean(np.abs(p[:, 1] - PS)) < 0.1
+    assert model.log_evidence_ < 0
+
+
+def test_without_standardising_it_is_the_core():
+    Xu = (X - X.mean(axis=0)) / X.std(axis=0)
+    kernel, Z = ig.kernels.RBF([1.0, 0.7], 3.0), Xu[:20]
+    signs = np.where(y == "yes", 1.0, -1.0)
+    model = ig.SparseGPClassifier(
+        kernel, "fitc", inducing=Z, optimize=None, standardize=False, likelihood=Probit(0.5)
+    )
+    model.fit(Xu, y)
+    post = ig.expectation_propagation(kernel, Probit(0.5), Xu, signs, basis=ig.bases.Points(Z))
+    Q = (XS - X.mean(axis=0)) / X.std(axis=0)
+    np.testing.assert_allclose(
+        model.predict_proba(Q)[:, 1], Probit(0.5).probability(*post.predict(Q)), atol=1e-5
+    )
+    assert model.log_evidence_ == pytest.approx(post.log_evidence, abs=1e-5)
+    scaled = ig.SparseGPClassifier(
+        kernel, "fitc", inducing=X[:20], optimize=None, likelihood=Probit(0.5)
+    ).fit(X, y)
+    np.testing.assert_allclose(scaled.predict_proba(XS), model.predict_proba(Q), atol=1e-5)
+    np.testing.assert_allclose(scaled.x_mean_, X.mean(axis=0))
+
+
+@pytest.mark.parametrize("method", ["ep", "fitc", "online"])
+def test_many_classes_share_one_basis(method):
+    model = quick(method=method).fit(X3, y3)
+    assert len(model.posteriors_) == 4 and len({id(post.basis) for post in model.posteriors_}) == 1
+    assert model.basis_size_ <= 25
+    p = model.predict_proba(X3S)
+    assert p.shape == (80, 4) and model.score(X3S, y3S) > 0.9
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    apart = [
+        model.likelihood_.probability(*post.predict((X3S - model.x_mean_) / model.x_scale_))
+        for post in model.posteriors_
+    ]
+    np.testing.assert_allclose(p, np.transpose(apart) / np.sum(apart, axis=0)[:, None], rtol=1e-7)
+
+
+def test_the_function_that_goes_is_the_one_whose_largest_score_is_least():
+    """Minimax deletion [004 eq. 5.10], where the last function to go is decided by hand."""
+    kernel, likelihood, Xu = ig.kernels.RBF(1.0), Probit(), (X3 - X3.mean(axis=0)) / X3.std(axis=0)
+    Y = np.where(y3[:, None] == np.arange(4), 1.0, -1.0)
+    rows = [0]
+    for i in range(1, len(Xu)):  # rows far from each other, so that each joins
+        if np.min(np.sum((Xu[rows] - Xu[i]) ** 2, axis=1)) > 0.2:
+            rows.append(i)
+    m = len(rows) - 1
+    full = ig.expectation_propagation(kernel, likelihood, Xu[rows], Y[rows], None, sweeps=1)
+    scores = np.max([post.removal_scores() for post in full], axis=0)
+    pruned = ig.expectation_propagation(kernel, likelihood, Xu[rows], Y[rows], m, sweeps=1)
+    np.testing.assert_array_equal(pruned[0].basis.Z, np.delete(Xu[rows], np.argmin(scores), axis=0))
+
+
+def test_rejection():
+    model = quick().fit(X, y)
+    p = model.predict_proba(XS).max(axis=1)
+    labels = model.predict(XS, reject_below=0.8)
+    assert labels.dtype == object
+    np.testing.assert_array_equal([label is None for label in labels], p < 0.8)
+    np.testing.assert_array_equal(labels[p >= 0.8], model.predict(XS)[p >= 0.8])
+    kept = p >= 0.8
+    assert np.mean(labels[kept] != YS[kept]) < 0.5 * np.mean(model.predict(XS) != YS)
+    assert set(model.predict(XS, reject_below=0.9, reject_label="?")) == {"no", "yes", "?"}
+    with pytest.raises(errors.ParameterError, match="must lie in"):
+        model.predict(XS, reject_below=80)
+
+
+# Streams.
+
+
+def test_partial_fit_reads_a_stream():
+    model = ig.SparseGPClassifier(ig.kernels.RBF(0.7, 5.0), capacity=30, optimize=None, warmup=100)
+    for start in range(0, 300, 100):
+        rows = slice(start, start + 100)
+        model.partial_fit(X[rows], y[rows], classes=["yes", "no"])
+    assert model.score(XS, YS) > 0.8
+    Xu = (X - X[:100].mean(axis=0)) / X[:100].std(axis=0)
+    post = ig.update(ig.prior(ig.kernels.RBF(0.7, 5.0)), Probit(), Xu, np.where(y == "yes", 1.0, -1.0), 30)
+    np.testing.assert_allclose(model.posteriors_[0].alpha, post.alpha, rtol=1e-6)
+    assert model.log_evidence_ == pytest.approx(post.log_predictive)
+
+
+@pytest.mark.parametrize("method", ["ep", "fitc"])
+def test_partial_fit_goes_on_from_fit(method):
+    model = quick(method=method).fit(X[:100], y[:100])
+    before = model.score(XS, YS)
+    model.partial_fit(X[100:], y[100:])
+    assert model.score(XS, YS) > max(before - 0.02, 0.8) and model.basis_size_ <= 25
+
+
+def test_rows_that_cannot_be_used_leave_the_model_as_it_was():
+    model = quick(optimize=None)
+    with pytest.raises(errors.ParameterError, match="classes must be given"):
+        model.partial_fit(X, y)
+    model.partial_fit(X[:100], y[:100], classes=["no", "yes"])
+    before = model.predict_proba(XS)
+    with pytest.raises(errors.LabelError, match="row 1 has the label"):
+        model.partial_fit(X[:2], ["no", "maybe"])
+    with pytest.raises(errors.NonFiniteError):
+        model.partial_fit([[0.0, np.nan]], ["no"])
+    with pytest.raises(errors.ShapeError):
+        model.partial_fit([[0.0, 1.0, 2.0]], ["no"])
+    with pytest.raises(errors.LabelError, match="cannot change"):
+        model.partial_fit(X[:2], y[:2], classes=["no", "yes", "maybe"])
+    np.testing.assert_array_equal(model.predict_proba(XS), before)
+
+
+# Files.
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ((X, y), {"likelihood": Probit(0.5), "kernel": ig.kernels.Matern52(1.0)}),
+        ((X3, y3), {"method": "online", "priors": {"kernel.lengthscale": ig.LogNormal(1.0, 1.0)}}),
+        ((X3, y3 > 1), {"method": "fitc", "inducing": X3[:20], "optimize": "all"}),
+        ((X3, y3 + 1.0), {"likelihood": "logistic"}),
+        ((X3, np.array(list("abcd"), dtype=object)[y3]), {}),
+    ],
+)
+def test_files_give_back_what_was_saved(tmp_path, data, options):
+    model = quick(**options).fit(pd.DataFrame(data[0], columns=["a", "b"]), data[1])
+    model.save(tmp_path / "model.safetensors", {"note": "mine"})
+    loaded = ig.load(tmp_path / "model.safetensors")
+    queries = pd.DataFrame(data[0], columns=["a", "b"])
+    assert type(loaded) is ig.SparseGPClassifier and loaded.metadata_ == {"note": "mine"}
+    np.testing.assert_array_equal(loaded.classes_, model.classes_)
+    assert loaded.classes_.dtype == model.classes_.dtype
+    np.testing.assert_allclose(loaded.predict_proba(queries), model.predict_proba(queries), rtol=1e-10)
+    assert loaded.log_evidence_ == model.log_evidence_ and loaded.capacity == 25
+    np.testing.assert_array_equal(loaded.predict(queries), model.predict(queries))
+    again = clone(loaded).set_params(max_iter=1).fit(*data)
+    assert again.score(*data) > 0.5
+    loaded.partial_fit(queries[:20], data[1][:20])
+
+
+def test_files_refuse_what_they_cannot_hold(tmp_path):
+    model = quick(optimize=None).fit(X3, y3)
+    model.save(tmp_path / "model")
+    from safetensors.numpy import load_file
+
+    assert not any(
+        len(X3) in tensor.shape for tensor in load_file(tmp_path / "model").values()
+    )  # no training data
+    with pytest.raises(errors.ParameterError, match="not fitted"):
+        quick().save(tmp_path / "other")
+    model.classes_ = np.array([None, 1, "a", 2.0], dtype=object)
+    with pytest.raises(errors.ParameterError, match="labels of type"):
+        model.save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+# Manners.
+
+
+def test_seed_pickle_clone_pipeline_cross_validation():
+    one, two = quick().fit(X, y), quick().fit(X, y)
+    np.testing.assert_array_equal(one.predict_proba(XS), two.predict_proba(XS))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(one)).predict_proba(XS), one.predict_proba(XS))
+    assert cross_val_score(make_pipeline(StandardScaler(), quick(max_iter=3)), X, y, cv=2).min() > 0.75
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "options"),
+    [
+        (errors.UnknownNameError, "method must be", {"method": "svm"}),
+        (errors.UnknownNameError, "optimize must be", {"optimize": "basis"}),
+        (errors.ParameterError, "moves the basis", {"optimize": "all"}),
+        (errors.ParameterError, "capacity", {"capacity": 0}),
+        (errors.UnknownNameError, "kernel must be", {"kernel": "rbg"}),
+        (errors.UnknownNameError, "likelihood must be", {"likelihood": "gaussian"}),
+        (errors.UnknownNameError, "inducing must be", {"method": "fitc", "inducing": "best"}),
+        (errors.ShapeError, "inducing must be", {"method": "fitc", "inducing": np.zeros((3, 5))}),
+    ],
+)
+def test_bad_parameters(error, text, options):
+    with pytest.raises(error, match=text):
+        quick(**options).fit(X, y)
+
+
+def test_bad_data():
+    with pytest.raises(errors.LabelError, match="one class"):
+        quick().fit(X, np.zeros(len(X)))
+    with pytest.raises(errors.LabelError):
+        quick().fit(X, np.linspace(0, 1, len(X)))
+    with pytest.raises(errors.ShapeError, match="sparse"):
+        quick().fit(scipy.sparse.csr_matrix(X), y)
+    with pytest.raises(errors.NonFiniteError):
+        quick().fit(np.where(X > 6000, np.nan, X), y)
+
+
+# Real data. [004 §5.2]
+
+
+def test_usps_digits_with_few_basis_functions():
+    if "INDUCING_DATA" not in os.environ:
+        pytest.skip("real data: INDUCING_DATA is not set")
+    data = ig.datasets.load("usps")
+    X, Xs = 2 * data.X_train[:2000] - 1, 2 * data.X_test - 1
+    kernel = ig.kernels.RBF(8.0)
+    model = ig.SparseGPClassifier(
+        kernel,
+        capacity=60,
+        optimize=None,
+        likelihood=Probit(1e-2),
+        standardize=False,
+        random_state=0,
+        sweeps=4,
+    ).fit(X, data.y_train[:2000])
+    wrong = model.predict(Xs) != data.y_test
+    assert np.mean(wrong) < 0.14
+    labels = model.predict(Xs, reject_below=0.5, reject_label=-1)
+    kept = labels != -1
+    assert np.mean(labels[kept] != data.y_test[kept]) < 0.8 * np.mean(wrong) and 0.7 < np.mean(kept) < 1.0

@@ -1,0 +1,205 @@
+"""The report after a fit: its bounds against dense formulas, its figures against their definitions, its
+advice.
+"""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import inducing as ig
+from inducing.learning.diagnosis import Diagnosis
+
+RNG = np.random.default_rng(0)
+n = 40
+X = RNG.uniform(-2, 2, (n, 2))
+Y = np.column_stack([np.sin(2 * X[:, 0]) + 0.2 * X[:, 1], np.cos(X[:, 1])]) + 0.1 * RNG.standard_normal(
+    (n, 2)
+)
+Z = RNG.uniform(-2, 2, (6, 2))
+RBF = ig.kernels.RBF([0.8, 1.3], 1.4)
+POINTS = ig.bases.Points(Z)
+WIDE = ig.bases.Multiscale(Z, np.full((6, 2), 1.5))
+PER_ROW = RNG.uniform(0.02, 0.3, n)
+
+
+def rbf(A, B):
+    return 1.4 * np.exp(-0.5 * (((A[:, None] - B[None]) / np.array([0.8, 1.3])) ** 2).sum(-1))
+
+
+def held(kernel, basis, row, noise, y, **options):
+    """A fit whose parameters are those given."""
+    return ig.fit(kernel, basis, row, noise, X, y, max_iterations=0, jitter=0.0, **options)
+
+
+def log_normal(y, C):
+    return sum(multivariate_normal.logpdf(column, cov=C) for column in np.atleast_2d(y.T))
+
+
+def dense(basis, noise, y):
+    """Lower and upper bound, and the exact log evidence, by n-by-n matrices."""
+    K, Kfu, Kuu = rbf(X, X), basis.cross(RBF, X), basis.gram(RBF)
+    Q, S = Kfu @ np.linalg.solve(Kuu, Kfu.T), np.diag(np.broadcast_to(noise, n))
+    p, t = np.atleast_2d(y.T).shape[0], np.trace(K - Q)
+    lower = log_normal(y, Q + S) - 0.5 * p * np.trace(np.linalg.solve(S, K - Q))
+    squares = np.sum(y * np.linalg.solve(Q + S + t * np.eye(n), y))
+    upper = -0.5 * (p * (n * np.log(2 * np.pi) + np.linalg.slogdet(Q + S)[1]) + squares)
+    return lower, upper, log_normal(y, K + S), Q, S
+
+
+@pytest.mark.parametrize("basis", [POINTS, WIDE], ids=["points", "multiscale"])
+@pytest.mark.parametrize("noise", [0.05, PER_ROW], ids=["one noise", "by row"])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_bounds_are_the_dense_ones_and_hold_the_exact_evidence(basis, noise, outputs):
+    y = Y[:, 0] if outputs == 1 else Y
+    lower, upper, exact, Q, S = dense(basis, noise, y)
+    found = ig.diagnose(held(RBF, basis, "fitc", noise, y), X, y)
+    assert found.lower == pytest.approx(lower, rel=1e-9)
+    assert found.upper == pytest.approx(upper, rel=1e-9)
+    assert found.lower < exact < found.upper
+    assert found.residual == pytest.approx(1 - np.trace(Q) / (1.4 * n), rel=1e-8)
+    assert found.residual_to_noise == pytest.approx((1.4 * n - np.trace(Q)) / np.trace(S), rel=1e-8)
+    assert found.effective == pytest.approx(np.trace(Q @ np.linalg.inv(Q + S)), rel=1e-8)
+    assert found.evidence == pytest.approx(ig.log_evidence(RBF, basis, "fitc", noise, X, y, jitter=0.0))
+    assert found.gap == pytest.approx((upper - lower) / n)
+
+
+def test_bounds_hold_on_random_problems():
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        kernel = ig.kernels.RBF(rng.uniform(0.2, 3.0, 2), rng.uniform(0.1, 5.0))
+        noise, m = 10.0 ** rng.uniform(-4, 1), int(rng.integers(1, 30))
+        y = rng.standard_normal(n) * 10.0 ** rng.uniform(-2, 2)
+        found = ig.diagnose(held(kernel, ig.bases.Points(rng.normal(size=(m, 2))), "vfe", noise, y), X, y)
+        exact = ig.log_evidence(kernel, None, "exact", noise, X, y)
+        assert (
+            found.lower
+            <= exact * (1 + 1e-10 * np.sign(exact))
+            <= found.upper * (1 + 2e-10 * np.sign(found.upper))
+        )
+        assert found.excess <= 0  # VFE's evidence is the lower bound
+
+
+def test_a_weight_is_the_row_so_often():
+    y, weights = Y[:, 0], RNG.integers(1, 4, n)
+    often = np.repeat(np.arange(n), weights)
+    fit = held(RBF, POINTS, "vfe", 0.05, y)
+    one, other = ig.diagnose(fit, X, y, weights=weights), ig.diagnose(fit, X[often], y[often])
+    exact = ig.log_evidence(RBF, None, "exact", 0.05, X[often], y[often])
+    assert one.lower == pytest.approx(other.lower, rel=1e-9)
+    assert (
+        one.lower < exact < one.upper <= other.upper + 1e-9
+    )  # R of a row counts once, not once for each copy
+    copies = -0.5 * np.sum((weights - 1) * np.log(2 * np.pi * 0.05) + np.log(weights))
+    for basis in (
+        POINTS,
+        ig.bases.Points(X[::2]),
+    ):  # a row w times is one of noise σ²/w, but for its normalisation
+        lower, upper, *_ = dense(basis, 0.05 / weights, y)
+        found = ig.diagnose(held(RBF, basis, "vfe", 0.05, y), X, y, weights=weights)
+        assert found.lower == pytest.approx(lower + copies, rel=1e-8)
+        assert found.upper == pytest.approx(upper + copies, rel=1e-8)
+
+
+def test_bounds_meet_where_the_basis_holds_every_row():
+    found = ig.diagnose(held(RBF, ig.bases.Points(X), "fitc", 0.05, Y[:, 0]), X, Y[:, 0])
+    exact = log_normal(Y[:, 0], rbf(X, X) + 0.05 * np.eye(n))
+    assert found.lower == pytest.approx(exact, abs=1e-6) and found.upper == pytest.approx(exact, abs=1e-6)
+    assert found.residual == pytest.approx(0.0, abs=1e-9) and found.jitter == 0.0
+
+
+def test_an_exact_gp_is_its_own_bounds():
+    fit = ig.fit(RBF, None, "exact", 0.05, X, Y[:, 0], max_iterations=0)
+    found = ig.diagnose(fit, X, Y[:, 0])
+    assert (
+        found.lower
+        == found.upper
+        == found.evidence
+        == pytest.approx(log_normal(Y[:, 0], rbf(X, X) + 0.05 * np.eye(n)))
+    )
+    assert found.effective is None
+
+
+@pytest.mark.parametrize("approximation", ["exact", "cg", "sod"])
+def test_an_exact_gps_report_leaves_out_what_is_about_a_basis(approximation):
+    model = ig.SparseGPRegressor(approximation=approximation, n_inducing=20, max_iter=5, random_state=0).fit(
+        X, Y[:, 0]
+    )
+    rows = 20 if approximation == "sod" else n
+    figures = [re.split("  +", line) for line in str(model.report_).splitlines() if not line.startswith("- ")]
+    assert figures[:2] == [["rows", f"{rows}"], ["exact log evidence", f"{model.log_evidence_:.6g}"]]
+    assert len(figures) == 3 and figures[2][0] == "at a bound"
+
+
+def test_the_size_suggested_is_the_least_that_leaves_a_tenth_of_the_noise():
+    kernel, y = ig.kernels.Linear([1.0, 0.5]), X[:, 0] + 0.1 * RNG.standard_normal(n)
+    basis = ig.bases.Points(Z)
+    found = ig.diagnose(ig.fit(kernel, basis, "vfe", 0.01, X, y, max_iterations=0, jitter=1e-6), X, y)
+    assert found.suggested == 2  # a linear function of two inputs
+    assert any("2 basis functions would do as well" in sentence for sentence in found.advice)
+    found = ig.diagnose(held(RBF, POINTS, "vfe", 1e-6, Y[:, 0]), X, Y[:, 0])
+    assert found.suggested is None and found.tried == 12  # the noise asks for more than twice as many
+    assert any("more than 12" in sentence for sentence in found.advice) and "more than 12" in str(found)
+    greedy = ig.selection.greedy_variance(X, 40, 0, kernel=RBF, threshold=0.1 * 0.05 / 1.4)
+    assert ig.diagnose(held(RBF, ig.bases.Points(X[:25]), "vfe", 0.05, Y[:, 0]), X, Y[:, 0]).suggested == len(
+        greedy
+    )
+
+
+def test_what_ended_at_a_bound_is_named():
+    smooth = X[:, 0] ** 2
+    fit = ig.fit(RBF, ig.bases.Points(X[::2]), "fitc", 0.1, X, smooth, noise_floor=1e-3, max_iterations=100)
+    assert "noise at its least" in fit.at_bounds
+    assert (
+        "kernel.lengthscale at its greatest in 1 of 2 entries" in fit.at_bounds
+    )  # the second input does nothing
+    assert fit.noise == pytest.approx(1e-3 * smooth.var())
+    found = ig.diagnose(fit, X, smooth)
+    assert "noise at its least" in str(found) and any("floor" in sentence for sentence in found.advice)
+    noise = RNG.standard_normal(n)
+    free = ig.fit(ig.kernels.RBF(1.0), POINTS, "vfe", 0.1, X, noise, fixed=("basis",), max_iterations=200)
+    assert all(not name.startswith("noise") for name in free.at_bounds)
+
+
+def test_advice():
+    well = Diagnosis(
+        rows=100,
+        functions=10,
+        evidence=-50.0,
+        lower=-51.0,
+        upper=-49.0,
+        residual=1e-3,
+        residual_to_noise=0.05,
+        effective=8.0,
+        jitter=1e-8,
+        at_bounds=(),
+        suggested=9,
+        tried=20,
+        converged=True,
+    )
+    assert well.advice == () and well.gap == pytest.approx(0.02) and well.excess == pytest.approx(-0.01)
+    for change, word in (
+        ({"evidence": -40.0}, "0.09 nats per row above"),
+        ({"residual_to_noise": 0.5, "suggested": 15}, "about 15"),
+        ({"jitter": 1e-5}, "Jitter grew to 1e-05"),
+        ({"at_bounds": ("noise at its greatest",)}, "explain nothing"),
+        ({"converged": False}, "more iterations"),
+    ):
+        (sentence,) = replace(well, **change).advice
+        assert word in sentence and sentence in str(replace(well, **change))
+
+
+def test_the_estimators_report_is_in_the_units_of_y():
+    y = 1000.0 * Y[:, 0] + 5.0
+    model = ig.SparseGPRegressor(approximation="exact", max_iter=20).fit(X, y)
+    assert model.report_.lower == model.report_.upper == pytest.approx(model.log_evidence_)
+    model = ig.SparseGPRegressor(approximation="vfe", n_inducing=10, max_iter=20, random_state=0).fit(X, y)
+    assert model.report_.evidence == pytest.approx(model.log_evidence_)
+    assert model.report_.lower == pytest.approx(model.log_evidence_, rel=1e-9)
+    scaled = (X - model.x_mean_) / model.x_scale_
+    exact = ig.log_evidence(
+        model.kernel_, None, "exact", model.fit_result_.noise, scaled, (y - y.mean()) / y.std()
+    )
+    assert model.report_.lower < exact - n * np.log(y.std()) < model.report_.upper

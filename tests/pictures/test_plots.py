@@ -1,0 +1,78 @@
+"""Pictures show the mean, two standard deviations, the data and the basis, in the units the model predicts
+in.
+"""
+
+import sys
+
+import numpy as np
+import pytest
+
+import inducing as ig
+from inducing.errors import ShapeError
+from inducing.pictures import plots
+
+NOISE = 0.05
+X, Y = ig.datasets.toy1d(80, noise=NOISE, rng=0)
+CENTERS = np.linspace(0.2, 5.8, 9)[:, None]
+KERNEL = ig.kernels.RBF(0.4, 1.0)
+
+
+def posterior(basis):
+    return ig.condition(KERNEL, basis, "vfe", NOISE, X, Y)
+
+
+def line(ax, label):
+    return next(artist for artist in ax.lines if artist.get_label() == label)
+
+
+def test_the_mean_the_band_and_the_data_are_drawn():
+    post = posterior(ig.bases.Points(CENTERS))
+    ax = plots.plot_predictions_1d(post, X, Y, noise=NOISE, grid=np.linspace(-1, 7, 50))
+    grid, mean = line(ax, "mean").get_data()
+    expected, variance = post.predict(grid[:, None])
+    np.testing.assert_allclose(mean, expected)
+    band = ax.collections[0].get_paths()[0].vertices
+    std = np.sqrt(variance + NOISE)
+    assert band[:, 1].min() == pytest.approx((expected - 2 * std).min())
+    assert band[:, 1].max() == pytest.approx((expected + 2 * std).max())
+    np.testing.assert_array_equal(line(ax, "data").get_xdata(), X[:, 0])
+    np.testing.assert_array_equal(line(ax, "inducing inputs").get_xdata(), CENTERS[:, 0])
+
+
+def test_widths_are_drawn_as_bars():
+    ax = plots.plot_predictions_1d(posterior(ig.bases.Multiscale(CENTERS, np.full((9, 1), 0.5))))
+    bars = [path.get_segments() for path in ax.collections if hasattr(path, "get_segments")]
+    widths = [segment[1, 0] - segment[0, 0] for segment in bars[0]]
+    np.testing.assert_allclose(widths, 1.0)
+
+
+def test_an_estimator_is_drawn_in_the_units_of_the_user():
+    model = ig.SparseGPRegressor(n_inducing=10, max_iter=20, random_state=0).fit(100 * X + 1000, Y)
+    ax = plots.plot_predictions_1d(model, 100 * X + 1000, Y)
+    grid, mean = line(ax, "mean").get_data()
+    assert grid[0] < 1000 and grid[-1] > 1590
+    np.testing.assert_allclose(mean, model.predict(grid[:, None]))
+    inducing_inputs = line(ax, "inducing inputs").get_xdata()
+    assert len(inducing_inputs) == model.basis_size_ and np.median(inducing_inputs) == pytest.approx(
+        1300, abs=150
+    )
+
+
+def test_pictures_are_saved_whole(tmp_path):
+    ax = plots.plot_predictions_1d(posterior(ig.bases.Points(CENTERS)))
+    assert plots.save(ax, tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="not supported"):
+        plots.save(ax, tmp_path / "p.docx")
+    assert [file.name for file in tmp_path.iterdir()] == ["p.png"]
+
+
+def test_more_inputs_than_one_are_refused():
+    post = ig.condition(KERNEL, ig.bases.Points(np.zeros((1, 2))), "dtc", NOISE, np.zeros((3, 2)), np.ones(3))
+    with pytest.raises(ShapeError, match="one input; this one has 2"):
+        plots.plot_predictions_1d(post)
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'inducing\[plot\]'"):
+        plots.figure()
