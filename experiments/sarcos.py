@@ -18,7 +18,7 @@ from inducing.learning.fitting import fit
 from inducing.metrics import msll, smse
 from inducing.model.bases import Points
 from inducing.model.kernels import RBF
-from inducing.numerics.workers import workers
+from inducing.numerics.workers import cores
 from inducing.pictures.plots import BLUE, INK, RED
 from inducing.sources import datasets
 
@@ -204,7 +204,7 @@ def e2(report: Report) -> None:
         "before); the same "
         f"subset and hyperparameters for all methods, {repeats} repeats. BCM: random blocks of m rows, m "
         "queries at a time. "
-        f"Time is the median of conditioning and predicting, without learning, on {workers()} cores."
+        f"Time is the median of conditioning and predicting, without learning, on {cores()} cores."
     )
     file = None if report.quick else datasets.cache_folder() / "sarcos.jsonl"
     report.stored = file is not None and file.exists()

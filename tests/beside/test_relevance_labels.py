@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit, ndtr
-from test_propagation import dense_ep, dense_predict
 from test_relevance import predictions
 
 import inducing as ig
@@ -17,6 +16,7 @@ import oracle
 from inducing import errors
 from inducing.beside import relevance_search
 from inducing.model.likelihoods import Logistic, Probit
+from oracle_propagation import dense_ep, dense_predict
 
 KERNEL = ig.kernels.RBF(0.8, 1.7)
 K0 = oracle.bind(oracle.rbf, lengthscale=0.8, variance=1.7)

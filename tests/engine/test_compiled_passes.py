@@ -15,6 +15,7 @@ from inducing import progress
 from inducing.engine import gaussian_blocks as _gaussian_blocks
 from inducing.engine import gaussian_rows as _gaussian_rows
 from inducing.engine import passes as _passes
+from inducing.numerics.workers import single_threaded_blas
 
 RNG = np.random.default_rng(0)
 N, M = 140, 9
@@ -157,7 +158,7 @@ def test_rows_in_ranges_give_the_same(workers: int, monkeypatch: pytest.MonkeyPa
                 assert_allclose(
                     gradient[key], slope, rtol=1e-9, atol=1e-11 * np.max(np.abs(slope)), err_msg=key
                 )
-    assert workers.single_threaded_blas._depth == 0
+    assert single_threaded_blas._depth == 0
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -12,7 +12,6 @@ from scipy.integrate import quad
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_squared import in_panels, mixture, waves
 
 import inducing as ig
 from experiments import reproduce
@@ -26,6 +25,7 @@ from inducing.errors import (
     ShapeError,
     UnknownNameError,
 )
+from oracle_density import in_panels, mixture, waves
 
 
 @pytest.mark.parametrize(("d", "n"), [(1, 400), (2, 200), (3, 150)])
