@@ -218,6 +218,16 @@ def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
     return L, Linv
 
 
+def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
+    """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m) is ΦΠΦᵀ and b (m, p) is ΦΠy.
+
+    Only the lower triangle of G is read. B has eigenvalues of at least 1, so it needs no jitter.
+    """
+    B = plus_diagonal(from_lower(G), 1.0)
+    LB, LBinv = cholesky_and_inverse(B)
+    return B, LB, LBinv, LBinv.T @ (LBinv @ b)
+
+
 def log_det_from_factor(L: Array) -> Array:
     """log |L Lᵀ|."""
     xp = namespace(L)
