@@ -273,7 +273,7 @@ KILLED = """
 import sys, time
 import numpy as np
 import inducing as ig
-from inducing import checkpoints
+from inducing.files import checkpoints
 
 checkpoints.INTERVAL = 0.0
 X, y = np.load(sys.argv[1], mmap_mode="r"), np.load(sys.argv[2], mmap_mode="r")

@@ -1,38 +1,41 @@
-"""Log evidence and its exact gradient for any row of the table, streamed over chunks of rows.
+"""Log evidence and its exact gradient for any row of the table and any likelihood, streamed over chunks of rows.
 
-With Φ = Luu⁻¹Kuf, precisions Π = D⁻¹ (times the rows' weights), B = I + ΦΠΦᵀ, w = B⁻¹ΦΠy, e = y - Φᵀw and v =
-Πe:
+Every row's likelihood is a Gaussian site in φᵀw, of precision τ and shift ν, with Φ = Luu⁻¹Kuf (row_sites.py):
 
-    log q(y) = -½ [n log 2π + Σ log D + log|B| + Σ eᵢ²Πᵢ + |w|²] - penalty
+    B = I + ΦτΦᵀ,   w = B⁻¹Φν,   μ = φᵀw,   s = φᵀB⁻¹φ,   v = ν - τμ
 
-The first pass sums ΦΠΦᵀ and ΦΠy; the second carries the gradient back (reverse mode, written out):
+Gaussian noise has the sites τ = 1/D, ν = τy with D = aR + Σ in advance, and with e = y - Φᵀw
 
-    g_D = ½ (vᵢ² - Πᵢ + Πᵢ² φᵢᵀB⁻¹φᵢ)                               dJ/dDᵢ
-    r̄   = share g_D - d penalty/dR                                  dJ/dRᵢᵢ = dJ/dk(xᵢ, xᵢ)
-    Φ̄   = w vᵀ - B⁻¹ΦΠ - 2Φ diag(r̄)
+    log q(y) = -½ [n log 2π + Σ log D + log|B| + Σ eᵢ²/Dᵢ + |w|²] - Σ evidence_correction
+
+Other likelihoods have their sites from sweeps (sweeps.py), and ½wᵀΦν - ½ log|B| and the rows' terms. The
+evidence is stationary in the sites, so its gradient holds them; it is carried back by one more pass (reverse
+mode, written out):
+
+    r̄   = ½ (a v² - τ + aτ²s), 0 where R is dropped                 dJ/dRᵢᵢ = dJ/dk(xᵢ, xᵢ)
+    Φ̄   = w vᵀ - B⁻¹Φτ - 2Φ diag(r̄)
     K̄uf = Luu⁻ᵀ Φ̄
     K̄uu = -½ Luu⁻ᵀ (wwᵀ - I + B⁻¹ - 2Φ diag(r̄)Φᵀ) Luu⁻¹           since Φv = w, M = Φ̄Φᵀ is symmetric
 
-Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). When share = 0 (SoR, DTC, VFE), r̄ =
--½cΠ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf Π = α vᵀ ± TᵀT Kuf Π needs no Φ. The work is
-4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count half), and
-memory is O(m² + chunk·m).
+Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). Where R is not in D (SoR, DTC, VFE),
+r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The work is
+4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count half), a sweep
+takes 3nm², and memory is O(m² + chunk·m).
 
-The passes themselves are in _passes.py. Their sums join over parts of the data, so a problem is rows in
-memory (`Problem`) or rows that a source holds (`Parted`), and what stands here is the same for both: m-by-m
-work between and after the passes.
+The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory (`Problem`)
+or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m work.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..model.problem import Problem
-from ..model.table import trace_penalty
 from ..numerics.arrays import Array, is_numpy, namespace
 from ..numerics.linalg import (
     cholesky_and_inverse,
@@ -40,6 +43,7 @@ from ..numerics.linalg import (
     congruence,
     from_lower,
     gram,
+    information_factors,
     inverse_lower,
     jittered,
     log_det_from_factor,
@@ -49,12 +53,13 @@ from ..numerics.linalg import (
 )
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
-from .sums import Back, Held, Sums
+from .sums import Back, Held, Sites, Sums
+from .sweeps import SWEEPS, TOLERANCE, FixedPoint, SiteMemory, Sweep, converge, sweep_pass, warn_if_unsettled
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """What the first pass leaves: enough to predict with and to start the second pass from."""
+    """The posterior in whitened coordinates: enough to predict with and to start the second pass from."""
 
     Kuu: Array  # (m, m), without jitter
     Luu: Array
@@ -63,13 +68,26 @@ class Factors:
     B: Array
     LBinv: Array  # of the Cholesky factor of B
     w: Array  # (m, p), whitened posterior mean
-    constant: float  # of -2 log q(y), all but the residuals' Σ eᵢ²Πᵢ
+    base: float  # of the log evidence, all but the rows' residuals or terms
     kept: Held | None  # of rows in memory
+    point: FixedPoint | None = None  # of a likelihood that is not Gaussian
+
+    @property
+    def sites(self) -> Sites:
+        return {} if self.point is None else self.point.process.sites
 
 
-def factorise(P: Problem | Parted, *, escalate: bool = True) -> Factors:
-    """The first pass. `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of
-    adding jitter.
+def factorise(
+    P: Problem | Parted,
+    *,
+    escalate: bool = True,
+    memory: SiteMemory | None = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
+) -> Factors:
+    """The first pass, or the sweeps of a likelihood, from the process in `memory`, which is then renewed.
+
+    `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter.
     """
     Kuu = P.basis.gram(P.kernel)
     if escalate:
@@ -78,71 +96,86 @@ def factorise(P: Problem | Parted, *, escalate: bool = True) -> Factors:
     else:
         (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
     kept = Held.room_for(P) if isinstance(P, Problem) else None
+    if P.likelihood is not None:
+        point = converge(P, Linv, lambda s: _over(P, sweep_pass, s, kept), memory, tolerance, sweeps)
+        if escalate:
+            warn_if_unsettled(point, P.likelihood)
+        if memory is not None:
+            memory.process = point.process
+        if kept is not None:
+            kept = replace(kept, **dict(zip(("tau", "nu"), point.process.sites[0], strict=True)))
+        end = point.process
+        return Factors(Kuu, Luu, Linv, jitter, end.B, end.LBinv, end.w, end.base(P.row.power), kept, point)
     sums = _over(P, first_pass, Linv, kept)
-    B = plus_diagonal(from_lower(sums.G), 1.0)
-    LB, LBinv = cholesky_and_inverse(B)
-    w = LBinv.T @ (LBinv @ sums.b)
-    constant = P.p * (sums.count * math.log(2 * math.pi) + float(sums.log_D) + float(log_det_from_factor(LB)))
-    penalty = float(sums.penalty)
-    if P.row.penalty is trace_penalty:
-        penalty -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
-    constant += float(namespace(w).sum(w * w)) + 2 * P.p * penalty
-    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, constant, kept)
+    B, LB, LBinv, w = information_factors(sums.G, sums.b)
+    constant = sums.count * math.log(2 * math.pi) + float(sums.log_D) + float(log_det_from_factor(LB))
+    correction = float(sums.correction)
+    if P.row.bound:
+        correction -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
+    base = -0.5 * (P.p * constant + float(namespace(w).sum(w * w))) - P.p * correction
+    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, base, kept)
 
 
 def log_evidence(P: Problem | Parted, F: Factors) -> float:
     """log q(y), with a second look at the rows for their residuals: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|²
     cancels.
     """
+    if P.likelihood is not None:
+        sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
+        return F.base + float(_over(P, sweep_pass, sweep, F.kept).terms)
     back = Back(F.w, F.Linv.T @ F.w, F.Linv if P.row.share else None)
-    return -0.5 * (F.constant + float(_over(P, residual_pass, back, F.kept).residual))
+    return F.base - 0.5 * float(_over(P, residual_pass, back, F.kept).residual)
 
 
-def log_evidence_and_gradient(P: Problem | Parted, *, escalate: bool = True) -> tuple[float, dict[str, Any]]:
+def log_evidence_and_gradient(
+    P: Problem | Parted,
+    *,
+    escalate: bool = True,
+    memory: SiteMemory | None = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
+) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, the others held."""
-    F = factorise(P, escalate=escalate)
+    F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
     Binv = gram(F.LBinv)
-    trace = P.row.penalty is trace_penalty
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
-    value = -0.5 * (F.constant + float(sums.residual))
+    value = F.base + float(sums.terms) - 0.5 * float(sums.residual)
 
     M = plus_diagonal(F.w @ F.w.T + P.p * Binv, -P.p)
-    if P.row.share:
+    if P.general:
         M -= from_lower(sums.G)  # 2Φ diag(r̄)Φᵀ
-    elif trace:
+    elif P.row.bound:
         M += plus_diagonal(P.p * F.B, -P.p)
     Kuu_bar = -0.5 * congruence(M, F.Linv)
     if F.jitter:
         Kuu_bar = plus_diagonal(Kuu_bar, F.jitter / len(P.basis) * namespace(M).linalg.trace(Kuu_bar))
     kernel, basis = P.basis.gram_pullback(P.kernel, Kuu_bar, F.Kuu)
     through = sums + Sums(kernel=kernel, basis=basis)
-    gradient = {f"kernel.{k}": g for k, g in through.kernel.items()} | {
-        f"basis.{k}": g for k, g in through.basis.items()
-    }
-    gradient["noise"] = sums.noise
+    gradient = {f"kernel.{k}": g for k, g in through.kernel.items()}
+    gradient |= {f"basis.{k}": g for k, g in through.basis.items()}
+    if P.likelihood is None:
+        gradient[P.noise_name] = sums.noise
+    gradient |= {f"likelihood.{k}": g for k, g in sums.likelihood.items()}
     gradient |= {f"mean.{k}": g for k, g in sums.mean.items()}
     if is_numpy(F.B):
         gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
     return value, gradient
 
 
-def _over(P: Problem | Parted, one_pass: Any, matrices: Any, kept: Held | None) -> Sums:
+def _over(P: Problem | Parted, one_pass: Callable[..., Sums], matrices: Any, kept: Held | None) -> Sums:
     """A pass over rows in memory, or over those of a source, where they are."""
     return one_pass(P, matrices, kept) if isinstance(P, Problem) else P.total(one_pass, matrices)
 
 
 def _back(P: Problem | Parted, F: Factors, Binv: Array) -> Back:
-    """What the second pass needs under this row of the table."""
+    """The matrices that the second pass needs under this row of the table."""
     alpha = F.Linv.T @ F.w  # (m, p)
-    if P.blocks is not None:
+    if P.row.blocks:
         return Back(F.w, alpha, F.Linv, LBinv=F.LBinv)
-    if P.row.share:
-        return Back(F.w, alpha, F.Linv, Binv=Binv)
-    # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p Π Kfu TᵀT with a triangular T; a Π common to all rows moves into T
-    U = (
-        shrinkage_root(F.B, Binv)
-        if P.row.penalty is trace_penalty
-        else namespace(Binv).asarray(F.LBinv, copy=True)
-    )
+    sites = None if P.likelihood is None else Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
+    if P.general:
+        return Back(F.w, alpha, F.Linv, Binv=Binv, sweep=sites)
+    # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p τ Kfu TᵀT with a triangular T; a τ common to all rows moves into T
+    U = shrinkage_root(F.B, Binv) if P.row.bound else namespace(Binv).asarray(F.LBinv, copy=True)
     T = times_lower_on_all_cores(U, F.Linv)
-    return Back(F.w, alpha, T=T * (P.p / P.common_noise) ** 0.5 if P.uniform else T)
+    return Back(F.w, alpha, T=T * (P.p / P.common_noise) ** 0.5 if P.uniform else T, sweep=sites)

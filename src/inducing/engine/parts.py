@@ -1,8 +1,9 @@
-"""A regression problem on rows that a source holds: what a `Problem` is, without the rows."""
+"""`Parted`: a regression problem on rows that a source holds, whose passes run where the parts are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,23 @@ import numpy as np
 from ..errors import EmptyDataError, ParameterError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
+from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
-from ..model.problem import Problem, as_noise, check_basis, check_jitter, less_mean
+from ..model.problem import Problem, as_noise, check_basis, check_jitter, less_mean, split_noise
 from ..model.table import Approximation
+from ..numerics.arrays import asarray_like
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
 from .passes import first_pass
-from .sums import Sums
+from .sums import Back, Held, Sums
+from .sweeps import Sweep, sweep_pass
 
 MOST_BLOCK_ROWS = 1 << 14  # of a part that is one block: its covariance takes 2 GiB
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A prior, a row of the table and one noise for all rows: what travels to the parts at every evaluation."""
+    """A prior, a row of the table and one noise or likelihood for all rows, as it travels to the parts."""
 
     kernel: Kernel
     basis: Basis
@@ -31,28 +35,38 @@ class Setting:
     noise: float
     mean: Mean
     jitter: float
-    blocks: (
-        int | None
-    )  # rows of a block inside a part, zero for whole parts; None where the row of the table has no blocks
+    blocks: int | None  # rows of a block inside a part, 0 for whole parts; None where the row has no blocks
+    likelihood: Likelihood | None
+    noise_name: str
 
     def on(self, part: Part) -> Problem:
         """The problem on the rows of one part, on the device of this process."""
-        X, y = on_device(part.X), on_device(part.Y if part.y is None else part.y)
+        y = part.Y if part.y is None else part.y
+        X, y = on_device(part.X), on_device(y if self.likelihood is None else self.likelihood.check(y))
         return Problem(
             kernel=self.kernel,
             basis=self.basis.on(X),
             row=self.row,
             noise=as_noise(self.noise, X)[0],
             X=X,
-            Y=less_mean(self.mean, X, y),
+            Y=less_mean(self.mean, X, y) if self.likelihood is None else y if y.ndim == 2 else y[:, None],
             mean=self.mean,
             jitter=self.jitter,
             weights=None,
             labels=None,
             blocks=None if self.blocks is None else _blocks(part, self.blocks),
             one_noise=True,
-            one_output=y.ndim == 1,
+            one_output=y.ndim == 1 or self.likelihood is not None,
+            likelihood=self.likelihood,
+            noise_name=self.noise_name,
+            part=part.index,
         )
+
+    @property
+    def general(self) -> bool:
+        """As `Problem.general`."""
+        bound = self.row.bound and self.likelihood is not None and not self.likelihood.log_concave
+        return self.row.share > 0 or bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +77,11 @@ class Parted(Setting):
 
     @property
     def p(self) -> int:
-        return self.source.layout.n_outputs
+        return self.source.layout.n_outputs if self.likelihood is None else 1
 
     @property
     def one_output(self) -> bool:
-        return self.source.layout.one_output
+        return self.source.layout.one_output or self.likelihood is not None
 
     @property
     def one_noise(self) -> bool:
@@ -75,7 +89,7 @@ class Parted(Setting):
 
     @property
     def uniform(self) -> bool:
-        return True
+        return self.likelihood is None
 
     @property
     def common_noise(self) -> float:
@@ -89,8 +103,18 @@ class Parted(Setting):
         return sums
 
 
-def _over_part(part: Part, one_pass: Any, setting: Setting, matrices: Any) -> Sums:
-    return one_pass(setting.on(part), matrices).to_numpy() if len(part.X) else Sums()
+def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Any) -> Sums:
+    """One pass over the rows of a part."""
+    if not len(part.X):
+        return Sums()
+    P, kept = setting.on(part), None
+    if setting.likelihood is not None:
+        if setting.row.power == 0.0 and isinstance(matrices, Sweep):
+            return replace(one_pass(P, matrices).to_numpy(), sites={})  # made again at the next pass
+        if isinstance(matrices, Back):
+            sites = matrices.sweep.sites.get(part.index) or sweep_pass(P, matrices.sweep).sites[part.index]
+            kept = Held(None, None, None, None, *(asarray_like(a, P.X) for a in sites))
+    return one_pass(P, matrices, kept).to_numpy()
 
 
 def _blocks(part: Part, rows: int) -> list[np.ndarray]:
@@ -125,6 +149,7 @@ def make_parted(
         raise ParameterError("noise must be one number for a source, which has no variances for its rows")
     if source.layout.n_outputs == 0:
         raise ParameterError("the source has no targets; name the target column, or give y")
+    noise, likelihood, noise_name = split_noise(noise, row)
     if row.own_block:
         raise ParameterError(
             "'pic' needs the data at every query; over a source use 'pitc', whose evidence is the same"
@@ -140,4 +165,15 @@ def make_parted(
         )
     noise = float(as_noise(noise, np.zeros((1, 1)))[0][0])
     size = None if not row.blocks else 0 if blocks is None else int(blocks)
-    return Parted(kernel, basis, row, noise, Zero() if mean is None else mean, float(jitter), size, source)
+    return Parted(
+        kernel,
+        basis,
+        row,
+        noise,
+        Zero() if mean is None else mean,
+        float(jitter),
+        size,
+        likelihood,
+        noise_name,
+        source,
+    )

@@ -1,4 +1,6 @@
-"""What the passes of the evidence add up, keep between them and take along."""
+"""Accumulators of the passes over rows: `Sums` adds up, `Held` caches between passes, `Back` carries the m-by-m
+matrices of the backward pass, `Group` is a run of blocks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ import numpy as np
 
 from ..model.kernels.base import Gradients
 from ..model.problem import Problem
-from ..numerics.arrays import Array, asarray_like, is_numpy, to_numpy, zeros_like_rows
+from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..numerics.linalg import add_product
+
+Sites = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
 KFU_BYTES = (
@@ -19,20 +24,22 @@ KFU_BYTES = (
 
 @dataclass(eq=False)
 class Sums:
-    """What a pass adds up over rows; + joins those of different rows. A pass leaves what it has no use for at
-    zero.
-    """
+    """Totals of a pass over rows; + joins those of different rows. What a pass does not compute stays zero."""
 
     G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
     b: Any = 0.0  # (m, p), ΦΠy
     count: float = 0.0  # Σ weights
     log_D: Any = 0.0  # numbers stay on the device until the pass ends: reading one waits for it
-    penalty: Any = 0.0
+    correction: Any = 0.0  # what a power below 1 takes off the evidence
     residual: Any = 0.0  # Σ eᵢ²Πᵢ
+    terms: Any = 0.0  # of the rows' likelihoods in the evidence
+    improper: Any = 0.0  # the number of rows without a proper cavity
     noise: Any = 0.0  # gradients, from here on
     kernel: Gradients = field(default_factory=dict)
     basis: Gradients = field(default_factory=dict)
     mean: Gradients = field(default_factory=dict)
+    likelihood: Gradients = field(default_factory=dict)
+    sites: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # τ and ν (c,), by part
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(_joined(getattr(self, f.name), getattr(other, f.name)) for f in fields(Sums)))
@@ -44,16 +51,14 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What the first pass leaves of the rows for the second, as far as there is room; the rest is made again."""
+    """A cache of what the first pass or the sweeps computed for rows; what has no room is computed again."""
 
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
-    blocks: dict[int, tuple[Array, Array]] | None = (
-        None  # by number: K and the L⁻¹ of D, where they fit BLOCK_BYTES
-    )
-    runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = (
-        None  # the same of compiled loops, by the first block of each run
-    )
+    blocks: dict[int, tuple[Array, Array]] | None = None  # K and D's L⁻¹ by number, within BLOCK_BYTES
+    runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # the same by compiled run of blocks
+    tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
+    nu: Array | None = None  # (n,), their shifts
 
     @staticmethod
     def room_for(P: Problem) -> Held:
@@ -61,28 +66,32 @@ class Held:
             return Held(blocks={}, runs={})
         small = is_numpy(P.X) and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
         Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
-        return Held(zeros_like_rows((P.n,), P.X) if P.row.share else None, Kfu)
+        return Held(zeros_like_rows((P.n,), P.X) if P.general else None, Kfu)
+
+    def sites(self, rows: slice) -> tuple[Array, Array]:
+        """τ and ν of some rows, of a likelihood that is not Gaussian."""
+        assert self.tau is not None and self.nu is not None
+        return self.tau[rows], self.nu[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Back:
-    """What the second pass takes to all rows; matrices that the row of the table has no use for are None."""
+    """The m-by-m matrices of the backward pass; those that the row of the table has no use for are None."""
 
     w: Array  # (m, p)
     alpha: Array  # (m, p), Luu⁻ᵀw
     Linv: Array | None = None  # Luu⁻¹
-    T: Array | None = (
-        None  # share = 0: cI - B⁻¹ = ±UᵀU, T = U Luu⁻¹, times √(pΠ) where that is common to all rows
-    )
+    T: Array | None = None  # U Luu⁻¹ with cI - B⁻¹ = ±UᵀU, times √(pΠ) where that is common to all rows
     Binv: Array | None = None
     LBinv: Array | None = None
+    sweep: Any = None  # the process that the sites of a source's rows are made from again
 
     def on(self, X: Array) -> Back:
         """The same with X's namespace, dtype and device."""
         if is_numpy(X) and is_numpy(self.w):
             return self
-        held = (getattr(self, f.name) for f in fields(Back))
-        return Back(*(None if a is None else asarray_like(a, X) for a in held))
+        matrices = (getattr(self, f.name) for f in fields(Back) if f.name != "sweep")
+        return Back(*(None if a is None else asarray_like(a, X) for a in matrices), sweep=self.sweep)
 
 
 class Work(Sums):
@@ -133,6 +142,38 @@ def groups(P: Problem, count: int) -> list[Group]:
     ]
 
 
+def finish(
+    P: Problem, s: Work, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0
+) -> None:
+    """Hand K̄fu = sign Kbar + v αᵀ to the basis; the prior mean's gradient is v itself."""
+    Kbar = add_product(Kbar, V, alpha.T, sign)
+    kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
+    if sign < 0:
+        kernel, basis = ({key: -g for key, g in part.items()} for part in (kernel, basis))
+    add_gradients(s.kernel, kernel)
+    add_gradients(s.basis, basis)
+    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+
+
+def count(rows: slice | np.ndarray) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def scratch_copy(A: Array, out: Array | None = None) -> Array:
+    """A copy that products may overwrite, in `out` where there is one; off the CPU they overwrite nothing."""
+    if not is_numpy(A):
+        return A
+    if out is None:
+        return A.copy()
+    out[...] = A
+    return out
+
+
+def copied(A: Array, out: Array | None = None) -> Array:
+    """A copy in any namespace, for what is assigned to in parts."""
+    return namespace(A).asarray(A, copy=True) if out is None else scratch_copy(A, out)
+
+
 def add_gradients(total: Gradients, part: Gradients) -> None:
     for key, value in part.items():
         total[key] = total[key] + value if key in total else value
@@ -149,4 +190,6 @@ def _joined(a: Any, b: Any) -> Any:
 def _as_numpy(a: Any) -> Any:
     if isinstance(a, dict):
         return {key: _as_numpy(value) for key, value in a.items()}
+    if isinstance(a, tuple):
+        return tuple(map(to_numpy, a))
     return a if isinstance(a, float) else to_numpy(a)

@@ -37,6 +37,10 @@ from ..numerics.loops import FAST
 _jit = numba.njit(nogil=True, fastmath=FAST)
 Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
 Form = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
+Gaussians = types.Tuple((Addresses, Frame, Form, Real))  # of the basis: BLAS, frame, form and k(x, x)
+Rows = types.Tuple((Given2, Given2, Given1, Given1, Out2))  # X, Y, noise, weight, Kfu where it is kept
+Space = types.Tuple((Out3, Out2))  # four buffers of a tile of rows, and their features
+Totals = types.Tuple((Out2, Out1))  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
 
 ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
 TINY = -708.0  # exponents below give numbers that are not normal, and slow; they are zero here
@@ -173,47 +177,20 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
 
 
 @numba.njit(
-    types.void(
-        Addresses,
-        Given2,
-        Given2,
-        Out1,
-        Given1,
-        Given1,
-        Frame,
-        Form,
-        Given2,
-        Real,
-        Real,
-        Flag,
-        Out2,
-        Out1,
-        Out3,
-        Out2,
-        Out2,
-        Out2,
-    ),
+    types.void(Gaussians, Rows, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2),
     nogil=True,
     cache=True,
     fastmath=FAST,
 )
 def first(
-    at: np.ndarray,
-    X: np.ndarray,
-    Y: np.ndarray,
+    basis: Any,
+    rows: Any,
     root: np.ndarray,
-    noise: np.ndarray,
-    weight: np.ndarray,
-    frame: Any,
-    form: Any,
     whitener: np.ndarray,
     share: float,
-    prior: float,
     uniform: bool,
-    Kfu: np.ndarray,
     R: np.ndarray,
-    work: np.ndarray,
-    A: np.ndarray,
+    space: Any,
     G: np.ndarray,
     b: np.ndarray,
 ) -> None:
@@ -221,7 +198,9 @@ def first(
 
     With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
     """
-    centre, scale, wide = frame
+    at, (centre, scale, wide), form, prior = basis
+    X, Y, noise, weight, Kfu = rows
+    work, A = space
     n, m, tile = X.shape[0], G.shape[0], work.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
@@ -284,51 +263,34 @@ def finish(
 
 
 @numba.njit(
-    types.void(
-        Addresses,
-        Given2,
-        Given2,
-        Given1,
-        Frame,
-        Form,
-        Given2,
-        Given2,
-        Real,
-        Flag,
-        Out2,
-        Out2,
-        Out1,
-        Out3,
-        Out2,
-        Out2,
-        Out1,
-    ),
+    types.void(Gaussians, Rows, Given1, Flag, Given2, Given2, Real, Flag, Out2, Out2, Out1, Space, Totals),
     nogil=True,
     cache=True,
     fastmath=FAST,
 )
 def second_deterministic(
-    at: np.ndarray,
-    X: np.ndarray,
-    Y: np.ndarray,
-    precision: np.ndarray,
-    frame: Any,
-    form: Any,
+    basis: Any,
+    rows: Any,
+    tau: np.ndarray,
+    given: bool,
     T: np.ndarray,
     alpha: np.ndarray,
     sign: float,
     uniform: bool,
-    Kfu: np.ndarray,
+    mean: np.ndarray,
     V: np.ndarray,
     lengths: np.ndarray,
-    work: np.ndarray,
-    A: np.ndarray,
-    moments: np.ndarray,
-    squares: np.ndarray,
+    space: Any,
+    totals: Any,
 ) -> None:
-    """share = 0: fill V = Π(Y - Kα) and lengths = pΠ|T k_u|², with √(pΠ) in T if it is uniform; add to the
-    moments of W.
+    """The second pass where R is not in D: fill the mean Kα, V and lengths = |T k_u|², and add to the totals.
+
+    V is τ(Y - mean), or Y - τ mean where Y holds ν, given; √(pτ) is in T where it is uniform.
     """
+    at, frame, form, prior = basis
+    X, Y, noise, weight, Kfu = rows
+    work, A = space
+    moments, squares = totals
     n, m, tile, p = X.shape[0], T.shape[0], work.shape[1], Y.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
@@ -342,15 +304,18 @@ def second_deterministic(
                 a, s = alpha[o], 0.0
                 for j in range(m):
                     s += k[j] * a[j]
-                V[lo + i, o] = precision[lo + i] * (Y[lo + i, o] - s)
+                mean[lo + i, o] = s
+                if given:
+                    V[lo + i, o] = Y[lo + i, o] - tau[lo + i] * s
+                else:
+                    V[lo + i, o] = tau[lo + i] * (Y[lo + i, o] - s)
         times_lower(at, S, T, True)
         for i in range(c):
             row, s = S[i], 0.0
             for j in range(m):
                 s += row[j] * row[j]
             if not uniform:
-                t = p * precision[lo + i]
-                s *= t
+                t = p * tau[lo + i]
                 for j in range(m):
                     row[j] *= t
             lengths[lo + i] = s
@@ -360,18 +325,13 @@ def second_deterministic(
 
 @numba.njit(
     types.void(
-        Addresses,
-        Given2,
-        Given2,
+        Gaussians,
+        Rows,
         Out1,
         Flag,
-        Given1,
-        Given1,
         Real,
-        Real,
-        Real,
-        Frame,
-        Form,
+        Out1,
+        Flag,
         Given2,
         Given2,
         Given2,
@@ -380,46 +340,42 @@ def second_deterministic(
         Out2,
         Out1,
         Out1,
-        Out3,
+        Space,
         Out2,
-        Out2,
-        Out2,
-        Out1,
+        Totals,
     ),
     nogil=True,
     cache=True,
     fastmath=FAST,
 )
 def second(
-    at: np.ndarray,
-    X: np.ndarray,
-    Y: np.ndarray,
+    basis: Any,
+    rows: Any,
+    tau: np.ndarray,
+    given: bool,
+    power: float,
     R: np.ndarray,
     known: bool,
-    noise: np.ndarray,
-    weight: np.ndarray,
-    slope: float,
-    share: float,
-    prior: float,
-    frame: Any,
-    form: Any,
     Linv: np.ndarray,
     Binv: np.ndarray,
     w: np.ndarray,
     alpha: np.ndarray,
-    Kfu: np.ndarray,
+    mean: np.ndarray,
     V: np.ndarray,
-    gD: np.ndarray,
+    spread: np.ndarray,
     rbar: np.ndarray,
-    work: np.ndarray,
-    A: np.ndarray,
+    space: Any,
     G: np.ndarray,
-    moments: np.ndarray,
-    squares: np.ndarray,
+    totals: Any,
 ) -> None:
-    """share > 0: fill R unless it is known, V = Π(Y - Φᵀw), g_D and r̄ = share g_D - pΠ slope; add 2Φ
-    diag(r̄)Φᵀ to G, and to the moments of W.
+    """The second pass where R is in D: fill R unless it is known, τ unless it is given (then Y holds ν), the
+    mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add 2Φ diag(r̄)Φᵀ to
+    G, and to the totals.
     """
+    at, frame, form, prior = basis
+    X, Y, noise, weight, Kfu = rows
+    work, A = space
+    moments, squares = totals
     n, m, tile, p = X.shape[0], G.shape[0], work.shape[1], Y.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
@@ -437,21 +393,23 @@ def second(
                 for j in range(m):
                     s += phi[j] * phi[j]
                 R[lo + i] = prior - s
-            D = share * R[lo + i] + noise[lo + i]
-            precision = weight[lo + i] / D
+            if not given:
+                tau[lo + i] = weight[lo + i] / (power * R[lo + i] + noise[lo + i])
+            precision = tau[lo + i]
             q, square = 0.0, 0.0
             for j in range(m):
                 q += phi[j] * row[j]
+            spread[lo + i] = q
             for o in range(p):
                 a, s = w[o], 0.0
                 for j in range(m):
                     s += phi[j] * a[j]
-                e = Y[lo + i, o] - s
-                V[lo + i, o] = precision * e
-                square += precision * e * e
-            g = 0.5 * (square - p * weight[lo + i] + p * precision * q) / D
-            r = 2.0 * (share * g - p * precision * slope)
-            gD[lo + i], rbar[lo + i] = g, 0.5 * r
+                mean[lo + i, o] = s
+                v = Y[lo + i, o] - precision * s if given else precision * (Y[lo + i, o] - s)
+                V[lo + i, o] = v
+                square += v * v
+            r = power * (square + p * precision * precision * q) / weight[lo + i] - p * precision
+            rbar[lo + i] = 0.5 * r
             t, root = -p * precision, sqrt(abs(r))
             if r >= 0.0:  # rows that are added come first, those that are subtracted last
                 to = signed[top]

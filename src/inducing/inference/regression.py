@@ -128,7 +128,7 @@ def posterior_of(P: Problem | Parted) -> Posterior:
         w=F.w,
         A=contiguous(F.LBinv.T),
         mean_function=P.mean,
-        conditional=P.row.test,
+        conditional=P.row.conditional,
         log_evidence=evidence.log_evidence(P, F),
         jitter=F.jitter,
         one_output=P.one_output,

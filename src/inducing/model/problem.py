@@ -1,4 +1,4 @@
-"""Data, prior and row of the table, checked once: what every batch computation starts from."""
+"""`Problem`: data, prior, noise or likelihood and row of the table, checked once for all batch computations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError,
 from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, zeros_like_rows
 from .bases import Basis, Points
 from .kernels.base import Kernel
+from .likelihoods import Gaussian, Likelihood
 from .means import Mean, Zero
 from .table import Approximation
 
@@ -19,7 +20,11 @@ DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One regression problem on one device. Y is what the prior mean leaves of y."""
+    """One regression problem on one device.
+
+    Under Gaussian noise Y is what the prior mean leaves of y. With another likelihood Y is y itself, and further
+    numbers of each row that the likelihood takes.
+    """
 
     kernel: Kernel
     basis: Basis
@@ -36,6 +41,9 @@ class Problem:
     one_output: bool
     kept: np.ndarray | None = None  # the rows of the data as given that are used, where not all are
     n_given: int = 0
+    likelihood: Likelihood | None = None  # None is Gaussian noise
+    noise_name: str = "noise"  # in the gradient
+    part: int = 0  # the number of the rows' part, where they are part of a source
 
     @property
     def n(self) -> int:
@@ -43,12 +51,19 @@ class Problem:
 
     @property
     def p(self) -> int:
-        return self.Y.shape[1]
+        """The number of outputs."""
+        return self.Y.shape[1] if self.likelihood is None else 1
+
+    @property
+    def general(self) -> bool:
+        """Whether the gradient needs each row's R: where R is in D, and where precisions may be negative."""
+        bound = self.row.bound and self.likelihood is not None and not self.likelihood.log_concave
+        return self.row.share > 0 or bound
 
     @property
     def uniform(self) -> bool:
         """One noise and no weights: what is common to all rows then moves into m-by-m matrices."""
-        return self.one_noise and self.weights is None
+        return self.one_noise and self.weights is None and self.likelihood is None
 
     @property
     def common_noise(self) -> Array:
@@ -57,6 +72,17 @@ class Problem:
 
     def weight(self, rows: Any) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
+
+    def copies(self, rows: Any) -> Array:
+        """How many sites a row's likelihood has: its weight, and one where that is less."""
+        xp, ones = namespace(self.X), self.noise[rows]
+        return (
+            xp.ones_like(ones) if self.weights is None else xp.maximum(self.weights[rows], xp.ones_like(ones))
+        )
+
+    def observed(self, rows: Any) -> Array:
+        """y of some rows as a likelihood takes it: (c,), or (c, q) with further numbers of each row."""
+        return self.Y[rows, 0] if self.Y.shape[1] == 1 else self.Y[rows]
 
 
 def noise_gradient(P: Problem, per_row: Array) -> Array:
@@ -235,7 +261,8 @@ def make_problem(
     X = as_inputs(X)
     if X.shape[0] == 0:
         raise EmptyDataError("X has no rows; at least one is needed")
-    y = as_targets(y, X)
+    noise, likelihood, noise_name = split_noise(noise, row)
+    y = as_targets(y if likelihood is None else likelihood.check(to_numpy(y)), X)
     noise, one_noise = as_noise(noise, X)
     check_jitter(jitter)
     weights = _as_weights(weights, X)
@@ -252,7 +279,7 @@ def make_problem(
     basis = basis.on(X)
     check_basis(basis, kernel, X.shape[1])
     mean = Zero() if mean is None else mean
-    Y = less_mean(mean, X, y)
+    Y = less_mean(mean, X, y) if likelihood is None else y if y.ndim == 2 else y[:, None]
     labels = blocks if row.blocks else None
     return Problem(
         kernel=kernel,
@@ -267,7 +294,24 @@ def make_problem(
         labels=labels,
         blocks=None if labels is None else as_blocks(labels, X.shape[0]),
         one_noise=one_noise,
-        one_output=y.ndim == 1,
+        one_output=y.ndim == 1 or likelihood is not None,
         kept=kept,
         n_given=n_given,
+        likelihood=likelihood,
+        noise_name=noise_name,
     )
+
+
+def split_noise(noise: Any, row: Approximation) -> tuple[Any, Likelihood | None, str]:
+    """The noise variance, the likelihood where there is another than Gaussian noise, and the noise's name in
+    gradients; `noise` is either.
+    """
+    if not isinstance(noise, Likelihood):
+        return noise, None, "noise"
+    if isinstance(noise, Gaussian):
+        return noise.variance, None, "likelihood.variance"
+    if row.blocks:
+        raise ParameterError(
+            f"{row.name!r} keeps blocks of R, which needs Gaussian noise, not {noise}; use 'fitc'"
+        )
+    return 1.0, noise, "noise"

@@ -1,13 +1,13 @@
-"""The table of the unifying view: a method is a row, not a class. [003 Table 1]
+"""The table of the unifying view: a method is a row of data, not a class. [003 Table 1]
 
-With whitened features Φ, Q = ΦᵀΦ and R = K - Q, every row is the linear model y = Φᵀw + e, w ~ N(0, I), e ~
-N(0, D), D = Λ + Σ. Rows differ in what of R the training conditional keeps (Λ), in what the test conditional
-keeps, and in a penalty on the evidence.
+With whitened features Φ, Q = ΦᵀΦ and R = K - Q, every row is the linear model y = Φᵀw + e, w ~ N(0, I). A row
+says with which power a each likelihood becomes a site (0 variational, 1 expectation propagation), what of R
+the sites see, and what a query sees. Under Gaussian noise Σ the site is known in advance: e ~ N(0, D) with
+D = Σ + aR, and `evidence_correction` is taken off the log evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,61 +15,80 @@ from ..errors import ParameterError, UnknownNameError
 from ..numerics.arrays import Array, namespace
 
 Conditional = Literal["exact", "deterministic", "independent"]
-Penalty = Callable[[Array, Array, float], tuple[Array, Array, Array]]
-
-
-def no_penalty(R: Array, noise: Array, share: float) -> tuple[Array, Array, Array]:
-    zero = 0.0 * R
-    return zero, zero, zero
-
-
-def trace_penalty(R: Array, noise: Array, share: float) -> tuple[Array, Array, Array]:
-    """½ R/σ² of each row, and its derivatives in R and σ²: what makes VFE a lower bound."""
-    half = 0.5 / noise
-    return half * R, half, -half * R / noise
-
-
-def power_penalty(R: Array, noise: Array, share: float) -> tuple[Array, Array, Array]:
-    """(1-a)/(2a) log(1 + a R/σ²) of each row, and its derivatives in R and σ²; a → 0 is VFE's, a = 1 none."""
-    xp = namespace(R)
-    half = 0.5 * (1.0 - share)
-    D = share * R + noise
-    return half / share * xp.log1p(share * R / noise), half / D, -half * R / (D * noise)
+Keeps = Literal["nothing", "diagonal", "blocks"]
 
 
 @dataclass(frozen=True)
 class Approximation:
-    """One row: what the training and the test conditional keep of R = K - Q."""
+    """One row of the unifying view: the power of its sites, and what it keeps of R = K - Q."""
 
     name: str
-    share: float  # of R's diagonal (or blocks) kept in training: Λ = share · diag R
-    test: Conditional
-    penalty: Penalty = no_penalty
-    blocks: bool = False  # keep whole diagonal blocks of R, not only its diagonal
-    own_block: bool = False  # a query sees its own block exactly: needs the data at prediction time
+    power: float  # a: 0 variational, 1 expectation propagation
+    keeps: Keeps  # of R, in training
+    test: Literal["exact", "deterministic", "independent", "own block"]  # what a query sees of R
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.power <= 1.0:
+            raise ParameterError(f"the power of {self.name!r} must lie in [0, 1], but is {self.power:g}")
+        if self.keeps == "blocks" and self.power != 1.0:
+            raise ParameterError(f"{self.name!r} keeps blocks of R, which needs power 1, not {self.power:g}")
+
+    @property
+    def share(self) -> float:
+        """The share of R that counts as noise in training: D = Σ + share · R."""
+        return 0.0 if self.keeps == "nothing" else self.power
+
+    @property
+    def bound(self) -> bool:
+        """Whether sites see R's diagonal with power 0: the evidence is then a lower bound."""
+        return self.power == 0.0 and self.keeps == "diagonal"
+
+    @property
+    def blocks(self) -> bool:
+        return self.keeps == "blocks"
+
+    @property
+    def own_block(self) -> bool:
+        """Whether a query sees its own block exactly, which needs the data at prediction time."""
+        return self.test == "own block"
+
+    @property
+    def conditional(self) -> Conditional:
+        """The test conditional of the Posterior that this row makes; PIC's is PITC's."""
+        return "exact" if self.test == "own block" else self.test
 
 
-SoR = Approximation("sor", 0.0, "deterministic")  # [003 §4]
-DTC = Approximation("dtc", 0.0, "exact")  # [003 §5]
-VFE = Approximation("vfe", 0.0, "exact", trace_penalty)
-FITC = Approximation("fitc", 1.0, "exact")  # [003 §6], [001 eq. 9]
-FIC = Approximation("fic", 1.0, "independent")  # [003 Remark 7]
-PITC = Approximation("pitc", 1.0, "exact", blocks=True)  # [003 §7]
-PIC = Approximation("pic", 1.0, "exact", blocks=True, own_block=True)
-PEP = Approximation("pep", 0.5, "exact", power_penalty)
+SoR = Approximation("sor", 1.0, "nothing", "deterministic")  # [003 §4]
+DTC = Approximation("dtc", 1.0, "nothing", "exact")  # [003 §5]
+VFE = Approximation("vfe", 0.0, "diagonal", "exact")
+FITC = Approximation("fitc", 1.0, "diagonal", "exact")  # [003 §6], [001 eq. 9]
+FIC = Approximation("fic", 1.0, "diagonal", "independent")  # [003 Remark 7]
+PITC = Approximation("pitc", 1.0, "blocks", "exact")  # [003 §7]
+PIC = Approximation("pic", 1.0, "blocks", "own block")
+PEP = Approximation("pep", 0.5, "diagonal", "exact")
 
 TABLE = {row.name: row for row in (SoR, DTC, VFE, FITC, FIC, PITC, PIC, PEP)}
 
 
 def row(name: str, power: float | None = None) -> Approximation:
-    """The row called `name`; `power` is PEP's share, between VFE (towards 0) and FITC (1)."""
+    """The row called `name`; `power` is PEP's, between VFE (towards 0) and FITC (1)."""
     if name not in TABLE:
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {', '.join(TABLE)}")
     if name != "pep":
         if power is not None:
             raise ParameterError(f"power is only for 'pep', not for {name!r}")
         return TABLE[name]
-    share = PEP.share if power is None else float(power)
-    if not 0.0 < share <= 1.0:
-        raise ParameterError(f"power must lie in (0, 1], but is {share:g}; towards 0 use 'vfe'")
-    return replace(PEP, share=share)
+    power = PEP.power if power is None else float(power)
+    if not 0.0 < power <= 1.0:
+        raise ParameterError(f"power must lie in (0, 1], but is {power:g}; towards 0 use 'vfe'")
+    return replace(PEP, power=power)
+
+
+def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """(1-a)/(2a) log(1 + aR/σ²) of each row, which sites of power a < 1 take off the log evidence under Gaussian
+    noise, with its derivatives in R and σ²; the limit a = 0 is VFE's ½ R/σ², and a = 1 takes off nothing.
+    """
+    D = noise + power * R
+    half = 0.5 * (1.0 - power)
+    value = half * R / noise if power == 0.0 else half / power * namespace(R).log1p(power * R / noise)
+    return value, half / D, -half * R / (D * noise)

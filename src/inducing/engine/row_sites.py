@@ -1,0 +1,141 @@
+"""Sites of rows: what each row's likelihood becomes in φᵀw, and what it adds to the evidence.
+
+A row's likelihood becomes a Gaussian factor of precision τ and shift ν in φᵀw (power expectation propagation on
+the whitened features; Bui, Yan & Turner 2017). With the row's mean μ = φᵀw and spread s = φᵀB⁻¹φ, the variance
+R that the basis leaves, and the cavity v₋ = s/u, m₋ = (μ - asν)/u, u = 1 - aτs, from which the row's own site is
+taken out with power a:
+
+    a > 0    q, r of L_a at (m₋, v₋ + R);   τ = -r/(a(1 + v₋r)),   ν = (q - m₋r)/(a(1 + v₋r))
+             term (L_a - ½ log u)/a + ½(τμ² - 2νμ + asν²)/u
+    a = 0    q, r of E at (μ, s + R);        τ = -r,   ν = q - rμ;   term E
+
+A row of weight c counts as c copies, each with its own site: τ and ν here are those of all copies together. With
+c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..model.problem import Problem
+from ..numerics.arrays import Array, namespace, to_numpy
+from .sums import Work, add_gradients
+
+LEAST_LEFT = 1e-10  # the least share u of a spread's precision that a cavity may keep
+
+
+class Proposal(NamedTuple):
+    """New sites of some rows, and the terms of the old ones in the evidence."""
+
+    tau: Array  # (c,)
+    nu: Array
+    terms: Array
+    improper: Array  # of bool: rows without a proper cavity
+
+
+def propose(
+    P: Problem,
+    rows: slice,
+    mean: Array,
+    spread: Array,
+    R: Array,
+    tau: Array,
+    nu: Array,
+    *,
+    safe: bool = False,
+) -> Proposal:
+    """The sites that the rows' likelihoods ask for, given the process with the sites τ and ν in it.
+
+    `safe` takes the update of a scale mixture, whose precisions are positive, instead.
+    """
+    xp, a, weight = namespace(mean), P.row.power, P.weight(rows)
+    if safe:
+        return _safe(P, rows, mean, spread, R)
+    if a == 0.0:
+        value, q, r = tilted(P, rows, mean, spread + R)
+        return Proposal(-weight * r, weight * (q - r * mean), weight * value, mean != mean)
+    copies = P.copies(rows)
+    t, shift = tau / copies, nu / copies
+    left = 1.0 - a * t * spread
+    improper = left <= LEAST_LEFT
+    left = xp.where(improper, xp.ones_like(left), left)
+    below, v = (mean - a * spread * shift) / left, spread / left
+    value, q, r = tilted(P, rows, below, v + R)
+    scale = copies / (a * xp.maximum(1.0 + v * r, xp.full_like(v, LEAST_LEFT)))
+    terms = copies * _terms(a, value, left, mean, spread, t, shift)
+    # a row without a cavity keeps half of its site and waits for the others
+    new_tau = xp.where(improper, 0.5 * tau, -r * scale)
+    new_nu = xp.where(improper, 0.5 * nu, (q - below * r) * scale)
+    return Proposal(new_tau, new_nu, terms, improper)
+
+
+def _safe(P: Problem, rows: slice, mean: Array, spread: Array, R: Array) -> Proposal:
+    """Sites by the scale mixture's own update."""
+    assert P.likelihood is not None
+    y, m0 = P.observed(rows), P.mean(P.X[rows])
+    tau, nu = P.likelihood.safe_site(y, m0 + mean, spread + R)
+    nu = nu - tau * m0
+    scale = P.weight(rows) / (1.0 + P.row.power * tau * R)
+    return Proposal(scale * tau, scale * nu, 0.0 * mean, mean != mean)
+
+
+def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: Array, shift: Array) -> Array:
+    """What one copy of each row adds to the evidence, a > 0."""
+    quadratic = (t * mean * mean - 2.0 * shift * mean + a * spread * shift * shift) / left
+    return (value - 0.5 * namespace(left).log(left)) / a + 0.5 * quadratic
+
+
+def add_terms(
+    P: Problem, s: Work, rows: slice, mean: Array, spread: Array, R: Array | float, tau: Array, nu: Array
+) -> Array:
+    """Add the rows' terms of the evidence and their gradient in the likelihood's parameters; returns the rows'
+    copies.
+    """
+    xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
+    if a == 0.0:
+        at, var, value = mean, spread + R, None
+        terms = weight * tilted(P, rows, at, var)[0]
+        scale = weight
+    else:
+        t, shift = tau / copies, nu / copies
+        left = 1.0 - a * t * spread
+        at, var = (mean - a * spread * shift) / left, spread / left + R
+        value = tilted(P, rows, at, var)[0]
+        terms, scale = copies * _terms(a, value, left, mean, spread, t, shift), copies / a
+    s.terms = s.terms + xp.sum(terms)
+    assert P.likelihood is not None
+    gradient = _by_power(P, rows, at, var, P.likelihood.parameter_gradient)
+    add_gradients(s.likelihood, {name: xp.sum(scale * g) for name, g in gradient.items()})
+    return copies
+
+
+def tilted(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, Array, Array]:
+    """L_a, q and r of the rows' likelihoods, or for a = 0 E, under f ~ N(m0 + mean, var)."""
+    assert P.likelihood is not None
+    likelihood = P.likelihood
+
+    def ask(y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        return dict(zip("vqr", likelihood.tilted(y, mean, var, power), strict=True))
+
+    return tuple(_by_power(P, rows, mean, var, ask).values())  # type: ignore[return-value]
+
+
+def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:
+    """`ask`(y, m0 + mean, var, power) of the rows; those of weight c < 1 have the power ac, each such power in a
+    call of its own.
+    """
+    assert callable(ask)
+    xp, a = namespace(mean), P.row.power
+    y, m0 = P.observed(rows), P.mean(P.X[rows])
+    mean, var = mean + m0, xp.maximum(var, 1e-12 * P.kernel.diag(P.X[rows]))  # rounding may leave -1e-16
+    if a == 0.0 or P.weights is None or not bool(xp.any(P.weights[rows] < 1.0)):
+        return ask(y, mean, var, a)
+    powers = a * np.minimum(to_numpy(P.weights[rows]), 1.0)
+    out: dict[str, Array] = {}
+    for power in np.unique(powers):
+        some = np.flatnonzero(powers == power)
+        for name, values in ask(y[some], mean[some], var[some], float(power)).items():
+            out.setdefault(name, xp.zeros_like(mean))[some] = values
+    return out

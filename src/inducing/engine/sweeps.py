@@ -1,0 +1,208 @@
+"""Sweeps over rows that bring the sites of a likelihood to their fixed point.
+
+A sweep is one pass: with B⁻¹ and w of the sweep before, each row's mean and spread, its new site (row_sites.py),
+and τφφᵀ and νφ added to the next B and Φν. The change of both in units of the posterior's own spread says when
+to stop. With power 0 the evidence is a lower bound that depends on the process (B, w) alone, so a step that lowers
+it is halved; with other powers steps are damped while they do not shrink. Steps are taken in (τ, ν), in which B is
+linear: halving one costs no pass.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..errors import FactorisationError, IterationWarning
+from ..model.problem import Problem
+from ..numerics.arrays import Array, asarray_like, namespace, zeros_like_rows
+from ..numerics.linalg import (
+    add_weighted_gram,
+    from_lower,
+    information_factors,
+    log_det_from_factor,
+    row_squares,
+    times_lower,
+)
+from .passes import run_pass
+from .row_sites import propose
+from .sums import Group, Held, Sites, Sums, Work, count, scratch_copy
+
+if TYPE_CHECKING:
+    from .parts import Parted
+
+TOLERANCE = 1e-6  # of the last change of the process, in units of its own spread
+SWEEPS = 100
+HALVINGS = 40
+LEAST_RATE = 1.0 / 64.0
+SHRINKS = 0.8  # a step longer than this share of the one before does not count as shrinking
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """The process that a sweep starts from, in whitened coordinates: N(w, B⁻¹) with B⁻¹ = LBinvᵀ LBinv."""
+
+    Linv: Array  # (m, m), Luu⁻¹
+    LBinv: Array
+    w: Array  # (m, 1)
+    sites: Sites = field(default_factory=dict)  # by part
+    rate: float = 1.0  # of the way from the old sites to the new ones
+    safe: bool = False  # whether scale mixtures take their own update, which never widens the process
+    gram: bool = True  # whether ΦτΦᵀ and Φν are summed
+
+    def on(self, X: Array) -> Sweep:
+        """The same with X's namespace, dtype and device."""
+        return replace(
+            self, **{name: asarray_like(getattr(self, name), X) for name in ("Linv", "LBinv", "w")}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """Sites and the process they make; the factors are there once `factored`."""
+
+    sites: Sites  # by part: τ and ν (c,); {} at the prior, and where a source's are made again at each pass
+    G: Array  # (m, m), ΦτΦᵀ in the lower triangle
+    b: Array  # (m, 1), Φν
+    B: Array = None
+    LB: Array = None
+    LBinv: Array = None
+    w: Array = None
+
+    def factored(self) -> Process:
+        return Process(self.sites, self.G, self.b, *information_factors(self.G, self.b))
+
+    def towards(self, other: Process, share: float) -> Process:
+        """This process moved by a share of the way to another, in (τ, ν)."""
+        sites = {}
+        for part, pair in other.sites.items():
+            own = self.sites.get(part, tuple(0.0 * new for new in pair))
+            sites[part] = tuple(old + share * (new - old) for old, new in zip(own, pair, strict=True))
+        G, b = self.G + share * (other.G - self.G), self.b + share * (other.b - self.b)
+        return Process(sites, G, b)
+
+    def base(self, power: float) -> float:
+        """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, or for power 0 -KL(N(w, B⁻¹) || N(0, I))."""
+        xp = namespace(self.w)
+        half = 0.5 * float(log_det_from_factor(self.LBinv))
+        if power > 0.0:
+            return half + 0.5 * float(xp.sum(self.w * self.b))
+        trace, square = float(xp.sum(self.LBinv * self.LBinv)), float(xp.sum(self.w * self.w))
+        return half - 0.5 * (trace + square - len(self.w))
+
+    def distance(self, new: Process) -> float:
+        """How far `new` is from this process, in units of this one's spread."""
+        xp, dG = namespace(self.w), from_lower(new.G - self.G)
+        D = self.LBinv @ dG @ self.LBinv.T
+        d = self.LBinv @ (new.b - self.b - dG @ self.w)
+        return float(xp.sqrt(xp.sum(D * D) + xp.sum(d * d)))
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoint:
+    """The process that the sweeps reached."""
+
+    process: Process
+    n_sweeps: int
+    converged: bool
+
+
+@dataclass(eq=False)
+class SiteMemory:
+    """The process of the last evaluation, from which the next one starts."""
+
+    process: Process | None = None
+
+
+def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
+    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; fills R in `kept`."""
+    held, sweep = kept or Held(), sweep.on(P.X)
+    tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
+    before = sweep.sites.get(P.part)
+    xp = namespace(P.X)
+
+    def step(s: Work, rows: slice | Group) -> None:
+        assert isinstance(rows, slice)
+        c = count(rows)
+        K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c))
+        if held.Kfu is not None:
+            held.Kfu[rows] = K
+        Phi = times_lower(K, sweep.Linv, transposed=True)
+        spread = row_squares(times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True))
+        mean, R = (Phi @ sweep.w)[:, 0], 0.0 * spread
+        if P.row.keeps != "nothing":
+            R = P.kernel.diag(P.X[rows]) - row_squares(Phi)
+            if held.R is not None:
+                held.R[rows] = R
+        old = (
+            (0.0 * mean, 0.0 * mean) if before is None else tuple(asarray_like(a, P.X)[rows] for a in before)
+        )
+        new = propose(P, rows, mean, spread, R, *old, safe=sweep.safe)
+        tau[rows], nu[rows] = (a + sweep.rate * (b - a) for a, b in zip(old, new[:2], strict=True))
+        s.terms = s.terms + xp.sum(new.terms)
+        s.improper = s.improper + xp.sum(xp.asarray(new.improper, dtype=P.X.dtype))
+        if sweep.gram:
+            s.G = add_weighted_gram(s.G, Phi, tau[rows], s.buffer(1, c))
+            s.b += Phi.T @ nu[rows][:, None]
+
+    sums = run_pass(P, step, G=sweep.gram, b=sweep.gram)
+    sums.sites = {P.part: (tau, nu)}
+    return sums
+
+
+def converge(
+    P: Problem | Parted,
+    Linv: Array,
+    run: Callable[[Sweep], Sums],
+    memory: SiteMemory | None,
+    tolerance: float,
+    sweeps: int,
+) -> FixedPoint:
+    """Sweep until the process no longer changes; `run` sums a sweep over all rows."""
+    assert P.likelihood is not None
+    power, rate, last = P.row.power, 1.0, float("inf")
+    start = None if memory is None else memory.process
+    if start is None or len(start.w) != len(P.basis):
+        zero = zeros_like_rows(tuple(Linv.shape), Linv)
+        start = Process({}, zero, zero[:, :1]).factored()
+    current, safe = start, not start.sites and not P.likelihood.log_concave
+    best: tuple[float, Process] | None = None
+    for n in range(1, sweeps + 1):
+        sums = run(Sweep(Linv, current.LBinv, current.w, current.sites, rate, safe))
+        value = current.base(power) + float(sums.terms)
+        if power == 0.0 and best is not None and value < best[0] - 1e-9 * abs(best[0]):
+            current = _proper(best[1], best[1].towards(current, 0.5))
+            continue
+        best = value, current
+        step = Process(sums.sites, sums.G, sums.b)
+        distance = current.distance(step) / rate
+        current = _proper(current, step)
+        if safe:
+            safe, best = distance > 0.1 and n < 10, None
+        elif distance <= tolerance and float(sums.improper) == 0.0:
+            return FixedPoint(current, n, True)
+        elif power > 0.0 and distance > SHRINKS * last:
+            rate = max(0.5 * rate, LEAST_RATE)
+        last = distance
+    return FixedPoint(current, sweeps, False)
+
+
+def _proper(start: Process, step: Process) -> Process:
+    """The step, or as much of it as leaves a proper process: sites may have negative precisions."""
+    for _ in range(HALVINGS):
+        try:
+            return step.factored()
+        except FactorisationError:
+            step = start.towards(step, 0.5)
+    raise FactorisationError("the sites leave no proper process, however small the step")
+
+
+def warn_if_unsettled(point: FixedPoint, likelihood: object) -> None:
+    if not point.converged:
+        warnings.warn(
+            f"the sites of {likelihood} did not settle in {point.n_sweeps} sweeps; the result is that of the last "
+            "one: allow more with sweeps=, or use a likelihood with more noise",
+            IterationWarning,
+            stacklevel=4,
+        )
