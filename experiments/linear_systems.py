@@ -14,7 +14,7 @@ import numpy as np
 
 from inducing.inference.conjugate_gradients.predictor import Solver, predictor_of
 from inducing.inference.conjugate_gradients.products import Blocked, Gauss, Tree, choose
-from inducing.inference.regression import condition, make_regression
+from inducing.inference.regression import condition, problem_of
 from inducing.model.kernels import RBF
 from inducing.pictures.plots import BLUE, INK, RED, canvas, plain
 
@@ -89,7 +89,7 @@ def solve(n: int, lengthscale: float, tolerances: tuple[float, ...]) -> dict[str
     exact = condition(kernel, None, "exact", NOISE, X, y)
     expected = exact.mean(Xs)  # type: ignore[union-attr]
     curves = {"Cholesky": [(time.perf_counter() - start, 0.0)]}
-    P = make_regression(kernel, None, "cg", NOISE, X, y)
+    P = problem_of(kernel, None, "cg", NOISE, X, y)
     for way, make in WAYS.items():
         for tolerance in tolerances:
 

@@ -74,6 +74,15 @@ _MODULES = {
     "squared": "beside.squared",
 }
 
+BESIDE = {  # methods that are no effective prior, and the modules whose `condition` makes their predictors
+    "bcm": "beside.committee",
+    "rbcm": "beside.committee",
+    "gpoe": "beside.committee",
+    "poe": "beside.committee",
+    "nystrom": "beside.nystrom",
+    "asor": "beside.augmentation",
+}
+
 __all__ = ["__version__", *_NAMES, *_MODULES]
 
 if TYPE_CHECKING:

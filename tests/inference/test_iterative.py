@@ -16,7 +16,7 @@ from inducing import errors
 from inducing.inference.conjugate_gradients import krylov, products
 from inducing.inference.conjugate_gradients import predictor as iterative
 from inducing.inference.conjugate_gradients.predictor import Solver
-from inducing.inference.regression import make_regression
+from inducing.inference.regression import problem_of
 from inducing.numerics import linalg
 
 N, T, NOISE = 360, 30, 0.02
@@ -51,7 +51,7 @@ def log_density(kernel: Any) -> float:
 
 
 def problem(kernel: Any, y: np.ndarray = Y, noise: Any = NOISE, **options: Any) -> Any:
-    return make_regression(kernel, None, "cg", noise, X, y, **options)
+    return problem_of(kernel, None, "cg", noise, X, y, **options)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -295,7 +295,7 @@ def test_on_torch_tensors() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     kernel = KERNELS["sum"]
     place = torch.from_numpy
-    P = make_regression(kernel, None, "cg", NOISE, place(X), place(Y))
+    P = problem_of(kernel, None, "cg", NOISE, place(X), place(Y))
     found, want = iterative.predictor_of(P), iterative.predictor_of(problem(kernel))
     for got, expected in zip(found.predict(place(XS)), want.predict(XS), strict=True):
         assert isinstance(got, torch.Tensor)

@@ -8,7 +8,7 @@ import pytest
 
 import inducing as ig
 from inducing import errors
-from inducing.inference.regression import make_regression
+from inducing.inference.regression import problem_of
 from inducing.learning import fitting
 from inducing.learning.fitting import _Objective
 
@@ -214,7 +214,7 @@ def test_the_gradient_of_the_objective_by_finite_differences(name, basis, optimi
         "kernel.variance": ig.LogNormal(1.0, 0.3),
         "noise": ig.LogNormal(0.3, 0.7),
     }
-    problem = make_regression(RBF, basis, name, 0.1, X, y, mean=ig.means.Linear([0.1, 0.2], 0.3), jitter=1e-4)
+    problem = problem_of(RBF, basis, name, 0.1, X, y, mean=ig.means.Linear([0.1, 0.2], 0.3), jitter=1e-4)
     objective = _Objective(
         problem, name, optimize, (), priors, 1e-6, None if name == "exact" else np.arange(8) != 3
     )
@@ -226,7 +226,7 @@ def test_the_gradient_of_the_objective_by_finite_differences(name, basis, optimi
 
 
 def test_shared_lengthscales_gather_the_gradients_of_all_inputs():
-    problem = make_regression(ig.kernels.RBF(1.2, 0.8), WIDE, "fitc", 0.1, X, y, jitter=1e-4)
+    problem = problem_of(ig.kernels.RBF(1.2, 0.8), WIDE, "fitc", 0.1, X, y, jitter=1e-4)
     objective = _Objective(problem, "fitc", "all", (), {}, 1e-6)
     x, h = objective.start, 1e-5
     numeric = [(objective(x + h * e)[0] - objective(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]

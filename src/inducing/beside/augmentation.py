@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ParameterError
-from ..inference.regression import DENSE, make_regression, posterior_of
+from ..inference.regression import DENSE, approximation_of, posterior_of, problem_of
 from ..model.bases import Basis, Points, union
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
@@ -193,18 +193,8 @@ def condition(
         raise ParameterError(
             f"{approximation!r} cannot be augmented, since f* already depends on all the data"
         )
-    name = "sor" if approximation == "asor" else approximation
-    P = make_regression(
-        kernel,
-        basis,
-        name,
-        noise,
-        X,
-        y,
-        mean=mean,
-        jitter=jitter,
-        blocks=blocks,
-        power=power,
-        weights=weights,
+    entry = approximation_of("sor" if approximation == "asor" else approximation, power)
+    P = problem_of(
+        kernel, basis, entry, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, weights=weights
     )
     return Augmented(posterior_of(P), P)

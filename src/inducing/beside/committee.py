@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConditionalError, ParameterError
+from ..inference.exact import exact_posterior
 from ..inference.pic import mean_of
-from ..inference.regression import exact_posterior_of
 from ..inference.selection import kmeans, nearest
 from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
@@ -257,5 +257,5 @@ def condition(
     rows = as_blocks(labels if P.kept is None else labels[P.kept], P.n)
     mapper = as_mapper(mapper)
     make = map if mapper is in_threads and not is_numpy(P.X) else mapper
-    experts = tuple(make(exact_posterior_of, (subset(P, r) for r in rows)))
+    experts = tuple(make(exact_posterior, (subset(P, r) for r in rows)))
     return Committee(experts, RULES[approximation], float(jitter), chunk, mapper)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConditionalError, ParameterError
-from ..inference.regression import exact_posterior_of
+from ..inference.exact import exact_posterior
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
@@ -60,7 +60,7 @@ class Neighbours:
 
         def one(query: tuple[int, np.ndarray]) -> tuple[int, Marginals]:
             i, rows = query
-            return i, exact_posterior_of(subset(P, np.sort(rows))).predict(X[i : i + 1])
+            return i, exact_posterior(subset(P, np.sort(rows))).predict(X[i : i + 1])
 
         for i, found in self.mapper(one, enumerate(self.rows(X))):
             mean[i], variance[i] = found.mean[0], found.variance[0]

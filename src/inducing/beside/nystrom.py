@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ParameterError
-from ..inference.regression import make_regression, posterior_of
+from ..inference.regression import posterior_of, problem_of
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
@@ -106,5 +106,5 @@ def condition(
     """The Nyström predictor; arguments as for `inducing.condition`."""
     if power is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
-    P = make_regression(kernel, basis, DTC.name, noise, X, y, mean=mean, jitter=jitter, weights=weights)
+    P = problem_of(kernel, basis, DTC.name, noise, X, y, mean=mean, jitter=jitter, weights=weights)
     return Nystrom(posterior_of(P), P)

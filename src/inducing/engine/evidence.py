@@ -1,6 +1,8 @@
-"""Log evidence and its exact gradient for any row of the table and any likelihood, streamed over chunks of rows.
+"""Log evidence and its exact gradient for any row of the table and any likelihood, streamed over chunks of
+rows.
 
-Every row's likelihood is a Gaussian site in φᵀw, of precision τ and shift ν, with Φ = Luu⁻¹Kuf (row_sites.py):
+Every row's likelihood is a Gaussian site in φᵀw, of precision τ and shift ν, with Φ = Luu⁻¹Kuf
+(row_sites.py):
 
     B = I + ΦτΦᵀ,   w = B⁻¹Φν,   μ = φᵀw,   s = φᵀB⁻¹φ,   v = ν - τμ
 
@@ -18,12 +20,13 @@ mode, written out):
     K̄uu = -½ Luu⁻ᵀ (wwᵀ - I + B⁻¹ - 2Φ diag(r̄)Φᵀ) Luu⁻¹           since Φv = w, M = Φ̄Φᵀ is symmetric
 
 Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). Where R is not in D (SoR, DTC, VFE),
-r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The work is
-4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count half), a sweep
-takes 3nm², and memory is O(m² + chunk·m).
+r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The
+work is 4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count
+half), a sweep takes 3nm², and memory is O(m² + chunk·m).
 
-The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory (`Problem`)
-or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m work.
+The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory
+(`Problem`) or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m
+work.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
 from ..model.problem import Problem, as_noise, check_basis, check_jitter, less_mean, split_noise
 from ..model.table import Approximation
-from ..numerics.arrays import asarray_like
+from ..numerics.arrays import Array, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
 from .passes import first_pass
@@ -95,12 +95,21 @@ class Parted(Setting):
     def common_noise(self) -> float:
         return self.noise
 
-    def total(self, one_pass: Any, matrices: Any) -> Sums:
-        setting = Setting(*(getattr(self, f.name) for f in fields(Setting)))
-        sums = self.source.total(_over_part, one_pass, setting, matrices)
+    @property
+    def setting(self) -> Setting:
+        return Setting(*(getattr(self, f.name) for f in fields(Setting)))
+
+    def total(self, one_pass: Callable[..., Sums], matrices: Any) -> Sums:
+        """A pass over all rows."""
+        sums = self.source.total(_over_part, one_pass, self.setting, matrices)
         if one_pass is first_pass and sums.count == 0:
             raise EmptyDataError("no part of the source has rows; at least one is needed")
         return sums
+
+    def sites(self, sweep: Sweep) -> tuple[np.ndarray, ...]:
+        """τ and ν of all rows in the order of the parts, two numbers a row. (n,) each"""
+        pairs = list(self.source.map(_sites_of_part, self.setting, sweep))
+        return tuple(np.concatenate(values) for values in zip(*pairs, strict=True))
 
 
 def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Any) -> Sums:
@@ -112,9 +121,20 @@ def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matr
         if setting.row.power == 0.0 and isinstance(matrices, Sweep):
             return replace(one_pass(P, matrices).to_numpy(), sites={})  # made again at the next pass
         if isinstance(matrices, Back):
-            sites = matrices.sweep.sites.get(part.index) or sweep_pass(P, matrices.sweep).sites[part.index]
-            kept = Held(None, None, None, None, *(asarray_like(a, P.X) for a in sites))
+            tau, nu = (asarray_like(a, P.X) for a in _sites(P, matrices.sweep))
+            kept = Held(tau=tau, nu=nu)
     return one_pass(P, matrices, kept).to_numpy()
+
+
+def _sites(P: Problem, sweep: Sweep) -> tuple[Array, ...]:
+    """τ and ν of a part's rows: kept, or where they follow from the process alone made again."""
+    return sweep.sites.get(P.part) or sweep_pass(P, sweep).sites[P.part]
+
+
+def _sites_of_part(part: Part, setting: Setting, sweep: Sweep) -> tuple[np.ndarray, ...]:
+    if not len(part.X):
+        return np.zeros(0), np.zeros(0)
+    return tuple(map(to_numpy, _sites(setting.on(part), sweep)))
 
 
 def _blocks(part: Part, rows: int) -> list[np.ndarray]:

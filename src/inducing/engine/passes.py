@@ -65,8 +65,8 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 
 
 def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
-    """The residuals, or a likelihood's terms of the evidence, and all gradients through Kfu, the diagonal, the
-    prior mean and the noise.
+    """The residuals, or a likelihood's terms of the evidence, and all gradients through Kfu, the diagonal,
+    the prior mean and the noise.
     """
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)

@@ -1,16 +1,16 @@
 """Sites of rows: what each row's likelihood becomes in φᵀw, and what it adds to the evidence.
 
-A row's likelihood becomes a Gaussian factor of precision τ and shift ν in φᵀw (power expectation propagation on
-the whitened features; Bui, Yan & Turner 2017). With the row's mean μ = φᵀw and spread s = φᵀB⁻¹φ, the variance
-R that the basis leaves, and the cavity v₋ = s/u, m₋ = (μ - asν)/u, u = 1 - aτs, from which the row's own site is
-taken out with power a:
+A row's likelihood becomes a Gaussian factor of precision τ and shift ν in φᵀw (power expectation propagation
+on the whitened features; Bui, Yan & Turner 2017). With the row's mean μ = φᵀw and spread s = φᵀB⁻¹φ, the
+variance R that the basis leaves, and the cavity v₋ = s/u, m₋ = (μ - asν)/u, u = 1 - aτs, from which the row's
+own site is taken out with power a:
 
     a > 0    q, r of L_a at (m₋, v₋ + R);   τ = -r/(a(1 + v₋r)),   ν = (q - m₋r)/(a(1 + v₋r))
              term (L_a - ½ log u)/a + ½(τμ² - 2νμ + asν²)/u
     a = 0    q, r of E at (μ, s + R);        τ = -r,   ν = q - rμ;   term E
 
-A row of weight c counts as c copies, each with its own site: τ and ν here are those of all copies together. With
-c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
+A row of weight c counts as c copies, each with its own site: τ and ν here are those of all copies together.
+With c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: A
 def add_terms(
     P: Problem, s: Work, rows: slice, mean: Array, spread: Array, R: Array | float, tau: Array, nu: Array
 ) -> Array:
-    """Add the rows' terms of the evidence and their gradient in the likelihood's parameters; returns the rows'
-    copies.
+    """Add the rows' terms of the evidence and their gradient in the likelihood's parameters; returns the
+    rows' copies.
     """
     xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
     if a == 0.0:
@@ -123,8 +123,8 @@ def tilted(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, Arr
 
 
 def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:
-    """`ask`(y, m0 + mean, var, power) of the rows; those of weight c < 1 have the power ac, each such power in a
-    call of its own.
+    """`ask`(y, m0 + mean, var, power) of the rows; those of weight c < 1 have the power ac, each such power
+    in a call of its own.
     """
     assert callable(ask)
     xp, a = namespace(mean), P.row.power

@@ -1,10 +1,10 @@
-"""Accumulators of the passes over rows: `Sums` adds up, `Held` caches between passes, `Back` carries the m-by-m
-matrices of the backward pass, `Group` is a run of blocks.
+"""Accumulators of the passes over rows: `Sums` adds up, `Held` caches between passes, `Back` carries the
+m-by-m matrices of the backward pass, `Group` is a run of blocks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -90,8 +90,8 @@ class Back:
         """The same with X's namespace, dtype and device."""
         if is_numpy(X) and is_numpy(self.w):
             return self
-        matrices = (getattr(self, f.name) for f in fields(Back) if f.name != "sweep")
-        return Back(*(None if a is None else asarray_like(a, X) for a in matrices), sweep=self.sweep)
+        matrices = {f.name: getattr(self, f.name) for f in fields(Back) if f.name != "sweep"}
+        return replace(self, **{k: None if a is None else asarray_like(a, X) for k, a in matrices.items()})
 
 
 class Work(Sums):

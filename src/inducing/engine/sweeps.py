@@ -1,10 +1,10 @@
 """Sweeps over rows that bring the sites of a likelihood to their fixed point.
 
-A sweep is one pass: with B⁻¹ and w of the sweep before, each row's mean and spread, its new site (row_sites.py),
-and τφφᵀ and νφ added to the next B and Φν. The change of both in units of the posterior's own spread says when
-to stop. With power 0 the evidence is a lower bound that depends on the process (B, w) alone, so a step that lowers
-it is halved; with other powers steps are damped while they do not shrink. Steps are taken in (τ, ν), in which B is
-linear: halving one costs no pass.
+A sweep is one pass: with B⁻¹ and w of the sweep before, each row's mean and spread, its new site
+(row_sites.py), and τφφᵀ and νφ added to the next B and Φν. The change of both in units of the posterior's own
+spread says when to stop. With power 0 the evidence is a lower bound that depends on the process (B, w) alone,
+so a step that lowers it is halved; with other powers steps are damped while they do not shrink. Steps are
+taken in (τ, ν), in which B is linear: halving one costs no pass.
 """
 
 from __future__ import annotations

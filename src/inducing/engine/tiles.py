@@ -369,8 +369,8 @@ def second(
     totals: Any,
 ) -> None:
     """The second pass where R is in D: fill R unless it is known, τ unless it is given (then Y holds ν), the
-    mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add 2Φ diag(r̄)Φᵀ to
-    G, and to the totals.
+    mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add 2Φ diag(r̄)Φᵀ
+    to G, and to the totals.
     """
     at, frame, form, prior = basis
     X, Y, noise, weight, Kfu = rows

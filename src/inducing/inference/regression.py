@@ -1,49 +1,35 @@
-"""Batch regression: `condition` and the evidence, for the rows of the table, the exact GP and subsets of
-data.
-"""
+"""Batch inference: `condition` and the evidence, for the rows of the table, the exact GP and subsets of data."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from .. import BESIDE
 from ..engine import evidence
 from ..engine.parts import Parted, make_parted
+from ..engine.sweeps import SWEEPS, TOLERANCE, SiteMemory, Sweep
 from ..errors import ParameterError, UnknownNameError
 from ..model.bases import Basis, Points
 from ..model.kernels.base import Gradients, Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
-from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, noise_gradient, subset
-from ..model.table import FITC, TABLE, row
-from ..numerics.arrays import Array, is_numpy, namespace, to_numpy
-from ..numerics.linalg import (
-    cholesky,
-    contiguous,
-    inverse_lower,
-    log_det_from_factor,
-    plus_diagonal,
-    solve_lower,
-)
+from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, subset
+from ..model.sites import Sites
+from ..model.table import FITC, TABLE, Approximation, row
+from ..numerics.arrays import Array, to_numpy
+from ..numerics.linalg import contiguous
 from ..numerics.workers import blas_for
 from ..sources.source import Source
+from .conjugate_gradients import predictor as conjugate_gradients
+from .exact import exact_evidence, exact_gradient, exact_posterior
 from .pic import PICPredictor, Predictor
 
 DENSE = ("exact", "sod", "cg")  # whose basis is rows of the data
 NAMES = (*DENSE, *TABLE)
-# what is not one effective prior, and the module whose `condition` makes it: it builds on this one
-BESIDE = {
-    "bcm": "beside.committee",
-    "rbcm": "beside.committee",
-    "gpoe": "beside.committee",
-    "poe": "beside.committee",
-    "nystrom": "beside.nystrom",
-    "asor": "beside.augmentation",
-}
 
 
 def condition(
@@ -59,80 +45,32 @@ def condition(
     blocks: Any = None,
     power: float | None = None,
     weights: Any = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
 ) -> Posterior | Predictor:
     """The posterior under one row of the table, given data. [003 Table 1]
 
-    noise is a variance, one number or one per row; y is (n,) or (n, p), outputs sharing one factorisation;
-    blocks are integer labels (n,) for "pitc", "pic" and committees; power is PEP's; weights count a row
-    several times. "exact" ignores the basis, "sod" takes the training rows nearest to it; "cg" is "exact"
-    without a factor of K, by conjugate gradients, for as many rows as there is time for
-    (`inducing.iterative`). "cg", "pic", and the methods beside the table ("bcm", "rbcm", "gpoe", "poe", which
-    have no use for a basis, "nystrom", "asor"), give a predictor, since they need the data at every query.
+    noise is a variance, one number or one per row, or a `Likelihood`; y is (n,) or (n, p), outputs sharing
+    one factorisation, and for a likelihood the targets and further numbers that it takes of each row; blocks
+    are integer labels (n,) for "pitc", "pic" and committees; power is PEP's; weights count a row several
+    times. "exact" ignores the basis, "sod" takes the training rows nearest to it; "cg" is "exact" without a
+    factor of K, by conjugate gradients, for as many rows as there is time for. "cg", "pic", and the methods
+    beside the table ("bcm", "rbcm", "gpoe", "poe", which have no use for a basis, "nystrom", "asor"), give a
+    predictor, since they need the data at every query.
+
+    A likelihood's sites are found by sweeps over the rows, at most `sweeps` of them, until the process
+    changes by less than `tolerance` of its own spread; `post.sites` has them.
 
     X may be a `Source` that has the targets, too; y is then left out. Its rows are read part by part, twice
     for each value of the evidence, by the rows of the table but "pic". Noise is one number there, and blocks
     the rows of a block, into which each part is cut; None takes whole parts as blocks.
     """
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     if approximation in BESIDE and not isinstance(X, Source):
         make = import_module(f"inducing.{BESIDE[approximation]}").condition
-        return make(
-            kernel,
-            basis,
-            approximation,
-            noise,
-            X,
-            y,
-            mean=mean,
-            jitter=jitter,
-            blocks=blocks,
-            power=power,
-            weights=weights,
-        )
-    P = problem_of(
-        kernel,
-        basis,
-        approximation,
-        noise,
-        X,
-        y,
-        mean=mean,
-        jitter=jitter,
-        blocks=blocks,
-        power=power,
-        weights=weights,
-    )
-    if isinstance(P, Parted):
-        return posterior_of(P)
-    if approximation in DENSE:
-        return dense_model_of(P, approximation)
-    post = posterior_of(P)
-    return PICPredictor(post, P) if P.row.own_block else post
-
-
-def dense_model_of(P: Problem, approximation: str) -> Posterior | Predictor:
-    """The exact GP on a problem's rows, by a factor of K or by conjugate gradients."""
-    return (
-        import_module("inducing.inference.conjugate_gradients.predictor").predictor_of(P)
-        if approximation == "cg"
-        else exact_posterior_of(P)
-    )
-
-
-def posterior_of(P: Problem | Parted) -> Posterior:
-    """The posterior of a checked problem under its row of the table; for PIC this is PITC's."""
-    F = evidence.factorise(P)
-    return Posterior(
-        kernel=P.kernel,
-        basis=P.basis,
-        L=F.Luu,
-        w=F.w,
-        A=contiguous(F.LBinv.T),
-        mean_function=P.mean,
-        conditional=P.row.conditional,
-        log_evidence=evidence.log_evidence(P, F),
-        jitter=F.jitter,
-        one_output=P.one_output,
-    )
+        return make(kernel, basis, approximation, noise, X, y, power=power, **options)
+    P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
+    return model_of(P, tolerance=tolerance, sweeps=sweeps)
 
 
 def log_evidence(
@@ -148,28 +86,15 @@ def log_evidence(
     blocks: Any = None,
     power: float | None = None,
     weights: Any = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
 ) -> float:
     """log q(y) of the row. Arguments as for `condition`."""
-    P = problem_of(
-        kernel,
-        basis,
-        approximation,
-        noise,
-        X,
-        y,
-        mean=mean,
-        jitter=jitter,
-        blocks=blocks,
-        power=power,
-        weights=weights,
-    )
-    if approximation in DENSE and isinstance(P, Problem):
-        if approximation == "cg":
-            return (
-                import_module("inducing.inference.conjugate_gradients.predictor").predictor_of(P).log_evidence
-            )
-        return _exact_value(P, cholesky(_covariance(P)))
-    return evidence.log_evidence(P, evidence.factorise(P))
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
+    if isinstance(P, Parted) or P.row.name not in DENSE:
+        return evidence.log_evidence(P, evidence.factorise(P, tolerance=tolerance, sweeps=sweeps))
+    return conjugate_gradients.predictor_of(P).log_evidence if P.row.name == "cg" else exact_evidence(P)
 
 
 def log_evidence_and_gradient(
@@ -185,97 +110,67 @@ def log_evidence_and_gradient(
     blocks: Any = None,
     power: float | None = None,
     weights: Any = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, each with the others held: "kernel.lengthscale",
-    "basis.Z", "noise", "mean.value", and so on by path. Arguments as for `condition`.
+    "basis.Z", "noise" or "likelihood.scale", "mean.value", and so on by path. Arguments as for `condition`.
     """
-    P = problem_of(
-        kernel,
-        basis,
-        approximation,
-        noise,
-        X,
-        y,
-        mean=mean,
-        jitter=jitter,
-        blocks=blocks,
-        power=power,
-        weights=weights,
-    )
-    return gradient_of(P, approximation)
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
+    return gradient_of(P, tolerance=tolerance, sweeps=sweeps)
 
 
-def gradient_of(
-    P: Problem | Parted, approximation: str, *, escalate: bool = True
-) -> tuple[float, dict[str, Any]]:
-    """The same for a problem that has been checked already; `escalate=False` raises where jitter would have
-    to grow.
+def approximation_of(name: str, power: float | None = None) -> Approximation:
+    """The row of the table called `name`; the exact GP and its relatives are FITC's with a basis of their
+    own.
     """
-    if approximation == "cg" and isinstance(P, Problem):
-        found, gradient = import_module(
-            "inducing.inference.conjugate_gradients.predictor"
-        ).log_evidence_and_gradient(P)
-        return found.value, gradient
-    if approximation in DENSE and isinstance(P, Problem):
-        with blas_for(P.n):
-            return _exact_gradient(P)
-    with blas_for(len(P.basis)):
-        return evidence.log_evidence_and_gradient(P, escalate=escalate)
+    if name in BESIDE:
+        raise ParameterError(
+            f"{name!r} has no evidence to maximise and no model to keep without the data, since what it computes "
+            f"depends on the queries; learn with one of {', '.join(NAMES)}, then call condition with {name!r}"
+        )
+    if name in DENSE:
+        if power is not None:
+            raise ParameterError(f"power is only for 'pep', not for {name!r}")
+        return replace(FITC, name=name)
+    if name not in TABLE:
+        known = ", ".join((*DENSE, *TABLE, *BESIDE))
+        raise UnknownNameError(f"there is no approximation {name!r}; choose one of {known}")
+    return row(name, power)
+
+
+def as_problem(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: Approximation,
+    noise: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
+    weights: Any = None,
+) -> Problem | Parted:
+    """The checked problem behind `condition`, `log_evidence` and `fit`, on arrays or on a source."""
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    if not isinstance(X, Source):
+        return problem_of(kernel, basis, approximation, noise, X, y, **options)
+    if y is not None:
+        raise ParameterError("a source has its targets inside; leave y out")
+    if approximation.name in DENSE:
+        known = ", ".join(name for name, other in TABLE.items() if not other.own_block)
+        raise ParameterError(
+            f"{approximation.name!r} needs all rows in memory at once; over a source use one of {known}"
+        )
+    return make_parted(kernel, basis, approximation, noise, X, **options)
 
 
 def problem_of(
     kernel: Kernel,
     basis: Basis | None,
-    approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any,
-    *,
-    mean: Mean | None,
-    jitter: float,
-    blocks: Any,
-    power: float | None,
-    weights: Any,
-) -> Problem | Parted:
-    """The checked problem behind a call of `condition`, `log_evidence` or `fit`, on arrays or on a source."""
-    if not isinstance(X, Source):
-        return make_regression(
-            kernel,
-            basis,
-            approximation,
-            noise,
-            X,
-            y,
-            mean=mean,
-            jitter=jitter,
-            blocks=blocks,
-            power=power,
-            weights=weights,
-        )
-    if y is not None:
-        raise ParameterError("a source has its targets inside; leave y out")
-    if approximation in DENSE or approximation in BESIDE:
-        known = ", ".join(name for name, entry in TABLE.items() if not entry.own_block)
-        raise ParameterError(
-            f"{approximation!r} needs all rows in memory at once; over a source use one of {known}"
-        )
-    return make_parted(
-        kernel,
-        basis,
-        row(approximation, power),
-        noise,
-        X,
-        mean=mean,
-        jitter=jitter,
-        blocks=blocks,
-        weights=weights,
-    )
-
-
-def make_regression(
-    kernel: Kernel,
-    basis: Basis | None,
-    approximation: str,
+    approximation: str | Approximation,
     noise: Any,
     X: Any,
     y: Any,
@@ -283,43 +178,88 @@ def make_regression(
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
     blocks: Any = None,
-    power: float | None = None,
     weights: Any = None,
 ) -> Problem:
-    """The checked problem on arrays."""
-    if approximation in BESIDE:
-        raise ParameterError(
-            f"{approximation!r} has no evidence to maximise and no model to keep without the data, since "
-            "what it computes "
-            f"depends on the queries; learn with one of {', '.join(NAMES)}, then call condition with "
-            f"{approximation!r}"
-        )
-    if approximation not in NAMES:
-        raise UnknownNameError(
-            f"there is no approximation {approximation!r}; choose one of {', '.join((*NAMES, *BESIDE))}"
-        )
-    if approximation in DENSE:
-        if power is not None:
-            raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
-        X = as_inputs(X)
-        P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, weights=weights)
-        if approximation != "sod":
-            return replace(P, basis=Points(P.X))
-        return subset(P, _nearest_rows(P.X, basis))
-    if basis is None:
-        raise ParameterError(f"{approximation!r} needs a basis; only 'exact' does without")
-    return make_problem(
-        kernel,
-        basis,
-        row(approximation, power),
-        noise,
-        X,
-        y,
-        mean=mean,
-        jitter=jitter,
-        blocks=blocks,
-        weights=weights,
+    """The checked problem on arrays; the exact GP and its relatives bring a basis of their own."""
+    entry = approximation_of(approximation) if isinstance(approximation, str) else approximation
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, weights=weights)
+    if entry.name not in DENSE:
+        if basis is None:
+            raise ParameterError(f"{entry.name!r} needs a basis; only 'exact' does without")
+        return make_problem(kernel, basis, entry, noise, X, y, blocks=blocks, **options)
+    X = as_inputs(X)
+    P = make_problem(kernel, Points(X), entry, noise, X, y, **options)
+    if entry.name != "sod":
+        return replace(P, basis=Points(P.X))
+    return subset(P, _nearest_rows(P.X, basis))
+
+
+def model_of(
+    P: Problem | Parted, *, tolerance: float = TOLERANCE, sweeps: int = SWEEPS
+) -> Posterior | Predictor:
+    """The posterior of a checked problem, or the predictor where a query needs the data."""
+    if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
+        return conjugate_gradients.predictor_of(P) if P.row.name == "cg" else exact_posterior(P)
+    post = posterior_of(P, tolerance=tolerance, sweeps=sweeps)
+    return PICPredictor(post, P) if isinstance(P, Problem) and P.row.own_block else post
+
+
+def posterior_of(
+    P: Problem | Parted,
+    *,
+    memory: SiteMemory | None = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
+) -> Posterior:
+    """The posterior of a checked problem under its row of the table; for PIC this is PITC's."""
+    F = evidence.factorise(P, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    return Posterior(
+        kernel=P.kernel,
+        basis=P.basis,
+        L=F.Luu,
+        w=F.w,
+        A=contiguous(F.LBinv.T),
+        mean_function=P.mean,
+        conditional=P.row.conditional,
+        log_evidence=evidence.log_evidence(P, F),
+        jitter=F.jitter,
+        one_output=P.one_output,
+        sites=None if F.point is None else _sites(P, F),
     )
+
+
+def _sites(P: Problem | Parted, F: evidence.Factors) -> Sites:
+    """The sites of all rows, one copy of each row's."""
+    assert F.point is not None
+    if isinstance(P, Problem):
+        tau, nu = F.sites[0]
+        weight = P.weight(slice(None))
+    else:
+        (tau, nu), weight = P.sites(Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)), 1.0
+    return Sites(tau=tau / weight, nu=nu / weight, n_sweeps=F.point.n_sweeps, converged=F.point.converged)
+
+
+def gradient_of(
+    P: Problem | Parted,
+    *,
+    escalate: bool = True,
+    memory: SiteMemory | None = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
+) -> tuple[float, Gradients]:
+    """The log evidence of a checked problem and its gradient; `escalate=False` raises where jitter would have
+    to grow, and a likelihood's sites start from those in `memory`, which is renewed.
+    """
+    if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
+        if P.row.name == "cg":
+            found, gradient = conjugate_gradients.log_evidence_and_gradient(P)
+            return found.value, gradient
+        with blas_for(P.n):
+            return exact_gradient(P)
+    with blas_for(len(P.basis)):
+        return evidence.log_evidence_and_gradient(
+            P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps
+        )
 
 
 def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
@@ -331,67 +271,3 @@ def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
     Z = to_numpy(next(iter(basis.parameters.values())))
     rows = to_numpy(X)
     return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])
-
-
-# The exact GP: O(n³) time, O(n²) memory. [003 eq. 6]
-
-
-def _covariance(P: Problem) -> Array:
-    return plus_diagonal(P.kernel(P.X, P.X), P.noise / P.weight(slice(None)))
-
-
-def _exact_value(P: Problem, L: Array) -> float:
-    z = solve_lower(L, P.Y)
-    return log_density_of(P, float(namespace(P.X).sum(z * z)), float(log_det_from_factor(L)))
-
-
-def log_density_of(P: Problem, quadratic: float, log_det: float) -> float:
-    """log N(y | m0, K + Σ) from yᵀ(K + Σ)⁻¹y, summed over outputs, and log|K + Σ|."""
-    xp = namespace(P.X)
-    value = quadratic + P.p * (P.n * math.log(2 * math.pi) + log_det)
-    if P.weights is not None:  # the factors that w copies of a row leave behind; see evidence._first_blocks
-        extra = (P.weights - 1.0) * xp.log(2 * math.pi * P.noise) + xp.log(P.weights)
-        value += P.p * float(xp.sum(extra))
-    return -0.5 * value
-
-
-def exact_posterior_of(P: Problem) -> Posterior:
-    """The exact GP on a problem's rows, whatever its row of the table."""
-    L = cholesky(_covariance(P))
-    return Posterior(
-        kernel=P.kernel,
-        basis=P.basis,
-        L=L,
-        w=solve_lower(L, P.Y),
-        A=None,
-        mean_function=P.mean,
-        log_evidence=_exact_value(P, L),
-        jitter=P.jitter,
-        one_output=P.one_output,
-    )
-
-
-def _exact_gradient(P: Problem) -> tuple[float, dict[str, Any]]:
-    """½ tr[(ααᵀ - p(K + Σ)⁻¹) dK] in every parameter."""
-    xp = namespace(P.X)
-    L = cholesky(_covariance(P))
-    Linv = inverse_lower(L)
-    alpha = Linv.T @ (Linv @ P.Y)
-    Kbar = 0.5 * (alpha @ alpha.T - P.p * (Linv.T @ Linv))
-    diagonal = xp.asarray(xp.linalg.diagonal(Kbar), copy=True)  # the kernel may overwrite Kbar
-    return _exact_value(P, L), exact_gradient_of(P, P.kernel.pullback(P.X, P.X, Kbar)[0], diagonal, alpha)
-
-
-def exact_gradient_of(P: Problem, kernel: Gradients, diagonal: Array, alpha: Array) -> dict[str, Any]:
-    """By name, from the kernel's own part, the diagonal of K̄ (n,) and α (n, p)."""
-    noise_bar = diagonal / P.weight(slice(None))
-    if P.weights is not None:
-        noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
-    gradient: dict[str, Any] = {f"kernel.{k}": g for k, g in kernel.items()}
-    gradient["noise"] = noise_gradient(P, noise_bar)
-    gradient |= {
-        f"mean.{k}": g for k, g in P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha).items()
-    }
-    if is_numpy(P.X):
-        gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
-    return gradient

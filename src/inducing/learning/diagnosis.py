@@ -19,7 +19,7 @@ import numpy as np
 
 from ..engine import evidence
 from ..errors import ParameterError
-from ..inference.regression import make_regression
+from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
@@ -155,7 +155,7 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
         else getattr(fit.posterior, "pitc", fit.posterior)
     )
     jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
-    P = make_regression(
+    P = problem_of(
         fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, jitter=jitter, weights=weights
     )
     trace, noise = _prior_trace(P), float(namespace(P.X).sum(P.noise / P.weight(slice(None))))
@@ -187,7 +187,7 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
 def mean_residual(kernel: Kernel, basis: Basis, X: Any, jitter: float = DEFAULT_JITTER) -> float:
     """tr(K - Q)/n: what a basis leaves of the prior variance at the rows of X, on average."""
     X = as_inputs(X)
-    P = make_regression(kernel, basis, "dtc", 1.0, X, X[:, 0], jitter=jitter)
+    P = problem_of(kernel, basis, "dtc", 1.0, X, X[:, 0], jitter=jitter)
     return max(_prior_trace(P) - _explained(P, evidence.factorise(P)), 0.0) / P.n
 
 

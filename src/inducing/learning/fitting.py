@@ -12,7 +12,15 @@ import numpy as np
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..files.checkpoints import Checkpoint
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, condition, dense_model_of, gradient_of, posterior_of, problem_of
+from ..inference.regression import (
+    DENSE,
+    approximation_of,
+    as_problem,
+    condition,
+    gradient_of,
+    model_of,
+    posterior_of,
+)
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
@@ -131,17 +139,16 @@ def fit(
     """
     if optimize not in ("all", "hyperparameters", "basis"):
         raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
-    problem = problem_of(
+    problem = as_problem(
         kernel,
         basis,
-        approximation,
+        approximation_of(approximation, power),
         noise,
         X,
         y,
         mean=mean,
         jitter=jitter,
         blocks=blocks,
-        power=power,
         weights=weights,
     )
     if (
@@ -281,9 +288,7 @@ class _Objective:
         def score(x: np.ndarray) -> float:
             P = self.problem(x)
             try:
-                posterior = (
-                    dense_model_of(P, self.approximation) if self.approximation in DENSE else posterior_of(P)
-                )
+                posterior = model_of(P) if self.approximation in DENSE else posterior_of(P)
             except FactorisationError:
                 return -np.inf
             return float(np.mean(log_densities(posterior, float(P.common_noise), X, Y)))
@@ -294,7 +299,7 @@ class _Objective:
         """The log evidence and its gradient in the raw parameters; raises FactorisationError where there is
         none.
         """
-        return gradient_of(self.problem(x), self.approximation, escalate=False)
+        return gradient_of(self.problem(x), escalate=False)
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         try:

@@ -134,6 +134,6 @@ class _Propagated(_Objective):
         for lam, b in zip(run.lam.T, run.b.T, strict=True):
             lam = np.maximum(lam, least)
             pseudo = replace(P, noise=1.0 / lam, Y=(b / lam)[:, None], one_output=True, one_noise=False)
-            for name, part in gradient_of(pseudo, "fitc", escalate=False)[1].items():
+            for name, part in gradient_of(pseudo, escalate=False)[1].items():
                 total[name] = total[name] + part if name in total else part
         return float(sum(value for value in values if value is not None)), total

@@ -22,8 +22,8 @@ DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
 class Problem:
     """One regression problem on one device.
 
-    Under Gaussian noise Y is what the prior mean leaves of y. With another likelihood Y is y itself, and further
-    numbers of each row that the likelihood takes.
+    Under Gaussian noise Y is what the prior mean leaves of y. With another likelihood Y is y itself, and
+    further numbers of each row that the likelihood takes.
     """
 
     kernel: Kernel

@@ -85,8 +85,9 @@ def row(name: str, power: float | None = None) -> Approximation:
 
 
 def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """(1-a)/(2a) log(1 + aR/σ²) of each row, which sites of power a < 1 take off the log evidence under Gaussian
-    noise, with its derivatives in R and σ²; the limit a = 0 is VFE's ½ R/σ², and a = 1 takes off nothing.
+    """(1-a)/(2a) log(1 + aR/σ²) of each row, which sites of power a < 1 take off the log evidence under
+    Gaussian noise, with its derivatives in R and σ²; the limit a = 0 is VFE's ½ R/σ², and a = 1 takes off
+    nothing.
     """
     D = noise + power * R
     half = 0.5 * (1.0 - power)

@@ -14,22 +14,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import ParameterError
-from ...model.bases import Basis
+from ...model.bases import Basis, Points
 from ...model.kernels.base import Gradients, Kernel
 from ...model.means import Mean
 from ...model.posterior import Marginals
-from ...model.problem import DEFAULT_JITTER, Problem, queries_like
+from ...model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, queries_like
+from ...model.table import FITC
 from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
-from ..regression import exact_gradient_of, log_density_of, make_regression
+from ..exact import gradient_by_name, log_density
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 from .products import Blocked, Product, block_pairs
 
@@ -134,7 +135,7 @@ class System:
         quadratic = float(xp.sum(P.Y * alpha)) + float(xp.sum(alpha * residual))
         log_det = self.preconditioner.log_det + float(np.mean(log_quadratics))
         error = float(np.std(log_quadratics, ddof=1)) / math.sqrt(len(log_quadratics))
-        return Evidence(log_density_of(P, quadratic, log_det), 0.5 * P.p * error)
+        return Evidence(log_density(P, quadratic, log_det), 0.5 * P.p * error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +260,7 @@ def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evi
     if spared:
         for name, g in P.kernel.diag_pullback(P.X, -0.5 * p / M.noise).items():
             kernel[name] = kernel[name] + g
-    return evidence, exact_gradient_of(P, kernel, 0.5 * xp.sum(alpha * alpha, axis=1) + diagonal, alpha)
+    return evidence, gradient_by_name(P, kernel, 0.5 * xp.sum(alpha * alpha, axis=1) + diagonal, alpha)
 
 
 def _over_pairs(P: Problem, left: Array, right: Array) -> Gradients:
@@ -305,7 +306,10 @@ def condition(
         raise ParameterError(
             f"conjugate gradients solve for 'cg', not for {approximation!r}; use inducing.condition"
         )
-    P = make_regression(
-        kernel, basis, approximation, noise, X, y, mean=mean, jitter=jitter, power=power, weights=weights
+    if power is not None:
+        raise ParameterError("power is only for 'pep', not for 'cg'")
+    X = as_inputs(X)
+    P = make_problem(
+        kernel, Points(X), replace(FITC, name="cg"), noise, X, y, mean=mean, jitter=jitter, weights=weights
     )
-    return predictor_of(P, solver)
+    return predictor_of(replace(P, basis=Points(P.X)), solver)
