@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
+from inducing.engine import gaussian_rows
+from inducing.model.table import TABLE, Approximation
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.3]), 1.7
 ROWS = ("sor", "dtc", "vfe", "fitc", "fic", "pitc", "pic", "pep", "exact")
@@ -491,3 +493,51 @@ def test_gradient_of_a_composite_kernel_with_weights(name: str) -> None:
         kernel, package_basis("points"), name, NOISES, X, Y, jitter=1e-3, weights=weights, **keywords
     )
     check_gradient(got, oracle.central_differences(value, parameters))
+
+
+# new rows ---------------------------------------------------------------------------------------------------
+
+ADDED = {  # the row, the known one with its training evidence, and the known one with its test conditional
+    "half": (Approximation("half", 0.5, "diagonal", "deterministic"), ("pep", {"power": 0.5}), "sor"),
+    "spread": (Approximation("spread", 0.0, "diagonal", "independent"), ("vfe", {}), "fic"),
+    "dropped": (Approximation("dropped", 0.3, "nothing", "exact"), ("dtc", {}), "dtc"),
+    "whole": (Approximation("whole", 1.0, "blocks", "deterministic"), ("pitc", {"blocks": LABELS}), "sor"),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "compiled"])
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize("name", ADDED)
+def test_a_new_row_is_right_on_every_path(
+    name: str, kind: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that the table gets is data: its evidence, gradient and processes need no code of their own."""
+    entry, (like, keywords), test = ADDED[name]
+    monkeypatch.setitem(TABLE, name, entry)
+    monkeypatch.setattr(gaussian_rows, "LEAST", 0 if compiled else 1 << 60)
+    basis, mine = oracle_basis(kind), {"blocks": LABELS} if entry.blocks else {}
+    package = package_basis(kind)
+    expected = oracle.log_evidence(like, K0, basis, NOISES, X, Y, **keywords)
+    post = ig.condition(KERNEL, package, name, NOISES, X, Y, jitter=JITTER, **mine)
+    value, gradient = ig.log_evidence_and_gradient(KERNEL, package, name, NOISES, X, Y, jitter=JITTER, **mine)
+    assert_allclose([post.log_evidence, value], expected, rtol=1e-9)
+    mean, cov = oracle.condition(oracle.joint_prior(like, K0, basis, X, XS, **keywords), NOISES, Y)
+    assert_allclose(post.predict(XS)[0], mean, atol=1e-8)
+    Qs = oracle.q_matrix(basis, XS, XS)
+    rest = {"sor": 0.0 * Qs, "fic": np.diag(np.diag(K0(XS, XS) - Qs)), "dtc": K0(XS, XS) - Qs}
+    assert_allclose(post.covariance(XS), cov - (K0(XS, XS) - Qs) + rest[test], atol=1e-8)
+    known = ig.log_evidence_and_gradient(KERNEL, package, like, NOISES, X, Y, jitter=JITTER, **keywords)[1]
+    for key, slope in known.items():
+        assert_allclose(gradient[key], slope, rtol=1e-9, atol=1e-11 * np.max(np.abs(slope)), err_msg=key)
+    if not entry.blocks:
+        source = ig.as_source(X, Y, chunk_rows=10)
+        got = ig.log_evidence(KERNEL, package, name, NOISE, source, jitter=JITTER)
+        assert_allclose(got, oracle.log_evidence(like, K0, basis, NOISE, X, Y, **keywords), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("power", "keeps"), [(0.5, "blocks"), (0.0, "blocks"), (1.5, "diagonal"), (-0.1, "nothing")]
+)
+def test_a_row_that_cannot_be_is_refused(power: float, keeps: Any) -> None:
+    with pytest.raises(ig.errors.ParameterError, match="power"):
+        Approximation("new", power, keeps, "exact")
