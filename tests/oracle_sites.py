@@ -1,4 +1,4 @@
-"""Power expectation propagation by dense n×n matrices and adaptive quadrature. Imports nothing from the package.
+"""Power expectation propagation by dense n×n matrices and fixed panels of nodes. Imports nothing from the package.
 
 Bui, Yan & Turner (2017): the likelihood of row i becomes a Gaussian factor in g_i, g ~ N(0, Q), f_i = g_i + e_i with
 e_i ~ N(0, R_i) of its own; power a takes the factor out and puts it back in shares of a.
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln, log_ndtr
-from scipy.stats import norm
 from scipy.stats import t as student
 
 Array = np.ndarray
-LogDensity = Callable[[float, Array], Array]  # of y and f
+LogDensity = Callable[[Array, Array], Array]  # of y and f
 
 
 def probit(noise: float = 1.0) -> LogDensity:
@@ -35,29 +33,24 @@ def poisson() -> LogDensity:
     return lambda y, f: y * f - np.exp(f) - gammaln(y + 1.0)
 
 
-def tilted(log_p: LogDensity, y: float, m: float, v: float, a: float) -> tuple[float, float, float]:
-    """L_a, q and r under f ~ N(m, v), or for a = 0 E, q and r, by adaptive quadrature."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
+EDGES = np.linspace(-14.0, 14.0, 121)
+Z = (EDGES[:-1, None] + 0.5 * np.diff(EDGES)[:, None] * (NODES + 1.0)).ravel()  # in standard deviations
+W = np.outer(0.5 * np.diff(EDGES), WEIGHTS).ravel() * np.exp(-0.5 * Z**2) / np.sqrt(2 * np.pi)
+
+
+def tilted(log_p: LogDensity, y: Array, m: Array, v: Array, a: float) -> tuple[Array, Array, Array]:
+    """L_a, q and r under f ~ N(m, v), or for a = 0 E, q and r, by 120 panels of 20 Gauss-Legendre nodes. (n,) each"""
+    y, m, v = np.broadcast_arrays(np.atleast_1d(y).astype(float), m, v)
     s = np.sqrt(v)
-    edges = m + s * np.array([-12.0, -6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 12.0])
-    edges = np.unique(np.concatenate([edges, [y] if edges[0] < y < edges[-1] else []]))
-
-    def average(g: Callable[[float], float]) -> float:
-        return sum(
-            quad(g, lo, hi, epsabs=1e-13, epsrel=1e-12, limit=200)[0] for lo, hi in zip(edges, edges[1:])
-        )
-
-    def weight(f: float) -> float:
-        return float(norm.pdf(f, m, s))
-
+    values = log_p(y[:, None], m[:, None] + s[:, None] * Z)
     if a == 0.0:
-        E = average(lambda f: weight(f) * float(log_p(y, f)))
-        q = average(lambda f: weight(f) * (f - m) / v * float(log_p(y, f)))
-        r = average(lambda f: weight(f) * ((f - m) ** 2 / v - 1.0) / v * float(log_p(y, f)))
-        return E, q, r
-    Z = average(lambda f: weight(f) * np.exp(a * float(log_p(y, f))))
-    first = average(lambda f: weight(f) * (f - m) * np.exp(a * float(log_p(y, f)))) / Z
-    second = average(lambda f: weight(f) * (f - m) ** 2 * np.exp(a * float(log_p(y, f)))) / Z - first**2
-    return np.log(Z), first / v, (second - v) / v**2
+        return values @ W, values @ (W * Z) / s, values @ (W * (Z**2 - 1.0)) / v
+    top = np.max(a * values, axis=1)
+    p = np.exp(a * values - top[:, None])
+    total = p @ W
+    first, second = p @ (W * Z) / total, p @ (W * Z**2) / total
+    return np.log(total) + top, first / s, (second - first**2 - 1.0) / v
 
 
 def power_ep(
@@ -77,8 +70,8 @@ def power_ep(
     for _ in range(sweeps):
         before = np.concatenate([tau, nu])
         mu, s = _marginals(Q, tau, nu)
-        sites = np.array([_site(log_p, y[i], mu[i], s[i], R[i], tau[i], nu[i], a, m0) for i in range(n)])
-        tau, nu = tau + rate * (sites[:, 0] - tau), nu + rate * (sites[:, 1] - nu)
+        new_tau, new_nu = _sites(log_p, y, mu, s, R, tau, nu, a, m0)
+        tau, nu = tau + rate * (new_tau - tau), nu + rate * (new_nu - nu)
         if np.max(np.abs(np.concatenate([tau, nu]) - before)) < 1e-12:
             break
     return evidence(Q, R, y, log_p, a, tau, nu, m0), tau, nu
@@ -89,9 +82,9 @@ def _marginals(Q: Array, tau: Array, nu: Array) -> tuple[Array, Array]:
     return Sigma @ nu, np.diag(Sigma).copy()
 
 
-def _site(
-    log_p: LogDensity, y: float, mu: float, s: float, R: float, tau: float, nu: float, a: float, m0: float
-) -> tuple[float, float]:
+def _sites(
+    log_p: LogDensity, y: Array, mu: Array, s: Array, R: Array, tau: Array, nu: Array, a: float, m0: float
+) -> tuple[Array, Array]:
     if a == 0.0:
         _, q, r = tilted(log_p, y, m0 + mu, s + R, 0.0)
         return -r, q - r * mu
@@ -106,16 +99,13 @@ def evidence(
 ) -> float:
     mu, s = _marginals(Q, tau, nu)
     total = 0.5 * nu @ mu - 0.5 * np.linalg.slogdet(np.eye(len(y)) + Q * tau)[1]
-    for i in range(len(y)):
-        if a == 0.0:
-            E = tilted(log_p, y[i], m0 + mu[i], s[i] + R[i], 0.0)[0]
-            total += E - nu[i] * mu[i] + 0.5 * tau[i] * (mu[i] ** 2 + s[i])
-        else:
-            v = 1.0 / (1.0 / s[i] - a * tau[i])
-            m = v * (mu[i] / s[i] - a * nu[i])
-            L = tilted(log_p, y[i], m0 + m, v + R[i], a)[0]
-            total += (L + 0.5 * np.log(v / s[i]) + 0.5 * m**2 / v - 0.5 * mu[i] ** 2 / s[i]) / a
-    return float(total)
+    if a == 0.0:
+        E = tilted(log_p, y, m0 + mu, s + R, 0.0)[0]
+        return float(total + np.sum(E - nu * mu + 0.5 * tau * (mu**2 + s)))
+    v = 1.0 / (1.0 / s - a * tau)
+    m = v * (mu / s - a * nu)
+    L = tilted(log_p, y, m0 + m, v + R, a)[0]
+    return float(total + np.sum(L + 0.5 * np.log(v / s) + 0.5 * m**2 / v - 0.5 * mu**2 / s) / a)
 
 
 def best_bound(Phi: Array, R: Array, y: Array, log_p: LogDensity, nodes: int = 60) -> float:
