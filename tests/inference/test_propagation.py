@@ -265,9 +265,6 @@ class PlainProbit(Probit):
 
     kind = None
 
-    def _quadrature(self, y, mean, var):
-        return Probit(self.noise)._compiled(y, mean, var)
-
 
 @pytest.mark.parametrize(
     "options", [{"capacity": 15, "sweeps": 2}, {"capacity": 15}, {"basis": ig.bases.Points(X[:9])}]

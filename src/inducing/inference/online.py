@@ -471,7 +471,7 @@ def _rows(X: Any, posts: Sequence[Posterior]) -> np.ndarray:
 
 
 def _targets(likelihood: Likelihood, y: Any, X: np.ndarray) -> np.ndarray:
-    y = likelihood.check(to_numpy(y))
+    y = likelihood.check(to_numpy(y), processes=True)
     if y.ndim not in (1, 2) or len(y) != len(X):
         raise ShapeError(f"y has shape {y.shape}, but X has {len(X)} rows; give one target row per input row")
     return np.ascontiguousarray(y)

@@ -66,7 +66,7 @@ def expectation_propagation(
     y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is what
     an earlier call gave for the same rows, to go on from.
     """
-    X, Y, one = _rows(X), likelihood.check(to_numpy(y)), np.ndim(y) == 1
+    X, Y, one = _rows(X), likelihood.check(to_numpy(y), processes=True), np.ndim(y) == 1
     if Y.ndim not in (1, 2) or len(Y) != len(X) or Y.size == 0:
         raise ShapeError(f"y has shape {Y.shape}, but X has {len(X)} rows; give one target row per input row")
     if not 0.0 <= tolerance < 1.0:

@@ -59,7 +59,7 @@ def fit_expectation_propagation(
     """
     if optimize not in ("all", "hyperparameters", "basis"):
         raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
-    Y = likelihood.check(to_numpy(y))
+    Y = likelihood.check(to_numpy(y), processes=True)
     problem = make_problem(kernel, basis, FITC, np.ones(len(Y)), X, Y, mean=mean, jitter=jitter)
     jitter = cholesky_escalating(
         problem.basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis"

@@ -13,12 +13,12 @@ from math import exp, inf, lgamma, log, log1p, pi, sqrt
 import numba
 import numpy as np
 
-from . import quadrature
+from . import subdivision
 
 _jit = numba.njit(nogil=True, cache=True)
 
 NODES, KRONROD, GAUSS = (
-    np.ascontiguousarray(v) for v in (quadrature._NODES, quadrature._KRONROD, quadrature._GAUSS)
+    np.ascontiguousarray(v) for v in (subdivision.NODES, subdivision.KRONROD, subdivision.GAUSS)
 )
 
 ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
