@@ -1,7 +1,8 @@
-"""Power expectation propagation by dense n×n matrices and fixed panels of nodes. Imports nothing from the package.
+"""Power expectation propagation by dense n×n matrices and fixed panels of nodes. Imports nothing from the
+package.
 
-Bui, Yan & Turner (2017): the likelihood of row i becomes a Gaussian factor in g_i, g ~ N(0, Q), f_i = g_i + e_i with
-e_i ~ N(0, R_i) of its own; power a takes the factor out and puts it back in shares of a.
+Bui, Yan & Turner (2017): the likelihood of row i becomes a Gaussian factor in g_i, g ~ N(0, Q), f_i = g_i +
+e_i with e_i ~ N(0, R_i) of its own; power a takes the factor out and puts it back in shares of a.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ W = np.outer(0.5 * np.diff(EDGES), WEIGHTS).ravel() * np.exp(-0.5 * Z**2) / np.s
 
 
 def tilted(log_p: LogDensity, y: Array, m: Array, v: Array, a: float) -> tuple[Array, Array, Array]:
-    """L_a, q and r under f ~ N(m, v), or for a = 0 E, q and r, by 120 panels of 20 Gauss-Legendre nodes. (n,) each"""
+    """L_a, q and r under f ~ N(m, v), or for a = 0 E, q and r, by 120 panels of 20 Gauss-Legendre nodes. (n,)
+    each
+    """
     y, m, v = np.broadcast_arrays(np.atleast_1d(y).astype(float), m, v)
     s = np.sqrt(v)
     values = log_p(y[:, None], m[:, None] + s[:, None] * Z)

@@ -2,9 +2,11 @@
 
 A sweep is one pass: with B⁻¹ and w of the sweep before, each row's mean and spread, its new site
 (row_sites.py), and τφφᵀ and νφ added to the next B and Φν. The change of both in units of the posterior's own
-spread says when to stop. With power 0 the evidence is a lower bound that depends on the process (B, w) alone,
-so a step that lowers it is halved; with other powers steps are damped while they do not shrink. Steps are
-taken in (τ, ν), in which B is linear: halving one costs no pass.
+spread says when to stop. Steps are taken in (τ, ν), in which B is linear, so that none of the following costs
+a pass: the steps of the last sweeps are mixed such that their residuals cancel (Anderson 1965); with power 0,
+where the evidence is a lower bound that depends on the process (B, w) alone, a step that lowers it is halved;
+with other powers steps are damped when they grow; and a step that leaves no proper process is halved until it
+does.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import FactorisationError, IterationWarning
 from ..model.problem import Problem
-from ..numerics.arrays import Array, asarray_like, namespace, zeros_like_rows
+from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
     add_weighted_gram,
     from_lower,
@@ -36,7 +40,8 @@ TOLERANCE = 1e-6  # of the last change of the process, in units of its own sprea
 SWEEPS = 100
 HALVINGS = 40
 LEAST_RATE = 1.0 / 64.0
-SHRINKS = 0.8  # a step longer than this share of the one before does not count as shrinking
+GROWS = 1.5  # a step longer than this many times the one before is damped
+DEPTH = 5  # sweeps that are mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +87,17 @@ class Process:
         G, b = self.G + share * (other.G - self.G), self.b + share * (other.b - self.b)
         return Process(sites, G, b)
 
+    def plus(self, share: float, start: Process, end: Process) -> Process:
+        """This process and a share of the way from one to another, in (τ, ν)."""
+        change = start.towards(end, share)
+        sites = {
+            part: tuple(
+                a + b - c for a, b, c in zip(pair, change.sites[part], start.sites[part], strict=True)
+            )
+            for part, pair in self.sites.items()
+        }
+        return Process(sites, self.G + change.G - start.G, self.b + change.b - start.b)
+
     def base(self, power: float) -> float:
         """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, or for power 0 -KL(N(w, B⁻¹) || N(0, I))."""
         xp = namespace(self.w)
@@ -91,12 +107,12 @@ class Process:
         trace, square = float(xp.sum(self.LBinv * self.LBinv)), float(xp.sum(self.w * self.w))
         return half - 0.5 * (trace + square - len(self.w))
 
-    def distance(self, new: Process) -> float:
-        """How far `new` is from this process, in units of this one's spread."""
-        xp, dG = namespace(self.w), from_lower(new.G - self.G)
+    def change(self, old: Process, new: Process) -> Array:
+        """The change from one process to another as a vector in units of this one's spread. (m(m + 1),)"""
+        xp, dG = namespace(self.w), from_lower(new.G - old.G)
         D = self.LBinv @ dG @ self.LBinv.T
-        d = self.LBinv @ (new.b - self.b - dG @ self.w)
-        return float(xp.sqrt(xp.sum(D * D) + xp.sum(d * d)))
+        d = self.LBinv @ (new.b - old.b - dG @ self.w)
+        return xp.concat([xp.reshape(D, (-1,)), d[:, 0]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,30 +178,54 @@ def converge(
     """Sweep until the process no longer changes; `run` sums a sweep over all rows."""
     assert P.likelihood is not None
     power, rate, last = P.row.power, 1.0, float("inf")
-    start = None if memory is None else memory.process
-    if start is None or len(start.w) != len(P.basis):
+    current = None if memory is None else memory.process
+    if current is None or len(current.w) != len(P.basis):
         zero = zeros_like_rows(tuple(Linv.shape), Linv)
-        start = Process({}, zero, zero[:, :1]).factored()
-    current, safe = start, not start.sites and not P.likelihood.log_concave
+        current = Process({}, zero, zero[:, :1]).factored()
+    safe = not current.sites and not P.likelihood.log_concave
     best: tuple[float, Process] | None = None
+    past: list[tuple[Process, Process]] = []
     for n in range(1, sweeps + 1):
         sums = run(Sweep(Linv, current.LBinv, current.w, current.sites, rate, safe))
         value = current.base(power) + float(sums.terms)
         if power == 0.0 and best is not None and value < best[0] - 1e-9 * abs(best[0]):
-            current = _proper(best[1], best[1].towards(current, 0.5))
+            current, past = _proper(best[1], best[1].towards(current, 0.5)), []
             continue
         best = value, current
         step = Process(sums.sites, sums.G, sums.b)
-        distance = current.distance(step) / rate
-        current = _proper(current, step)
+        distance = _length(current.change(current, step)) / rate
         if safe:
-            safe, best = distance > 0.1 and n < 10, None
-        elif distance <= tolerance and float(sums.improper) == 0.0:
-            return FixedPoint(current, n, True)
-        elif power > 0.0 and distance > SHRINKS * last:
-            rate = max(0.5 * rate, LEAST_RATE)
-        last = distance
+            current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10
+            continue
+        if distance <= tolerance and float(sums.improper) == 0.0:
+            return FixedPoint(_proper(current, step), n, True)
+        grows = power > 0.0 and distance > GROWS * last
+        rate = max(0.5 * rate, LEAST_RATE) if grows else min(1.0, 1.5 * rate)
+        past = [] if grows else [*past[1 - DEPTH :], (current, step)]
+        current, last = _mixed(current, step, past), distance
     return FixedPoint(current, sweeps, False)
+
+
+def _length(change: Array) -> float:
+    return float(namespace(change).sum(change * change)) ** 0.5
+
+
+def _mixed(current: Process, step: Process, past: list[tuple[Process, Process]]) -> Process:
+    """The mixture Σ γ step, Σ γ = 1, of the last steps whose residuals Σ γ (step - start) are least; forgets
+    the past where that leaves no proper process.
+    """
+    if len(past) > 1:
+        residuals = np.stack([to_numpy(current.change(*pair)) for pair in past])  # (k, m² + m)
+        differences = residuals[-1] - residuals[:-1]
+        share, *_ = np.linalg.lstsq(differences.T, residuals[-1], rcond=1e-8)
+        mixture = step
+        for gamma, (_, other) in zip(share, past[:-1], strict=True):
+            mixture = mixture.plus(float(gamma), step, other)
+        try:
+            return mixture.factored()
+        except FactorisationError:
+            past.clear()
+    return _proper(current, step)
 
 
 def _proper(start: Process, step: Process) -> Process:
