@@ -57,7 +57,18 @@ from ..numerics.linalg import (
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
 from .sums import Back, Held, Sites, Sums
-from .sweeps import SWEEPS, TOLERANCE, FixedPoint, SiteMemory, Sweep, converge, sweep_pass, warn_if_unsettled
+from .sweeps import (
+    SWEEPS,
+    TOLERANCE,
+    FixedPoint,
+    Process,
+    SiteMemory,
+    Sweep,
+    converge,
+    start_of,
+    sweep_pass,
+    warn_if_unsettled,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +111,7 @@ def factorise(
         (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
     kept = Held.room_for(P) if isinstance(P, Problem) else None
     if P.likelihood is not None:
-        point = converge(P, Linv, lambda s: _over(P, sweep_pass, s, kept), memory, tolerance, sweeps)
+        point = _settle(P, Linv, kept, memory, tolerance, sweeps)
         if escalate:
             warn_if_unsettled(point, P.likelihood)
         if memory is not None:
@@ -117,6 +128,32 @@ def factorise(
         correction -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
     base = -0.5 * (P.p * constant + float(namespace(w).sum(w * w))) - P.p * correction
     return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, base, kept)
+
+
+def _settle(
+    P: Problem | Parted,
+    Linv: Array,
+    kept: Held | None,
+    memory: SiteMemory | None,
+    tolerance: float,
+    sweeps: int,
+) -> FixedPoint:
+    """The fixed point of a likelihood's sites."""
+    assert P.likelihood is not None
+
+    def run(process: Process, rate: float, safe: bool) -> tuple[Process, float, float]:
+        sweep = Sweep(Linv, process.LBinv, process.w, process.sites, rate, safe)
+        sums = _over(P, sweep_pass, sweep, kept)
+        return Process(sums.sites, sums.G, sums.b), float(sums.terms), float(sums.improper)
+
+    return converge(
+        start_of(P, Linv, memory),
+        run,
+        power=P.row.power,
+        safely=not P.likelihood.log_concave and hasattr(P.likelihood, "safe_site"),
+        tolerance=tolerance,
+        sweeps=sweeps,
+    )
 
 
 def log_evidence(P: Problem | Parted, F: Factors) -> float:

