@@ -309,8 +309,6 @@ class _Cholesky:
         self.open = self.diagonal > 0  # rows that are not chosen and have something to add
         self.Phi = np.empty((len(X), self.most))  # its first `size` columns
         self.chosen: list[int] = []
-        if self.Phi.size >= SMALL:  # a chunk alone may be too small to ask for the compiled loops
-            from ..numerics import loops as _fused  # noqa: F401
 
     @property
     def size(self) -> int:
