@@ -14,6 +14,13 @@ SMALL = 1 << 15  # kernel entries below which waking threads costs more than the
 COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.1 ms at most below it
 
 
+def worth_compiling(entries: int) -> bool:
+    """Whether a compiled loop is used on this many entries: by their number alone, so that results do not
+    depend on what the process ran before.
+    """
+    return entries >= COMPILED
+
+
 def namespace(*arrays: Array) -> Any:
     """The array namespace of `arrays`: NumPy itself for NumPy arrays, array-api-compat's otherwise."""
     if all(isinstance(a, np.ndarray | np.generic | float | int) for a in arrays):
@@ -30,7 +37,7 @@ def is_numpy(a: Array) -> bool:
 
 
 def is_foreign(a: Any) -> bool:
-    """Whether `a` is a PyTorch or CuPy array, which stays what it is; everything else becomes a NumPy array."""
+    """Whether `a` is a PyTorch or CuPy array, which stays what it is; all else becomes a NumPy array."""
     return type(a).__module__.partition(".")[0] in ("torch", "cupy")
 
 
@@ -50,22 +57,6 @@ def asarray_like(value: Any, like: Array) -> Array:
     return xp.asarray(to_numpy(value), dtype=like.dtype, device=array_api_compat.device(like))
 
 
-def to_numpy(a: Any) -> np.ndarray:
-    """A NumPy copy or view of an array from any namespace."""
-    if hasattr(a, "detach"):  # torch
-        return a.detach().cpu().numpy()
-    if hasattr(a, "get") and hasattr(a, "device"):  # cupy
-        return a.get()
-    return np.asarray(a)
-
-
-def worth_compiling(entries: int) -> bool:
-    """Whether a compiled loop is used on this many entries: by their number alone, so that results do not
-    depend on what the process ran before.
-    """
-    return entries >= COMPILED
-
-
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
     if is_numpy(like):
@@ -73,6 +64,15 @@ def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     import array_api_compat
 
     return namespace(like).zeros(shape, dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def to_numpy(a: Any) -> np.ndarray:
+    """A NumPy copy or view of an array from any namespace."""
+    if hasattr(a, "detach"):  # torch
+        return a.detach().cpu().numpy()
+    if hasattr(a, "get") and hasattr(a, "device"):  # cupy
+        return a.get()
+    return np.asarray(a)
 
 
 def placed(a: np.ndarray, device: str | None) -> Array:
