@@ -240,7 +240,7 @@ def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
     """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m) is ΦΠΦᵀ and b (m, p) is ΦΠy.
 
-    Only the lower triangle of G is read. B has eigenvalues of at least 1, so it needs no jitter.
+    Only the lower triangle of G is read. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
     """
     B = plus_diagonal(from_lower(G), 1.0)
     LB, LBinv = cholesky_and_inverse(B)
