@@ -1,8 +1,8 @@
 """The compiled steps of expectation propagation while the basis changes, on top of the online steps.
 
 The projections of all rows turn with every basis function that is replaced: T (M, m₀ + r) collects the turns
-while r rows are read. Its first m₀ columns say where each coordinate before them has gone, for other rows; the
-rest are the projections of the r rows. `engine.site_loops` has the sweeps on a basis that stays.
+while r rows are read. Its first m₀ columns say where each coordinate before them has gone, for other rows;
+the rest are the projections of the r rows. `engine.site_loops` has the sweeps on a basis that stays.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class Posterior:
         """What removing each basis function would cost, in KL units (half of 004's ε): "mean" counts the
         change of the mean alone [004 eq. 3.26], "kl" is the whole KL(pruned || this) [004 eq. 3.24].
 
-        With `group` functions in a row come and go together, such as the components of a vector [004 eq. 5.43].
+        With `group` that many in a row come and go together, as the components of a vector do. [004 eq. 5.43]
         """
         self.require_exact("removal scores need")
         return Removal(*self._whitened_precision(), score, group).scores()

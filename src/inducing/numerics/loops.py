@@ -12,7 +12,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 def affine_squared_distances(
     X: np.ndarray, Zt: np.ndarray, constant: float, factor: float, out: np.ndarray
 ) -> None:
-    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time while a row of out stays."""
+    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time."""
     n, d = X.shape
     m = Zt.shape[1]
     whole = d - d % 4
@@ -44,8 +44,8 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
-    """√|weight| times each row of A: those of weights ≥ 0 from the top of out, the others from its end. Returns
-    how many are on top.
+    """Put √|weight| times each row of A into out: those of weights ≥ 0 from its top, the others from its end.
+    Returns how many are on top.
     """
     top, bottom = 0, len(A)
     for i in range(len(A)):
@@ -123,7 +123,7 @@ def gaussian_gram_pullback(
 
 @numba.njit(nogil=True, cache=True)
 def profile_value(s: float, profile: float) -> float:
-    """The RBF kernel (0) or the Matérn kernel ½, 3/2 or 5/2 (1, 2, 3) of unit variance at the squared distance s."""
+    """The RBF kernel (0), or Matérn ½, 3/2 or 5/2 (1, 2, 3), of variance 1 at the squared distance s."""
     if profile == 0:
         return np.exp(-0.5 * s)
     if profile == 1:

@@ -122,7 +122,8 @@ def as_columns(V: Array, n: int) -> Array:
     """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
     if V.ndim not in (1, 2) or V.shape[0] != n:
         raise ShapeError(
-            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; give one entry or row for each"
+            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; give one entry or row for "
+            "each"
         )
     return V[:, None] if V.ndim == 1 else V
 
@@ -145,5 +146,5 @@ def check_approximate(what: str, product: Product, kernels: tuple[type[Kernel], 
         )
     if not 0.0 < product.tolerance < 1.0:
         raise ParameterError(
-            f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}; use blocks for none"
+            f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}; blocks need none"
         )

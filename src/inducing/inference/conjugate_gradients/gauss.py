@@ -1,5 +1,5 @@
-"""K(Z, X) V by the improved fast Gauss transform, which expands about a few centres: it pays where lengthscales
-are long.
+"""K(Z, X) V by the improved fast Gauss transform, which expands about a few centres: it pays where
+lengthscales are long.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class Gauss:
                 best = clusters, cost
         if best is None:
             raise ParameterError(
-                f"the Gauss transform needs more than {MOST_TERMS} terms for a tolerance of {self.tolerance:g} "
-                f"in {d} dimensions with this lengthscale; use the tree or blocks"
+                f"the Gauss transform needs more than {MOST_TERMS} terms for a tolerance of "
+                f"{self.tolerance:g} in {d} dimensions with this lengthscale; use the tree or blocks"
             )
         return best
 

@@ -1,4 +1,5 @@
-"""The exact GP by conjugate gradients: products with K instead of its factor, each O(n²) time, O(n) memory. [002]
+"""The exact GP by conjugate gradients: products with K instead of its factor, each O(n²) time, O(n) memory.
+[002]
 
 A solve that ends with residual r errs by no more than (r, σ² the least noise)
 
@@ -30,8 +31,8 @@ from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
-from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 from .blocked import Blocked, Product, block_pairs
+from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 
 TOGETHER = 64  # queries whose variances are solved for at once
 PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes

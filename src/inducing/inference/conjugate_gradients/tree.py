@@ -1,4 +1,6 @@
-"""K(Z, X) V by a dual tree, which drops what is farther than some lengthscales: it pays where these are short."""
+"""K(Z, X) V by a dual tree, which drops what is farther than some lengthscales: it pays where these are
+short.
+"""
 
 from __future__ import annotations
 

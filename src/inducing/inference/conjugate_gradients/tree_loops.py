@@ -1,6 +1,7 @@
-"""Compiled loops of the dual-tree product: pairs of boxes that need no look, one number, or every pair of points.
+"""Compiled loops of the dual-tree product: pairs of boxes that need nothing, one number, or all pairs of
+points.
 
-Inputs are in units of the lengthscale, and `profile` is the number of the kernel's g in `stationary.PROFILES`.
+Inputs are in units of the lengthscale; `profile` is the number of the kernel's g in `stationary.PROFILES`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ C10, C11, C12 = 7.054911620801121e-09, 4.4455382718708116e-10, 2.567843599348820
 
 @numba.njit(nogil=True, cache=True, fastmath=EXACT)
 def exponentials(t: np.ndarray, t_bits: np.ndarray, z: np.ndarray, z_bits: np.ndarray, count: int) -> None:
-    """exp of the first `count` entries of t ≤ 0, in place; z is scratch, and bits are the same memory as integers.
+    """exp of the first `count` entries of t ≤ 0, in place; z is scratch, bits are the same memory as
+    integers.
 
     exp t = 2^k 2^f: 2^f by its Taylor series for |f| ≤ ½, and k, found by rounding, added to the exponent's
     bits. The compiler turns both loops into vector instructions. Errors are below 3e-16, relative to 1.
