@@ -43,3 +43,15 @@ def test_a_small_regression_needs_no_compiler():
 
 def test_everything_public_is_there():
     python("import inducing as ig; [getattr(ig, name) for name in dir(ig)]")
+
+
+def test_results_do_not_depend_on_what_ran_before():
+    code = """
+import inducing as ig, numpy as np
+X = np.random.default_rng(0).normal(size=(90, 8))
+call = lambda: ig.log_evidence(ig.kernels.Matern32(1.0), ig.bases.Points(X[:40]), 'fitc', 0.1, X, X[:, 0])
+first = call()
+import inducing.numerics.loops
+print(first == call())
+"""
+    assert python(code) == ["True"]

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import inducing as ig
 import reference
-from inducing.model.compiled import CompiledPredictor
 from inducing.numerics import arrays, workers
 
 LENGTHSCALE, VARIANCE, NOISE = np.array([0.5, 0.4, 0.6]), 1.3, 0.3
@@ -375,7 +374,7 @@ def test_compiled_with_units(kernel: str, kind: str, name: str) -> None:
     units = dict(
         x_mean=np.array([3.0, -1.0, 0.5]), x_scale=np.array([2.0, 0.1, 30.0]), y_mean=-4.0, y_scale=2.5
     )
-    predictor = CompiledPredictor.of(post, **units, noise=NOISE)
+    predictor = post.compile().in_units(**units, noise=NOISE)
     mean, variance = post.predict(QUERIES)
     got = np.array([predictor(units["x_mean"] + units["x_scale"] * x) for x in QUERIES])
     assert_allclose(got[:, 0], units["y_mean"] + units["y_scale"] * mean, rtol=1e-10, atol=1e-10)

@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from inducing import errors
-from inducing.inference.conjugate_gradients import gauss_transform as _gauss
+from inducing.inference.conjugate_gradients import gauss_loops as _gauss
 from inducing.inference.conjugate_gradients import products
-from inducing.inference.conjugate_gradients import trees as _trees
+from inducing.inference.conjugate_gradients import tree_loops as _trees
 
 N, T = 500, 100
 APPROXIMATE = {"tree": products.Tree, "gauss": products.Gauss}

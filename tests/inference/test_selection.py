@@ -8,6 +8,7 @@ import pytest
 import inducing as ig
 from inducing import errors
 from inducing.inference import selection
+from inducing.inference.pivots import ProjectedPosterior
 from inducing.inference.selection import BY_NAME, merge_repeats, nearest
 
 RULES = pytest.mark.parametrize("name", BY_NAME)
@@ -271,12 +272,12 @@ def test_information_gain_is_the_kl_divergence():
 
 
 def test_information_gain_score_is_the_kl_divergence():
-    P = selection._Projection(DENSE_KERNEL, SMALL, Y, 1.0 / D, 10)
+    P = ProjectedPosterior(DENSE_KERNEL, SMALL, Y, 1.0 / D, 10)
     for i in (3, 17, 40, 41):
         P.add(i)
     free = [i for i in range(60) if i not in P.chosen]
     squares = np.sum((P.Y - P.mean) ** 2, axis=1)
-    scores = selection._gain(P.residual[free], P.variance[free], D[free], squares[free], 2)
+    scores = selection.gain(P.residual[free], P.variance[free], D[free], squares[free], 2)
     np.testing.assert_allclose(scores, [gain(P.chosen, i) for i in free], rtol=1e-7)
 
 

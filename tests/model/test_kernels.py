@@ -208,7 +208,7 @@ def test_diagonal_symmetry_and_definiteness(kernel: kernels.Kernel) -> None:
 
 @each_kernel
 def test_large_matrices_are_the_same_numbers(kernel: kernels.Kernel) -> None:
-    X, Z, _ = inputs(n=400, m=100)  # above backend.SMALL, where compiled code takes over
+    X, Z, _ = inputs(n=400, m=100)  # above backend.COMPILED
     K = kernel(X, Z, np.empty((400, 100)))
     rows = np.concatenate([kernel(X[i : i + 50], Z) for i in range(0, 400, 50)])
     np.testing.assert_allclose(K, rows, rtol=1e-11, atol=1e-13 * np.max(np.abs(K)))

@@ -336,7 +336,7 @@ def test_pruning_in_pairs_is_eq_5_42() -> None:
         CQ = C + Q
         inner, star = np.linalg.inv(CQ[np.ix_(gone, gone)]), CQ[np.ix_(stay, gone)]
         scores.append(0.5 * alpha[gone] @ inner @ alpha[gone])  # (5.43), in KL units
-        pruned = ig.Posterior._keep(post, stay)
+        pruned = post.restrict(stay)
         divergences.append(ig.kl_divergence(pruned, post))
         Qs = Q[np.ix_(stay, gone)]
         assert_allclose(pruned.alpha, alpha[stay] - star @ inner @ alpha[gone], rtol=1e-5, atol=1e-6)

@@ -103,9 +103,7 @@ def test_other_cuts(folder: Path, client: Any) -> None:
 
 
 def test_sums_do_not_depend_on_timing(client: Any) -> None:
-    """Bit by bit, over and over, and the same as those of one thread in this process with compiled loops."""
-    from inducing.numerics import loops as _fused  # noqa: F401
-
+    """Bit by bit, over and over, and the same as those of one thread in this process."""
     near = ig.as_source(X, Y, chunk_rows=400)
     far = ig.distributed.spread(near, client)
     with workers.using(threads=1):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..inference import fields
-from ..inference.fields import _Field, _nodes, stack, unstack
+from ..inference.fields import FieldProcess, as_nodes, stack, unstack
 from ..inference.mixtures import Mixtures
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
@@ -103,14 +103,14 @@ def retrieve(
     are one mode; it keeps the heaviest of them. Opposite winds look alike to the radar, so with `mirrored`
     the opposites of the two heaviest modes are tried too; a mode found only so counts no order.
     """
-    X = _nodes(X, t)
+    X = as_nodes(X, t)
     if orders < 1 or sweeps < 1:
         raise ParameterError(f"orders and sweeps must be at least 1, but are {orders} and {sweeps}")
     generator = np.random.default_rng(rng)
     basis = Points(stack(X, t.components))
     solutions = []  # mean at the nodes, mode
     with blas_for(len(basis)):
-        field = _Field(kernel, basis, mean or Zero(), jitter, X, t)
+        field = FieldProcess(kernel, basis, mean or Zero(), jitter, X, t)
         for _ in range(orders):
             field.forget()
             solutions.append(_settled(field, generator.permutation(len(X)), sweeps, damping, 1))
@@ -128,13 +128,13 @@ def retrieve(
 Solution = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
 
 
-def _settled(field: _Field, order: np.ndarray, sweeps: int, damping: float, orders: int) -> Solution:
+def _settled(field: FieldProcess, order: np.ndarray, sweeps: int, damping: float, orders: int) -> Solution:
     field.run(order, sweeps, damping, CONVERGENCE)
     mode = Mode(field.posterior(sites=field.sites), field.relative_weight(), orders)
     return field.prior + field.Phi @ field.w, mode
 
 
-def _with_evidence(field: _Field, post: Posterior) -> Posterior:
+def _with_evidence(field: FieldProcess, post: Posterior) -> Posterior:
     field.sites = post.sites
     field.rebuild()
     return replace(post, log_evidence=field.log_evidence())

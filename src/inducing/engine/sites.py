@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import FactorisationError, InducingError, NonFiniteError, ParameterError, ShapeError
-from ..inference import propagation_loops as loops
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -31,9 +30,8 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import (
     add_symmetric_product,
-    cholesky,
     contiguous,
-    from_lower,
+    information_factors,
     inverse_lower,
     log_det_from_factor,
     row_dots,
@@ -42,8 +40,9 @@ from ..numerics.linalg import (
     times_lower,
 )
 from ..numerics.workers import chunk_rows, row_slices, run_over
+from . import site_loops as loops
 
-BLOCK = 32  # rows that go through the compiled loop together
+TOGETHER = 32  # rows that go through the compiled loop together
 KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
 LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a thread each
 
@@ -173,16 +172,15 @@ class Processes:
                 add_symmetric_product(B[j], lam[:, j, None] * D, D)
         for j in range(c):
             try:
-                LB = cholesky(from_lower(B[j]) + np.eye(m))
+                _, LB, LBinv, w = information_factors(B[j], beta[j][:, None])
             except FactorisationError as error:
                 raise FactorisationError(
                     f"the sites leave no proper process (the least λ is {self.lam[:, j].min():.3g}); use "
                     "damping below 1"
                 ) from error
             self.log_B[j] = float(log_det_from_factor(LB)) if m else 0.0
-            self.A[j] = np.ascontiguousarray(inverse_lower(LB).T)
+            self.A[j], self.w[j] = LBinv.T, w[:, 0]
             self.S[j] = self.A[j] @ self.A[j].T
-            self.w[j] = self.S[j] @ beta[j]
 
     def sweep(self, rate: float) -> float:
         """Visit every row once, on the basis as it is; returns the largest move of a site."""
@@ -209,7 +207,7 @@ class Processes:
         lik = self.likelihood
         if lik.kind is not None and len(self.L):
             done, move = loops.sweep_rows(
-                self.S[j], self.w[j], *data, self.share, lik.kind, lik.theta, rate, BLOCK
+                self.S[j], self.w[j], *data, self.share, lik.kind, lik.theta, rate, TOGETHER
             )
         else:
             done, move = self._sweep_rows_plainly(self.S[j], self.w[j], *data, rate)
@@ -286,7 +284,7 @@ class Processes:
                 DA = D @ self.A[j]
                 s, g = row_squares(DA), D @ self.w[j]
                 left = 1.0 - lam[:, j] * s
-                if not np.all(left > loops.TINY):
+                if not np.all(left > loops.LEAST_SHARE):
                     values[j] = np.nan
                     continue
                 mean, var = (g - s * b[:, j]) / left, s / left  # the cavity's g

@@ -406,12 +406,12 @@ class SparseGPClassifier(ClassifierMixin, BaseEstimator):
         """Mean and variance of f of each posterior, which share the kernel's values. (n, c) each"""
         first, c = self.posteriors_[0], len(self.posteriors_)
         with blas_for(len(first)):
-            roots = [post._root for post in self.posteriors_]
+            roots = [post.variance_root for post in self.posteriors_]
         if any(root is None for root in roots):
             parts = [post.predict(X) for post in self.posteriors_]
             mean, variance = (np.stack(columns, axis=1) for columns in zip(*parts))
             return mean, np.maximum(variance, 1e-300)
-        alpha = np.concatenate([post._alpha for post in self.posteriors_], axis=1)  # (m, c)
+        alpha = np.concatenate([post.coefficients for post in self.posteriors_], axis=1)  # (m, c)
         mean, variance = np.empty((len(X), c)), np.empty((len(X), c))
 
         def step(_: None, rows: slice) -> None:

@@ -12,9 +12,9 @@ from math import exp, inf, isfinite, log, sqrt
 import numba
 import numpy as np
 
-_jit = numba.njit(nogil=True, cache=True)
+from ..engine.site_loops import LEAST_SHARE
 
-TINY = 1e-12  # the least share of a variance that a site may leave, or that taking it out may come from
+_jit = numba.njit(nogil=True, cache=True)
 
 
 @_jit
@@ -44,7 +44,7 @@ def cholesky(N: np.ndarray, U: np.ndarray) -> float:
         pivot = N[j, j]
         for h in range(j):
             pivot -= U[j, h] * U[j, h]
-        if not pivot > TINY:
+        if not pivot > LEAST_SHARE:
             return -inf
         U[j, j] = sqrt(pivot)
         total += log(pivot)

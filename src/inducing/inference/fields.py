@@ -1,45 +1,44 @@
-"""Learning vector fields: likelihoods of whole vectors, basis functions in groups of one per component. [004
-§5.4, appendix F]
+"""Learning vector fields: likelihoods of whole vectors, basis functions in groups of one per component.
+[004 §5.4, appendix F]
 
 A field of p components is an ordinary process over inputs (x, component), see `kernels.vector`; `stack` makes
-these inputs and the result is an ordinary `Posterior`. What differs is that a node x tells of all its
-components at once: its likelihood has a vector q and a matrix r (5.38), and its p basis functions come and go
-together (5.42-5.43).
+these inputs and the result is an ordinary `Posterior`. But a node x tells of all its components at once: its
+likelihood has a vector q and a matrix r (5.38), and its p basis functions come and go together (5.42-5.43).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import EmptyDataError, FactorisationError, NonFiniteError, ParameterError, ShapeError
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean, Zero
-from ..model.posterior import Posterior, Score, _Removal, _whitened
+from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_inputs
 from ..numerics.arrays import to_numpy
-from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, log_det_from_factor, solve_lower
+from ..numerics.linalg import cholesky_escalating, information_factors, log_det_from_factor, solve_lower
 from ..numerics.workers import blas_for
 from . import field_loops as loops
 from .mixtures import Mixtures
 
 
-def stack(X: Any, components: int = 2) -> np.ndarray:
+def stack(X: ArrayLike, components: int = 2) -> np.ndarray:
     """The inputs (x, 0), …, (x, p - 1) of every node x, node after node. (n p, d + 1)"""
     X = to_numpy(as_inputs(X)).astype(float, copy=False)
     numbers = np.tile(np.arange(float(components)), len(X))
     return np.column_stack([np.repeat(X, components, axis=0), numbers])
 
 
-def unstack(values: Any, components: int = 2) -> np.ndarray:
-    """What a process says at stacked inputs, node by node. (n p,) to (n, p)"""
+def unstack(values: ArrayLike, components: int = 2) -> np.ndarray:
+    """Values at stacked inputs, a row for each node: (n p,) to (n, p)."""
     return np.asarray(values).reshape(-1, components)
 
 
-def own_covariance(kernel: Kernel, X: Any, components: int = 2) -> np.ndarray:
+def own_covariance(kernel: Kernel, X: ArrayLike, components: int = 2) -> np.ndarray:
     """The prior covariance W₀ of the components at each node. (n, p, p)"""
     inputs, p, block = stack(X, components), components, 16 * components
     out = np.empty((len(inputs) // p, p, p))
@@ -51,12 +50,12 @@ def own_covariance(kernel: Kernel, X: Any, components: int = 2) -> np.ndarray:
     return out
 
 
-def predict(post: Posterior, X: Any, components: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def predict(post: Posterior, X: ArrayLike, components: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n, p) and covariance (n, p, p) of the whole vector at each of X on its own. [004 eq. 5.34]"""
     inputs = stack(X, components)
     covariance = own_covariance(post.kernel, X, components)
     if len(post):
-        post._require_exact("the covariance of a vector needs")
+        post.require_exact("the covariance of a vector needs")
         Phi = to_numpy(post.features(inputs)).reshape(*covariance.shape[:2], -1)
         covariance = covariance - np.einsum("npm,nqm->npq", Phi, Phi)
         if post.A is not None:
@@ -77,8 +76,7 @@ def nodes_of(post: Posterior) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True, eq=False)
 class FieldSites:
-    """What each node's likelihood became: exp(bᵀg - ½ gᵀΛg), g the vector above its prior mean. [004 eq.
-    4.17]
+    """The site exp(bᵀg - ½ gᵀΛg) of each node, with g the vector above its prior mean. [004 eq. 4.17]
 
     A site acts on g itself, not on what a basis sees of it, so it means the same on every basis.
     """
@@ -89,17 +87,15 @@ class FieldSites:
     converged: bool = False
 
 
-class _Field:
-    """A process on a basis that stays, in whitened coordinates v ~ N(w, S), and how it sees n nodes."""
+class FieldProcess:
+    """A process on a basis that stays, in whitened coordinates v ~ N(w, S), and n nodes with their sites."""
 
     def __init__(
         self, kernel: Kernel, basis: Points, mean: Mean, jitter: float, X: np.ndarray, t: Mixtures
     ) -> None:
         n, p = len(t), t.components
         self.kernel, self.basis, self.mean, self.t = kernel, basis, mean, t
-        self.L, self.jitter = cholesky_escalating(
-            basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis"
-        )
+        self.L, self.jitter = cholesky_escalating(basis.gram(kernel), jitter)
         stacked = stack(X, p)
         m0 = np.asarray(mean(stacked), dtype=float)
         if m0.ndim != 1:
@@ -107,9 +103,8 @@ class _Field:
         self.prior = unstack(m0, p)
         Phi = solve_lower(self.L, np.ascontiguousarray(basis.cross(kernel, stacked).T)).T  # (n p, m)
         self.Phi = np.ascontiguousarray(Phi.reshape(n, p, -1))
-        self.Gamma = own_covariance(kernel, X, p) - np.einsum(
-            "npm,nqm->npq", self.Phi, self.Phi
-        )  # what the basis leaves
+        explained = np.einsum("npm,nqm->npq", self.Phi, self.Phi)
+        self.Gamma = own_covariance(kernel, X, p) - explained  # what the basis leaves
         self.log_predictive = 0.0
         self.forget()
 
@@ -120,7 +115,7 @@ class _Field:
         self.sites = FieldSites(np.zeros((n, p, p)), np.zeros((n, p)))
 
     def assume(self, Z: np.ndarray) -> None:
-        """Begin with the component of each mixture that is largest at Z (n, p) as its site."""
+        """Take as each node's site the component of its mixture that is largest at Z (n, p)."""
         largest = np.argmax(self.t.log_terms(Z), axis=1)
         rows = np.arange(len(Z))
         Lam = self.t.Lam[rows, largest]
@@ -129,7 +124,7 @@ class _Field:
         self.rebuild()
 
     def run(self, order: np.ndarray, sweeps: int, damping: float, convergence: float) -> None:
-        """So many sweeps more, or until no site moves."""
+        """Sweep until no site moves, or `sweeps` times."""
         converged, last = False, self.sites.n_sweeps + sweeps
         while self.sites.n_sweeps < last and not converged:
             converged = self.sweep(order, damping if self.sites.n_sweeps else 1.0) <= convergence
@@ -144,10 +139,9 @@ class _Field:
         )
         if done < len(order):
             raise NonFiniteError(
-                f"node {order[done]} leaves no valid process: its mixture has no average under what is "
-                "known of it; "
-                "check that each component is narrower than the prior that is divided out, or use damping "
-                "below 1"
+                f"node {order[done]} leaves no valid process: its mixture has no average under what is known "
+                "of it; check that each component is narrower than the prior that is divided out, or use "
+                "damping below 1"
             )
         self.sites = replace(self.sites, Lam=Lam, b=b)
         self.log_predictive += total
@@ -156,41 +150,35 @@ class _Field:
     def rebuild(self) -> None:
         """The process from its sites alone: B = I + Σ φΛφᵀ, w = B⁻¹ Σ φb. [004 eqs 4.25, 4.34]"""
         Lam, b = self._effective()
-        m = len(self.L)
-        B = np.eye(m) + np.einsum(
-            "npm,npk->mk", self.Phi, np.einsum("npq,nqk->npk", Lam, self.Phi), optimize=True
-        )
+        G = np.einsum("npm,npk->mk", self.Phi, np.einsum("npq,nqk->npk", Lam, self.Phi), optimize=True)
+        beta = np.einsum("npm,np->m", self.Phi, b)
         try:
-            LB = cholesky(0.5 * (B + B.T))
+            _, LB, LBinv, w = information_factors(0.5 * (G + G.T), beta[:, None])
         except FactorisationError as error:
             raise FactorisationError("the sites leave no proper process; use damping below 1") from error
-        self.log_B = float(log_det_from_factor(LB))
-        self.A = np.ascontiguousarray(inverse_lower(LB).T)
+        self.log_B, self.w = float(log_det_from_factor(LB)), w[:, 0]
+        self.A = np.ascontiguousarray(LBinv.T)
         self.S = self.A @ self.A.T
-        self.w = self.S @ np.einsum("npm,np->m", self.Phi, b)
 
     def _effective(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sites as they act on φᵀv, Γ being noise of their own. (n, p, p), (n, p)"""
+        """Λ and b of the sites as they act on φᵀv, with Γ as noise of their own. (n, p, p), (n, p)"""
         M = np.eye(self.t.components) + self.sites.Lam @ self.Gamma
         return np.linalg.solve(M, self.sites.Lam), np.linalg.solve(M, self.sites.b[:, :, None])[:, :, 0]
 
     def log_evidence(self) -> float | None:
-        """log Z = -½ log|B| + ½ Σ bᵀφᵀw + Σ [log⟨t⟩ - log⟨site⟩], averages over cavities; None where one is
-        improper.
-        """
+        """log Z = -½ log|B| + ½ Σ bᵀφᵀw + Σ [log⟨t⟩ - log⟨site⟩] over cavities; None if one is improper."""
         Lam, b = self._effective()
         s = np.einsum("npm,mk,nqk->npq", self.Phi, self.S, self.Phi, optimize=True)
         mu = self.Phi @ self.w
         left = np.eye(len(b[0])) - s @ Lam
         V = np.linalg.solve(left, s)
         V = 0.5 * (V + np.swapaxes(V, 1, 2))
-        if np.any(np.linalg.det(left) <= loops.TINY) or np.any(np.linalg.eigvalsh(V) < 0.0):
+        if np.any(np.linalg.det(left) <= loops.LEAST_SHARE) or np.any(np.linalg.eigvalsh(V) < 0.0):
             return None
         cavity = mu + np.einsum("npq,nq->np", V, np.einsum("npq,nq->np", Lam, mu) - b)
         site = Mixtures(np.zeros((len(b), 1)), self.sites.b[:, None], self.sites.Lam[:, None])
-        values = (
-            self.t.tilted(self.prior + cavity, V + self.Gamma)[0] - site.tilted(cavity, V + self.Gamma)[0]
-        )
+        values = self.t.tilted(self.prior + cavity, V + self.Gamma)[0]
+        values -= site.tilted(cavity, V + self.Gamma)[0]
         values += site.tilted(np.zeros_like(mu), self.Gamma)[0] + 0.5 * np.sum(b * mu, axis=1)
         total = float(np.sum(values)) - 0.5 * self.log_B
         return total if np.isfinite(total) else None
@@ -199,30 +187,21 @@ class _Field:
         """See the function of this name."""
         return _log_weight(self.t, self.prior + self.Phi @ self.w, self.w, -0.5 * self.log_B)
 
-    def posterior(self, **more: Any) -> Posterior:
-        return Posterior(
-            self.kernel,
-            self.basis,
-            self.L,
-            self.w[:, None].copy(),
-            self.A,
-            self.mean,
-            jitter=self.jitter,
-            **more,
-        )
+    def posterior(self, log_evidence: float | None = None, sites: FieldSites | None = None) -> Posterior:
+        parts = self.kernel, self.basis, self.L, self.w[:, None].copy(), self.A, self.mean
+        return Posterior(*parts, log_evidence=log_evidence, jitter=self.jitter, sites=sites)
 
 
 def update(
     post: Posterior,
     t: Mixtures,
-    X: Any,
+    X: ArrayLike,
     *,
-    order: Any = None,
+    order: ArrayLike | None = None,
     capacity: int | None = None,
     score: Score = "mean",
 ) -> Posterior:
-    """The process after the nodes X (n, d) with mixtures t, read once and in `order` (a permutation). [004
-    eq. 5.38]
+    """The process after the nodes X (n, d) with mixtures t, read once and in `order`. [004 eq. 5.38]
 
         α + v q,   C + v r vᵀ,   v = C k + e,   one column for each component of the node
 
@@ -230,7 +209,7 @@ def update(
     (5.42). Without a limit the order matters only where mixtures have several components. `log_predictive`
     gains Σ log⟨t(z)⟩.
     """
-    X, order = _nodes(X, t), _order(order, len(t))
+    X, order = as_nodes(X, t), _order(order, len(t))
     if capacity is None:
         return _read(post, t, X, order)
     for i in order:
@@ -241,36 +220,36 @@ def update(
 
 def _read(post: Posterior, t: Mixtures, X: np.ndarray, order: np.ndarray) -> Posterior:
     """`update` without a limit: the nodes join the basis first, which changes nothing, and are then read."""
-    post._require_exact("updating needs")
+    post.require_exact("updating needs")
     old = to_numpy(post.basis.parameters["Z"]) if len(post) else np.empty((0, X.shape[1] + 1))
     places = dict.fromkeys(map(bytes, [*old, *stack(X, t.components)]))  # rows, each once, in order
     basis = Points(np.array([np.frombuffer(row) for row in places]))
     with blas_for(len(basis)):
-        field = _Field(post.kernel, basis, post.mean_function, post.jitter or DEFAULT_JITTER, X, t)
+        field = FieldProcess(post.kernel, basis, post.mean_function, post.jitter or DEFAULT_JITTER, X, t)
         if len(post):
-            mean, field.S = _whitened(post, np.arange(len(post)), field.L)
+            mean, field.S = post.whitened(field.L, np.arange(len(post)))
             field.w = np.ascontiguousarray(mean[:, 0])
         field.sweep(order, 1.0)
         field.A, _ = cholesky_escalating(field.S, 0.0, what="the posterior covariance of the whitened basis")
-    return field.posterior(log_predictive=(post.log_predictive or 0.0) + field.log_predictive)
+    log_predictive = (post.log_predictive or 0.0) + field.log_predictive
+    return replace(field.posterior(), log_predictive=log_predictive)
 
 
 def expectation_propagation(
     kernel: Kernel,
     t: Mixtures,
-    X: Any,
-    nodes: Any = None,
+    X: ArrayLike,
+    nodes: ArrayLike | None = None,
     *,
     mean: Mean | None = None,
-    order: Any = None,
+    order: ArrayLike | None = None,
     sweeps: int = 20,
     damping: float = 1.0,
     convergence: float = 1e-6,
     start: FieldSites | None = None,
     jitter: float = DEFAULT_JITTER,
 ) -> Posterior:
-    """The field given mixtures t at the nodes X (n, d), with `sites` and `log_evidence`. [004 ch. 4, left
-    undone in §5.4.4]
+    """The field given mixtures t at the nodes X (n, d), with `sites` and `log_evidence`. [004 ch. 4, §5.4.4]
 
     `nodes` (m, d) carry the basis, by default X itself; with fewer, what they do not explain of a node stays
     noise of that node (FITC). The first sweep visits the nodes in `order` and is online learning (5.38); it
@@ -278,66 +257,35 @@ def expectation_propagation(
     until none moves by more than `convergence` in units of its node's spread. `start` gives sites to go on
     from, whatever the basis they were found on.
     """
-    X, order = _nodes(X, t), _order(order, len(t))
+    X, order = as_nodes(X, t), _order(order, len(t))
     if not 0.0 < damping <= 1.0:
         raise ParameterError(f"damping must lie in (0, 1], but is {damping}")
     basis = Points(stack(X if nodes is None else nodes, t.components))
     if start is not None and start.b.shape != (len(t), t.components):
         raise ShapeError(f"start has sites of shape {start.b.shape}, but {(len(t), t.components)} are needed")
     with blas_for(len(basis)):
-        field = _Field(kernel, basis, mean or Zero(), jitter, X, t)
+        field = FieldProcess(kernel, basis, mean or Zero(), jitter, X, t)
         if start is not None:
             field.sites = replace(start, converged=False)
             field.rebuild()
         field.run(order, sweeps, damping, convergence)
-        return field.posterior(log_evidence=field.log_evidence(), sites=field.sites)
+        return field.posterior(field.log_evidence(), field.sites)
 
 
 def removal_scores(post: Posterior, score: Score = "mean") -> np.ndarray:
-    """What removing each node with all its components would cost, in KL units: half of ε = αᵀ(c + q)⁻¹α. [004
-    eq. 5.43]
-    """
-    post._require_exact("removal scores need")
-    return _group_scores(_Removal(post, score), nodes_of(post)[1])
+    """What removing each node with all its components would cost, in KL units. (nodes,) [004 eq. 5.43]"""
+    return post.removal_scores(score, nodes_of(post)[1])
 
 
 def prune(post: Posterior, capacity: int, score: Score = "mean") -> Posterior:
     """The process with at most `capacity` nodes: the one of least score goes first, KL-optimally, repeatedly.
     [004 eq. 5.42]
     """
-    post._require_exact("pruning needs")
-    nodes, p = nodes_of(post)
-    if capacity < 1:
-        raise ParameterError(f"capacity must be at least 1, but is {capacity}")
-    if capacity >= len(nodes):
-        return post
     with blas_for(len(post)):
-        removal = _Removal(post, score)
-        while len(removal.kept) > capacity * p:
-            worst = int(np.argmin(_group_scores(removal, p)))
-            for _ in range(p):  # one function after the other: projections compose
-                removal.drop(worst * p)
-        return post._keep(removal.kept)
+        return post.prune(capacity, score, nodes_of(post)[1])
 
 
-def _group_scores(removal: _Removal, p: int) -> np.ndarray:
-    """½ [αᵀ(c + q)⁻¹α], for "kl" also ½ [tr(q⁻¹n) + log |c + q|/|q|]: 004's eqs 3.26 and 3.24 with blocks.
-    (nodes,)
-    """
-
-    def blocks(M: np.ndarray) -> np.ndarray:
-        g = len(M) // p
-        return M.reshape(g, p, g, p)[np.arange(g), :, np.arange(g)]  # (g, p, p)
-
-    alpha, CQ, Q = unstack(removal.alpha[:, 0], p), blocks(removal.CQ), blocks(removal.Q)
-    scores = 0.5 * np.sum(alpha * np.linalg.solve(CQ, alpha[:, :, None])[:, :, 0], axis=1)
-    if removal.score == "kl":
-        trace = np.trace(np.linalg.solve(Q, blocks(removal.N)), axis1=1, axis2=2)
-        scores = scores + 0.5 * (trace + np.linalg.slogdet(CQ)[1] - np.linalg.slogdet(Q)[1])
-    return scores
-
-
-def relative_weight(post: Posterior, t: Mixtures, X: Any) -> float:
+def relative_weight(post: Posterior, t: Mixtures, X: ArrayLike) -> float:
     """log γ: how much of the posterior lies under this one of its modes. [004 eqs 5.39-5.41]
 
         log q(ẑ) + ½ log|Σ̂| + (N p/2) log 2π,   q(ẑ) = Π t(ẑᵢ) p₀(ẑ)
@@ -346,7 +294,7 @@ def relative_weight(post: Posterior, t: Mixtures, X: Any) -> float:
     no matrix of the size of the data is inverted. With one component at each node, and the nodes as basis, it
     is the log evidence.
     """
-    X = _nodes(X, t)
+    X = as_nodes(X, t)
     if post.A is None:
         raise ParameterError("the relative weight needs a process made by update or expectation_propagation")
     z = unstack(post.mean(stack(X, t.components)), t.components)
@@ -357,18 +305,17 @@ def _log_weight(t: Mixtures, z: np.ndarray, w: np.ndarray, half_log_S: float) ->
     return float(np.sum(t.log_density(z)) - 0.5 * np.sum(w * w)) + half_log_S
 
 
-def _nodes(X: Any, t: Mixtures) -> np.ndarray:
+def as_nodes(X: ArrayLike, t: Mixtures) -> np.ndarray:
+    """X as finite inputs (n, d), one for each mixture."""
     X = np.ascontiguousarray(to_numpy(as_inputs(X)), dtype=float)
     if len(X) == 0:
         raise EmptyDataError("X has no rows; at least one is needed")
     if len(X) != len(t):
-        raise ShapeError(
-            f"X has {len(X)} rows, but there are mixtures for {len(t)} nodes; the numbers must agree"
-        )
+        raise ShapeError(f"X has {len(X)} rows, but t has mixtures for {len(t)} nodes; they must agree")
     return X
 
 
-def _order(order: Any, n: int) -> np.ndarray:
+def _order(order: ArrayLike | None, n: int) -> np.ndarray:
     if order is None:
         return np.arange(n)
     order = np.asarray(order)

@@ -26,7 +26,7 @@ from ..errors import (
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary, Gaussian, Likelihood
-from ..model.posterior import Posterior, Score, _whitened
+from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower
@@ -402,7 +402,7 @@ def _factors(
     """
     first = posts[0]
     for post in posts:
-        post._require_exact("updating needs")
+        post.require_exact("updating needs")
         if post is first:
             continue
         if post.kernel.spec() != first.kernel.spec():
@@ -426,7 +426,7 @@ def _factors(
         L, jitter = _little_jitter(to_numpy(basis.gram(first.kernel)), max(post.jitter for post in posts))
         factors = []
         for post in posts:
-            w, S = _whitened(post, np.arange(len(basis)), L)
+            w, S = post.whitened(L)
             A, _ = cholesky_escalating(S, 0.0, what="the posterior covariance of the whitened basis")
             factors.append((L, w, A))
     return basis, factors, jitter

@@ -4,11 +4,11 @@ row.
 With K = LLᵀ the Gram matrix of the m basis functions and u = Lv, the process is v ~ N(w, AAᵀ), as in
 `Posterior`. What 004 writes with (α, C, Q) becomes, with φ = L⁻¹k_u(x) and γ = k(x, x) - |φ|²:
 
-    a row          σ² = γ + |a|², a = Aᵀφ; s = A a                                     [004 eqs 2.46, 3.29]
-    its update     A += κ s aᵀ, κ = rη/(1 + √(1 + rη|a|²)); w += qη s                   η = 1 on the grown basis
-    growing        L gains the row (φ, √γ), A the row and column of the identity        [004 eqs 3.5, C.6]
+    a row          σ² = γ + |a|², a = Aᵀφ; s = A a                                    [004 eqs 2.46, 3.29]
+    its update     A += κ s aᵀ, κ = rη/(1 + √(1 + rη|a|²)); w += qη s                 η = 1 on the grown basis
+    growing        L gains the row (φ, √γ), A the row and column of the identity      [004 eqs 3.5, C.6]
     removing       rotate v so that only its last coordinate needs the function to go,
-                   then condition on that coordinate being 0                           [004 eqs 3.18-3.22, C.8]
+                   then condition on that coordinate being 0                         [004 eqs 3.18-3.22, C.8]
 
 Only rotations, reflections and forward substitutions act on L and A, so both stay factors of what they should
 be. A new row of L comes from the kernel, not from the errors of the old rows, and turns only when an older

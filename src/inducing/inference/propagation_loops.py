@@ -1,71 +1,35 @@
-"""The compiled steps of sparse expectation propagation: sweeps in which the basis changes, and sweeps in
-which it does not.
+"""The compiled steps of expectation propagation while the basis changes, on top of the online steps.
 
-In whitened coordinates u = Lv, v ~ N(w, S), the site of a row is exp(b g - ½ λ g²) in one number g = πᵀv.
-Taking it out of the process, and putting it into what is left, are rank-one updates. [004 eqs 4.18, 4.36]
-
-    without    S + λ/(1 - λs) Sπ πᵀS,   w + (λ πᵀw - b)/(1 - λs) Sπ,   s = πᵀSπ
-    with       S - λ/(1 + λs) Sπ πᵀS,   w - (λ πᵀw - b)/(1 + λs) Sπ
+The projections of all rows turn with every basis function that is replaced: T (M, m₀ + r) collects the turns
+while r rows are read. Its first m₀ columns say where each coordinate before them has gone, for other rows;
+the rest are the projections of the r rows. `engine.site_loops` has the sweeps on a basis that stays.
 """
 
 from __future__ import annotations
 
-from math import inf, isfinite, sqrt
+from math import isfinite, sqrt
 
 import numba
 import numpy as np
 
+from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
-from .online_loops import (
-    FAILED,
-    PROJECTED,
-    REPLACED,
-    State,
-    absorb,
-    add,
-    dot,
-    gain,
-    look,
-    rank_one,
-    rank_one_upper,
-    solve_backward,
-)
+from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve_backward, turn_rows
+from .online_loops import FAILED, PROJECTED, REPLACED, State, absorb, look
 
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
-
-TINY = 1e-12  # the least share of a variance that a site may leave, or that taking it out may come from
-
-
-@_jit
-def site(q: float, r: float, mean: float, variance: float) -> tuple[float, float]:
-    """λ = -r/(1 + rσ²) and b = λa, a = mean - q/r, without dividing by r. [004 eq. 4.18]"""
-    left = max(1.0 + r * variance, TINY)
-    return -r / left, (q - r * mean) / left
-
-
-@_jit
-def moved(lam: float, b: float, new_lam: float, new_b: float, variance: float) -> float:
-    """How far a site moved, in units of the row's own spread."""
-    return max(abs(new_lam - lam) * variance, abs(new_b - b) * sqrt(variance))
-
-
-# Sweeps in which the basis changes, on top of the online steps. The projections of all rows turn with every
-# function that
-# is replaced: T (M, m₀ + r) collects the turns while r rows are read. Its first m₀ columns say where each
-# coordinate before
-# them has gone, for all other rows; the rest are the projections of the r rows themselves.
 
 
 @_jit
 def take_out(state: State, pi: np.ndarray, lam: np.ndarray, b: np.ndarray, scored: bool) -> bool:
-    """Every process without one row's sites; False, and nothing done, where one would be left improper. [004
-    eq. 4.36]
+    """Take one row's sites out of every process; False, and nothing done, where one would be left improper.
+    [004 eq. 4.36]
     """
     m = state.size[0]
     exact = state.N.shape[1] > 0
     for c in range(len(lam)):
         state.variance[c] = 1.0 - lam[c] * gain(state.A[c], pi, state.a[c], state.s[c], m)
-        if not state.variance[c] > TINY:
+        if not state.variance[c] > LEAST_SHARE:
             return False
     if exact:
         solve_backward(state.U, pi, state.e, m)
@@ -97,8 +61,7 @@ def visit(
     again: bool,
     scored: bool,
 ) -> float:
-    """Take the row's old sites out and look at what is left; returns γ, or -1 where the row must stay as it
-    is.
+    """Take the row's old sites out and look at what is left; returns γ, or -1 where the row must stay.
 
     pi (m₀,) is its projection before the r rows; where it is now goes into column `own` of T.
     """
@@ -128,10 +91,10 @@ def settle(
     place: int,
     before: np.ndarray,  # (M,), work
 ) -> int:
-    """The row just looked at, with q and r in the state, gets its new sites and perhaps a basis function.
+    """Give the row just looked at, with q and r in the state, its new sites and perhaps a basis function.
     [004 §4.6]
 
-    `place` is its column in the kernel rows.
+    `place` is its column in the kernel rows. Returns what `absorb` did.
     """
     m = state.size[0]
     for c in range(len(lam)):
@@ -155,20 +118,9 @@ def settle(
         i = 0
         while state.places[i] == before[i]:
             i += 1
-        turn_rows(T, i, m, state.cosine, state.sine)
+        turn_rows(T, i, m + 1, state.cosine, state.sine, T.shape[1])  # as the removal did
+        T[m] = 0.0
     return done
-
-
-@_jit
-def turn_rows(T: np.ndarray, i: int, m: int, cosine: np.ndarray, sine: np.ndarray) -> None:
-    """Turn coordinates (j, j + 1) for j = i, …, m - 1 as the last removal did, and leave the last one out."""
-    for j in range(i, m):
-        c, s, upper, lower = cosine[j], sine[j], T[j], T[j + 1]
-        for h in range(T.shape[1]):
-            one, two = upper[h], lower[h]
-            upper[h] = c * one + s * two
-            lower[h] = c * two - s * one
-    T[m] = 0.0
 
 
 @_jit
@@ -193,7 +145,7 @@ def sweep_and_grow(
     changes: np.ndarray,  # (1,): gains the changes of the basis
     before: np.ndarray,  # (M,), work
 ) -> int:
-    """The rows of a block in order; returns how many were done, short of all where one failed."""
+    """Visit the rows of a block in order; returns how many were done, short of all where one failed."""
     fresh = K.shape[1] - len(K)
     for i in range(len(K)):
         for j in range(state.size[0]):
@@ -225,213 +177,3 @@ def sweep_and_grow(
         if done > PROJECTED:
             changes[0] += 1
     return len(K)
-
-
-# Sweeps on a basis that stays. A block of rows with directions D (r, m) sees the process only through H =
-# DSDᵀ and μ = Dw;
-# what its visits did comes back as S - GᵀWG and w + Gᵀz with G = DS. So rows are visited one after the other,
-# and yet all
-# work on m-by-m matrices is in products of matrices. Directions old..old+rows are those of the old sites, if
-# not the same.
-
-
-@_jit
-def point(
-    H: np.ndarray, mu: np.ndarray, W: np.ndarray, z: np.ndarray, i: int, c: np.ndarray
-) -> tuple[float, float]:
-    """Mean and variance of πᵢᵀv as the process is now; c says where it is: Sπᵢ = Gᵀc."""
-    r = len(mu)
-    for j in range(r):
-        c[j] = -dot(W[j], H[i], r)
-    c[i] += 1.0
-    return mu[i] + dot(H[i], z, r), dot(H[i], c, r)
-
-
-@_jit
-def add_site(
-    W: np.ndarray, z: np.ndarray, c: np.ndarray, mean: float, s: float, lam: float, b: float
-) -> None:
-    """Put exp(b g - ½ λ g²) into the process, g being where `point` just was."""
-    left, r = 1.0 + lam * s, len(z)
-    add((b - lam * mean) / left, c, z, r)
-    for j in range(r):
-        add(lam / left * c[j], c, W[j], r)
-
-
-@_jit
-def visit_in_block(
-    H: np.ndarray,
-    mu: np.ndarray,
-    W: np.ndarray,
-    z: np.ndarray,
-    i: int,
-    old: int,
-    lam: float,
-    b: float,
-    c: np.ndarray,
-    seen: np.ndarray,
-) -> bool:
-    """The cavity of row i, whose site on πᵀv is (λ, b): `seen` gets g's mean and variance, then those of the
-    cavity.
-    """
-    if old != i:
-        mean, s = point(H, mu, W, z, old, c)
-        if not 1.0 - lam * s > TINY:
-            return False
-        add_site(W, z, c, mean, s, -lam, -b)
-        lam, b = 0.0, 0.0
-    mean, s = point(H, mu, W, z, i, c)
-    left = 1.0 - lam * s
-    seen[0], seen[1], seen[2], seen[3] = mean, s, (mean - b * s) / left, max(s / left, 0.0)
-    return left > TINY
-
-
-@_jit
-def settle_in_block(
-    W: np.ndarray,
-    z: np.ndarray,
-    c: np.ndarray,
-    seen: np.ndarray,
-    same: bool,
-    i: int,
-    lam: np.ndarray,
-    b: np.ndarray,
-    q: float,
-    r: float,
-    gamma: float,
-    share: float,
-    rate: float,
-) -> float:
-    """Row i, just visited, gets its new site; returns how far that moved, or -1 where q or r is not finite."""
-    variance = gamma + seen[3]
-    new_lam, new_b = site(q, r, seen[2], variance)
-    if not (isfinite(new_lam) and isfinite(new_b)):
-        return -1.0
-    new_lam = lam[i] + rate * (new_lam - lam[i])
-    new_b = b[i] + rate * (new_b - b[i])
-    change = moved(lam[i], b[i], new_lam, new_b, variance / (1.0 + new_lam * variance))
-    before, after = 1.0 / (1.0 + share * lam[i] * gamma), 1.0 / (1.0 + share * new_lam * gamma)
-    out_lam, out_b = (before * lam[i], before * b[i]) if same else (0.0, 0.0)
-    add_site(W, z, c, seen[0], seen[1], after * new_lam - out_lam, after * new_b - out_b)
-    lam[i], b[i] = new_lam, new_b
-    return change
-
-
-@_jit
-def weaken(
-    W: np.ndarray,
-    z: np.ndarray,
-    c: np.ndarray,
-    seen: np.ndarray,
-    i: int,
-    lam: np.ndarray,
-    b: np.ndarray,
-    gamma: float,
-    share: float,
-) -> None:
-    """A row that has no proper cavity, since other sites have λ < 0, gives up so much of its own as doubles
-    its variance.
-    """
-    before = 1.0 / (1.0 + share * lam[i] * gamma)
-    part = 0.5 / (before * lam[i] * seen[1])
-    add_site(W, z, c, seen[0], seen[1], -part * before * lam[i], -part * before * b[i])
-    rest = (1.0 - part) * before
-    after = 1.0 / (1.0 - share * rest * lam[i] * gamma)
-    lam[i], b[i] = rest * after * lam[i], rest * after * b[i]
-
-
-@_jit
-def sweep_block(
-    H: np.ndarray,  # (r, r)
-    mu: np.ndarray,  # (r,)
-    W: np.ndarray,  # (r, r), zero
-    z: np.ndarray,  # (r,), zero
-    lam: np.ndarray,  # (rows,)
-    b: np.ndarray,  # (rows,)
-    gamma: np.ndarray,  # (rows,)
-    prior: np.ndarray,  # (rows,)
-    y: np.ndarray,  # (rows,)
-    old: int,  # where the directions of the old sites begin
-    share: float,
-    kind: int,
-    theta: np.ndarray,
-    rate: float,
-    c: np.ndarray,  # (r,), work
-    seen: np.ndarray,  # (4,), work
-) -> tuple[int, float]:
-    """The rows of a block in order; how many were done, short of all where one failed, and the largest move
-    of a site.
-    """
-    largest = 0.0
-    for i in range(len(y)):
-        before = 1.0 / (1.0 + share * lam[i] * gamma[i])
-        if not visit_in_block(H, mu, W, z, i, old + i, before * lam[i], before * b[i], c, seen):
-            largest = inf
-            if old == 0:
-                weaken(W, z, c, seen, i, lam, b, gamma[i], share)
-            continue
-        _, q, r = tilt(kind, theta, y[i], prior[i] + seen[2], gamma[i] + seen[3])
-        change = settle_in_block(W, z, c, seen, old == 0, i, lam, b, q, r, gamma[i], share, rate)
-        if change < 0.0:
-            return i, largest
-        largest = max(largest, change)
-    return len(y), largest
-
-
-@_jit
-def sweep_rows(
-    S: np.ndarray,  # (m, m): changes
-    w: np.ndarray,  # (m,): changes
-    Phi: np.ndarray,  # (rows, m)
-    Pi: np.ndarray,  # (rows, m): directions of the old sites, or (0, m) where these are Φ
-    lam: np.ndarray,  # (rows,): changes, as does b
-    b: np.ndarray,
-    gamma: np.ndarray,
-    prior: np.ndarray,
-    y: np.ndarray,
-    share: float,
-    kind: int,
-    theta: np.ndarray,
-    rate: float,
-    block: int,
-) -> tuple[int, float]:
-    """Block after block of rows; how many were done, short of all where one failed, and the largest move of a
-    site.
-    """
-    n, m = Phi.shape
-    largest, seen = 0.0, np.empty(4)
-    for low in range(0, n, block):
-        high = min(low + block, n)
-        old = high - low if len(Pi) > 0 else 0
-        D = np.empty((high - low + old, m))
-        D[: high - low] = Phi[low:high]
-        if old > 0:
-            D[old:] = Pi[low:high]
-        G = np.dot(D, S)
-        H, mu = np.dot(G, D.T), np.dot(D, w)
-        W, z, c = np.zeros(H.shape), np.zeros(len(D)), np.empty(len(D))
-        rows = slice(low, high)
-        done, move = sweep_block(
-            H,
-            mu,
-            W,
-            z,
-            lam[rows],
-            b[rows],
-            gamma[rows],
-            prior[rows],
-            y[rows],
-            old,
-            share,
-            kind,
-            theta,
-            rate,
-            c,
-            seen,
-        )
-        if done < high - low:
-            return low + done, largest
-        largest = max(largest, move)
-        S -= np.dot(G.T, np.dot(W, G))
-        w += np.dot(z, G)
-    return n, largest

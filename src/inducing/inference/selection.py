@@ -1,4 +1,4 @@
-"""Choosing where the basis starts: rules that pick at most m places from the inputs. `BY_NAME` lists them.
+"""Rules that choose where the basis starts: at most m places from the inputs. `BY_NAME` lists them.
 
 A rule takes (X, m, rng, weights, *, kernel, noise, y), whether it looks at all of them or not:
 
@@ -8,7 +8,8 @@ A rule takes (X, m, rng, weights, *, kernel, noise, y), whether it looks at all 
     weights  (n,), a row of weight w counts w times, one of weight zero is not there; None is one for each
     kernel   the prior covariance; "random" and "kmeans" ignore it
     noise    variance of the noise, a number or (n,); only the rules that look at y use it
-    y        targets (n,) or (n, p) less the prior mean; only "information-gain", "smola-bartlett" and "matching-pursuit"
+    y        targets (n,) or (n, p) less the prior mean; used by "information-gain", "smola-bartlett" and
+             "matching-pursuit"
 
 and returns Z (m, d), or the different rows where there are no more than m. The rules with a kernel return
 rows in the order chosen. Where the rest of them adds nothing (their residual variance is rounding), they are
@@ -16,7 +17,7 @@ drawn at random; "novelty", and "variance" with a threshold, return fewer instea
 not matter: equal ones are merged, which for their targets means the average, seen with the sum of their
 precisions.
 
-All rules look at s = min(n, max(10000, 20 m)) rows: where there are more, at so many drawn in proportion to
+All rules look at s = min(n, max(10000, 20 m)) rows: where there are more, at s of them drawn in proportion to
 their weights. Libraries that take long to load are imported when they are first needed.
 """
 
@@ -26,55 +27,50 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import EmptyDataError, ParameterError, ShapeError
 from ..model.kernels.base import Kernel
 from ..model.problem import as_inputs, as_noise, as_targets
-from ..numerics.arrays import SMALL, to_numpy
-from ..numerics.workers import chunk_rows, row_slices, run_over, single_threaded_blas
+from ..numerics.arrays import to_numpy
+from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
+Seed = np.random.Generator | int | None
 Rule = Callable[..., np.ndarray]
 
 MOST_ROWS, ROWS_EACH = 10_000, 20  # rules look at no more rows than this, or than this many for each place
-EXHAUSTED = 1e-10  # a row whose residual variance is this share of k(x, x) adds nothing but rounding
 CACHE = 200  # columns of K that matching pursuit keeps
-SUBSET = (
-    59  # the best of so many is with probability 0.95 among the best twentieth of all [Smola, Bartlett 2001]
-)
+# rows tried at a time: the best of 59 is with probability 0.95 among the best twentieth of all
+SUBSET = 59
 
 
 def random_rows(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
 ) -> np.ndarray:
-    """m different rows, drawn without replacement in proportion to their weights. O(n + s d); ignores kernel,
-    noise and y.
-    """
+    """m different rows, drawn without replacement in proportion to their weights. O(n + s d)"""
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
     return X if len(X) <= m else X[_draw(len(X), m, generator, weights)]
 
 
 def kmeans(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
 ) -> np.ndarray:
-    """The centres of k-means, at most 20 Lloyd iterations from one k-means++ start.
-
-    O(n + s m d) per iteration. Ignores kernel, noise and y.
-    """
+    """The centres of k-means, at most 20 Lloyd iterations from one k-means++ start. O(n + s m d) for each"""
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
     if len(X) <= m:
@@ -88,46 +84,45 @@ def kmeans(
 
 
 def greedy_variance(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     threshold: float = 0.0,
 ) -> np.ndarray:
-    """Each time the row whose f is least known given those chosen: the largest diag(K - Q). [Burt et al.
-    2020]
+    """Each time the row whose f is least known given those chosen: the largest diag(K - Q).
 
-    This is Cholesky of K with pivots. It stops before m where tr(K - Q) ≤ threshold · tr K, and so can choose
-    m by itself. O(n + s m² + s m d), memory s m. Ignores noise and y; rng matters only where rows are drawn,
+    This is Cholesky of K with pivots [Burt et al. 2020]. It stops before m where tr(K - Q) ≤ threshold · tr
+    K, and so can choose m by itself. O(n + s m² + s m d), memory s m. rng matters only where rows are drawn,
     or m exceeds the rank of K.
     """
     if not 0 <= threshold < 1:
         raise ParameterError(f"threshold is a share of tr K and must lie in [0, 1), but is {threshold}")
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
-    K = _Cholesky(_needed(kernel, "variance", "kernel"), X, m)
+    K = PivotedCholesky(_needed(kernel, "variance", "kernel"), X, m)
     least = threshold * (weights @ K.diagonal)
 
     def largest() -> int | None:
         return int(np.argmax(np.where(K.open, K.residual, -1.0))) if weights @ K.residual > least else None
 
-    _grow(K, largest)
+    K.grow(largest)
     return X[K.chosen] if threshold > 0 else K.rows(generator)
 
 
 def information_gain(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
 ) -> np.ndarray:
     """Each time the row of highest information gain under DTC. [Seeger, Williams, Lawrence 2003]
 
@@ -141,34 +136,34 @@ def information_gain(
     summed over outputs. O(n + s m² + s m d), memory s m. rng matters as for `greedy_variance`.
     """
     generator = np.random.default_rng(rng)
-    P = _Projection.of("information-gain", kernel, noise, X, y, m, generator, weights)
+    P = _projection("information-gain", kernel, noise, X, y, m, generator, weights)
 
     def most_informative() -> int:
         squares = np.sum((P.Y - P.mean) ** 2, axis=1)  # (n,)
         at = np.flatnonzero(P.open)
-        gains = _gain(P.residual[at], P.variance[at], 1.0 / P.precision[at], squares[at], P.Y.shape[1])
+        gains = gain(P.residual[at], P.variance[at], 1.0 / P.precision[at], squares[at], P.Y.shape[1])
         return int(at[np.argmax(gains)])
 
-    _grow(P, most_informative)
+    P.grow(most_informative)
     return P.rows(generator)
 
 
 def smola_bartlett(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     candidates: int = SUBSET,
 ) -> np.ndarray:
-    """Each time the best of 59 random rows, by what it adds to the posterior's maximum. [Smola, Bartlett
-    2001], [003 §4]
+    """Each time the best of 59 random rows, by what it adds to the posterior's maximum.
 
-    That is the decrease of min over α of ½ αᵀ(Kuu + Kuf Σ⁻¹ Kfu)α - αᵀKuf Σ⁻¹y, with all of α free again.
-    With M the basis functions made orthonormal in that quadratic form, a candidate k_i has what is left of it
+    [Smola, Bartlett 2001], [003 §4]. That is the decrease of min over α of ½ αᵀ(Kuu + Kuf Σ⁻¹ Kfu)α - αᵀKuf
+    Σ⁻¹y, with all of α free again. With M the basis functions made orthonormal in that quadratic form, a
+    candidate k_i has what is left of it
 
         ½ (k_iᵀΣ⁻¹(y - μ) - μ_i)² / (k_ii + k_iᵀΣ⁻¹k_i - |MᵀΣ⁻¹k_i + M_i|²)
 
@@ -176,31 +171,32 @@ def smola_bartlett(
     """
     _check_count(candidates, "candidates")
     generator = np.random.default_rng(rng)
-    P = _Projection.of("smola-bartlett", kernel, noise, X, y, m, generator, weights)
+    P = _projection("smola-bartlett", kernel, noise, X, y, m, generator, weights)
 
     def best_of_some() -> int:
         free = np.flatnonzero(P.open)
         tried = np.sort(generator.choice(free, min(candidates, len(free)), replace=False))
         return int(tried[np.argmax(P.decrease(tried))])
 
-    _grow(P, best_of_some)
+    P.grow(best_of_some)
     return P.rows(generator)
 
 
 def matching_pursuit(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     candidates: int = SUBSET,
     cache: int = CACHE,
 ) -> np.ndarray:
-    """As `smola_bartlett`, but only the new entry of α is free: ½ (k_iᵀΣ⁻¹(y - μ) - μ_i)² / (k_ii +
-    k_iᵀΣ⁻¹k_i).
+    """As `smola_bartlett`, but only the new entry of α is free.
+
+        ½ (k_iᵀΣ⁻¹(y - μ) - μ_i)² / (k_ii + k_iᵀΣ⁻¹k_i)
 
     A score is then O(n), and columns of K are worth keeping [Keerthi, Chu 2006]: each time 59 fresh rows
     compete with a cache of the 200 best losers so far. O(n + s m² + 259 s m + 59 s m d), memory s (m + 259).
@@ -208,7 +204,7 @@ def matching_pursuit(
     _check_count(candidates, "candidates")
     _check_count(cache, "cache")
     generator = np.random.default_rng(rng)
-    P = _Projection.of("matching-pursuit", kernel, noise, X, y, m, generator, weights)
+    P = _projection("matching-pursuit", kernel, noise, X, y, m, generator, weights)
     slots = min(len(P.X), cache + candidates)
     held = np.full(slots, -1)  # the row in each slot
     K, norms = np.zeros((slots, len(P.X))), np.ones(slots)  # columns k_i of K, as rows, and k_ii + k_iᵀΣ⁻¹k_i
@@ -238,19 +234,19 @@ def matching_pursuit(
             held[order[slots - candidates + 1 :]] = -1
         return None if best < 0 else best
 
-    _grow(P, best_of_fresh_and_cached)
+    P.grow(best_of_fresh_and_cached)
     return P.rows(generator)
 
 
 def novelty(
-    X: Any,
+    X: ArrayLike,
     m: int,
-    rng: Any = None,
-    weights: Any = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: Any = None,
-    y: Any = None,
+    noise: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     tolerance: float = 1e-6,
 ) -> np.ndarray:
     """One pass over the rows in random order, taking those that are new to the ones before. [004 eq. 3.2]
@@ -263,14 +259,14 @@ def novelty(
     generator = np.random.default_rng(rng)
     X, _ = _candidates(X, m, generator, weights)
     X = X[generator.permutation(len(X))]
-    K = _Cholesky(_needed(kernel, "novelty", "kernel"), X, m)
+    K = PivotedCholesky(_needed(kernel, "novelty", "kernel"), X, m)
 
     def next_new() -> int | None:
         at = K.chosen[-1] + 1 if K.chosen else 0
         new = np.flatnonzero(K.residual[at:] > max(tolerance, EXHAUSTED) * K.diagonal[at:])
         return at + int(new[0]) if len(new) else None
 
-    _grow(K, next_new)
+    K.grow(next_new)
     return X[K.chosen]
 
 
@@ -285,150 +281,31 @@ BY_NAME: dict[str, Rule] = {
 }
 
 
-def _grow(state: _Cholesky, pick: Callable[[], int | None]) -> None:
-    """Add the row that `pick` names, again and again, until there are enough, or it names none, or none adds
-    anything.
-    """
-    with single_threaded_blas():
-        while state.size < state.most and np.any(state.open):
-            i = pick()
-            if i is None:
-                return
-            state.add(i)
+def _projection(
+    name: str,
+    kernel: Kernel | None,
+    noise: ArrayLike | None,
+    X: ArrayLike,
+    y: ArrayLike | None,
+    m: int,
+    rng: np.random.Generator,
+    weights: ArrayLike | None,
+) -> ProjectedPosterior:
+    """The start of a rule that looks at y, on the different rows, with the average of their targets."""
+    kernel = _needed(kernel, name, "kernel")
+    A = to_numpy(as_inputs(X))
+    targets = to_numpy(as_targets(_needed(y, name, "y"), A))
+    variance = as_noise(_needed(noise, name, "noise"), A)[0]
+    rows, counts = _sample(A, m, rng, weights)
+    A, Y, precision = A[rows], targets[rows].reshape(len(rows), -1), counts / variance[rows]
+    order, first = _groups(A)
+    total = np.add.reduceat(precision[order], first)
+    Y = np.add.reduceat((precision[:, None] * Y)[order], first, axis=0) / total[:, None]
+    return ProjectedPosterior(kernel, A[order[first]], Y, total, m)
 
 
-class _Cholesky:
-    """Cholesky of K, a row at a time: Φᵀ of the rows chosen so far, and what they leave of diag K. O(n size +
-    n d) each.
-    """
-
-    def __init__(self, kernel: Kernel, X: np.ndarray, m: int) -> None:
-        self.kernel, self.X, self.most = kernel, X, min(m, len(X))
-        self.diagonal = np.array(kernel.diag(X), dtype=float)  # (n,)
-        self.residual = self.diagonal.copy()  # diag(K - Q)
-        self.open = self.diagonal > 0  # rows that are not chosen and have something to add
-        self.Phi = np.empty((len(X), self.most))  # its first `size` columns
-        self.chosen: list[int] = []
-        if self.Phi.size >= SMALL:  # a chunk alone may be too small to ask for the compiled loops
-            from ..numerics import loops as _fused  # noqa: F401
-
-    @property
-    def size(self) -> int:
-        return len(self.chosen)
-
-    def rows(self, rng: np.random.Generator) -> np.ndarray:
-        """What was chosen, and others at random up to the number asked for."""
-        rest = np.setdiff1d(np.arange(len(self.X)), self.chosen)
-        others = rng.choice(rest, self.most - self.size, replace=False)
-        return self.X[np.concatenate([np.array(self.chosen, dtype=int), others])]
-
-    def over_rows(self, start: Callable[[], tuple], step: Callable[[Any, slice], None]) -> tuple:
-        """`step` on chunks of rows in worker threads; the sums that `start` begins, over all of them."""
-        n = len(self.X)
-        tasks = row_slices(
-            n, max(1024, chunk_rows(n, self.most, self.X))
-        )  # a kernel's overhead per call is 500 rows' worth
-        parts = run_over(tasks, start, step, parallel=self.Phi.size >= SMALL)
-        return tuple(sum(part) for part in zip(*parts, strict=True))
-
-    def add(self, i: int) -> None:
-        self._extend(i, lambda: (), lambda sums, s, phi: None)
-
-    def _extend(
-        self, i: int, start: Callable[[], tuple], visit: Callable[[Any, slice, np.ndarray], None]
-    ) -> tuple:
-        """The new column of Φᵀ; `visit` sees each part of it while those rows of Φᵀ are in the cache."""
-        j, own, length = self.size, self.Phi[i, : self.size].copy(), np.sqrt(self.residual[i])
-
-        def step(sums: Any, s: slice) -> None:
-            phi = self.kernel(self.X[s], self.X[i : i + 1])[:, 0]
-            phi -= self.Phi[s, :j] @ own
-            phi /= length
-            self.Phi[s, j] = phi
-            self.residual[s] -= phi * phi
-            visit(sums, s, phi)
-
-        sums = self.over_rows(start, step)
-        self.chosen.append(i)
-        self.residual[self.chosen] = 0.0
-        np.maximum(self.residual, 0.0, out=self.residual)
-        self.open = self.residual > EXHAUSTED * self.diagonal
-        return sums
-
-
-class _Projection(_Cholesky):
-    """The DTC posterior of the projections φ(x)ᵀw at all rows, a basis function at a time. O(n size + n d)
-    each.
-
-    With B = I + ΦΣ⁻¹Φᵀ = LB LBᵀ and M = LB⁻¹Φ: mean μ = Mᵀ MΣ⁻¹y and variance v = diag MᵀM.
-    """
-
-    def __init__(self, kernel: Kernel, X: np.ndarray, Y: np.ndarray, precision: np.ndarray, m: int) -> None:
-        super().__init__(kernel, X, m)
-        self.Y, self.precision = Y, precision  # (n, p), (n,)
-        self.LBinv = np.zeros((self.most, self.most))
-        self.mean = np.zeros_like(Y)
-        self.variance = np.zeros(len(X))
-
-    @staticmethod
-    def of(
-        name: str, kernel: Any, noise: Any, X: Any, y: Any, m: int, rng: np.random.Generator, weights: Any
-    ) -> _Projection:
-        kernel = _needed(kernel, name, "kernel")
-        X = to_numpy(as_inputs(X))
-        y = to_numpy(as_targets(_needed(y, name, "y"), X))
-        noise = as_noise(_needed(noise, name, "noise"), X)[0]
-        rows, weights = _sample(X, m, rng, weights)
-        X, Y, precision = X[rows], y[rows].reshape(len(rows), -1), weights / noise[rows]
-        order, first = _groups(X)
-        total = np.add.reduceat(precision[order], first)
-        Y = np.add.reduceat((precision[:, None] * Y)[order], first, axis=0) / total[:, None]
-        return _Projection(kernel, X[order[first]], Y, total, m)
-
-    def add(self, i: int) -> None:
-        j, E = self.size, self.Y - self.mean
-
-        def visit(sums: tuple[np.ndarray, np.ndarray], s: slice, phi: np.ndarray) -> None:
-            weighted = self.precision[s] * phi
-            sums[0][...] += weighted @ self.Phi[s, : j + 1]
-            sums[1][...] += weighted @ E[s]
-
-        b, slope = self._extend(i, lambda: (np.zeros(j + 1), np.zeros(E.shape[1])), visit)
-        c = self.LBinv[:j, :j] @ b[:j]  # the new row of LB, and its diagonal:
-        rho = np.sqrt(max(1.0, 1.0 + b[j] - c @ c))
-        row = np.append(-(c @ self.LBinv[:j, :j]), 1.0) / rho
-        self.LBinv[j, : j + 1] = row
-
-        def step(_: Any, s: slice) -> None:
-            new = self.Phi[s, : j + 1] @ row  # of M
-            self.variance[s] += new * new
-            self.mean[s] += new[:, None] * (slope / rho)
-
-        self.over_rows(lambda: (), step)
-
-    def decrease(self, tried: np.ndarray) -> np.ndarray:
-        """Twice what each candidate would take from the objective; see `smola_bartlett`. (q,)"""
-        q, j = len(tried), self.size
-        V = self.precision[:, None] * (self.Y - self.mean)  # (n, p)
-
-        def step(sums: tuple[np.ndarray, np.ndarray, np.ndarray], s: slice) -> None:
-            K = self.kernel(self.X[s], self.X[tried])  # (rows, q)
-            sums[0][...] += K.T @ V[s]
-            sums[1][...] += self.precision[s] @ (K * K)
-            K *= self.precision[s, None]
-            sums[2][...] += K.T @ self.Phi[s, :j]
-
-        slope, squares, G = self.over_rows(
-            lambda: (np.zeros((q, V.shape[1])), np.zeros(q), np.zeros((q, j))), step
-        )
-        G = (G + self.Phi[tried, :j]) @ self.LBinv[:j, :j].T  # MᵀΣ⁻¹k_i + M_i
-        left = self.diagonal[tried] + squares - np.vecdot(G, G)
-        # in exact arithmetic that is r_i (1 + …), and r_i has lost no digits
-        return np.sum((slope - self.mean[tried]) ** 2, axis=1) / np.maximum(left, self.residual[tried])
-
-
-def _gain(r: np.ndarray, v: np.ndarray, noise: np.ndarray, squares: np.ndarray, p: int) -> np.ndarray:
-    """The information gain; see `information_gain`. `squares` is Σ (y - μ)² over the p outputs."""
+def gain(r: np.ndarray, v: np.ndarray, noise: np.ndarray, squares: np.ndarray, p: int) -> np.ndarray:
+    """The gain of each row; see `information_gain`. `squares` is Σ (y - μ)² over the p outputs."""
     s = noise / r
     xi = 1.0 / (s + 1.0 - v / noise)
     kappa = xi * (1.0 + 2.0 * s)
@@ -462,14 +339,18 @@ def _groups(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, np.flatnonzero(new)
 
 
-def _candidates(X: Any, m: int, rng: np.random.Generator, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+def _candidates(
+    X: ArrayLike, m: int, rng: np.random.Generator, weights: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray]:
     """The different rows of positive weight, of a sample where there are many, and their weights."""
-    X = to_numpy(as_inputs(X))
-    rows, weights = _sample(X, m, rng, weights)
-    return merge_repeats(X[rows], weights)
+    table = to_numpy(as_inputs(X))
+    rows, counts = _sample(table, m, rng, weights)
+    return merge_repeats(table[rows], counts)
 
 
-def _sample(X: np.ndarray, m: int, rng: np.random.Generator, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+def _sample(
+    X: np.ndarray, m: int, rng: np.random.Generator, weights: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the rows of positive weight, of a sample where there are many, and their weights."""
     _check_count(m, "the number of points to choose")
     weights = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
@@ -480,9 +361,8 @@ def _sample(X: np.ndarray, m: int, rng: np.random.Generator, weights: Any) -> tu
         raise EmptyDataError("there is no row of positive weight to choose from; at least one is needed")
     most = max(MOST_ROWS, ROWS_EACH * m)
     if len(rows) > most:
-        return rows[_draw(len(rows), most, rng, weights[rows])], np.ones(
-            most
-        )  # the draw has counted the weights
+        drawn = _draw(len(rows), most, rng, weights[rows])
+        return rows[drawn], np.ones(most)  # the draw has counted the weights
     return rows, weights[rows]
 
 
@@ -491,12 +371,14 @@ def _draw(n: int, size: int, rng: np.random.Generator, weights: np.ndarray) -> n
     return np.sort(rng.choice(n, size=size, replace=False, p=weights / weights.sum()))
 
 
-def _check_count(value: Any, what: str) -> None:
+def _check_count(value: object, what: str) -> None:
+    """Raise if `value` is no whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ParameterError(f"{what} must be a whole number of at least 1, but is {value!r}")
 
 
 def _needed(value: Any, rule: str, argument: str) -> Any:
+    """Raise if a rule was not given what it needs."""
     if value is None:
         raise ParameterError(f"the rule {rule!r} needs {argument}=, which was not given")
     return value

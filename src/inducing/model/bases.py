@@ -276,7 +276,7 @@ def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
 
 
 def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarray, np.ndarray]:
-    """One basis that holds both, equal functions once; and where each one's functions are in it. [004 §3.2]"""
+    """One basis that holds both, equal functions once, and where the functions of each are in it."""
     if len(first) == 0 or len(second) == 0:
         whole = second if len(first) == 0 else first
         return whole, np.arange(len(first)), np.arange(len(second))

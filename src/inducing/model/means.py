@@ -1,18 +1,17 @@
-"""Prior means m(x): zero, a constant, a plane, a given field. Their parameters are any real numbers, per
-output if need be.
-"""
+"""Prior means m(x): zero, a constant, a plane, a given field; their parameters are any real numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import InducingError, ParameterError, ShapeError, UnknownNameError
+from ..errors import ParameterError, ShapeError
 from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
+from .parameters import Parametrised, made, read_spec
 
 Gradients = dict[str, Array]
 
@@ -30,14 +29,12 @@ def _real(name: str, value: Any, most: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Mean:
+class Mean(Parametrised):
     """A prior mean. `m(X)` is (n,), or (n, p) when a parameter has one column per output.
 
     `pullback` turns vbar = dJ/dm(X) into dJ/dparameters. A mean (n,) may serve p outputs at once: vbar is
     then (n, p), and the outputs' shares are added.
     """
-
-    names: ClassVar[tuple[str, ...]] = ()  # the parameters, in the order of the fields
 
     def __call__(self, X: Array) -> Array:
         raise NotImplementedError
@@ -49,25 +46,6 @@ class Mean:
     def input_gradient(self, X: Array, output: int) -> Array:
         """dm/dx of one output at each row. (n, d)"""
         return zeros_like_rows((X.shape[0], X.shape[1]), X)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters by name."""
-        return {name: getattr(self, name) for name in self.names}
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Mean:
-        """The same mean with other parameter values."""
-        unknown = sorted(set(values) - set(self.names))
-        if unknown:
-            raise UnknownNameError(
-                f"{type(self).__name__} has no parameter {unknown}; it has {list(self.names)}"
-            )
-        return replace(self, **values)
-
-    def spec(self) -> dict[str, Any]:
-        """A plain description that `means.from_spec` reads back."""
-        values = {field.name: np.asarray(getattr(self, field.name)).tolist() for field in fields(self)}
-        return {"name": type(self).__name__} | values
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +119,8 @@ class Linear(Mean):
 
 @dataclass(frozen=True, eq=False)
 class Field(Mean):
-    """m(x, i): component i of a field known at some positions (N, d), values (N, p), a thin-plate spline
-    between them.
+    """m(x, i): component i of a field of known values (N, p) at positions (N, d), a thin-plate spline
+    between.
 
     Inputs are (x, i) as `fields.stack` makes them: a forecast of the wind, say, that observations correct.
     [004 §5.4.4] It is given, not learned.
@@ -154,15 +132,9 @@ class Field(Mean):
     def __post_init__(self) -> None:
         for name in ("positions", "values"):
             object.__setattr__(self, name, _real(name, getattr(self, name), 2))
-        if (
-            np.ndim(self.positions) != 2
-            or np.ndim(self.values) != 2
-            or len(self.positions) != len(self.values)
-        ):
-            raise ShapeError(
-                f"positions {np.shape(self.positions)} and values {np.shape(self.values)} must be (N, d) "
-                "and (N, p)"
-            )
+        positions, values = np.shape(self.positions), np.shape(self.values)
+        if len(positions) != 2 or len(values) != 2 or positions[0] != values[0]:
+            raise ShapeError(f"positions {positions} and values {values} must be (N, d) and (N, p)")
 
     @cached_property
     def _spline(self) -> Any:
@@ -171,9 +143,8 @@ class Field(Mean):
         try:
             return RBFInterpolator(self.positions, self.values, kernel="thin_plate_spline")
         except (ValueError, np.linalg.LinAlgError) as error:
-            raise ParameterError(
-                f"no spline goes through these {len(self.positions)} positions: {error}"
-            ) from error
+            n = len(self.positions)
+            raise ParameterError(f"no spline goes through these {n} positions: {error}") from error
 
     def __call__(self, X: Array) -> Array:
         d, p = np.shape(self.positions)[1], np.shape(self.values)[1]
@@ -223,20 +194,5 @@ BY_NAME: dict[str, type[Mean]] = {kind.__name__.lower(): kind for kind in (Zero,
 
 
 def from_spec(spec: Mapping[str, Any]) -> Mean:
-    """The mean that `mean.spec()` described. Reads plain data only."""
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
-        raise ParameterError(f"a mean's spec must be a dictionary with a name, not {spec!r}")
-    kind = BY_NAME.get(spec["name"].lower())
-    if kind is None:
-        raise UnknownNameError(f"there is no mean {spec['name']!r}; known are {', '.join(BY_NAME)}")
-    values = {key: value for key, value in spec.items() if key != "name"}
-    known = [field.name for field in fields(kind)]
-    unknown = [key for key in values if key not in known]
-    if unknown:
-        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {known}")
-    try:
-        return kind(**values)
-    except InducingError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"{kind.__name__} cannot be made from {values}: {error}") from error
+    """The mean that `mean.spec()` described."""
+    return made(*read_spec("mean", spec, BY_NAME))

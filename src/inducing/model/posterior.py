@@ -10,9 +10,10 @@ comparing use it.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from ..errors import (
     ParameterError,
     ReducedBasisWarning,
     ShapeError,
-    UnknownNameError,
 )
 from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
@@ -32,8 +32,8 @@ from ..numerics.linalg import (
     contiguous,
     gram,
     identity,
+    independent_rows,
     inverse_lower,
-    jittered,
     log_det_from_factor,
     reverse_cholesky,
     row_squares,
@@ -41,13 +41,14 @@ from ..numerics.linalg import (
     times_lower,
 )
 from ..numerics.workers import blas_for, chunk_rows, row_slices, run_over
-from .bases import Basis, union
+from .bases import Basis, Points, union
+from .compiled import CompiledPredictor
 from .kernels.base import Kernel
 from .means import Mean, Zero
 from .problem import DEFAULT_JITTER, as_inputs, queries_like
+from .removal import Removal, Score, check_score
 from .table import Conditional
 
-Score = Literal["mean", "kl"]
 SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
 
 
@@ -80,8 +81,7 @@ class Posterior:
     jitter: float = DEFAULT_JITTER
     one_output: bool = True
     log_predictive: float | None = None  # Σ log⟨p(y|f)⟩ of the rows read online, each before it was read
-    # propagation.Sites: what each row's likelihood became under expectation propagation, to go on from
-    sites: Any = None
+    sites: Any = None  # the rows' sites under expectation propagation, to go on from
 
     def __len__(self) -> int:
         return len(self.basis)
@@ -91,13 +91,14 @@ class Posterior:
         return inverse_lower(self.L)
 
     @cached_property
-    def _alpha(self) -> Array:
-        return solve_lower(self.L, self.w, transposed=True)  # (m, p)
+    def coefficients(self) -> Array:
+        """α with a column for each output, even for one. (m, p)"""
+        return solve_lower(self.L, self.w, transposed=True)
 
     @property
     def alpha(self) -> Array:
         """α: the mean's coefficients. (m,) or (m, p)"""
-        return self._alpha[:, 0] if self.one_output else self._alpha
+        return self.coefficients[:, 0] if self.one_output else self.coefficients
 
     @cached_property
     def C(self) -> Array:
@@ -112,26 +113,22 @@ class Posterior:
             return zeros_like_rows((X.shape[0], 0), X)
         return times_lower(contiguous(self.basis.cross(self.kernel, X)), self._Linv, transposed=True)
 
-    def mean(self, X: Any) -> Array:
+    def mean(self, X: Array) -> Array:
         """The mean alone: O(m) per row, no variance work. (n,) or (n, p)"""
         X = self._inputs(X)
 
         def rows(s: slice) -> Array:
-            return (
-                self.basis.cross(self.kernel, X[s]) @ self._alpha
-                if len(self)
-                else zeros_like_rows((_size(s), self.w.shape[1]), X)
-            )
+            if len(self) == 0:
+                return zeros_like_rows((s.stop - s.start, self.w.shape[1]), X)
+            return self.basis.cross(self.kernel, X[s]) @ self.coefficients
 
         return self._add_prior_mean(X, self._in_chunks(X, rows))
 
-    def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x) on its own; `covariance` gives them jointly. In chunks, O(m²) per
-        row.
-        """
+    def predict(self, X: Array) -> Marginals:
+        """Mean and variance of each f(x) on its own, in chunks, O(m²) per row; `covariance` is joint."""
         X = self._inputs(X)
         variance = zeros_like_rows((X.shape[0],), X)
-        T = self._root
+        T = self.variance_root
 
         def rows(s: slice) -> Array:
             prior = 0.0 if self.conditional == "deterministic" else self.kernel.diag(X[s])
@@ -140,7 +137,7 @@ class Posterior:
                 variance[s] = prior - row_squares(Phi) + row_squares(Phi @ self.A)
                 return Phi @ self.w
             K = contiguous(self.basis.cross(self.kernel, X[s]))
-            mean = K @ self._alpha
+            mean = K @ self.coefficients
             squares = row_squares(times_lower(K, T, transposed=True))
             variance[s] = squares if self.conditional == "deterministic" else prior - squares
             return mean
@@ -150,9 +147,8 @@ class Posterior:
         return Marginals(self._add_prior_mean(X, mean), variance)
 
     @cached_property
-    def _root(self) -> Array | None:
-        """Lower triangular T with var(x) = k(x, x) - |T k_u(x)|², one triangular product per row; None if
-        there is none.
+    def variance_root(self) -> Array | None:
+        """Lower triangular T with var(x) = k(x, x) - |T k_u(x)|²: one triangular product per row; or None.
 
         TᵀT = -C = L⁻ᵀ(I - AAᵀ)L⁻¹. A degenerate process has var(x) = |T k_u(x)|² with T = AᵀL⁻¹.
         """
@@ -168,13 +164,18 @@ class Posterior:
             return None
         return times_lower(U, self._Linv)
 
-    def compile(self) -> Any:
-        """A predictor of single queries in microseconds: `compile()(x)` is (mean, variance). See `compiled`."""
-        from .compiled import CompiledPredictor
+    def compile(self) -> CompiledPredictor:
+        """A predictor of single queries in microseconds: `post.compile()(x)` is (mean, variance)."""
+        if not self.one_output:
+            raise ParameterError("only a process with one output can be compiled; use predict")
+        if self.variance_root is None:
+            raise ParameterError(
+                "this process has no basis, or a variance above its prior's, and cannot be compiled"
+            )
+        parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
+        return CompiledPredictor.of(*parts, degenerate=self.conditional == "deterministic")
 
-        return CompiledPredictor.of(self)
-
-    def covariance(self, X: Any) -> Array:
+    def covariance(self, X: Array) -> Array:
         """Joint covariance of f(X). (n, n)
 
         With an exact test conditional it is option 1 of [003 §6]; FIC's keeps only the diagonal of R, so two
@@ -190,104 +191,104 @@ class Posterior:
             joint = joint + R * identity(joint)
         return joint
 
-    def sample(self, X: Any, size: int = 1, rng: Any = None) -> np.ndarray:
+    def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
         """Draws of f(X) from the joint. (size, n) or (size, n, p)"""
         X = self._inputs(X)
         mean, covariance = to_numpy(self.mean(X)), to_numpy(self.covariance(X))
         values, vectors = np.linalg.eigh(
             covariance
-        )  # semi-definite when rows repeat or the process is degenerate
+        )  # semi-definite if rows repeat or the process is degenerate
         root = vectors * np.sqrt(np.clip(values, 0.0, None))
-        shape = (size, *mean.shape)
-        z = np.random.default_rng(rng).standard_normal(shape)
+        z = np.random.default_rng(rng).standard_normal((size, *mean.shape))
         return mean + np.einsum("ij,sj...->si...", root, z)
 
-    def gradient(self, X: Any) -> Array:
+    def gradient(self, X: Array) -> Array:
         """d mean / d x at each row, for control. (n, d) or (n, d, p)"""
         X = self._inputs(X)
-        xp = namespace(X)
         slopes = [self._slope(X, q) for q in range(self.w.shape[1])]
-        return slopes[0] if self.one_output else xp.stack(slopes, axis=2)
+        return slopes[0] if self.one_output else namespace(X).stack(slopes, axis=2)
 
     def _slope(self, X: Array, q: int) -> Array:
         prior = self.mean_function.input_gradient(X, q)
         if len(self) == 0:
             return prior
-        return prior + self.basis.input_gradient(self.kernel, X, self._alpha[:, q])
+        return prior + self.basis.input_gradient(self.kernel, X, self.coefficients[:, q])
 
     # Transforming it. In the parametrisation P = (C + Q)⁻¹, b = Pα with Q = Kuu⁻¹, the KL-optimal process on
-    # fewer basis
-    # functions has P and b with the other rows and columns deleted. [004 eqs 3.18, 3.20]
+    # fewer basis functions has P and b with the other rows and columns deleted. [004 eqs 3.18, 3.20]
 
-    def removal_scores(self, score: Score = "mean") -> np.ndarray:
-        """What removing each basis function would cost, in KL units (half of 004's ε).
+    def removal_scores(self, score: Score = "mean", group: int = 1) -> np.ndarray:
+        """What removing each basis function would cost, in KL units (half of 004's ε): "mean" counts the
+        change of the mean alone [004 eq. 3.26], "kl" is the whole KL(pruned || this) [004 eq. 3.24].
 
-        "mean": ½ α²/(q + c), the change of the mean alone [004 eq. 3.26]; "kl": ½ [α²/(q + c) - s/q + log(1 +
-        c/q)] with S = (C⁻¹ + Kuu)⁻¹, the whole KL(pruned || this) [004 eq. 3.24].
+        With `group` that many in a row come and go together, as the components of a vector do. [004 eq. 5.43]
         """
-        self._require_exact("removal scores need")
-        return _Removal(self, score).scores()
+        self.require_exact("removal scores need")
+        return Removal(*self._whitened_precision(), score, group).scores()
 
     def remove(self, i: int) -> Posterior:
         """The closest process that does not use basis function i, in KL(new || old). [004 eqs 3.19, 3.21]"""
-        self._require_exact("removal needs")
+        self.require_exact("removal needs")
         if not -len(self) <= i < len(self):
             raise ParameterError(f"there is no basis function {i} among {len(self)}")
-        return self._keep(np.delete(np.arange(len(self)), i))
+        return self.restrict(np.delete(np.arange(len(self)), i))
 
-    def prune(self, capacity: int, score: Score = "mean") -> Posterior:
-        """The process with at most `capacity` basis functions: the one of least score goes first,
-        KL-optimally, repeatedly.
+    def prune(self, capacity: int, score: Score = "mean", group: int = 1) -> Posterior:
+        """The process with at most `capacity` basis functions, or groups of them: the one of least score goes
+        first, KL-optimally, repeatedly.
         """
-        self._require_exact("pruning needs")
+        self.require_exact("pruning needs")
+        check_score(score)
         if capacity < 1:
             raise ParameterError(f"capacity must be at least 1, but is {capacity}")
-        removal = _Removal(self, score)
-        while len(removal.kept) > capacity:
-            removal.drop(int(np.argmin(removal.scores())))
-        return self if capacity >= len(self) else self._keep(removal.kept)
+        if capacity * group >= len(self):
+            return self
+        return self.restrict(Removal(*self._whitened_precision(), score, group).until(capacity))
 
-    def _keep(self, kept: np.ndarray) -> Posterior:
+    def restrict(self, kept: np.ndarray) -> Posterior:
         """The KL-optimal process on the basis functions `kept`: P and b restricted to them."""
-        Luu, precision, w = self._whitened_precision()
+        Luu, w, precision = self._whitened_precision()
         L = cholesky(Luu[kept] @ Luu[kept].T)
         T = solve_lower(L, Luu[kept])  # P = Luu precision Luuᵀ, so B = L⁻¹PL⁻ᵀ = T precision Tᵀ
-        LB = cholesky(T @ precision @ T.T)
-        Ainv = inverse_lower(LB)
-        w = Ainv.T @ (Ainv @ (T @ (precision @ w)))
-        return replace(
-            self,
-            basis=self.basis[kept],
-            L=L,
-            w=w,
-            A=np.ascontiguousarray(Ainv.T),
-            log_evidence=None,
-            sites=None,
-        )
+        LBinv = inverse_lower(cholesky(T @ precision @ T.T))
+        w = LBinv.T @ (LBinv @ (T @ (precision @ w)))
+        A = np.ascontiguousarray(LBinv.T)
+        return replace(self, basis=self.basis[kept], L=L, w=w, A=A, log_evidence=None, sites=None)
 
     def _whitened_precision(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Luu, and precision (I + LuuᵀC Luu)⁻¹ and mean Luuᵀα of Luu⁻¹u."""
+        """Luu, and mean Luuᵀα and precision (I + LuuᵀC Luu)⁻¹ of Luu⁻¹u."""
         Luu = _prior_factor(self.kernel, self.basis, self.jitter)
-        mean, S = _whitened(self, np.arange(len(self)), Luu)
-        return Luu, gram(inverse_lower(cholesky(S))), mean
+        w, S = self.whitened(Luu)
+        return Luu, w, gram(inverse_lower(cholesky(S)))
 
-    def _require_exact(self, what: str) -> None:
+    def whitened(self, L: np.ndarray, place: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean Lᵀα and covariance I + LᵀCL of L⁻¹u on a basis with factor L, in which this one's functions
+        have the numbers `place` (None: it is this basis).
+        """
+        part = L if place is None else L[place]  # with α padded by zeros, Lᵀα = partᵀα
+        H = solve_lower(to_numpy(self.L), part)  # LᵀCL = Hᵀ(AAᵀ - I)H
+        S = identity(L) - gram(np.ascontiguousarray(H))
+        if self.A is not None:
+            S = S + gram(np.ascontiguousarray(to_numpy(self.A).T @ H))
+        return part.T @ to_numpy(self.coefficients), S
+
+    def require_exact(self, what: str) -> None:
+        """Raise if the test conditional is not exact."""
         if self.conditional != "exact":
             raise ConditionalError(
                 f"{what} an exact test conditional, but this process has a {self.conditional} one (SoR and "
-                "FIC do): its KL to "
-                "any pruned process is infinite; condition with 'dtc' or 'fitc' instead"
+                "FIC do): its KL to any pruned process is infinite; condition with 'dtc' or 'fitc' instead"
             )
 
-    def _inputs(self, X: Any) -> Array:
+    def _inputs(self, X: Array) -> Array:
         if len(self) == 0:
             return as_inputs(X)
         return queries_like(X, next(iter(self.basis.parameters.values())))
 
-    def _in_chunks(self, X: Array, rows: Any) -> Array:
+    def _in_chunks(self, X: Array, rows: Callable[[slice], Array]) -> Array:
         """(n, p) from a function of a slice, chunk by chunk, on all cores."""
         out = zeros_like_rows((X.shape[0], self.w.shape[1]), X)
-        _ = self._Linv, self._alpha  # made once, before the threads ask
+        _ = self._Linv, self.coefficients  # made once, before the threads ask
 
         def step(_: None, s: slice) -> None:
             out[s] = rows(s)
@@ -304,58 +305,17 @@ class Posterior:
         return out[:, 0] if self.one_output else out
 
 
-def _size(s: slice) -> int:
-    return s.stop - s.start
-
-
 def warn_if_negative(variance: Array) -> None:
-    """Rounding may leave -1e-16; anything worth more is reported, never clipped."""
+    """Warn of variances that are negative by more than rounding's -1e-16; none is ever clipped."""
     xp = namespace(variance)
     if variance.shape[0] == 0:
         return
     count = int(xp.sum(xp.asarray(variance < -1e-6 * xp.max(xp.abs(variance)), dtype=xp.int64)))
     if count:
-        warnings.warn(
+        message = (
             f"{count} of {variance.shape[0]} predicted variances are negative beyond rounding; they are "
-            "returned as computed",
-            NegativeVarianceWarning,
-            stacklevel=3,
         )
-
-
-class _Removal:
-    """Scores of the basis functions still kept, down-dated in O(m²) as functions are dropped. [004 eqs
-    3.19-3.24, D.2]
-    """
-
-    def __init__(self, post: Posterior, score: Score) -> None:
-        if score not in ("mean", "kl"):
-            raise UnknownNameError(f"there is no removal score {score!r}; choose 'mean' or 'kl'")
-        Luu, precision, w = post._whitened_precision()
-        Linv = inverse_lower(Luu)
-        self.score = score
-        self.kept = np.arange(len(post))
-        self.alpha = Linv.T @ w
-        self.CQ = Linv.T @ np.linalg.solve(precision, Linv)  # C + Q
-        self.Q = gram(Linv)
-        self.N = Linv.T @ (precision - identity(Luu)) @ Linv  # -S = Q(P - Kuu)Q
-
-    def scores(self) -> np.ndarray:
-        cq, q = np.diag(self.CQ), np.diag(self.Q)
-        scores = 0.5 * np.sum(self.alpha**2, axis=1) / cq
-        if self.score == "kl":
-            scores = scores + 0.5 * self.alpha.shape[1] * (np.diag(self.N) / q + np.log(cq / q))
-        return scores
-
-    def drop(self, i: int) -> None:
-        rest = np.arange(len(self.kept)) != i
-        square = np.ix_(rest, rest)
-        cq, q, n = self.CQ[rest, i], self.Q[rest, i] / self.Q[i, i], self.N[rest, i]
-        self.alpha = self.alpha[rest] - np.outer(cq, self.alpha[i]) / self.CQ[i, i]
-        self.CQ = self.CQ[square] - np.outer(cq, cq) / self.CQ[i, i]
-        self.N = self.N[square] - np.outer(q, n) - np.outer(n, q) + self.N[i, i] * np.outer(q, q)
-        self.Q = self.Q[square] - np.outer(q, q) * self.Q[i, i]
-        self.kept = self.kept[rest]
+        warnings.warn(message + "returned as computed", NegativeVarianceWarning, stacklevel=3)
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
@@ -364,46 +324,18 @@ def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) 
 
     Functions of the given basis that lie in the span of those before them are left out, with a warning.
     """
-    from .bases import Points
-
     if basis is None:
         empty = np.zeros((0, 0))
         return Posterior(kernel, Points(empty), empty, np.zeros((0, 1)), empty, mean or Zero())
     basis.check(kernel)
-    K = to_numpy(basis.gram(kernel))
-    kept, L = _independent(K)
-    if len(kept) < len(basis):
-        warnings.warn(
-            f"{len(basis) - len(kept)} of {len(basis)} basis functions lie in the span of the others and "
-            "were left out",
-            ReducedBasisWarning,
-            stacklevel=2,
+    kept, L = independent_rows(to_numpy(basis.gram(kernel)), SPAN)
+    m, left_out = len(kept), len(basis) - len(kept)
+    if left_out:
+        message = (
+            f"{left_out} of {len(basis)} basis functions lie in the span of the others and were left out"
         )
-    w = np.zeros((len(kept), 1))
-    return Posterior(kernel, basis[kept], L, w, np.eye(len(kept)), mean or Zero(), jitter=0.0)
-
-
-def _independent(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the functions with γ above rounding, taken in order, and the factor of their Gram matrix.
-    [004 eq. C.6]
-    """
-    m = len(K)
-    try:
-        L = cholesky(K)
-        if np.all(np.diag(L) ** 2 > SPAN * np.diag(K)):
-            return np.arange(m), L
-    except FactorisationError:
-        pass
-    kept: list[int] = []
-    L = np.zeros((m, m))
-    for j in range(m):
-        h = len(kept)
-        phi = solve_lower(L[:h, :h], K[kept, j])
-        gamma = K[j, j] - phi @ phi
-        if gamma > SPAN * K[j, j]:
-            L[h, :h], L[h, h] = phi, np.sqrt(gamma)
-            kept.append(j)
-    return np.array(kept, dtype=int), np.ascontiguousarray(L[: len(kept), : len(kept)])
+        warnings.warn(message, ReducedBasisWarning, stacklevel=2)
+    return Posterior(kernel, basis[kept], L, np.zeros((m, 1)), np.eye(m), mean or Zero(), jitter=0.0)
 
 
 def kl_divergence(first: Posterior, second: Posterior) -> float:
@@ -413,57 +345,31 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
     between the processes is the KL between these two Gaussians.
     """
     for post in (first, second):
-        post._require_exact("a KL divergence needs")
+        post.require_exact("a KL divergence needs")
+    same = "the KL divergence compares processes with the same"
     if first.kernel.spec() != second.kernel.spec():
-        raise ParameterError(
-            "the KL divergence compares processes with the same kernel; these two have different ones"
-        )
+        raise ParameterError(f"{same} kernel; these two have different ones")
     if first.mean_function.spec() != second.mean_function.spec():
-        raise ParameterError(
-            "the KL divergence compares processes with the same prior mean; these two have different ones"
-        )
-    if first.w.shape[1] != second.w.shape[1]:
+        raise ParameterError(f"{same} prior mean; these two have different ones")
+    outputs = first.w.shape[1]
+    if outputs != second.w.shape[1]:
         raise ShapeError(
-            f"the processes have {first.w.shape[1]} and {second.w.shape[1]} outputs; the numbers must agree"
+            f"the processes have {outputs} and {second.w.shape[1]} outputs; the numbers must agree"
         )
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0
     L = _prior_factor(first.kernel, basis, max(first.jitter, second.jitter))
-    (mean1, S1), (mean2, S2) = (
-        _whitened(post, place, L) for post, place in zip((first, second), places, strict=True)
-    )
+    (mean1, S1), (mean2, S2) = first.whitened(L, places[0]), second.whitened(L, places[1])
     L1, L2 = cholesky(S1), cholesky(S2)
-    half = solve_lower(L2, L1)
-    shift = solve_lower(L2, mean2 - mean1)
-    outputs = mean1.shape[1]
-    trace = np.sum(half**2) - len(basis)
-    return float(
-        0.5 * (np.sum(shift**2) + outputs * (trace - log_det_from_factor(L1) + log_det_from_factor(L2)))
-    )
-
-
-def _whitened(post: Posterior, place: np.ndarray, L: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lᵀα and I + LᵀCL of `post` written on a basis with factor L, where its functions have the numbers
-    `place`.
-    """
-    part = L[place]  # with α padded by zeros, Lᵀα = partᵀα
-    H = solve_lower(to_numpy(post.L), part)  # LᵀCL = Hᵀ(AAᵀ - I)H
-    S = identity(L) - gram(np.ascontiguousarray(H))
-    if post.A is not None:
-        S = S + gram(np.ascontiguousarray(to_numpy(post.A).T @ H))
-    return part.T @ to_numpy(post._alpha), S
+    half, shift = solve_lower(L2, L1), solve_lower(L2, mean2 - mean1)
+    spread = np.sum(half**2) - len(basis) - log_det_from_factor(L1) + log_det_from_factor(L2)
+    return float(0.5 * (np.sum(shift**2) + outputs * spread))
 
 
 def _prior_factor(kernel: Kernel, basis: Basis, jitter: float) -> np.ndarray:
-    """Factor of Kuu with as little jitter as it takes: (α, C) define the process, and its KL is about k
+    """The factor of Kuu with as little jitter as it takes: (α, C) define the process, and its KL is about k
     itself.
     """
-    K = to_numpy(basis.gram(kernel))
-    jitter = jitter or DEFAULT_JITTER
-    for little in (0.0, 1e-4 * jitter, 1e-2 * jitter):
-        try:
-            return cholesky(jittered(K, little))
-        except FactorisationError:
-            continue
-    return cholesky_escalating(K, jitter, what="the prior covariance of the basis")[0]
+    K, what = to_numpy(basis.gram(kernel)), "the prior covariance of the basis"
+    return cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]

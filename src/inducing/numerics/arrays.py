@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,15 @@ from ..errors import ParameterError
 
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 
-SMALL = (
-    1 << 15
-)  # below this many kernel entries a plain NumPy pass beats waking threads or loading compiled code
+SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
+COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.1 ms at most below it
+
+
+def worth_compiling(entries: int) -> bool:
+    """Whether a compiled loop is used on this many entries: by their number alone, so that results do not
+    depend on what the process ran before.
+    """
+    return entries >= COMPILED
 
 
 def namespace(*arrays: Array) -> Any:
@@ -32,7 +37,7 @@ def is_numpy(a: Array) -> bool:
 
 
 def is_foreign(a: Any) -> bool:
-    """Whether `a` is a PyTorch or CuPy array, which stays what it is; everything else becomes a NumPy array."""
+    """Whether `a` is a PyTorch or CuPy array, which stays what it is; all else becomes a NumPy array."""
     return type(a).__module__.partition(".")[0] in ("torch", "cupy")
 
 
@@ -52,22 +57,6 @@ def asarray_like(value: Any, like: Array) -> Array:
     return xp.asarray(to_numpy(value), dtype=like.dtype, device=array_api_compat.device(like))
 
 
-def to_numpy(a: Any) -> np.ndarray:
-    """A NumPy copy or view of an array from any namespace."""
-    if hasattr(a, "detach"):  # torch
-        return a.detach().cpu().numpy()
-    if hasattr(a, "get") and hasattr(a, "device"):  # cupy
-        return a.get()
-    return np.asarray(a)
-
-
-def worth_compiling(entries: int) -> bool:
-    """Whether to use compiled loops on so many kernel entries: always once they are loaded, else when it
-    pays.
-    """
-    return entries >= (1 << 10 if f"{__package__}.loops" in sys.modules else SMALL)
-
-
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
     if is_numpy(like):
@@ -75,6 +64,15 @@ def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     import array_api_compat
 
     return namespace(like).zeros(shape, dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def to_numpy(a: Any) -> np.ndarray:
+    """A NumPy copy or view of an array from any namespace."""
+    if hasattr(a, "detach"):  # torch
+        return a.detach().cpu().numpy()
+    if hasattr(a, "get") and hasattr(a, "device"):  # cupy
+        return a.get()
+    return np.asarray(a)
 
 
 def placed(a: np.ndarray, device: str | None) -> Array:

@@ -1,4 +1,8 @@
-"""SciPy's BLAS and LAPACK routines themselves: as foreign functions, and by address for compiled loops."""
+"""SciPy's BLAS and LAPACK routines: called on C-ordered NumPy arrays, and by address for compiled loops.
+
+BLAS is column-major, so it sees a C-ordered array as its own transpose: a product from the right, A T, is a
+product from the left there, and upper and lower triangles swap names.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,67 @@ from typing import Any
 import numpy as np
 
 
+def trmm(A: np.ndarray, T: np.ndarray, *, left: bool, transposed: bool) -> None:
+    """A T, or T A if `left`, in A, for a lower triangular T or its transpose."""
+    trans, (c, m) = b"T" if transposed else b"N", A.shape
+    _call("trmm", A, b"R" if left else b"L", b"U", trans, b"N", m, c, 1.0, T, len(T), A, m)
+
+
+def syrk(G: np.ndarray, A: np.ndarray, sign: float, *, rows: bool) -> None:
+    """The lower triangle of G += sign AᵀA, or of sign AAᵀ if `rows`."""
+    c, m = A.shape
+    _call(
+        "syrk", A, b"U", b"T" if rows else b"N", len(G), m if rows else c, float(sign), A, m, 1.0, G, len(G)
+    )
+
+
+def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
+    """C += sign A B in double precision; False, and nothing done, where BLAS cannot read one of them."""
+    if C.dtype != np.float64 or C.strides[1] != 8 or min(C.shape) == 0:
+        return False
+    (trans_a, lda), (trans_b, ldb) = _layout(A), _layout(B)
+    if not (trans_a and trans_b):
+        return False
+    ldc = max(C.strides[0] // 8, C.shape[1])
+    sizes = C.shape[1], C.shape[0], A.shape[1]
+    _call("gemm", C, trans_b, trans_a, *sizes, float(sign), B, ldb, A, lda, 1.0, C, ldc)
+    return True
+
+
+def _layout(A: np.ndarray) -> tuple[bytes, int]:
+    """How BLAS reads A (b"N" in C order, b"T" as a transposed view of that, b"" neither way) and the step
+    between its rows.
+    """
+    if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
+        return b"N", A.strides[0] // 8
+    if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
+        return b"T", A.strides[1] // 8
+    return b"", 0
+
+
+def _call(name: str, like: np.ndarray, *arguments: bytes | int | float | np.ndarray) -> None:
+    """Call the routine of `like`'s precision; a call releases the interpreter lock."""
+    double = like.dtype == np.float64
+    real = ctypes.c_double if double else ctypes.c_float
+    pointers = [
+        a
+        if isinstance(a, bytes)
+        else a.ctypes.data
+        if isinstance(a, np.ndarray)
+        else ctypes.byref(ctypes.c_int(a) if isinstance(a, int) else real(a))
+        for a in arguments
+    ]
+    _routine(("d" if double else "s") + name, len(pointers))(*pointers)
+
+
 @cache
-def foreign(name: str, n_arguments: int) -> Any:
-    """The routine `name` of that many arguments, all pointers; a call releases the interpreter lock."""
+def _routine(name: str, n_arguments: int) -> Any:
     return ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * n_arguments))(_address(name))
 
 
 @cache
 def addresses() -> np.ndarray:
-    """Where the routines of `_routines.NAMES` are. (int64)"""
+    """Where the routines of `compiled_blas.NAMES` are. (int64)"""
     from .compiled_blas import NAMES
 
     return np.array([_address(name) for name in NAMES])

@@ -1,21 +1,19 @@
-"""Cholesky factors, triangular products and jitter, for NumPy, PyTorch and CuPy arrays; in compiled loops:
-_routines.py.
+"""Cholesky factors, jitter, and products with triangles, for NumPy, PyTorch and CuPy arrays.
 
-Row chunks are C-ordered (rows, m). In BLAS's column-major eyes such an array is its own transpose, so a
-product from the right, A T, is a product from the left there; triangles swap names with it.
+Row chunks are C-ordered (rows, m). On the CPU, BLAS's own routines do half the work of a full product where a
+factor is a triangle or a result symmetric. `compiled_blas` has the same for compiled loops.
 """
 
 from __future__ import annotations
 
-import ctypes
 import warnings
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from ..errors import FactorisationError, JitterWarning
+from . import blas
 from .arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
-from .blas import foreign
 from .workers import cores, row_slices, run_over
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
@@ -24,9 +22,8 @@ PANEL = 1024  # columns factorised at a time in matrices of that size
 
 
 def cholesky(K: Array) -> Array:
-    """Lower Cholesky factor of K; raises FactorisationError when K is not positive definite."""
-    xp = namespace(K)
-    m = K.shape[0]
+    """The lower Cholesky factor of K. Raise FactorisationError if K is not positive definite."""
+    xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
     if is_numpy(K) and m >= LARGE:
@@ -48,15 +45,13 @@ def cholesky(K: Array) -> Array:
 
 
 def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
-    """The same panel by panel: factorise its square, solve what is below, subtract its products from the
-    rest, on all cores.
+    """The factor panel by panel, on all cores: factorise the panel's square, solve for the rows below it,
+    subtract their products from the rest.
     """
     m, L = len(K), np.tril(K)
     for lo in range(0, m, PANEL):
         hi = min(lo + PANEL, m)
-        L[lo:hi, lo:hi] = square = cholesky(
-            np.ascontiguousarray(L[lo:hi, lo:hi])
-        )  # which reads its lower triangle
+        L[lo:hi, lo:hi] = square = cholesky(np.ascontiguousarray(L[lo:hi, lo:hi]))  # the lower triangle
         if hi == m:
             return L
         inverse = inverse_lower(np.ascontiguousarray(square))
@@ -75,9 +70,91 @@ def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
     return L
 
 
+def cholesky_escalating(
+    K: Array, jitter: float, *, what: str = "the prior covariance Kuu of the basis", try_less: bool = False
+) -> tuple[Array, float]:
+    """(L, jitter) with L the lower factor of K + jitter mean(diag K) I; on failure jitter grows tenfold, with
+    one warning. `try_less` begins with none and with small parts of it, for a factor of nearly K itself.
+    """
+    for used in _jitters(jitter, try_less):
+        try:
+            L = cholesky(jittered(K, used))
+        except FactorisationError:
+            continue
+        if used > jitter:
+            warnings.warn(
+                f"{what} needed jitter {used:.0e} instead of {jitter:.0e} (relative to its mean diagonal): "
+                "basis functions are nearly duplicates of each other; use fewer, or spread them",
+                JitterWarning,
+                stacklevel=3,
+            )
+        return L, used
+    raise FactorisationError(
+        f"{what} is not positive definite even with jitter {MAX_JITTER:g}; check the kernel's parameters and "
+        "remove duplicate basis functions"
+    )
+
+
+def _jitters(jitter: float, try_less: bool) -> Iterator[float]:
+    if try_less:
+        yield from (0.0, 1e-4 * jitter, 1e-2 * jitter)
+    yield jitter
+    while (jitter := max(10 * jitter, 1e-12)) <= MAX_JITTER:
+        yield jitter
+
+
+def jittered(K: Array, jitter: float) -> Array:
+    """K + jitter mean(diag K) I."""
+    if K.shape[0] == 0 or jitter == 0:
+        return K
+    return plus_diagonal(K, jitter * namespace(K).linalg.trace(K) / K.shape[0])
+
+
+def plus_diagonal(M: Array, value: Array | float) -> Array:
+    """M + value I for a number, M + diag(value) for a vector."""
+    if not is_numpy(M):
+        return M + value * identity(M)
+    out = M.copy()
+    out.reshape(-1)[:: len(M) + 1] += value
+    return out
+
+
+def identity(like: Array) -> Array:
+    """The identity with the size, dtype and device of the square matrix `like`."""
+    if is_numpy(like):
+        return np.eye(like.shape[0], dtype=like.dtype)
+    import array_api_compat
+
+    return namespace(like).eye(like.shape[0], dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def independent_rows(K: np.ndarray, span: float) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of K that are not in the span of those before them, and the lower factor of K at these rows.
+
+    A row counts if what the others leave of its diagonal is above that share `span` of it. [004 eq. C.6]
+    """
+    m = len(K)
+    try:
+        L = cholesky(K)
+        if np.all(np.diag(L) ** 2 > span * np.diag(K)):
+            return np.arange(m), L
+    except FactorisationError:
+        pass
+    kept: list[int] = []
+    L = np.zeros((m, m))
+    for j in range(m):
+        h = len(kept)
+        phi = solve_lower(L[:h, :h], K[kept, j])
+        gamma = K[j, j] - phi @ phi
+        if gamma > span * K[j, j]:
+            L[h, :h], L[h, h] = phi, np.sqrt(gamma)
+            kept.append(j)
+    return np.array(kept, dtype=int), np.ascontiguousarray(L[: len(kept), : len(kept)])
+
+
 def reverse_cholesky(M: Array) -> Array:
-    """Lower U with UᵀU = M for a positive semi-definite M of norm about one; rounding is absorbed by 1e-14 or
-    1e-12 of I.
+    """Lower U with UᵀU = M, for a positive semi-definite M of norm about one; 1e-14 or 1e-12 of I absorbs
+    rounding.
     """
     reverse = contiguous(namespace(M).flip(M))
     for rounding in (1e-14, 1e-12):
@@ -89,71 +166,15 @@ def reverse_cholesky(M: Array) -> Array:
 
 
 def shrinkage_root(B: Array, Binv: Array) -> Array:
-    """Lower U with UᵀU = I - B⁻¹ for B ⪰ I. Where B is so large that B⁻¹ has lost the digits, by its
-    eigenvalues.
-    """
+    """Lower U with UᵀU = I - B⁻¹, for B ⪰ I; from B's eigenvalues where B⁻¹ has lost the digits."""
     try:
         return reverse_cholesky(plus_diagonal(-Binv, 1.0))
     except FactorisationError:
         xp = namespace(B)
         values, vectors = xp.linalg.eigh(B)
         half = xp.sqrt(xp.clip(1.0 - 1.0 / values, 0.0, None))[:, None] * vectors.T
-        return contiguous(
-            xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1])
-        )  # QR with the columns turned round is QL
-
-
-def plus_diagonal(M: Array, value: Any) -> Array:
-    """M + value I for a number, M + diag(value) for a vector."""
-    if not is_numpy(M):
-        return M + value * identity(M)
-    out = M.copy()
-    out.reshape(-1)[:: len(M) + 1] += value
-    return out
-
-
-def jittered(K: Array, jitter: float) -> Array:
-    """K + jitter mean(diag K) I."""
-    if K.shape[0] == 0 or jitter == 0:
-        return K
-    return plus_diagonal(K, jitter * namespace(K).linalg.trace(K) / K.shape[0])
-
-
-def cholesky_escalating(K: Array, jitter: float, *, what: str) -> tuple[Array, float]:
-    """Lower factor of K + jitter mean(diag K) I; on failure jitter grows tenfold, with one warning. Returns
-    (L, jitter).
-    """
-    asked = jitter
-    while True:
-        try:
-            L = cholesky(jittered(K, jitter))
-        except FactorisationError as error:
-            jitter = max(10 * jitter, 1e-12)
-            if jitter > MAX_JITTER:
-                raise FactorisationError(
-                    f"{what} is not positive definite even with jitter {MAX_JITTER:g}; check the kernel's "
-                    "parameters "
-                    "and remove duplicate basis functions"
-                ) from error
-            continue
-        if jitter != asked:
-            warnings.warn(
-                f"{what} needed jitter {jitter:.0e} instead of {asked:.0e} (relative to its mean diagonal): "
-                "basis "
-                "functions are nearly duplicates of each other; use fewer, or spread them",
-                JitterWarning,
-                stacklevel=3,
-            )
-        return L, jitter
-
-
-def identity(like: Array) -> Array:
-    """The identity with the size, dtype and device of the square matrix `like`."""
-    if is_numpy(like):
-        return np.eye(like.shape[0], dtype=like.dtype)
-    import array_api_compat
-
-    return namespace(like).eye(like.shape[0], dtype=like.dtype, device=array_api_compat.device(like))
+        # QR with the columns turned round is QL
+        return contiguous(xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1]))
 
 
 def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
@@ -200,9 +221,7 @@ def inverse_lower(L: Array) -> Array:
 
 
 def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
-    """L and L⁻¹ of a matrix of which only the lower triangle is read; large ones by halves, so that products
-    do the work.
-    """
+    """L and L⁻¹ of a matrix whose lower triangle is read; by halves, so that products do the work."""
     m = K.shape[0]
     if not is_numpy(K) or m <= 160:
         L = cholesky(K)
@@ -221,7 +240,7 @@ def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
     """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m) is ΦΠΦᵀ and b (m, p) is ΦΠy.
 
-    Only the lower triangle of G is read. B has eigenvalues of at least 1, so it needs no jitter.
+    Only the lower triangle of G is read. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
     """
     B = plus_diagonal(from_lower(G), 1.0)
     LB, LBinv = cholesky_and_inverse(B)
@@ -234,11 +253,7 @@ def log_det_from_factor(L: Array) -> Array:
     return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(L)))
 
 
-# Products with triangles. On the CPU BLAS's trmm and syrk do half the work of a full product.
-
-
-def _prefix(A: np.ndarray) -> tuple[str, Any]:
-    return ("d", ctypes.c_double) if A.dtype == np.float64 else ("s", ctypes.c_float)
+# Products with triangles and symmetric results.
 
 
 def _fits_blas(*arrays: Array) -> bool:
@@ -249,9 +264,8 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
     """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU. A (c, m), T (m, m)."""
     if not _fits_blas(A, T):
         return _times_lower_in_blocks(A, T, transposed)
-    if A.size == 0:
-        return A
-    _trmm(b"L", b"T" if transposed else b"N", A, T)
+    if A.size:
+        blas.trmm(A, T, left=False, transposed=transposed)
     return A
 
 
@@ -259,19 +273,9 @@ def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
     """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
     if not _fits_blas(A, T):
         return (T.T if transposed else T) @ A
-    _trmm(b"R", b"T" if transposed else b"N", A, T)
+    if A.size:
+        blas.trmm(A, T, left=True, transposed=transposed)
     return A
-
-
-def _trmm(side: bytes, trans: bytes, A: np.ndarray, T: np.ndarray) -> None:
-    if A.size == 0:
-        return
-    prefix, real = _prefix(A)
-    m, c, t, one = ctypes.c_int(A.shape[1]), ctypes.c_int(A.shape[0]), ctypes.c_int(T.shape[0]), real(1.0)
-    ref = ctypes.byref
-    foreign(prefix + "trmm", 11)(
-        side, b"U", trans, b"N", ref(m), ref(c), ref(one), T.ctypes.data, ref(t), A.ctypes.data, ref(m)
-    )
 
 
 def _edges(m: int) -> list[tuple[int, int]]:
@@ -298,48 +302,22 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
     if A.shape[0] == 0:
         return G
     if not _fits_blas(G, A):
-        return _add_gram_in_blocks(G, A, sign)
-    _syrk(b"N", G, A, sign)
+        return add_symmetric_product(G, A, A, sign)
+    blas.syrk(G, A, sign, rows=False)
     return G
 
 
 def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
     """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
     if not _fits_blas(G, A):
-        return _add_gram_in_blocks(G, A.T, sign)
+        return add_symmetric_product(G, A.T, A.T, sign)
     if A.size:
-        _syrk(b"T", G, A, sign)
-    return G
-
-
-def _syrk(trans: bytes, G: np.ndarray, A: np.ndarray, sign: float) -> None:
-    prefix, real = _prefix(A)
-    size, inner = ctypes.c_int(G.shape[0]), ctypes.c_int(A.shape[0] if trans == b"N" else A.shape[1])
-    ld, alpha, beta, ref = ctypes.c_int(A.shape[1]), real(sign), real(1.0), ctypes.byref
-    foreign(prefix + "syrk", 10)(
-        b"U",
-        trans,
-        ref(size),
-        ref(inner),
-        ref(alpha),
-        A.ctypes.data,
-        ref(ld),
-        ref(beta),
-        G.ctypes.data,
-        ref(size),
-    )
-
-
-def _add_gram_in_blocks(G: Array, A: Array, sign: float) -> Array:
-    for lo, hi in _edges(G.shape[0]):
-        add_product(G[lo:hi, :hi], A[:, lo:hi].T, A[:, :hi], sign)
+        blas.syrk(G, A, sign, rows=True)
     return G
 
 
 def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
-    """G + Aᵀ diag(weights) A, weights of either sign, in the lower triangle alone. Overwrites G and
-    `scratch`. A (c, m).
-    """
+    """G + Aᵀ diag(weights) A in the lower triangle, weights of either sign. Overwrites G and `scratch`."""
     if not _fits_blas(G, A):
         return add_symmetric_product(G, A * weights[:, None], A)
     if scratch is None:
@@ -367,10 +345,10 @@ def scaled_sum(A: Array, a: Array, B: Array, b: Array) -> Array:
     return A
 
 
-def add_symmetric_product(G: Array, A: Array, B: Array) -> Array:
-    """G + AᵀB, known to be symmetric, in the lower triangle alone (and some of the upper). Overwrites G."""
+def add_symmetric_product(G: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
+    """G + sign AᵀB, known to be symmetric, in the lower triangle (and some of the upper). Overwrites G."""
     for lo, hi in _edges(G.shape[0]):
-        add_product(G[lo:hi, :hi], A[:, lo:hi].T, B[:, :hi])
+        add_product(G[lo:hi, :hi], A[:, lo:hi].T, B[:, :hi], sign)
     return G
 
 
@@ -378,41 +356,10 @@ def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
     """C + sign A B, in C's memory."""
     if is_torch(C):
         return C.addmm_(A, B, alpha=sign)
-    if is_numpy(C) and C.dtype == np.float64 and C.strides[1] == 8 and min(C.shape) > 0:
-        (trans_a, lda), (trans_b, ldb) = _layout(A), _layout(B)
-        if trans_a and trans_b:
-            ref, alpha, beta = ctypes.byref, ctypes.c_double(sign), ctypes.c_double(1.0)
-            n, m, k = ctypes.c_int(C.shape[1]), ctypes.c_int(C.shape[0]), ctypes.c_int(A.shape[1])
-            ld = ctypes.c_int(max(C.strides[0] // 8, C.shape[1]))
-            foreign("dgemm", 13)(
-                trans_b,
-                trans_a,
-                ref(n),
-                ref(m),
-                ref(k),
-                ref(alpha),
-                B.ctypes.data,
-                ref(ldb),
-                A.ctypes.data,
-                ref(lda),
-                ref(beta),
-                C.ctypes.data,
-                ref(ld),
-            )
-            return C
+    if is_numpy(C) and blas.gemm(C, A, B, sign):
+        return C
     C += A @ B if sign == 1.0 else sign * (A @ B)
     return C
-
-
-def _layout(A: np.ndarray) -> tuple[bytes, ctypes.c_int]:
-    """How BLAS reads A (b"N" in C order, b"T" for a transposed view of that, b"" for neither) and its leading
-    dimension.
-    """
-    if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
-        return b"N", ctypes.c_int(A.strides[0] // 8)
-    if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
-        return b"T", ctypes.c_int(A.strides[1] // 8)
-    return b"", ctypes.c_int(0)
 
 
 def from_lower(G: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Compiled inner loops (Numba): no interpreter lock, no allocation, no threads of their own."""
+"""Compiled inner loops: no interpreter lock, no threads of their own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 def affine_squared_distances(
     X: np.ndarray, Zt: np.ndarray, constant: float, factor: float, out: np.ndarray
 ) -> None:
-    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time so that a row of out
-    stays put.
-    """
+    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time."""
     n, d = X.shape
     m = Zt.shape[1]
     whole = d - d % 4
@@ -46,8 +44,8 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
-    """√|weight| times each row: those of weights ≥ 0 from the top of out, the others from its end. How many
-    are on top.
+    """Put √|weight| times each row of A into out: those of weights ≥ 0 from its top, the others from its end.
+    Returns how many are on top.
     """
     top, bottom = 0, len(A)
     for i in range(len(A)):
@@ -123,6 +121,20 @@ def gaussian_gram_pullback(
             slopes[k, i], widths[k, i] = slope, 0.5 * change
 
 
+@numba.njit(nogil=True, cache=True)
+def profile_value(s: float, profile: float) -> float:
+    """The RBF kernel (0), or Matérn ½, 3/2 or 5/2 (1, 2, 3), of variance 1 at the squared distance s."""
+    if profile == 0:
+        return np.exp(-0.5 * s)
+    if profile == 1:
+        return np.exp(-np.sqrt(s))
+    if profile == 2:
+        r = np.sqrt(3.0 * s)
+        return (1.0 + r) * np.exp(-r)
+    r = np.sqrt(5.0 * s)
+    return (1.0 + r + r * r / 3.0) * np.exp(-r)
+
+
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
     """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
@@ -136,17 +148,7 @@ def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarra
         for k in range(d):
             t = x[k] - table[j, k]
             s += table[j, d + k] * t * t
-        if profile == 0:
-            g = np.exp(-0.5 * s)
-        elif profile == 1:
-            g = np.exp(-np.sqrt(s))
-        elif profile == 2:
-            r = np.sqrt(3.0 * s)
-            g = (1.0 + r) * np.exp(-r)
-        else:
-            r = np.sqrt(5.0 * s)
-            g = (1.0 + r + r * r / 3.0) * np.exp(-r)
-        ku[j] = table[j, 2 * d] * g
+        ku[j] = table[j, 2 * d] * profile_value(s, profile)
         mean += table[j, 2 * d + 1] * ku[j]
     squares = 0.0
     for i in range(m):

@@ -192,8 +192,6 @@ def _itself(value: Any) -> Any:
 
 
 def _on_worker(part: Part, call: Sealed, topic: str | None) -> Any:
-    from ..numerics import loops as _fused  # noqa: F401  (small parts have compiled loops from the first on, and the same sums on any worker)
-
     function, args, device = call.values
     with using(threads=1, device=device):
         result = function(part, *args)

@@ -3,8 +3,7 @@
 The preconditioner is P = Q + Σ, with Q the projection of K on a few rows chosen by Cholesky with pivots: the
 covariance that DTC would put in K's place. Conjugate gradients on the preconditioned system are Lanczos'
 method for P^-½(K + Σ)P^-½, so the steps of a solve for a random right-hand side also give log|K + Σ| = log|P|
-+ tr log P^-½(K + Σ)P^-½. [002, Fast approximate solution of linear systems], [Gardner et al. 2018], [Golub,
-Meurant 2010]
++ tr log P^-½(K + Σ)P^-½. [002, Fast approximate solution of linear systems], [Gardner et al. 2018]
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ import numpy as np
 
 from ...errors import IterationWarning
 from ...model.kernels.base import Kernel
-from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
+from ...numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ...numerics.linalg import (
     add_gram,
-    cholesky,
     cholesky_escalating,
     contiguous,
-    from_lower,
+    information_factors,
     inverse_lower,
     log_det_from_factor,
-    plus_diagonal,
     times_lower,
 )
 from ...numerics.workers import chunk_rows, row_slices, run_over
@@ -74,8 +71,8 @@ class Preconditioner:
 
 
 def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: float) -> Preconditioner:
-    """The preconditioner on at most `rank` pivots; fewer where these explain K but for a share of the noise.
-    O(n rank²)
+    """The preconditioner on `rank` pivots, or fewer where these leave of K but a share of the noise. O(n
+    rank²)
     """
     n, xp = X.shape[0], namespace(X)
     pivots = zeros_like_rows((0, X.shape[1]), X)
@@ -85,7 +82,7 @@ def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: floa
         threshold = min(0.5, max(1e-12, ENOUGH * float(xp.min(noise)) / total))
         pivots = asarray_like(greedy_variance(rows, min(rank, n), 0, kernel=kernel, threshold=threshold), X)
     r = pivots.shape[0]
-    Phi, B = zeros_like_rows((n, r), X), zeros_like_rows((r, r), X)
+    Phi, G = zeros_like_rows((n, r), X), zeros_like_rows((r, r), X)
     if r:
         L, _ = cholesky_escalating(kernel(pivots, pivots), jitter, what="the prior covariance of the pivots")
         Linv = inverse_lower(L)
@@ -94,19 +91,17 @@ def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: floa
             Phi[s] = times_lower(contiguous(kernel(X[s], pivots)), Linv, transposed=True)
             add_gram(total, contiguous(Phi[s] / xp.sqrt(noise[s])[:, None]))
 
-        tasks = row_slices(n, chunk_rows(n, r, X))
-        parts = run_over(
-            tasks, lambda: zeros_like_rows((r, r), X), step, parallel=is_numpy(X) and n * r >= 1 << 15
-        )
-        B = from_lower(sum(parts[1:], parts[0]))
-    LB = cholesky(plus_diagonal(B, 1.0))
-    H = (Phi @ inverse_lower(LB).T) / noise[:, None]
+        parallel, tasks = is_numpy(X) and n * r >= SMALL, row_slices(n, chunk_rows(n, r, X))
+        parts = run_over(tasks, lambda: zeros_like_rows((r, r), X), step, parallel=parallel)
+        G = sum(parts[1:], parts[0])
+    _, LB, LBinv, _ = information_factors(G, G[:, :0])
+    H = (Phi @ LBinv.T) / noise[:, None]
     return Preconditioner(noise, Phi, H, float(log_det_from_factor(LB)) + float(xp.sum(xp.log(noise))))
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What conjugate gradients ended with, for each column of B."""
+    """The solution X of A X = B by conjugate gradients, and the steps that led to each column."""
 
     X: Array  # (n, p)
     R: Array  # (n, p), B - (K + Σ) X as the recurrence has it
@@ -146,8 +141,8 @@ def conjugate_gradients(
     max_iterations: int,
     what: str,
 ) -> Solution:
-    """Solve A X = B for all columns together until each residual's norm is at most its target; A X is
-    `multiply`(X).
+    """Solve A X = B for all columns together until each residual's norm is at most its target; `multiply` is
+    the product with A.
 
     A column that has arrived leaves, so that products are made for the others alone. Where max_iterations end
     before the targets are met there is one IterationWarning, which says how far off they are.
@@ -190,22 +185,12 @@ def conjugate_gradients(
         worst = float(np.max(residuals[missed] / targets[missed]))
         warnings.warn(
             f"conjugate gradients for {what} ended after {max_iterations} iterations with a residual "
-            f"{worst:.1f} times its "
-            "target; raise the solver's rank, its max_iterations or its tolerance",
+            f"{worst:.1f} times its target; raise the solver's rank, its max_iterations or its tolerance",
             IterationWarning,
             stacklevel=3,
         )
-    empty = np.zeros((0, p))
-    return Solution(
-        out_X,
-        out_R,
-        residuals,
-        len(steps),
-        iterations,
-        np.array(steps) if steps else empty,
-        np.array(ratios) if ratios else empty,
-        starts,
-    )
+    all_steps, all_ratios = (np.array(part).reshape(-1, p) for part in (steps, ratios))
+    return Solution(out_X, out_R, residuals, len(steps), iterations, all_steps, all_ratios, starts)
 
 
 def _spread(values: Array, active: np.ndarray, p: int) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""The exact GP by conjugate gradients: products with K instead of its factor, O(n²) time and O(n) memory for
-each. [002]
+"""The exact GP by conjugate gradients: products with K instead of its factor, each O(n²) time, O(n) memory.
+[002]
 
 A solve that ends with residual r errs by no more than (r, σ² the least noise)
 
@@ -31,8 +31,8 @@ from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
+from .blocked import Blocked, Product, block_pairs
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
-from .products import Blocked, Product, block_pairs
 
 TOGETHER = 64  # queries whose variances are solved for at once
 PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
@@ -45,8 +45,8 @@ class Solver:
     tolerance is how far a mean may be from the exact GP's, relative to the root mean square of y, and a
     variance, relative to the prior's; rank is the preconditioner's; probes are those of the log determinant,
     drawn with the seed rng, so that the same parameters give the same evidence. product makes the products
-    with K from a kernel and X: `Blocked`, or for instance `lambda kernel, X: products.choose(kernel, X,
-    1e-10)`, whichever of blocks, tree and Gauss transform costs least.
+    with K from a kernel and X: `Blocked`, or whichever of blocks, tree and Gauss transform costs least,
+    `lambda kernel, X: products.choose(kernel, X, 1e-10)`.
     """
 
     tolerance: float = 1e-6
@@ -62,8 +62,7 @@ class Solver:
         if self.rank < 0 or self.probes < 2 or self.max_iterations < 1:
             raise ParameterError(
                 "rank must not be negative, probes must be 2 or more and max_iterations 1 or more, but they "
-                "are "
-                f"{self.rank}, {self.probes} and {self.max_iterations}"
+                f"are {self.rank}, {self.probes} and {self.max_iterations}"
             )
 
 
@@ -79,7 +78,7 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """(K + Σ) of a problem, ready to be solved with."""
+    """The matrix K + Σ of a problem, ready to be solved with."""
 
     problem: Problem
     solver: Solver
@@ -88,13 +87,8 @@ class System:
 
     @staticmethod
     def of(P: Problem, solver: Solver) -> System:
-        noise = P.noise / P.weight(slice(None))
-        return System(
-            P,
-            solver,
-            solver.product(P.kernel, P.X),
-            precondition(P.kernel, P.X, noise, solver.rank, P.jitter),
-        )
+        preconditioner = precondition(P.kernel, P.X, P.noise / P.weight(slice(None)), solver.rank, P.jitter)
+        return System(P, solver, solver.product(P.kernel, P.X), preconditioner)
 
     @cached_property
     def sigma(self) -> float:
@@ -106,15 +100,9 @@ class System:
         return self.product(V) + self.preconditioner.noise[:, None] * V
 
     def solve(self, B: Array, targets: np.ndarray, what: str) -> Solution:
+        most, P = self.solver.max_iterations, self.preconditioner
         with blas_for(self.problem.n):
-            return conjugate_gradients(
-                self.multiply,
-                B,
-                self.preconditioner,
-                targets,
-                max_iterations=self.solver.max_iterations,
-                what=what,
-            )
+            return conjugate_gradients(self.multiply, B, P, targets, max_iterations=most, what=what)
 
     def target_of_means(self) -> np.ndarray:
         """The residual norms at which means are within tolerance · rms(y) of the exact GP's. (p,)"""
@@ -123,14 +111,12 @@ class System:
         return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diag(P.X))))
 
     def probes(self) -> tuple[Array, np.ndarray]:
-        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms they are solved to."""
+        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to solve them to."""
         Z = self.preconditioner.sample(self.solver.probes, np.random.default_rng(self.solver.rng))
         return Z, PROBE * np.linalg.norm(to_numpy(Z), axis=0)
 
     def evidence(self, alpha: Array, residual: Array, log_quadratics: np.ndarray) -> Evidence:
-        """log p(y), with yᵀ(K + Σ)⁻¹y = yᵀα + αᵀr up to |r|²/σ², and log|K + Σ| = log|P| + mean of the
-        probes'.
-        """
+        """log p(y), with yᵀ(K + Σ)⁻¹y = yᵀα + αᵀr up to |r|²/σ² and log|K + Σ| = log|P| + the probes' mean."""
         P, xp = self.problem, namespace(self.problem.X)
         quadratic = float(xp.sum(P.Y * alpha)) + float(xp.sum(alpha * residual))
         log_det = self.preconditioner.log_det + float(np.mean(log_quadratics))
@@ -140,8 +126,7 @@ class System:
 
 @dataclass(frozen=True, eq=False)
 class Iterative:
-    """The exact GP on all rows, without a factor of K: α = (K + Σ)⁻¹y and the preconditioner are all that is
-    kept.
+    """The exact GP on all rows, which keeps α = (K + Σ)⁻¹y and the preconditioner, but no factor of K.
 
     A mean is one product with K; variances and covariances are solves, `TOGETHER` queries at a time. The
     evidence is estimated when it is first asked for.
@@ -173,41 +158,38 @@ class Iterative:
     def evidence(self) -> Evidence:
         """log p(y), and the standard error of its estimate."""
         Z, targets = self.system.probes()
-        found = self.system.solve(Z, targets, "the log determinant")
-        return self.system.evidence(self.solution.X, self.solution.R, found.log_quadratics())
+        probed = self.system.solve(Z, targets, "the log determinant")
+        return self.system.evidence(self.solution.X, self.solution.R, probed.log_quadratics())
 
     def mean(self, X: Any) -> Array:
         """The mean alone: one product with K. (t,) or (t, p)"""
         P = self.system.problem
         X = queries_like(X, P.X)
         m0 = P.mean(X)
-        found = self.system.product(self.solution.X, X) + (m0 if m0.ndim == 2 else m0[:, None])
-        return found[:, 0] if P.one_output else found
+        mean = self.system.product(self.solution.X, X) + (m0 if m0.ndim == 2 else m0[:, None])
+        return mean[:, 0] if P.one_output else mean
 
     def mean_error(self, X: Any) -> Array:
         """How far each mean can be from the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
         X = queries_like(X, self.system.problem.X)
-        return namespace(X).sqrt(self.kernel.diag(X)) * (
-            float(np.max(self.solution.residuals)) / self.system.sigma
-        )
+        residual = float(np.max(self.solution.residuals))
+        return namespace(X).sqrt(self.kernel.diag(X)) * (residual / self.system.sigma)
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x); a variance is above the exact GP's by tolerance · k(x, x) at most."""
+        """Mean and variance of each f(x); a variance exceeds the exact GP's by tolerance · k(x, x) at most."""
         X = queries_like(X, self.system.problem.X)
         variance = self.kernel.diag(X)
         for s in row_slices(X.shape[0], TOGETHER):
-            Ksf, found = self._solved(X[s])
-            S = contiguous(found.X.T)  # (t, n)
-            variance[s] -= row_dots(Ksf, S) + row_dots(contiguous(found.R.T), S)
+            Ksf, solution = self._solved(X[s])
+            S = contiguous(solution.X.T)  # (t, n)
+            variance[s] -= row_dots(Ksf, S) + row_dots(contiguous(solution.R.T), S)
         return Marginals(self.mean(X), variance)
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with the solves S, so that errors
-        enter squared.
-        """
+        """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with solves S: errors enter squared."""
         X = queries_like(X, self.system.problem.X)
-        Ksf, found = self._solved(X)
-        explained = Ksf @ found.X + found.X.T @ found.R
+        Ksf, solution = self._solved(X)
+        explained = Ksf @ solution.X + solution.X.T @ solution.R
         return self.kernel(X, X) - 0.5 * (explained + explained.T)
 
     def _solved(self, X: Array) -> tuple[Array, Solution]:
@@ -238,20 +220,17 @@ def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evi
     xp, system = namespace(P.X), System.of(P, solver)
     M, p = system.preconditioner, P.p
     Z, targets = system.probes()
-    found = system.solve(
-        xp.concat([P.Y, Z], axis=1), np.concatenate([system.target_of_means(), targets]), "the gradient"
-    )
-    alpha, U, W = found.X[:, :p], found.X[:, p:], M.solve(Z)
-    evidence = system.evidence(alpha, found.R[:, :p], found.log_quadratics()[p:])
+    targets = np.concatenate([system.target_of_means(), targets])
+    solution = system.solve(xp.concat([P.Y, Z], axis=1), targets, "the gradient")
+    alpha, U, W = solution.X[:, :p], solution.X[:, p:], M.solve(Z)
+    evidence = system.evidence(alpha, solution.R[:, :p], solution.log_quadratics()[p:])
     missed = system.multiply(W) - Z
     spared = float(xp.sum(missed * M.solve(missed))) / solver.probes < M.rank
     half = 0.5 * p / solver.probes
     if spared:
         U = U - W
-    left, right = (
-        xp.concat([0.5 * alpha, -0.5 * half * U, -0.5 * half * W], axis=1),
-        xp.concat([alpha, W, U], axis=1),
-    )
+    left = xp.concat([0.5 * alpha, -0.5 * half * U, -0.5 * half * W], axis=1)
+    right = xp.concat([alpha, W, U], axis=1)
     diagonal = -half * xp.sum(U * W, axis=1)
     if spared:
         left, right = xp.concat([left, 0.5 * p * M.H], axis=1), xp.concat([right, M.H], axis=1)
@@ -299,9 +278,7 @@ def condition(
     weights: Any = None,
     solver: Solver = DEFAULT,
 ) -> Iterative:
-    """The exact GP by conjugate gradients, "cg", with a solver of one's own; other arguments as for
-    `inducing.condition`.
-    """
+    """The exact GP by conjugate gradients, "cg", with one's own solver; the rest as for `inducing.condition`."""
     if approximation != "cg":
         raise ParameterError(
             f"conjugate gradients solve for 'cg', not for {approximation!r}; use inducing.condition"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from ...errors import InducingError, ParameterError, UnknownNameError
+from ...errors import ParameterError
+from ..parameters import made, read_spec
 from .base import Kernel
-from .composite import Product, Sum
+from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
 from .periodic import Periodic, Trigonometric
 from .projected import Projected
@@ -39,49 +39,22 @@ __all__ = [
     "from_spec",
 ]
 
-_LEAVES: tuple[type[Kernel], ...] = (
-    RBF,
-    Matern12,
-    Matern32,
-    Matern52,
-    RationalQuadratic,
-    Polynomial,
-    Linear,
-    Periodic,
-    Constant,
-    Trigonometric,
-)
+_STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
+_LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
-_OF_VECTORS = {kind.__name__.lower(): kind for kind in KINDS}  # whose last input is the number of a component
+# kernels whose last input is the number of a component
+_OF_VECTORS: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in KINDS}
 _COMPOSITES: dict[str, type[Kernel]] = {"sum": Sum, "product": Product, "projected": Projected}
 
 
 def from_spec(spec: Mapping[str, Any]) -> Kernel:
-    """The kernel that `kernel.spec()` described. Reads plain data only, so a spec from a stranger is safe to
-    open.
-    """
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
-        raise ParameterError(f"a kernel's spec must be a dictionary with a name, not {spec!r}")
-    name, values = spec["name"].lower(), {key: value for key, value in spec.items() if key != "name"}
-    kind = BY_NAME.get(name) or _OF_VECTORS.get(name) or _COMPOSITES.get(name)
-    if kind is None:
-        listed = ", ".join([*BY_NAME, *_OF_VECTORS, *_COMPOSITES])
-        raise UnknownNameError(f"there is no kernel {spec['name']!r}; known are {listed}")
-    known = [field.name for field in fields(kind)]
-    unknown = [key for key in values if key not in known]
-    if unknown:
-        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {known}")
-    if "kernel" in known:
+    """The kernel that `kernel.spec()` described."""
+    kind, values = read_spec("kernel", spec, BY_NAME | _OF_VECTORS | _COMPOSITES)
+    if kind is Projected:
         values["kernel"] = from_spec(values.get("kernel", {}))
-    if "parts" in known:
+    if issubclass(kind, Composite):
         if not isinstance(values.get("parts"), list | tuple):
-            raise ParameterError(
-                f"the spec of a {kind.__name__} needs a list of parts, not {values.get('parts')!r}"
-            )
+            parts = values.get("parts")
+            raise ParameterError(f"the spec of a {kind.__name__} needs a list of parts, not {parts!r}")
         values["parts"] = tuple(from_spec(part) for part in values["parts"])
-    try:
-        return kind(**values)
-    except InducingError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"{kind.__name__} cannot be made from {values}: {error}") from error
+    return made(kind, values)

@@ -1,15 +1,15 @@
-"""What every kernel is: a covariance matrix, its diagonal, and how a gradient flows back through both."""
+"""The base of every kernel: its matrix, its diagonal, and how a gradient flows back through both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError, UnknownNameError
+from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, is_numpy, zeros_like_rows
+from ..parameters import Parametrised
 
 Gradients = dict[str, Array]
 
@@ -31,15 +31,13 @@ def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(Parametrised):
     """A covariance function k(x, z); its parameters are positive but for those it calls unconstrained.
 
     `k(X, Z)` is the matrix, `k.diag(X)` its diagonal at Z = X. `pullback` turns dJ/dK into dJ/dparameters and
     dJ/dZ, the derivative in the second input; a kernel is symmetric, so that is all anyone needs. `columns`
     restricts a kernel to some of the inputs.
     """
-
-    names: ClassVar[tuple[str, ...]] = ()  # the parameters, in the order of the fields
 
     def __call__(self, X: Array, Z: Array, out: Array | None = None) -> Array:
         return self._matrix(self._select(X), self._select(Z), out)
@@ -78,35 +76,9 @@ class Kernel:
         raise NotImplementedError
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The continuous parameters by name."""
-        return {name: getattr(self, name) for name in self.names}
-
-    @property
     def unconstrained(self) -> tuple[str, ...]:
         """The parameters that may be any real number; all others are positive."""
         return ()
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
-        """The same kernel with other parameter values."""
-        unknown = set(values) - set(self.names)
-        if unknown:
-            raise UnknownNameError(
-                f"{type(self).__name__} has no parameter {sorted(unknown)}; it has {list(self.names)}"
-            )
-        return replace(self, **values)
-
-    def spec(self) -> dict[str, Any]:
-        """A plain description that `kernels.from_spec` reads back."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {"name": type(self).__name__} | {
-            key: value.tolist()
-            if isinstance(value, np.ndarray)
-            else list(value)
-            if isinstance(value, tuple)
-            else value
-            for key, value in values.items()
-        }
 
     def __add__(self, other: Kernel) -> Kernel:
         from .composite import Sum
@@ -139,8 +111,6 @@ class Kernel:
         if columns is None:
             return X
         if max(columns) >= X.shape[1]:
-            raise ShapeError(
-                f"{type(self).__name__} looks at column {max(columns)}, but the inputs have {X.shape[1]} "
-                "columns"
-            )
+            last, name = max(columns), type(self).__name__
+            raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
         return X[:, list(columns)]

@@ -1,6 +1,4 @@
-"""Sums and products of kernels. Each part selects its own columns; parameters are named by path,
-"0.lengthscale".
-"""
+"""Sums and products of kernels. Each part selects its own columns; parameters have paths: "0.lengthscale"."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...errors import ParameterError, UnknownNameError
+from ...errors import ParameterError
 from ...numerics.arrays import Array, is_numpy
 from .base import Gradients, Kernel
 
@@ -32,9 +30,7 @@ def products_without_each(factors: Sequence[Array]) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class Composite(Kernel):
-    """Kernels put together; parts that are of the same kind are taken apart first, so (a + b) + c has three
-    parts.
-    """
+    """Kernels put together; parts of the same kind are taken apart first, so (a + b) + c has three parts."""
 
     parts: tuple[Kernel, ...]
 
@@ -66,19 +62,12 @@ class Composite(Kernel):
     def unconstrained(self) -> tuple[str, ...]:
         return tuple(f"{i}.{name}" for i, part in enumerate(self.parts) for name in part.unconstrained)
 
-    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
-        known = self.parameters
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise UnknownNameError(f"{type(self).__name__} has no parameter {unknown}; it has {list(known)}")
+    def _replaced(self, values: Mapping[str, Any]) -> Self:
         changes: list[dict[str, Any]] = [{} for _ in self.parts]
         for path, value in values.items():
             i, name = path.split(".", 1)
             changes[int(i)][name] = value
         return replace(self, parts=tuple(part.with_parameters(c) for part, c in zip(self.parts, changes)))
-
-    def spec(self) -> dict[str, Any]:
-        return {"name": type(self).__name__, "parts": [part.spec() for part in self.parts]}
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         kbars = self._diag_kbars(X, kbar)

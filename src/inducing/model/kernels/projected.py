@@ -1,22 +1,20 @@
-"""A kernel that sees a linear projection of the inputs: few directions, learned with everything else. [001
-§5]
-"""
+"""A kernel that sees a linear projection of the inputs: few directions, learned with the rest. [001 §5]"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError, UnknownNameError
+from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy
 from ...numerics.workers import row_slices
 from .base import Gradients, Kernel
 from .stationary import Stationary
 
-BLOCK = 32  # rows of one small kernel matrix, of which only the diagonal is wanted
+SQUARE = 32  # rows of one small kernel matrix, of which only the diagonal is wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +62,10 @@ class Projected(Kernel):
     def unconstrained(self) -> tuple[str, ...]:
         return ("matrix", *(f"0.{name}" for name in self.kernel.unconstrained))
 
-    def with_parameters(self, values: Mapping[str, Any]) -> Kernel:
-        unknown = sorted(set(values) - set(self.parameters))
-        if unknown:
-            raise UnknownNameError(f"Projected has no parameter {unknown}; it has {list(self.parameters)}")
+    def _replaced(self, values: Mapping[str, Any]) -> Self:
         inner = {name.removeprefix("0."): value for name, value in values.items() if name != "matrix"}
-        return replace(
-            self, kernel=self.kernel.with_parameters(inner), matrix=values.get("matrix", self.matrix)
-        )
-
-    def spec(self) -> dict[str, Any]:
-        columns = None if self.columns is None else list(self.columns)
-        return {
-            "name": "Projected",
-            "kernel": self.kernel.spec(),
-            "matrix": self.matrix.tolist(),
-            "columns": columns,
-        }
+        kernel = self.kernel.with_parameters(inner)
+        return replace(self, kernel=kernel, matrix=values.get("matrix", self.matrix))
 
     def project(self, X: Array) -> Array:
         """WX, a row for each input. (n, g)"""
@@ -108,13 +93,11 @@ class Projected(Kernel):
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         P = self.project(X)
         Wbar: Any
-        if all(
-            isinstance(leaf, Stationary) for leaf in _leaves(self.kernel)
-        ):  # k(x, x) is the same everywhere
-            Wbar = 0.0 * asarray_like(self.matrix, X)
+        if all(isinstance(leaf, Stationary) for leaf in _leaves(self.kernel)):
+            Wbar = 0.0 * asarray_like(self.matrix, X)  # k(x, x) is the same everywhere
         else:  # d k(x, x)/dx is twice the derivative in the second input
             Wbar = 0.0
-            for s in row_slices(len(P), BLOCK):
+            for s in row_slices(len(P), SQUARE):
                 Kbar = 2.0 * kbar[s] * asarray_like(np.eye(len(P[s])), X)  # (b, b)
                 Wbar = Wbar + self.kernel.pullback(P[s], P[s], Kbar)[1].T @ X[s]
         return self._by_path(self.kernel.diag_pullback(P, kbar), Wbar)

@@ -1,8 +1,7 @@
-"""Compiled loops of the dual-tree product (Numba): pairs of boxes that need no look, one number, or every
-pair of points.
+"""Compiled loops of the dual-tree product: pairs of boxes that need nothing, one number, or all pairs of
+points.
 
-Inputs are in units of the lengthscale. `profile` is 0 for exp(-s/2) and 1, 2, 3 for the Matérn kernels ½,
-3/2, 5/2 of s, the squared distance, as in _fused.predict_one.
+Inputs are in units of the lengthscale; `profile` is the number of the kernel's g in `stationary.PROFILES`.
 """
 
 from __future__ import annotations
@@ -10,38 +9,24 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from ...numerics.loops import FAST
+from ...numerics.loops import FAST, profile_value
 
-EXACT = {
-    "contract",
-    "nsz",
-    "nnan",
-    "ninf",
-}  # without reassociation: `exponentials` depends on the order of its additions
-LOG2E, ROUND = (
-    1.4426950408889634,
-    6755399441055744.0,
-)  # 1.5·2⁵²: adding it rounds to a whole number, in the last bits
+# without reassociation: `exponentials` depends on the order of its additions
+EXACT = {"contract", "nsz", "nnan", "ninf"}
+LOG2E = 1.4426950408889634
+ROUND = 6755399441055744.0  # 1.5·2⁵²: adding it rounds to a whole number, in the last bits
 LEAST = -700.0  # exp underflows soon after
-C1, C2, C3, C4 = (
-    0.6931471805599453,
-    0.24022650695910072,
-    0.05550410866482158,
-    0.009618129107628477,
-)  # (log 2)^i / i!
-C5, C6, C7, C8 = 0.0013333558146428443, 0.0001540353039338161, 1.5252733804059841e-05, 1.3215486790144307e-06
-C9, C10, C11, C12 = (
-    1.01780860092397e-07,
-    7.054911620801121e-09,
-    4.4455382718708116e-10,
-    2.5678435993488202e-11,
-)
+# (log 2)^i / i!
+C1, C2, C3 = 0.6931471805599453, 0.24022650695910072, 0.05550410866482158
+C4, C5, C6 = 0.009618129107628477, 0.0013333558146428443, 0.0001540353039338161
+C7, C8, C9 = 1.5252733804059841e-05, 1.3215486790144307e-06, 1.01780860092397e-07
+C10, C11, C12 = 7.054911620801121e-09, 4.4455382718708116e-10, 2.5678435993488202e-11
 
 
 @numba.njit(nogil=True, cache=True, fastmath=EXACT)
 def exponentials(t: np.ndarray, t_bits: np.ndarray, z: np.ndarray, z_bits: np.ndarray, count: int) -> None:
-    """exp of the first `count` entries of t, none positive, in place; z is scratch, and bits are the same
-    memory as integers.
+    """exp of the first `count` entries of t ≤ 0, in place; z is scratch, bits are the same memory as
+    integers.
 
     exp t = 2^k 2^f: 2^f by its Taylor series for |f| ≤ ½, and k, found by rounding, added to the exponent's
     bits. The compiler turns both loops into vector instructions. Errors are below 3e-16, relative to 1.
@@ -88,20 +73,6 @@ def profiles(
     elif profile == 3:
         for j in range(count):
             s[j] *= 1.0 + r[j] * (1.0 + r[j] / 3.0)
-
-
-@numba.njit(nogil=True, cache=True)
-def value(s: float, profile: int) -> float:
-    """g(s)."""
-    if profile == 0:
-        return np.exp(-0.5 * s)
-    if profile == 1:
-        return np.exp(-np.sqrt(s))
-    if profile == 2:
-        r = np.sqrt(3.0 * s)
-        return (1.0 + r) * np.exp(-r)
-    r = np.sqrt(5.0 * s)
-    return (1.0 + r + r * r / 3.0) * np.exp(-r)
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
@@ -172,9 +143,7 @@ def add_leaves(
     z_bits: np.ndarray,
     r: np.ndarray,
 ) -> None:
-    """out[:, i] += Σ_j g(|y_i - x_j|²) v_j over the points of two leaves: all distances, all g, then the
-    sums.
-    """
+    """out[:, i] += Σ_j g(|y_i - x_j|²) v_j over the points of two leaves: all distances, all g, the sums."""
     count = x_last - x_first
     for i in range(y_first, y_last):
         squared_distances(Yt, i, Xt, x_first, count, s, (i - y_first) * count)
@@ -230,10 +199,10 @@ def dual(
         q, r = stack[depth, 0], stack[depth, 1]
         least, greatest = box_distances(qlow, qhigh, q, low, high, r)
         looked[0] += 1
-        above = value(least, profile)
+        above = profile_value(least, profile)
         if above <= tolerance:
             continue
-        below = value(greatest, profile)
+        below = profile_value(greatest, profile)
         if above - below <= 2.0 * tolerance:
             for c in range(p):
                 shared[q, c] += 0.5 * (above + below) * sums[r, c]

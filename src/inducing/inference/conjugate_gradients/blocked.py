@@ -1,0 +1,150 @@
+"""K(Z, X) V block by block: exact, for any kernel, and what the other products have in common with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError
+from ...model.kernels.base import Kernel
+from ...model.kernels.stationary import RBF, Stationary
+from ...numerics.arrays import SMALL, Array, is_numpy, zeros_like_rows
+from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
+
+# Costs are in nanoseconds on one core of a server of 2023, for one column of V; only their ratios matter.
+ENTRY = 3.4  # of a kernel entry of a block, used twice
+
+
+class Product(Protocol):
+    """K(Z, X) V for one kernel and one X, within tolerance · variance · Σ|v| of it."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def X(self) -> Array: ...
+
+    @property
+    def tolerance(self) -> float: ...
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds of one core for K(X, X) v."""
+        ...
+
+    def __call__(self, V: Array, Z: Array | None = None) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Blocked:
+    """Block by block, for any kernel, on the CPU or a GPU; exact. With Z = X each block below the diagonal
+    serves twice, and a matrix of no more than one block is kept.
+    """
+
+    kernel: Kernel
+    X: Array  # (n, d)
+
+    @property
+    def tolerance(self) -> float:
+        return 0.0
+
+    @property
+    def cost(self) -> float:
+        return (ENTRY if isinstance(self.kernel, RBF) else 2.0 * ENTRY) * 0.5 * float(self.X.shape[0]) ** 2
+
+    def __call__(self, V: Array, Z: Array | None = None) -> Array:
+        """K(Z, X) V; Z = X if not given. Memory O(n p) on each core."""
+        columns = as_columns(V, self.X.shape[0])
+        if is_numpy(self.X):
+            out = self._in_blocks(np.ascontiguousarray(columns), Z)
+        else:
+            out = self._in_slabs(columns, self.X if Z is None else Z)
+        return out[:, 0] if V.ndim == 1 else out
+
+    @cached_property
+    def _matrix(self) -> np.ndarray:
+        return self.kernel(self.X, self.X)
+
+    def _in_blocks(self, V: np.ndarray, Z: np.ndarray | None) -> np.ndarray:
+        X, length, symmetric = self.X, side(self.kernel), Z is None
+        rows = X if Z is None else Z
+        if symmetric and len(X) <= length:
+            return self._matrix @ V
+        if symmetric:
+            tasks = block_pairs(self.kernel, len(X))
+        else:
+            above, across = row_slices(len(rows), length), row_slices(len(X), length)
+            tasks = [(i, j) for i in above for j in across]
+            if len(above) < 4 * cores():  # few queries: the columns are shared out
+                tasks = [(i, j) for j in across for i in above]
+
+        def start() -> tuple[np.ndarray, np.ndarray]:
+            return np.zeros((len(rows), V.shape[1])), np.empty(length**2, dtype=X.dtype)
+
+        def step(state: tuple[np.ndarray, np.ndarray], pair: tuple[slice, slice]) -> None:
+            out, space = state
+            i, j = pair
+            shape = i.stop - i.start, j.stop - j.start
+            K = self.kernel(rows[i], X[j], space[: shape[0] * shape[1]].reshape(shape))
+            out[i] += K @ V[j]
+            if symmetric and i != j:
+                out[j] += K.T @ V[i]
+
+        parts = run_over(tasks, start, step, parallel=len(rows) * len(X) >= SMALL)
+        return sum((out for out, _ in parts[1:]), parts[0][0])
+
+    def _in_slabs(self, V: Array, Z: Array) -> Array:
+        """On a GPU: as many rows at a time as the device's budget allows."""
+        out = zeros_like_rows((Z.shape[0], V.shape[1]), self.X)
+        rows = max(1, min(Z.shape[0], DEVICE_BYTES // (self.X.dtype.itemsize * self.X.shape[0])))
+        for s in row_slices(Z.shape[0], rows):
+            out[s] = self.kernel(Z[s], self.X) @ V
+        return out
+
+
+def side(kernel: Kernel) -> int:
+    """Rows and columns of a block on the CPU: enough that what a call costs does not show, and few where a
+    kernel needs several passes, which should find the block in cache.
+    """
+    return 1024 if isinstance(kernel, RBF) else 512
+
+
+def block_pairs(kernel: Kernel, n: int) -> list[tuple[slice, slice]]:
+    """The blocks of K(X, X) on and below its diagonal."""
+    slices = row_slices(n, side(kernel))
+    return [(i, j) for a, i in enumerate(slices) for j in slices[: a + 1]]
+
+
+def as_columns(V: Array, n: int) -> Array:
+    """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
+    if V.ndim not in (1, 2) or V.shape[0] != n:
+        raise ShapeError(
+            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; give one entry or row for "
+            "each"
+        )
+    return V[:, None] if V.ndim == 1 else V
+
+
+def in_lengthscales(kernel: Kernel, X: np.ndarray) -> np.ndarray:
+    """X in units of the kernel's lengthscale. (n, d)"""
+    assert isinstance(kernel, Stationary)
+    return np.ascontiguousarray(kernel.scaled(X))
+
+
+def check_approximate(what: str, product: Product, kernels: tuple[type[Kernel], ...]) -> None:
+    """Raise if a product that errs does not apply to this kernel, these arrays or this tolerance."""
+    kind = type(product.kernel)
+    if kind not in kernels:
+        names = ", ".join(k.__name__ for k in kernels)
+        raise ParameterError(f"the {what} is for {names} kernels, not for {kind.__name__}; use blocks")
+    if not is_numpy(product.X):
+        raise ParameterError(
+            f"the {what} runs on NumPy arrays, not on {type(product.X).__name__}; use blocks"
+        )
+    if not 0.0 < product.tolerance < 1.0:
+        raise ParameterError(
+            f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}; blocks need none"
+        )

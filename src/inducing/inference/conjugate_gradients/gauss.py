@@ -1,0 +1,182 @@
+"""K(Z, X) V by the improved fast Gauss transform, which expands about a few centres: it pays where
+lengthscales are long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...errors import ParameterError
+from ...model.kernels.base import Kernel
+from ...model.kernels.stationary import RBF
+from ...numerics.arrays import SMALL
+from ...numerics.workers import chunk_rows, cores, row_slices, run_over
+from .blocked import as_columns, check_approximate, in_lengthscales
+
+MOST_CLUSTERS = 1024
+MOST_TERMS, MOST_DEGREE = 1 << 16, 150  # of one expansion
+SAMPLED_ROWS = 256  # that costs are estimated from
+TERM, DEGREE, POINT = 1.0, 8.0, 30.0  # costs of a term, of its degree for each coordinate, of an expansion
+CENTRE = 3.0  # cost of a centre looked at
+
+
+@dataclass(frozen=True, eq=False)
+class _Clusters:
+    """Centres for expansions: which one each row belongs to, and how far its rows lie from it."""
+
+    owner: np.ndarray  # (n,)
+    centres: np.ndarray  # (K, d)
+    radii: np.ndarray  # (K,)
+
+    @staticmethod
+    def of(X: np.ndarray, owner: np.ndarray) -> _Clusters:
+        """About the middle of each cluster's box, which halves the radius about its first point at best."""
+        count = int(owner.max()) + 1
+        low, high = np.full((count, X.shape[1]), np.inf), np.full((count, X.shape[1]), -np.inf)
+        np.minimum.at(low, owner, X)
+        np.maximum.at(high, owner, X)
+        centres = 0.5 * (low + high)
+        radii = np.zeros(count)
+        np.maximum.at(radii, owner, np.linalg.norm(X - centres[owner], axis=1))
+        return _Clusters(owner, centres, radii)
+
+    def reach(self, Y: np.ndarray, tolerance: float) -> np.ndarray:
+        """How far from each centre queries are looked at: beyond radius + √(-2 log ε) all is below ε. (K,)"""
+        low, high = Y.min(axis=0), Y.max(axis=0)
+        corner = np.maximum(np.abs(self.centres - low), np.abs(self.centres - high))
+        farthest = (1.0 + 1e-12) * np.linalg.norm(corner, axis=1)  # and not less by rounding
+        return np.minimum(self.radii + math.sqrt(-2.0 * math.log(tolerance)), farthest)
+
+    def degrees(self, reach: np.ndarray, tolerance: float) -> np.ndarray:
+        """The least p for each cluster that keeps its expansion within tolerance. (K,)"""
+        degrees, open_ = np.ones(len(self.radii), dtype=np.int64), np.ones(len(self.radii), dtype=bool)
+        for p in range(1, MOST_DEGREE):
+            open_ &= truncation(p, self.radii, reach) > tolerance
+            if not open_.any():
+                break
+            degrees[open_] = p + 1
+        return degrees
+
+
+def truncation(p: int, radius: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """The greatest error of exp(-|x - y|²/2) expanded about c to total degree p - 1, where a = |x - c| ≤
+    radius and b = |y - c| ≤ reach.
+
+    exp(u·w) less its first p terms is at most (ab)^p/p! exp(ab), so the error is (ab)^p/p! exp(-(a - b)²/2).
+    In a alone that is greatest at (b + √(b² + 4p))/2, and likewise in b; both cannot be there, so one lies at
+    its limit. [Raykar et al. 2005]
+    """
+    best = np.zeros_like(radius)
+    pairs = (
+        (radius, np.minimum(reach, 0.5 * (radius + np.sqrt(radius**2 + 4.0 * p)))),
+        (np.minimum(radius, 0.5 * (reach + np.sqrt(reach**2 + 4.0 * p))), reach),
+    )
+    for a, b in pairs:
+        some = (a > 0) & (b > 0)
+        log = p * np.log(np.where(some, a * b, 1.0)) - math.lgamma(p + 1.0) - 0.5 * (a - b) ** 2
+        best = np.maximum(best, np.where(some, np.exp(np.minimum(log, 1.0)), 0.0))
+    return best
+
+
+def _terms(d: int, degrees: np.ndarray) -> np.ndarray:
+    """How many monomials of d inputs have a total degree below each."""
+    table = np.array([0.0] + [float(math.comb(d + p - 1, d)) for p in range(1, int(degrees.max()) + 1)])
+    return table[degrees]
+
+
+@dataclass(frozen=True, eq=False)
+class Gauss:
+    """The improved fast Gauss transform, for the RBF kernel. [Yang, Duraiswami, Davis 2005], [Raykar et al.
+    2005]
+
+        exp(-|x - y|²/2) = exp(-|x - c|²/2) exp(-|y - c|²/2) Σ_α (x - c)^α (y - c)^α / α!
+
+    Farthest-point clusters give centres c; sums over a cluster's rows are taken once for each α of total
+    degree below p, and each query adds up the clusters within reach. How many clusters, and which p for each,
+    follow from the tolerance.
+    """
+
+    kernel: Kernel
+    X: np.ndarray  # (n, d)
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        check_approximate("Gauss transform", self, (RBF,))
+
+    @cached_property
+    def _scaled_X(self) -> np.ndarray:
+        return in_lengthscales(self.kernel, self.X)
+
+    @cached_property
+    def _plan(self) -> tuple[_Clusters, float]:
+        """The number of clusters, of 1, 2, 4, ..., that costs least, and that cost."""
+        from .gauss_loops import farthest_points
+
+        X, n, d = self._scaled_X, len(self.X), self._scaled_X.shape[1]
+        most = max(1, min(MOST_CLUSTERS, n // 4))
+        owner, snapshots = np.zeros(n, dtype=np.int64), np.zeros((most.bit_length(), n), dtype=np.int64)
+        taken = farthest_points(X, most, owner, np.empty(n), snapshots)
+        best: tuple[_Clusters, float] | None = None
+        some = X[:: max(1, n // SAMPLED_ROWS)]
+        for snapshot in snapshots[: taken.bit_length()]:
+            clusters = _Clusters.of(X, snapshot)
+            reach = clusters.reach(X, self.tolerance)
+            degrees = clusters.degrees(reach, self.tolerance)
+            terms = _terms(d, degrees)
+            if degrees.max() == MOST_DEGREE or terms.max() > MOST_TERMS:
+                continue
+            distances = np.linalg.norm(some[:, None, :] - clusters.centres, axis=2)  # (some, K)
+            each = POINT + DEGREE * d * degrees + TERM * terms  # (K,)
+            reached = np.mean((distances <= reach) @ each) + CENTRE * len(terms)
+            cost = n * (np.mean(each[clusters.owner]) + reached)
+            if best is None or cost < best[1]:
+                best = clusters, cost
+        if best is None:
+            raise ParameterError(
+                f"the Gauss transform needs more than {MOST_TERMS} terms for a tolerance of "
+                f"{self.tolerance:g} in {d} dimensions with this lengthscale; use the tree or blocks"
+            )
+        return best
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds of one core for K(X, X) v; infinite where it would need too many terms."""
+        try:
+            return self._plan[1]
+        except ParameterError:
+            return math.inf
+
+    def __call__(self, V: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+        """K(Z, X) V within the tolerance. Memory O(clusters · terms · p) on each core."""
+        from .gauss_loops import evaluate, gather, heads_and_factors
+
+        clusters, X = self._plan[0], self._scaled_X
+        Y = X if Z is None else in_lengthscales(self.kernel, Z)
+        columns = np.ascontiguousarray(as_columns(V, len(X)))
+        reach = clusters.reach(Y, self.tolerance)
+        degrees = clusters.degrees(reach, self.tolerance)
+        heads, factors, _ = heads_and_factors(X.shape[1], int(degrees.max()))
+        shape = (len(degrees), columns.shape[1], len(factors))
+
+        def start() -> tuple[np.ndarray, np.ndarray]:
+            return np.zeros(shape), np.empty(len(factors))
+
+        def collect(state: tuple[np.ndarray, np.ndarray], s: slice) -> None:
+            gather(X, clusters.owner, columns, s.start, s.stop, clusters.centres, degrees, heads, *state)
+
+        parallel = len(X) * len(factors) >= SMALL
+        parts = run_over(row_slices(len(X), -(-len(X) // cores())), start, collect, parallel=parallel)
+        C = sum((part[0] for part in parts[1:]), parts[0][0])
+        C *= self.kernel.variance * factors  # type: ignore[attr-defined]
+        out = np.zeros((len(Y), columns.shape[1]))
+
+        def spread(scratch: np.ndarray, s: slice) -> None:
+            evaluate(Y, s.start, s.stop, clusters.centres, reach, degrees, heads, C, scratch, out)
+
+        tasks = row_slices(len(Y), chunk_rows(len(Y), len(factors), Y))
+        run_over(tasks, lambda: np.empty(len(factors)), spread, parallel=parallel)
+        return out[:, 0] if V.ndim == 1 else out

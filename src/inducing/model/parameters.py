@@ -1,0 +1,79 @@
+"""What kernels and prior means have in common: named parameters, and a plain description to be read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from ..errors import InducingError, ParameterError, UnknownNameError
+
+T = TypeVar("T", bound="Parametrised")
+
+
+@dataclass(frozen=True, eq=False)
+class Parametrised:
+    """A value with continuous parameters by name."""
+
+    names: ClassVar[tuple[str, ...]] = ()  # the parameters, in the order of the fields
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The continuous parameters by name."""
+        return {name: getattr(self, name) for name in self.names}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Self:
+        """The same with other parameter values."""
+        known = list(self.parameters)
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise UnknownNameError(f"{type(self).__name__} has no parameter {unknown}; it has {known}")
+        return self._replaced(values)
+
+    def _replaced(self, values: Mapping[str, Any]) -> Self:
+        return replace(self, **values)
+
+    def spec(self) -> dict[str, Any]:
+        """A plain description that `from_spec` reads back."""
+        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {"name": type(self).__name__} | values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Parametrised):
+        return value.spec()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def read_spec(
+    what: str, spec: Mapping[str, Any], kinds: Mapping[str, type[T]]
+) -> tuple[type[T], dict[str, Any]]:
+    """The class that a spec names and the values of its fields. Raise if either is unknown.
+
+    A spec is plain data, so one from a stranger is safe to open.
+    """
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+        raise ParameterError(f"a {what}'s spec must be a dictionary with a name, not {spec!r}")
+    kind = kinds.get(spec["name"].lower())
+    if kind is None:
+        raise UnknownNameError(f"there is no {what} {spec['name']!r}; known are {', '.join(kinds)}")
+    values = {key: value for key, value in spec.items() if key != "name"}
+    known = [field.name for field in fields(kind)]
+    unknown = [key for key in values if key not in known]
+    if unknown:
+        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {known}")
+    return kind, values
+
+
+def made(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A value of this class. Raise a ParameterError where its constructor raises anything else."""
+    try:
+        return kind(**values)
+    except InducingError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{kind.__name__} cannot be made from {values}: {error}") from error

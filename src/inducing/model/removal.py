@@ -1,0 +1,81 @@
+"""The cost of removing basis functions, one at a time or in groups, and which go next. [004 §§3.3-3.5]"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from ..errors import UnknownNameError
+from ..numerics.linalg import gram, identity, inverse_lower
+
+Score = Literal["mean", "kl"]
+
+
+def check_score(score: str) -> None:
+    """Raise if there is no such score."""
+    if score not in ("mean", "kl"):
+        raise UnknownNameError(f"there is no removal score {score!r}; choose 'mean' or 'kl'")
+
+
+def removal_scores(alpha: np.ndarray, CQ: np.ndarray, Q: np.ndarray, N: np.ndarray | None) -> np.ndarray:
+    """The cost of removing each of g groups of s basis functions, in KL units (half of 004's ε). (g,)
+
+        ½ tr αᵀ(c + q)⁻¹α,   the change of the mean alone                              [004 eqs 3.26, 5.43]
+        and with N also ½ outputs [tr q⁻¹n + log|c + q| - log|q|], the whole KL        [004 eq. 3.24]
+
+    alpha (g, s, outputs) are the groups' coefficients, CQ, Q and N (g, s, s) their blocks of C + Q, Q = Kuu⁻¹
+    and -(C⁻¹ + Kuu)⁻¹.
+    """
+    scores = 0.5 * np.sum(alpha * np.linalg.solve(CQ, alpha), axis=(1, 2))
+    if N is None:
+        return scores
+    trace = np.trace(np.linalg.solve(Q, N), axis1=1, axis2=2)
+    return scores + 0.5 * alpha.shape[2] * (trace + np.linalg.slogdet(CQ)[1] - np.linalg.slogdet(Q)[1])
+
+
+class Removal:
+    """The groups of basis functions still kept, down-dated in O(m²) for each function dropped.
+    [004 eqs 3.19-3.22, D.2]
+
+    The process is u = Luu v, v ~ N(w, precision⁻¹); `group` functions in a row come and go together.
+    """
+
+    def __init__(
+        self, Luu: np.ndarray, w: np.ndarray, precision: np.ndarray, score: Score, group: int = 1
+    ) -> None:
+        check_score(score)
+        Linv = inverse_lower(Luu)
+        self.score, self.group, self.kept = score, group, np.arange(len(Luu))
+        self.alpha = Linv.T @ w
+        self.CQ = Linv.T @ np.linalg.solve(precision, Linv)  # C + Q
+        self.Q = gram(Linv)
+        self.N = Linv.T @ (precision - identity(Luu)) @ Linv  # -(C⁻¹ + Kuu)⁻¹ = Q(P - Kuu)Q
+
+    def scores(self) -> np.ndarray:
+        """The cost of removing each group. (groups,)"""
+        g, s = len(self.kept) // self.group, self.group
+
+        def blocks(M: np.ndarray) -> np.ndarray:
+            return M.reshape(g, s, g, s)[np.arange(g), :, np.arange(g)]  # (g, s, s)
+
+        N = blocks(self.N) if self.score == "kl" else None
+        return removal_scores(self.alpha.reshape(g, s, -1), blocks(self.CQ), blocks(self.Q), N)
+
+    def until(self, groups: int) -> np.ndarray:
+        """Drop the group of least score until no more than `groups` are left; the functions kept. (m,)"""
+        while len(self.kept) > groups * self.group:
+            i = int(np.argmin(self.scores())) * self.group
+            for _ in range(self.group):  # one function after the other: projections compose
+                self._drop(i)
+        return self.kept
+
+    def _drop(self, i: int) -> None:
+        rest = np.arange(len(self.kept)) != i
+        square = np.ix_(rest, rest)
+        cq, q, n = self.CQ[rest, i], self.Q[rest, i] / self.Q[i, i], self.N[rest, i]
+        self.alpha = self.alpha[rest] - np.outer(cq, self.alpha[i]) / self.CQ[i, i]
+        self.CQ = self.CQ[square] - np.outer(cq, cq) / self.CQ[i, i]
+        self.N = self.N[square] - np.outer(q, n) - np.outer(n, q) + self.N[i, i] * np.outer(q, q)
+        self.Q = self.Q[square] - np.outer(q, q) * self.Q[i, i]
+        self.kept = self.kept[rest]
