@@ -104,7 +104,7 @@ def test_other_cuts(folder: Path, client: Any) -> None:
 
 def test_sums_do_not_depend_on_timing(client: Any) -> None:
     """Bit by bit, over and over, and the same as those of one thread in this process with compiled loops."""
-    from inducing.numerics import loops as _fused  # noqa: F401
+    from inducing.numerics import loops  # noqa: F401
 
     near = ig.as_source(X, Y, chunk_rows=400)
     far = ig.distributed.spread(near, client)
@@ -208,7 +208,7 @@ def test_refusals(client: Any) -> None:
 
 
 def test_an_address(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ig.distributed, "PATIENCE", "1s")
+    monkeypatch.setattr(ig.distributed, "CONNECT_TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="no Dask scheduler"), ig.distributed.cluster("tcp://127.0.0.1:1"):
         pass
     with ig.distributed.cluster(client.scheduler.address) as second:

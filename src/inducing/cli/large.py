@@ -78,7 +78,7 @@ def is_large(table: Path) -> bool:
 
 def source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
     """The rows of parquet files as a source, text columns encoded."""
-    from ..sources.tabular import encoder_of, from_parquet
+    from ..sources.parquet import encoder_of, from_parquet
 
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
@@ -130,7 +130,7 @@ def predict_parts(
     import pandas as pd
 
     from ..sources import tables
-    from ..sources.tabular import from_parquet
+    from ..sources.parquet import from_parquet
 
     kind = tables.kind_of(out)
     if not (is_large(table) or tables.kind_of(table) == "parquet"):
