@@ -204,10 +204,9 @@ def evidence(bench: Bench) -> Iterator[str]:
         header = ("row", "library", "time", "beside ours", "of dgemm", "memory", "log evidence")
         note = (
             "Log evidence and its gradient in basis, lengthscales, variance and noise, in float64. 'Of "
-            "dgemm' counts 5nm² "
-            "(VFE) or 8nm² (FITC) operations against NumPy's own product in the same rounds, "
-            f"{bench.rate / 1e9:.0f} GFlop/s. "
-            "Memory is the peak above what the process held before. PITC has blocks of m rows.\n"
+            "dgemm' counts 5nm² (VFE) or 8nm² (FITC) operations against NumPy's own product in the same "
+            f"rounds, {bench.rate / 1e9:.0f} GFlop/s. Memory is the peak above what the process held before. "
+            "PITC has blocks of m rows.\n"
         )
         yield f"## Value and gradient, n = {n:,}, m = {m}, d = {d}\n\n{note}\n{table(header, lines)}"
 
@@ -351,9 +350,8 @@ def cold(bench: Bench) -> Iterator[str]:
         lines.append((label, remarks.get(name, "VFE"), seconds(best), times(best / mine), errors[name]))
     note = (
         "A new process imports, fits hyperparameters and basis (m = 20) to 500 points on a line until its "
-        "optimiser stops, and "
-        "predicts; the second start counts, when compiled code is cached. Error is that of the mean against "
-        "the true curve.\n"
+        "optimiser stops, and predicts; the second start counts, when compiled code is cached. Error is that "
+        "of the mean against the true curve.\n"
     )
     yield f"## Cold start\n\n{note}\n{table(('library', 'what', 'time', 'beside ours', 'error'), lines)}"
 

@@ -119,12 +119,10 @@ def c7(report: Report) -> None:
     widths = [width(6, task.kernel) for task in tasks]
     report.settings = (
         f"Sex from five measurements and the species, inputs normalised; {splits} random splits into 80 and "
-        "120, stratified by "
-        f"sex and species (seeds 0 to {splits - 1}), {orders} orders of the rows each. RBF of amplitude 1, "
-        "probit with σ₀² = "
-        f"1e-4; σ_k² by EP's evidence on each split's training rows, {min(widths):.1f} to "
-        f"{max(widths):.1f}. Tolerance 1e-6, "
-        "the basis free in all sweeps. Dense EP has every row in the basis and ends when it converges."
+        f"120, stratified by sex and species (seeds 0 to {splits - 1}), {orders} orders of the rows each. "
+        "RBF of amplitude 1, probit with σ₀² = 1e-4; σ_k² by EP's evidence on each split's training rows, "
+        f"{min(widths):.1f} to {max(widths):.1f}. Tolerance 1e-6, the basis free in all sweeps. Dense EP has "
+        "every row in the basis and ends when it converges."
     )
     means, stds = errors.mean(2), errors.std(2)  # over orders: (splits, sizes, 3)
     large = sizes >= 20
@@ -164,8 +162,8 @@ def c7(report: Report) -> None:
     report.table("Errors on each split, mean over orders", ("seed", *range(splits)), rows)
     report.notes += [
         "The split of [Williams & Barber 1998] is not at hand, and the width not printed. The evidence "
-        "prefers kernels so wide "
-        "that a tolerance of 1e-6 leaves fewer than 40 functions, however many are allowed.",
+        "prefers kernels so wide that a tolerance of 1e-6 leaves fewer than 40 functions, however many are "
+        "allowed.",
         "Learning the amplitude as well gives the same models: beside a small σ₀² it is only a unit of f.",
     ]
     report.values = {"vectors": sizes, "errors": means, "std": stds, "dense": dense, "sigma2": widths}
@@ -192,10 +190,9 @@ def c8(report: Report) -> None:
         }  # (sizes, orders, 3)
     report.settings = (
         f"104 training and 104 test rows; 60 inputs normalised to unit variance; {orders} orders of the "
-        "rows. RBF “with "
-        "variance σ_κ = 0.25” is read as σ_k² = 0.25; the other reading, σ_k = 0.25, stands beside it. "
-        "Probit with σ₀² = 1e-4, "
-        "tolerance 1e-6, the basis free in all sweeps. Nothing is left to choose."
+        "rows. RBF “with variance σ_κ = 0.25” is read as σ_k² = 0.25; the other reading, σ_k = 0.25, stands "
+        "beside it. Probit with σ₀² = 1e-4, tolerance 1e-6, the basis free in all sweeps. Nothing is left to "
+        "choose."
     )
     half = sizes.index(52)
     for name, values in rate.items():
@@ -247,12 +244,9 @@ def c11b(report: Report) -> None:
     """What 004 says of sweeps, of Nyström regression and of outliers. [004 Fig. 5.4b, §4.5, §3.8]"""
     report.settings = (
         "Sweeps: Crabs (split 0) with 20 and Sonar with 52 vectors, as in C7 and C8. Nyström: Friedman 1 as "
-        "in C5, the first "
-        "m rows as the basis; and with a wide kernel (σ_k² = 2, amplitude 2000, σ₀² = 1.5). Outliers: sinc "
-        "on [-4, 4], 200 "
-        "rows with noise of variance 0.01, every tenth of them shifted by 1 to 4 up or down; RBF with σ_k² "
-        "= 0.3, at most 25 "
-        "vectors."
+        "in C5, the first m rows as the basis; and with a wide kernel (σ_k² = 2, amplitude 2000, σ₀² = 1.5). "
+        "Outliers: sinc on [-4, 4], 200 rows with noise of variance 0.01, every tenth of them shifted by 1 "
+        "to 4 up or down; RBF with σ_k² = 0.3, at most 25 vectors."
     )
     with single_threaded_blas():
         _sweeps(report)
@@ -352,8 +346,7 @@ def _nystrom(report: Report) -> None:
     wins = np.broadcast_to(sizes, ep.shape)[nystrom < ep]
     found = (
         f"in {len(wins)} of {ep.size} settings, with {min(wins, default=250)} vectors or more; with few "
-        "Nyström is up to "
-        f"{np.max(nystrom / ep):.0f} times farther from the exact mean"
+        f"Nyström is up to {np.max(nystrom / ep):.0f} times farther from the exact mean"
     )
     report.claim("Its mean is less accurate than Nyström's", "§4.5", found, len(wins) > ep.size / 2)
     found = f"negative at up to {100 * negative.max():.0f} % of the test inputs"
@@ -362,8 +355,8 @@ def _nystrom(report: Report) -> None:
     report.table("Root mean squared distance from the exact GP's mean at 500 test inputs", head, rows)
     report.notes.append(
         "Nyström adds R\\*fΣ⁻¹(y - Φᵀw) to DTC's mean: a correction where R is small beside the noise, an "
-        "error as large as "
-        "R/σ² where it is not. So the paper's verdict holds only for a basis that is nearly sufficient."
+        "error as large as R/σ² where it is not. So the paper's verdict holds only for a basis that is "
+        "nearly sufficient."
     )
     report.pictures["nystrom"] = figure
 

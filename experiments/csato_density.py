@@ -68,11 +68,9 @@ def c12(report: Report) -> None:
     sizes = (100, 300) if report.quick else (100, 200, 500, 1000, 2000)
     report.settings = (
         f"{ROWS} draws from 0.4 N(0.3, 0.08²) + 0.6 N(0.7, 0.06²), {repeats} repeats; k₀ = {ORDER}, the "
-        "basis found among the "
-        "rows by γ > 1e-6 k(x, x). The thesis prints no parameters of its mixture. L₂ on 1000 equidistant "
-        "points. In hindsight "
-        f"KernelDensity has the best of {len(BANDWIDTHS)} bandwidths, the histogram the best of {BINS[0]} "
-        f"to {BINS[-1]} bins."
+        "basis found among the rows by γ > 1e-6 k(x, x). The thesis prints no parameters of its mixture. L₂ "
+        f"on 1000 equidistant points. In hindsight KernelDensity has the best of {len(BANDWIDTHS)} "
+        f"bandwidths, the histogram the best of {BINS[0]} to {BINS[-1]} bins."
     )
     with single_threaded_blas():
         _sweeps(report, repeats, last)
@@ -82,18 +80,14 @@ def c12(report: Report) -> None:
         _rough(report)
     report.notes += [
         "5.23, 5.25 and 5.30 lack a factor: the exponent of 5.15 is ½λ∫f², so the integrand is largest "
-        "where 2N/λ = ∫E f². And "
-        "5.27 has l/√λ in its exponent, where the Green's function of -l²∂² + λ has √λ/l. With both put "
-        "right, λ grows with N "
-        "and the Ornstein-Uhlenbeck process roughens, as the text says.",
+        "where 2N/λ = ∫E f². And 5.27 has l/√λ in its exponent, where the Green's function of -l²∂² + λ has "
+        "√λ/l. With both put right, λ grows with N and the Ornstein-Uhlenbeck process roughens, as the text "
+        "says.",
         "λ only stretches f under the idempotent kernel: the density depends on the sites alone. Where "
-        "these have settled, "
-        "(1 + λ)∫E f² = 2N + D exactly, and λ = 2N/D.",
+        "these have settled, (1 + λ)∫E f² = 2N + D exactly, and λ = 2N/D.",
         "From the prior, the first rows decide on the sign of f each for itself, and sweeps rarely undo a "
-        "change of sign among "
-        "the data: f then crosses 0 where the density does not. From the uniform density f begins positive, "
-        "changes its sign "
-        "at most for a few rows, and two sweeps are enough.",
+        "change of sign among the data: f then crosses 0 where the density does not. From the uniform "
+        "density f begins positive, changes its sign at most for a few rows, and two sweeps are enough.",
     ]
 
 

@@ -123,13 +123,10 @@ def c9(report: Report) -> None:
     }
     first = next(iter(kinds.values()))
     report.settings = (
-        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders "
-        "of the rows. RBF "
-        f"with σ_k² = 0.5 as printed, σ₀² = 0, tolerance 1e-6. One pass online; then EP ({SWEEPS} sweeps, "
-        "σ₀² = 1e-4) for "
-        "the rows' projections on the basis that the pass found. Beside it, the same with images smoothed "
-        "by a Gaussian of "
-        f"{BLUR} pixels."
+        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders of "
+        "the rows. RBF with σ_k² = 0.5 as printed, σ₀² = 0, tolerance 1e-6. One pass online; then EP "
+        f"({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' projections on the basis that the pass found. Beside "
+        f"it, the same with images smoothed by a Gaussian of {BLUR} pixels."
     )
     at = sizes.index(256)
     for name, values in errors.items():
@@ -184,15 +181,11 @@ def c10(report: Report) -> None:
                 swept[name][order] = data.error(posts), data.log_loss(posts)
     first = next(iter(kinds.values()))
     report.settings = (
-        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders "
-        "of the rows. One "
-        "basis for ten classifiers, minimax deletion; RBF, σ₀² = 0, tolerance 1e-6. The width is not "
-        "printed for this "
-        f"experiment: σ_k² = 0.5 is that of C9, {best[0]} the best of three on training images held out. "
-        "Smoothing is by a "
-        f"Gaussian of {BLUR} pixels. One pass online; then EP ({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' "
-        "projections "
-        "on the basis that the pass found."
+        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders of "
+        "the rows. One basis for ten classifiers, minimax deletion; RBF, σ₀² = 0, tolerance 1e-6. The width "
+        f"is not printed for this experiment: σ_k² = 0.5 is that of C9, {best[0]} the best of three on "
+        f"training images held out. Smoothing is by a Gaussian of {BLUR} pixels. One pass online; then EP "
+        f"({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' projections on the basis that the pass found."
     )
     last = sizes[-1]
     for name, values in errors.items():
@@ -231,19 +224,13 @@ def c10(report: Report) -> None:
     report.table(f"Error and log loss with {last} vectors", head, rows)
     report.notes += [
         "Sparse EP as printed in §4.6 finds a row's site with all of f's variance, γ included, and lets it "
-        "act on the "
-        "projection alone; with few vectors γ is large and the process stays cautious. EP for the projected "
-        "variable u = φ̂ᵀf "
-        "of §4.4, below 4.33, leaves γ out: it fits the training rows more sharply and is surer of itself, "
-        "as the log loss "
-        "shows. A small basis may not be able to separate the projections, and σ₀² = 0 then asks for the "
-        "impossible: hence the "
-        "1e-4 that 004 has for Sonar.",
+        "act on the projection alone; with few vectors γ is large and the process stays cautious. EP for "
+        "the projected variable u = φ̂ᵀf of §4.4, below 4.33, leaves γ out: it fits the training rows more "
+        "sharply and is surer of itself, as the log loss shows. A small basis may not be able to separate "
+        "the projections, and σ₀² = 0 then asks for the impossible: hence the 1e-4 that 004 has for Sonar.",
         "004 does not say whether its images were smoothed. Smoothing was tried here after the results "
-        "without it had been "
-        "seen on the test images, so its figures are not blind; its width is from the literature and was "
-        "not tuned. The "
-        "images held out say how much it helps without them.",
+        "without it had been seen on the test images, so its figures are not blind; its width is from the "
+        "literature and was not tuned. The images held out say how much it helps without them.",
     ]
     report.values = {"vectors": sizes, "log loss": losses, "EP of 4.6": swept}
     report.values["held out"] = {_kind(*key): v for key, v in held_out.items()}
@@ -267,10 +254,8 @@ def c11(report: Report) -> None:
                 curves[name][j] += rejection(data, p, thresholds) / orders
     report.settings = (
         f"As C10, with {SMOOTH} and σ_k² = 0.5; mean over {orders} orders of the rows. An image is rejected "
-        "when its most "
-        "probable class has less probability than the threshold. Misclassified, rejected and total, their "
-        "sum, are in % of all "
-        f"{len(data.y_test)} test images."
+        "when its most probable class has less probability than the threshold. Misclassified, rejected and "
+        f"total, their sum, are in % of all {len(data.y_test)} test images."
     )
     half = int(np.argmin(np.abs(thresholds - 0.5)))
     for j, m in enumerate(sizes):
@@ -295,10 +280,8 @@ def c11(report: Report) -> None:
     report.table("Misclassified / rejected in %, by threshold", head, rows)
     report.notes += [
         "Significant is a rise of two standard errors of the error rate of 2007 images, 1.0 %. 004 prints "
-        "neither the range of "
-        "its thresholds nor what it adds up to the total; as the sum of the two, the total cannot fall, "
-        "since a rejected image "
-        "counts whether or not it would have been wrong."
+        "neither the range of its thresholds nor what it adds up to the total; as the sum of the two, the "
+        "total cannot fall, since a rejected image counts whether or not it would have been wrong."
     ]
     report.values = {"vectors": sizes, "thresholds": thresholds} | curves
     figure, axes = panels(len(sizes))

@@ -82,12 +82,10 @@ def c1(report: Report) -> None:
     report.table("Where the data end, and beyond", head, rows)
     report.notes += [
         "l_k is not printed. How far a polynomial's error bars open depends on it: that they do not holds "
-        "for a tame prior, "
-        "l_k = 200, not for the scales that the evidence prefers. That the data inform the whole line holds "
-        "for all.",
+        "for a tame prior, l_k = 200, not for the scales that the evidence prefers. That the data inform "
+        "the whole line holds for all.",
         "The rows are read in random order. Read from left to right, they make a basis at the left end, "
-        "from which a "
-        "polynomial cannot be told at the right end in double precision.",
+        "from which a polynomial cannot be told at the right end in double precision.",
     ]
     report.values = {"std at 2.5 and 4": std, "share of the prior variance at 4": share}
     figure, axes = panels(3, 13.0)
@@ -106,9 +104,8 @@ def c2(report: Report) -> None:
     kernel, likelihood = rbf(10, 2.0), Gaussian(noise)
     report.settings = (
         f"Friedman 1 with noise of variance 1, {n} rows, {runs} runs; RBF with σ_k² = 2 on the inputs as "
-        "they are, "
-        f"σ₀² = {noise}, no limit to the basis. Targets as they are, and standardised by their own mean and "
-        "deviation."
+        f"they are, σ₀² = {noise}, no limit to the basis. Targets as they are, and standardised by their own "
+        "mean and deviation."
     )
     names = "targets as they are", "standardised targets"
     kl = np.zeros((2, 2, runs, n))  # targets; KL(t+1 ∥ t) and KL(t ∥ t+1)
@@ -166,8 +163,7 @@ def c2(report: Report) -> None:
     report.table("Mean divergences", head, rows)
     report.notes.append(
         "The ratio is about 1 + σ²/σ₀²: how unsure the process still is, beside the noise. The divergences "
-        "themselves do not "
-        "vanish, since the model expects less noise than there is."
+        "themselves do not vanish, since the model expects less noise than there is."
     )
     report.values = {"forward": means[:, 0], "backward": means[:, 1], "variance": variance.mean(0)}
     figure, axes = panels(2)
@@ -191,10 +187,9 @@ def c3(report: Report) -> None:
         fifty: lambda n: 50,
     }
     report.settings = (
-        f"Friedman 1, {runs} independent training sets of each size; kernel and noise of C2 (σ_k² = 2, σ₀² "
-        "= 0.02), targets "
-        "as they are. After the last row: has the basis function of least α²/(q + c) (eq. 3.26) also the "
-        "least KL (eq. 3.24)?"
+        f"Friedman 1, {runs} independent training sets of each size; kernel and noise of C2 (σ_k² = 2, σ₀² = "
+        "0.02), targets as they are. After the last row: has the basis function of least α²/(q + c) (eq. "
+        "3.26) also the least KL (eq. 3.24)?"
     )
     omitted = {rule: np.zeros(len(sizes)) for rule in rules}
     excess = {rule: np.zeros(len(sizes)) for rule in rules}  # KL of the function chosen, over the least
@@ -232,8 +227,7 @@ def c3(report: Report) -> None:
     report.table("KL of the function that the simple score chooses, over the least", head, rows)
     report.notes.append(
         "How often the simple score errs depends on the units of the targets: it leaves out what the "
-        "covariance loses, which "
-        "matters more the smaller the targets are beside the amplitude of the kernel."
+        "covariance loses, which matters more the smaller the targets are beside the amplitude of the kernel."
     )
     report.values = {"sizes": sizes, "omissions": omitted, "excess": excess}
     figure, axes = panels(2)
@@ -254,9 +248,8 @@ def c4(report: Report) -> None:
     kernels: dict[str, Kernel] = {"POL-5": Polynomial(5), "RBF": rbf(1, 1.0)}
     report.settings = (
         f"sinc with noise of variance {noise}, inputs uniform on [-2, 2], {samples} samples; tolerance "
-        f"{tolerance:g}, no limit "
-        "to the basis. POL-5 with l_k = 1, RBF with σ_k² = 1. In the picture 1000 rows and, for the RBF, at "
-        "most 10 functions."
+        f"{tolerance:g}, no limit to the basis. POL-5 with l_k = 1, RBF with σ_k² = 1. In the picture 1000 "
+        "rows and, for the RBF, at most 10 functions."
     )
     count = {name: np.zeros((len(sizes), samples), dtype=int) for name in kernels}
     for sample in range(samples):
@@ -317,8 +310,7 @@ def c4(report: Report) -> None:
         "A sample's number is settled by its first rows: one that joined stays, also where later ones make "
         "it superfluous.",
         "sinc is sin(πx)/(πx) here. Eq. 5.4 prints sin(x)/x, but on this range that is a mere bump, which "
-        "POL-5 fits as well "
-        "as the RBF. The numbers of basis vectors do not depend on the targets.",
+        "POL-5 fits as well as the RBF. The numbers of basis vectors do not depend on the targets.",
     ]
     report.values = {"rows": sizes, "vectors": count, "root mean squared error": error}
     figure, axes = panels(2)
@@ -346,11 +338,9 @@ def c5(report: Report) -> None:
                     mse[name][run, j] = np.mean((post.predict(X_test).mean + y.mean() - f_test) ** 2)
     report.settings = (
         f"250 rows with noise of variance 1, 500 noise-free test targets, {runs} runs; y less its mean. One "
-        "isotropic RBF for "
-        f"all runs: σ_k² = {width(10, kernel):.3f}, amplitude {kernel.variance:.1f}, σ₀² = {noise:.2f}, "
-        "geometric means of "
-        f"what the exact GP's evidence chose on {len(learned)} other training sets. Tolerance 1e-6, removal "
-        "by eq. 3.26."
+        f"isotropic RBF for all runs: σ_k² = {width(10, kernel):.3f}, amplitude {kernel.variance:.1f}, σ₀² = "
+        f"{noise:.2f}, geometric means of what the exact GP's evidence chose on {len(learned)} other "
+        "training sets. Tolerance 1e-6, removal by eq. 3.26."
     )
     at = sizes.index(130)
     for name in ("4 sweeps", "1 sweep"):
@@ -375,8 +365,8 @@ def c5(report: Report) -> None:
         "After a single sweep the error still falls beyond 130 vectors, by less than it differs from run to "
         "run.",
         "A basis that stays after the second sweep does better than one that is free in all four: once it "
-        "stays, every site "
-        "acts on its row's projection on this basis, not on what is left of its projections on former ones.",
+        "stays, every site acts on its row's projection on this basis, not on what is left of its "
+        "projections on former ones.",
     ]
     report.values = {
         "vectors": sizes,
@@ -431,9 +421,8 @@ def c6(report: Report) -> None:
                         mse[name][i, run, j] = np.mean((post.predict(X_test).mean - y_test) ** 2)
     report.settings = (
         f"481 training and 25 test rows, {runs} random splits; y less its mean. σ_k² = 2 for normalised, "
-        "2500 for raw inputs, "
-        "as printed; amplitude and σ₀² by the exact GP's evidence on each split's training rows: in the "
-        "median "
+        "2500 for raw inputs, as printed; amplitude and σ₀² by the exact GP's evidence on each split's "
+        "training rows: in the median "
         + ", ".join(
             f"{np.median(v, 0)[0]:.3g} and {np.median(v, 0)[1]:.2f} ({name})" for name, v in learned.items()
         )
@@ -461,9 +450,8 @@ def c6(report: Report) -> None:
     medians = " and ".join(f"{np.median(values[1, :, -1]):.1f} ({name})" for name, values in mse.items())
     report.notes.append(
         f"A few splits with large errors make the means: the medians over splits are {medians} with "
-        f"{sizes[-1]} vectors and 4 "
-        "sweeps. The exact GP errs as much, so that what is missing to 8 is not lost to sparsity; SVM and "
-        "RVM had other splits."
+        f"{sizes[-1]} vectors and 4 sweeps. The exact GP errs as much, so that what is missing to 8 is not "
+        "lost to sparsity; SVM and RVM had other splits."
     )
     report.values = {
         "vectors": sizes,

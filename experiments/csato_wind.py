@@ -101,16 +101,12 @@ def _c13(report: Report) -> None:
     ]
     report.settings = (
         f"ASCAT winds of 2020-01-01, {len(tests)} test scenes of 10 × 10 nodes 25 km apart: the middle "
-        "complete window of each "
-        "granule from the fourth on, among those with a mean speed of 4 to 24 m/s, the range ERS was "
-        "specified for. CMOD5.N, "
-        f"three beams at 45°, 90°, 135° over the middle half of the swath, noise of {100 * NOISE**0.5:.0f} "
-        f"% on σ⁰; {orders} "
-        f"random orders. Prior: {climate_text}; these maximise the likelihood of 15 development scenes from "
-        "the first three "
-        "granules. The forecast is the truth smoothed over 50 km with an error of 2 m/s per component, "
-        "drawn from a process "
-        f"with lengthscales of 200 to 300 km; its error's prior, from the development scenes: {error_text}."
+        "complete window of each granule from the fourth on, among those with a mean speed of 4 to 24 m/s, "
+        "the range ERS was specified for. CMOD5.N, three beams at 45°, 90°, 135° over the middle half of the "
+        f"swath, noise of {100 * NOISE**0.5:.0f} % on σ⁰; {orders} random orders. Prior: {climate_text}; "
+        "these maximise the likelihood of 15 development scenes from the first three granules. The forecast "
+        "is the truth smoothed over 50 km with an error of 2 m/s per component, drawn from a process with "
+        f"lengthscales of 200 to 300 km; its error's prior, from the development scenes: {error_text}."
     )
     _claims(report, alone, helped)
     _sparse_online(report, helped, alone, climate, error)
@@ -124,28 +120,23 @@ def _c13(report: Report) -> None:
     }
     report.notes += [
         "Resolved means that the ambiguity nearest to the retrieved wind is the one nearest to the true "
-        "wind. A mode is chosen "
-        "by relative weight (5.41) alone; the truth only judges it.",
+        "wind. A mode is chosen by relative weight (5.41) alone; the truth only judges it.",
         "The relative weight and EP's own evidence agree where a mode is well separated, as 5.39 assumes: "
         "see the table.",
         "Besides the random orders, the opposites of the two heaviest modes are tried, since opposite winds "
-        "look alike to the "
-        "radar. A mode that only this found counts no order.",
+        "look alike to the radar. A mode that only this found counts no order.",
         "Weaker winds than 4 m/s were left out: in development, windows of 2.5 and 1.7 m/s had 86 % and 46 "
-        "% of their nodes "
-        "resolved, since ambiguities there lie within each other's errors.",
+        "% of their nodes resolved, since ambiguities there lie within each other's errors.",
     ]
     if not report.quick:
         report.notes += [
             "Granule 7 has a front, with winds of 2 and of 17 m/s in one scene. The prior knows no fronts: "
-            "it gives the true "
-            "field hundreds of nats less weight than one without the front, and no forecast of this quality "
-            "makes up for that.",
+            "it gives the true field hundreds of nats less weight than one without the front, and no "
+            "forecast of this quality makes up for that.",
             "The truth is itself a retrieved product: a few of granule 11's winds point against all their "
             "neighbours.",
             "One pass with at most 20 nodes resolves as many scenes as sweeps on 20 nodes; the loss without "
-            "sweeps that 004 "
-            "saw is not seen here. Sweeps change few fields, but their weights.",
+            "sweeps that 004 saw is not seen here. Sweeps change few fields, but their weights.",
         ]
 
 
@@ -159,11 +150,9 @@ def _fitted(winds: list[np.ndarray]) -> tuple[Kernel, str]:
     fit = ig.fit(start, ig.bases.Points(inputs), "exact", 0.02, inputs, Y, max_iterations=100)
     p = fit.kernel.parameters
     text = (
-        f"streamfunction with lengthscale {100 * p['0.lengthscale']:.0f} km and {p['0.variance']:.2g} "
-        "(m/s)² per component, "
-        f"potential {100 * p['1.lengthscale']:.0f} km and {p['1.variance']:.2g}, mean wind "
-        f"{p['2.variance'][0]:.0f} across and "
-        f"{p['2.variance'][1]:.0f} along the track"
+        f"streamfunction with lengthscale {100 * p['0.lengthscale']:.0f} km and {p['0.variance']:.2g} (m/s)² "
+        f"per component, potential {100 * p['1.lengthscale']:.0f} km and {p['1.variance']:.2g}, mean wind "
+        f"{p['2.variance'][0]:.0f} across and {p['2.variance'][1]:.0f} along the track"
     )
     return fit.kernel, text
 

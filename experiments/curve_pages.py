@@ -17,8 +17,7 @@ QUICK_ROWS, QUICK_ITERATIONS, QUICK_SIZES = 600, 30, {10: 1, 20: 1}
 RULES = {"info-gain": "information-gain", "smo-bart": "smola-bartlett"}
 SMALL_NOISE = (
     "The data have hardly any noise. The score of info-gain is then ruled by squared residuals over a tiny "
-    "variance: it takes "
-    "the rows fitted worst, and needs many of them before it passes a random choice."
+    "variance: it takes the rows fitted worst, and needs many of them before it passes a random choice."
 )
 RELEVANT = {4, 5, 15, 16}  # pumadyn-32nm's inputs that matter, counted from one
 
@@ -83,11 +82,9 @@ def settings(report: Report, data: str, exact: list[Record], iterations: int) ->
     rows, tests = (QUICK_ROWS, QUICK_ROWS) if report.quick else (rows, tests)
     return (
         f"{name}, {rows} training and {tests} test rows, standardised. {iterations} L-BFGS iterations from "
-        "lengthscales √d, "
-        "variance 1 and noise 0.1. Hyperparameters that are held are an exact GP's on "
-        f"{exact[0]['job']['m']} random rows. "
-        "A seed draws those rows and the start of the inducing inputs. Values are medians over the seeds, "
-        "with the range."
+        "lengthscales √d, variance 1 and noise 0.1. Hyperparameters that are held are an exact GP's on "
+        f"{exact[0]['job']['m']} random rows. A seed draws those rows and the start of the inducing inputs. "
+        "Values are medians over the seeds, with the range."
     )
 
 
@@ -225,8 +222,7 @@ def over_fitting(report: Report, records: list[Record], pairs: dict[str, str], n
         "noise too small",
         "yes",
         f"m = {m}: {span(errors, '.1f')} times the error, evidence {span(gains, '+.0f')}, noise "
-        f"{span(noises, '.0e')} "
-        f"where the exact GP has {noise:.0e}",
+        f"{span(noises, '.0e')} where the exact GP has {noise:.0e}",
         min(errors) > 1 and min(gains) > 0 and max(noises) < noise,
     )
     densities = [at(m, joint, "msll") - at(m, held, "msll") for joint, held in pairs.items()]

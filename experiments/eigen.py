@@ -66,10 +66,8 @@ def e1(report: Report) -> None:
     repeats = 4 if report.quick else 10
     report.settings = (
         f"p(x) is a mixture of two Gaussians at ±1.5, variance {VARIANCE}; RBF kernels of lengthscale 0.2 "
-        "and 0.4, variance 1. "
-        f"Nyström's method on n = {', '.join(map(str, sizes))} samples, {repeats} draws each; the reference "
-        "is the same "
-        "eigenproblem on 600 quadrature nodes."
+        f"and 0.4, variance 1. Nyström's method on n = {', '.join(map(str, sizes))} samples, {repeats} draws "
+        "each; the reference is the same eigenproblem on 600 quadrature nodes."
     )
     rng = np.random.default_rng(0)
     errors: dict[float, np.ndarray] = {}  # (sizes, repeats, functions)
@@ -103,15 +101,13 @@ def e1(report: Report) -> None:
     report.pictures["convergence"] = _convergence_picture(sizes, errors)
     report.notes += [
         "The modes lie 15 and 7.5 lengthscales apart, so the eigenvalues of a pair nearly agree and any "
-        "rotation of its two "
-        "functions is as good: the even and odd ones of the symmetric density, or one on each mode. Samples "
-        "decide for "
-        "the latter: the mode with more of them has the larger eigenvalue and comes first.",
+        "rotation of its two functions is as good: the even and odd ones of the symmetric density, or one "
+        "on each mode. Samples decide for the latter: the mode with more of them has the larger eigenvalue "
+        "and comes first.",
         "Where p(x) is small Nyström's function averages k(x, ·) over far samples, and goes to zero within "
         "some lengthscales.",
         "With the longer lengthscale the functions fall off wider than two standard deviations of their "
-        "mode, so most of "
-        "their variation lies outside, although less of it per unit length than inside.",
+        "mode, so most of their variation lies outside, although less of it per unit length than inside.",
     ]
 
 
@@ -242,8 +238,7 @@ def e4(report: Report) -> None:
     report.settings = (
         f"Shrinkage: RBF kernel, lengthscale 0.5, inputs N(0, 1), noise variance {noise}, {draws} draws of "
         f"inputs. Decay: uniform density on [0, 1], lengthscale 0.3, {NODES} nodes. Screening: {n_screen} "
-        "uniform inputs in "
-        "the unit square, lengthscale 0.5, 40 queries. "
+        "uniform inputs in the unit square, lengthscale 0.5, 40 queries. "
     )
     picture = canvas(13.0, 4.2)
     first, second, third = (plain(ax) for ax in picture.subplots(1, 3))
@@ -254,8 +249,8 @@ def e4(report: Report) -> None:
     error_against_time(report)
     report.notes += [
         "Less of η is learned than λ/(λ + σ²/n) says, and the gap closes slowly with n: the formula takes "
-        "the eigenfunctions "
-        "as orthogonal on the sample, where in truth those that are still hidden act as more noise.",
+        "the eigenfunctions as orthogonal on the sample, where in truth those that are still hidden act as "
+        "more noise.",
         "Error against run time on SARCOS, the slides' own data, is E2's.",
     ]
 

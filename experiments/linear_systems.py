@@ -115,10 +115,9 @@ def e3(report: Report) -> None:
     d, others = (3, (0.05, 2.0)) if report.quick else (4, (0.03, 0.3, 3.0))
     report.settings = (
         f"Products: n = {n} uniform inputs in the unit square, RBF kernels, normal weights v, tolerances "
-        "relative to Σ|v|; the "
-        f"best of {repeats} runs, trees and clusters made beforehand, on all cores. Systems: y = sin 8x₁ "
-        "cos 5x₂ with noise "
-        f"variance {NOISE}; the products' tolerance is 1e-4 of that of the means."
+        f"relative to Σ|v|; the best of {repeats} runs, trees and clusters made beforehand, on all cores. "
+        f"Systems: y = sin 8x₁ cos 5x₂ with noise variance {NOISE}; the products' tolerance is 1e-4 of that "
+        "of the means."
     )
     found = [race(n, 2, lengthscale, tolerances, repeats) for lengthscale in lengthscales]
     runs = [run for part, _ in found for run in part]
@@ -139,20 +138,16 @@ def e3(report: Report) -> None:
     }
     report.notes += [
         "Times of the tree and the Gauss transform are those of a product: the tree is built, and the "
-        "clusters are found, once "
-        "for all iterations. Blocks use each entry of K twice; at short lengthscales they are slower, since "
-        "inputs that lie "
-        "many lengthscales out have their distances taken by differences, so that nothing cancels. nan is a "
-        "product that would "
-        f"take more than {PATIENCE:g} times as long as blocks.",
+        "clusters are found, once for all iterations. Blocks use each entry of K twice; at short "
+        "lengthscales they are slower, since inputs that lie many lengthscales out have their distances "
+        "taken by differences, so that nothing cancels. nan is a product that would take more than "
+        f"{PATIENCE:g} times as long as blocks.",
         "The tree's one number for two boxes is of little use at tight tolerances: what it saves is what "
-        "lies beyond the "
-        "kernel's reach, √(-2 log ε) lengthscales. Expansions of the near field are what the Gauss "
-        "transform has.",
+        "lies beyond the kernel's reach, √(-2 log ε) lengthscales. Expansions of the near field are what "
+        "the Gauss transform has.",
         "Where the kernel reaches over much of the data and varies within it, blocks are hard to beat in "
-        "more than two "
-        "dimensions: an expansion's terms grow as p^d/d!, a tree's share of pairs as the volume within "
-        "reach.",
+        "more than two dimensions: an expansion's terms grow as p^d/d!, a tree's share of pairs as the "
+        "volume within reach.",
     ]
 
 

@@ -104,9 +104,8 @@ def error_against_time(report: Report) -> None:
             )
     report.settings += (
         f"Run time: a sum of waves of unit variance in 4 dimensions, {n} rows with noise variance 0.01 to "
-        f"train on and {test} "
-        f"without noise to test on, an exact GP's hyperparameters from 400 rows; {repeats} subsets, the "
-        "median error and the least time. BCM: random blocks of m rows."
+        f"train on and {test} without noise to test on, an exact GP's hyperparameters from 400 rows; "
+        f"{repeats} subsets, the median error and the least time. BCM: random blocks of m rows."
     )
     report.values["runtime"] = points
     rows = [
@@ -169,6 +168,6 @@ def _claims(report: Report, points: list[Point], learning: float) -> None:
     report.claim(
         "training, testing and learning times apart",
         "the balance depends on the situation",
-        f"learning {learning:.1f} s on 400 rows; {most.method} at m = {most.m}: start {most.starting:.2f} s, "
-        f"test {most.testing:.2f} s",
+        f"learning {learning:.1f} s on 400 rows; {most.method} at m = {most.m}: start {most.starting:.2f} "
+        f"s, test {most.testing:.2f} s",
     )

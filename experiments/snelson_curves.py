@@ -165,9 +165,8 @@ def s4(report: Report) -> None:
     )
 
     report.notes.append(
-        f"An input counts as missed where its lengthscale is above {IGNORED:.0f} of its standard "
-        "deviations. A run that misses "
-        "some stays at the error of M = 10, whatever M is."
+        f"An input counts as missed where its lengthscale is above {IGNORED:.0f} of its standard deviations. "
+        "A run that misses some stays at the error of M = 10, whatever M is."
     )
     report.pictures["error"] = draw(found, "standardised mean squared error", lines=line_of(exact))
     table(report, "SMSE", found)
@@ -284,10 +283,8 @@ def q4(report: Report) -> None:
         table(report, f"MSLL, {what}", losses, ".3f")
     report.notes.append(
         "PITC's evidence lets the blocks explain what is local, so its inducing inputs take care of the "
-        "rest. A query that is "
-        "in no block then misses the local part, and with few inducing inputs that is most of it. PIC gives "
-        "the query its "
-        "block back, at the price of keeping the data."
+        "rest. A query that is in no block then misses the local part, and with few inducing inputs that is "
+        "most of it. PIC gives the query its block back, at the price of keeping the data."
     )
     conclude(report, pitc + fitc + exact)
 

@@ -235,8 +235,8 @@ def q2(report: Report) -> None:
     D = problem()
     report.settings = (
         "Identities: n = 60, d = 2, m = 8, nine queries, jitter 0, deviations relative to the size of the "
-        "dense answer. "
-        f"One holds below {SAME:g}; what is said not to be so must be off by more than {DIFFERENT:g}."
+        f"dense answer. One holds below {SAME:g}; what is said not to be so must be off by more than "
+        f"{DIFFERENT:g}."
     )
     rows = identities(D)
     held = [deviation < SAME if zero else deviation > DIFFERENT for _, _, deviation, zero in rows]
@@ -297,10 +297,9 @@ def _augmentation_wins(report: Report) -> None:
     )
     report.notes.append(
         "Remark 13 needs a basis that nearly suffices. With a small one the deterministic training "
-        "conditional of ASoR makes "
-        "f\\* answer for all that u leaves unexplained, and its error bars come out too small, where DTC's "
-        "have the prior's "
-        "width. FITC's D knows what u leaves, and augmented FITC does not have this fault."
+        "conditional of ASoR makes f\\* answer for all that u leaves unexplained, and its error bars come "
+        "out too small, where DTC's have the prior's width. FITC's D knows what u leaves, and augmented FITC "
+        "does not have this fault."
     )
 
 
@@ -443,13 +442,12 @@ def _costs(report: Report) -> None:
     )
     report.notes += [
         "Exponents are fitted over sizes that a minute allows. There terms of lower order (kernel matrices, "
-        "O(n²) for the "
-        "exact GP and O(nm) for the others) and slower products of small matrices still flatten them: they "
-        "bear the paper's "
-        "orders out as bounds, not as rates. The last step is the exponent of the largest doubling alone.",
+        "O(n²) for the exact GP and O(nm) for the others) and slower products of small matrices still "
+        "flatten them: they bear the paper's orders out as bounds, not as rates. The last step is the "
+        "exponent of the largest doubling alone.",
         "The paper counts O(nm) for an augmented query, which is right for SoR, DTC and VFE. FITC's D "
-        "changes in every row "
-        "that f\\* touches, and with it B: O(nm²) for each query. PITC's changes by rank one for each block.",
+        "changes in every row that f\\* touches, and with it B: O(nm²) for each query. PITC's changes by "
+        "rank one for each block.",
     ]
     ax = figure(9.0, 5.0)
     for key, color in PICTURE.items():

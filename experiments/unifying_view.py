@@ -71,9 +71,8 @@ def q1(report: Report) -> None:
     draws = 3 if report.quick else 50
     report.settings = (
         "sinc on [-3, 3], n = 100, noise variance 0.01; RBF kernel of lengthscale 0.6 and variance 0.2; 10 "
-        "inducing inputs "
-        "drawn from the training inputs; PITC has blocks of ten neighbours. "
-        f"Numbers are medians over {draws} draws of data and basis; distances are taken inside the data."
+        "inducing inputs drawn from the training inputs; PITC has blocks of ten neighbours. Numbers are "
+        f"medians over {draws} draws of data and basis; distances are taken inside the data."
     )
     names = [*PANELS, *MORE]
     scores = np.array([_scores(toy(seed), names) for seed in range(draws)])  # (draws, names, 4)
@@ -138,13 +137,10 @@ def q1(report: Report) -> None:
     )
     report.notes += [
         "With inducing inputs taken from the training inputs and hyperparameters given, keeping more of R "
-        "in training (FITC, "
-        "PITC) does not bring this toy's predictions closer to the exact GP's than DTC's are: what is lost "
-        "is lost because "
-        "f\\* sees f through u alone, and only augmentation changes that.",
+        "in training (FITC, PITC) does not bring this toy's predictions closer to the exact GP's than DTC's "
+        "are: what is lost is lost because f\\* sees f through u alone, and only augmentation changes that.",
         "The augmented rows cost O(nm) for each query (SoR, DTC, VFE; PITC with blocks of about m rows) or "
-        "O(nm²) (FITC): see "
-        "Q2 for times.",
+        "O(nm²) (FITC): see Q2 for times.",
     ]
     report.pictures["panels"] = _panels(t)
     report.pictures["failures"] = _failures(report, t)
@@ -301,9 +297,8 @@ def _posterior_maximum(report: Report) -> Any:
         "maximising the effective posterior instead of the evidence can over-fit",
         "§9",
         f"lengthscale {np.median(chosen[0]):.2f} against {np.median(chosen[1]):.2f}; held-out negative log "
-        "density "
-        f"{np.median(loss[0]):.3f} against {np.median(loss[1]):.3f}, worse in {np.sum(loss[0] > loss[1])} "
-        f"of {draws}",
+        f"density {np.median(loss[0]):.3f} against {np.median(loss[1]):.3f}, worse in "
+        f"{np.sum(loss[0] > loss[1])} of {draws}",
         bool(np.all(loss[0] > loss[1])),
     )
     report.values["posterior_maximum"] = {"lengthscales": lengthscales, "curves": curves.mean(axis=0)}

@@ -185,8 +185,7 @@ def w4(report: Report) -> None:
     table(report, "Mean squared relative deviation (σᵢ/σ - 1)²", relative, ".1e")
     report.notes.append(
         "pumadyn-32nm has 28 inputs that do not matter, with lengthscales in the hundreds: there only the "
-        "deviation "
-        "relative to σ says anything."
+        "deviation relative to σ says anything."
     )
     conclude(report, kin + puma)
 

@@ -42,10 +42,9 @@ def w1(report: Report) -> None:
     iterations = 400 if report.quick else 1000
     report.settings = (
         f"{len(y)} rows of the one-dimensional data of 001, standardised (000 does not name its toy); "
-        f"{starts} k-means starts, "
-        f"at most {iterations} iterations, the best evidence kept. vsgp-full spends half of them as "
-        "spgp-full. Mismatch: mean "
-        "over x of the KL divergence, in nats, from the exact GP's prediction of y to the approximation's."
+        f"{starts} k-means starts, at most {iterations} iterations, the best evidence kept. vsgp-full spends "
+        "half of them as spgp-full. Mismatch: mean over x of the KL divergence, in nats, from the exact GP's "
+        "prediction of y to the approximation's."
     )
     start = Task(RBF(1.0, 1.0), Points(X[:1]), "fitc", 0.1, X, y, max_iterations=iterations, progress=False)
     exact = fit(start.kernel, None, "exact", start.noise, X, y)
@@ -210,14 +209,10 @@ def w5(report: Report) -> None:
     iterations = 60 if report.quick else 200
     report.settings = (
         f"Points and multiscale functions start from the same k-means centres and get the same {iterations} "
-        "iterations of "
-        "L-BFGS on the regularised risk; the multiscale ones free their widths half-way. Lengthscales and "
-        "penalty are held "
-        "where the exact GP's evidence puts them (two moons: 0.5 standard deviations, C = 1). Toys: 200 "
-        "rows in one input; two "
-        f"moons of 300 points. kin-40k: {rows} training rows and 5000 test rows, for the SVM split at the "
-        "median, C = 10. "
-        f"Means of {len(seeds)} seed(s)."
+        "iterations of L-BFGS on the regularised risk; the multiscale ones free their widths half-way. "
+        "Lengthscales and penalty are held where the exact GP's evidence puts them (two moons: 0.5 standard "
+        f"deviations, C = 1). Toys: 200 rows in one input; two moons of 300 points. kin-40k: {rows} training "
+        f"rows and 5000 test rows, for the SVM split at the median, C = 10. Means of {len(seeds)} seed(s)."
     )
     curves = {
         "ridge, one input": _ridge_toy(toy, seeds, iterations),

@@ -108,8 +108,8 @@ def path(name: str) -> Path:
             return candidate
     if entry.url is None:
         raise DataNotFoundError(
-            f"Data set {name!r} has no public address: put {entry.name} into {cached.parent}, "
-            f"or set INDUCING_DATA to a folder that holds it."
+            f"Data set {name!r} has no public address: put {entry.name} into {cached.parent}, or set "
+            "INDUCING_DATA to a folder that holds it."
         )
     _download(entry, cached)
     return cached

@@ -80,8 +80,8 @@ class Encoder:
         if not allow_unseen and (codes < 0).any():
             unseen = sorted(values[codes < 0].unique())
             raise ColumnError(
-                f"Column {name!r} holds categories the model has not seen: {_listing(unseen)}; "
-                f"the known ones are {_listing(known)}: remove those rows, or allow unseen categories."
+                f"Column {name!r} holds categories the model has not seen: {_listing(unseen)}; the known "
+                f"ones are {_listing(known)}: remove those rows, or allow unseen categories."
             )
         return (codes[:, None] == np.arange(len(known))).astype(np.float64)  # (n, c)
 
