@@ -2,10 +2,10 @@
 
 An adapter offers what its library offers, all in float64 and with the same parameters:
 
-    gradient(data, row)   a function that computes the log evidence and its gradient in everything (basis, lengthscale of each
-                          input, variance, noise) and returns the evidence
+    gradient(data, row)   a function that computes the log evidence and its gradient in everything (basis,
+                          lengthscale of each input, variance, noise) and returns the evidence
     predictor(data, row)  a function of X (n, d) that returns mean and variance of f
-    fit_small(data)       fits everything from the given start to convergence; returns the function that predicts
+    fit_small(data)       fits everything from the given start to convergence; returns a predicting function
 
 Each library runs in a process of its own (see worker.py) and is imported only there, with all cores to
 itself. A library that is not installed is missing from the tables; what it does not offer is, too.

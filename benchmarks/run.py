@@ -3,7 +3,7 @@
     python benchmarks/run.py                                       # peers installed beside this package
     python benchmarks/run.py --peer-python OTHER/bin/python ...    # and those in other environments
     python benchmarks/run.py --only evidence cold                  # some of the sections
-    python benchmarks/run.py --quick --output results              # under a minute, tiny, no peers: does it all work?
+    python benchmarks/run.py --quick --output results              # a minute, no peers: does it all work?
 
 Everyone has the same data and parameters in the same run; the libraries take turns, each in a process of its
 own, and the best of several rounds counts. Times are this machine's; the ratios are the result.
@@ -252,7 +252,10 @@ def prediction(bench: Bench) -> Iterator[str]:
         "average mean",
         "average variance",
     )
-    note = f"Mean and variance of f at {bench.plan.queries:,} points, m = {m}, d = {d} (trained on {n:,} rows).\n"
+    note = (
+        f"Mean and variance of f at {bench.plan.queries:,} points, m = {m}, d = {d} (trained on {n:,} "
+        "rows).\n"
+    )
     yield f"## Prediction\n\n{note}\n{table(header, lines)}"
 
 
@@ -297,7 +300,10 @@ def load(bench: Bench) -> Iterator[str]:
         if c in calm and c in loaded
     ]
     kept = "as they were" if before == after else f"CHANGED from {before} to {after}"
-    note = f"VFE value and gradient, n = {n:,}, m = {m}, d = {d}; medians. Sharing the cores fairly with one other is 2 ×.\n"
+    note = (
+        f"VFE value and gradient, n = {n:,}, m = {m}, d = {d}; medians. Sharing the cores fairly with one "
+        "other is 2 ×.\n"
+    )
     header = ("library", "alone", "beside a second process on all cores", "slower by")
     settings = f"The user's BLAS thread settings after all calls: {kept}.\n"
     yield f"## On a loaded machine\n\n{note}\n{table(header, lines)}\n{settings}"
@@ -320,7 +326,10 @@ def peak_memory(bench: Bench) -> Iterator[str]:
             lines.append((row, bold(OURS), memory(worker("peak", row))))
     finally:
         worker.close()
-    note = f"Value and gradient, n = {n:,}, m = {m}, d = {d}: peak above the data. One n × m matrix is {memory(8.0 * n * m)}.\n"
+    note = (
+        f"Value and gradient, n = {n:,}, m = {m}, d = {d}: peak above the data. One n × m matrix is "
+        f"{memory(8.0 * n * m)}.\n"
+    )
     yield f"## Memory\n\n{note}\n{table(('row', 'library', 'peak'), lines)}"
 
 
@@ -406,7 +415,10 @@ def find_pythons(candidates: list[str], wanted: list[str]) -> dict[str, str]:
     found = {OURS: sys.executable}
     packages = {name: LIBRARIES[name].package for name in wanted}
     for python in [sys.executable, *candidates]:
-        code = f"import importlib.util as u; print(*(n for n, p in {packages!r}.items() if u.find_spec(p)), sep=chr(10))"
+        code = (
+            f"import importlib.util as u; print(*(n for n, p in {packages!r}.items() if u.find_spec(p)), "
+            "sep=chr(10))"
+        )
         run = subprocess.run(
             [python, "-c", code], capture_output=True, text=True, env=environment("peer"), check=False
         )
@@ -506,8 +518,8 @@ def circumstances(bench: Bench, options: argparse.Namespace, section: str, began
 
 HEAD = """# Benchmark results
 
-Machine: {machine}. Libraries take turns on the same data with the same parameters, each in its own process; the best round
-counts. Each section was measured in one run of its own, by the command above it.
+Machine: {machine}. Libraries take turns on the same data with the same parameters, each in its own process;
+the best round counts. Each section was measured in one run of its own, by the command above it.
 """
 
 

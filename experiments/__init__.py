@@ -1,5 +1,6 @@
-"""The experiments of the five seed documents, each a function that fills a `Report`. `inducing reproduce W1
-S3 --quick`.
+"""The experiments of the five seed documents, each a function that fills a `Report`.
+
+`python -m experiments` lists them, `python -m experiments W1 S3 --quick --seed 3` runs two.
 
 [000] Walder, Kim & Schölkopf 2008 (W), [001] Snelson & Ghahramani 2006 (S), [002] Williams 2006 (E), [003]
 Quiñonero-Candela & Rasmussen 2005 (Q), [004] Csató 2002 (C); and one of scale (F), which none of them has.
@@ -95,12 +96,14 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 
-def reproduce(name: str, *, quick: bool = False, folder: Path | str = "experiments/results") -> Report:
-    """Run one experiment and write its page into `folder`/`name`."""
+def reproduce(
+    name: str, *, quick: bool = False, seed: int = 0, folder: Path | str = "experiments/results"
+) -> Report:
+    """Run one experiment and write its page into `folder`/`name`; other seeds draw other data."""
     if name not in EXPERIMENTS:
         raise UnknownNameError(f"there is no experiment {name!r}; choose from {', '.join(EXPERIMENTS)}")
     entry = EXPERIMENTS[name]
     run = getattr(import_module(f"{__name__}.{entry.module}"), entry.function)
-    report = timed(run, Report(name, entry.title, entry.source, quick))
+    report = timed(run, Report(name, entry.title, entry.source, quick, seed))
     report.write(Path(folder) / name)
     return report

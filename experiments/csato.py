@@ -6,6 +6,7 @@ Its polynomial kernel, (1 + x'z/(d l_k))^k [004 eq. 5.1], is `Polynomial(k, scal
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,14 +34,12 @@ def width(d: int, kernel: Any) -> float:
     return float(kernel.lengthscale) ** 2 / d
 
 
-def friedman_kernel(sets: int) -> tuple[RBF, float, list[list[float]]]:
-    """Kernel and noise for Friedman 1 by the exact GP's evidence on training sets of their own: geometric
-    means over them.
-    """
+def friedman_kernel(seeds: Iterable[int]) -> tuple[RBF, float, list[list[float]]]:
+    """Kernel and noise for Friedman 1 by the exact GP's evidence: geometric means over training sets."""
     learned = []
     with single_threaded_blas():
-        for i in range(sets):
-            X, y = datasets.friedman1(250, rng=10_000 + i)
+        for seed in seeds:
+            X, y = datasets.friedman1(250, rng=seed)
             found = fit(rbf(10, 0.2, y.var()), None, "exact", 1.0, X, y - y.mean(), progress=False)
             learned.append(
                 [width(10, found.kernel), float(found.kernel.parameters["variance"]), float(found.noise)]

@@ -98,7 +98,7 @@ def _sweeps(report: Report, repeats: int, last: int) -> None:
     rarer: dict[str, list[float]] = {name: [] for name in errors}  # share of rows where f has the rarer sign
     sizes, lams, masses, lowest, covered, kde, histogram = [], [], [], [], [], [], []
     for run in range(repeats):
-        X = rows(ROWS, np.random.default_rng(run))
+        X = rows(ROWS, report.rng(run))
         Z = selection.novelty(X, ROWS, rng=0, kernel=Trigonometric(ORDER))
         sizes.append(len(Z))
         prior, basis = Fourier(ORDER), Points(Z)
@@ -266,7 +266,7 @@ def _sizes(report: Report, sizes: tuple[int, ...], repeats: int) -> None:
     orders = np.zeros((len(sizes), repeats))
     for i, n in enumerate(sizes):
         for run in range(repeats):
-            X = rows(n, np.random.default_rng(1000 + run))
+            X = rows(n, report.rng(1000 + run))
             known = ig.GPDensity(bounds=(0.0, 1.0)).fit(X)
             orders[i, run] = known.order_
             densities = (
@@ -335,7 +335,7 @@ def _others(report: Report, repeats: int) -> None:
         scores = {model: np.zeros(repeats) for model in models}
         outside = 0
         for run in range(repeats):
-            rng = np.random.default_rng(2000 + run)
+            rng = report.rng(2000 + run)
             X, new = draw(ROWS, rng)[:, None], draw(2000, rng)[:, None]
             logs = {
                 model: (validated(X) if make is None else make().fit(X)).score_samples(new)
@@ -368,7 +368,7 @@ def _inputs(report: Report, repeats: int) -> None:
         scores: dict[str, list[float]] = {"GPDensity": [], "KernelDensity, validated": []}
         orders = []
         for run in range(repeats):
-            rng = np.random.default_rng(3000 + run)
+            rng = report.rng(3000 + run)
             first = rng.random(ROWS + 2000) < 0.4
             X = np.where(first[:, None], 1.0, 0.5) * rng.normal(size=(len(first), d))
             X[~first, 0] += 3.0
@@ -394,7 +394,7 @@ def _rough(report: Report) -> None:
     scales, (few, many), last = {}, (40, 120) if report.quick else (50, 200), 15 if report.quick else 60
     prior = OrnsteinUhlenbeck(0.1)
     for n in (few, many):
-        X = rows(n, np.random.default_rng(0))
+        X = rows(n, report.rng())
         for found in islice(sweeps(prior, X, basis=Points(X)), last):
             scales[n] = float(prior.length / np.sqrt(found.lam))
     told = ", ".join(f"{scale:.3f} at {n} rows" for n, scale in scales.items())

@@ -28,14 +28,17 @@ if TYPE_CHECKING:
 
 
 def c1(report: Report) -> None:
-    """Online learning of sinc, whose inputs end at 2.5, with an RBF and a polynomial kernel. [004 Fig. 2.1]"""
+    """Online learning of sinc, whose inputs end at 2.5, with an RBF and a polynomial kernel. [004 Fig.
+    2.1]
+    """
     n, noise, scales = 60, 0.2, (4.0, 16.0, 64.0, 200.0)
-    rng = np.random.default_rng(0)
+    rng = report.rng()
     x = rng.permutation(np.linspace(-4.0, 2.5, n))
     X, y = x[:, None], _sinc(x) + np.sqrt(noise) * rng.standard_normal(n)
     report.settings = (
-        f"{n} equidistant inputs on [-4, 2.5] in random order, sin(x)/x with noise of variance {noise}, known to the model. "
-        "RBF with σ_k² = 1; POL-6 with several l_k. Tolerance 1e-9, no limit to the basis."
+        f"{n} equidistant inputs on [-4, 2.5] in random order, sin(x)/x with noise of variance {noise}, "
+        "known to the model. RBF with σ_k² = 1; POL-6 with several l_k. Tolerance 1e-9, no limit to the "
+        "basis."
     )
     kernels: dict[str, Kernel] = {"RBF": rbf(1, 1.0)} | {
         f"POL-6, l_k = {s:g}": Polynomial(6, scale=s) for s in scales
@@ -59,12 +62,18 @@ def c1(report: Report) -> None:
     report.claim(
         "The RBF's uncertainty grows where there are no inputs", "Fig. 2.1a", found, local[1] > 2.5 * local[0]
     )
-    found = f"std {wide[0]:.2f} at 2.5, {wide[1]:.2f} at 4 for l_k = 200, but {std[drawn[2]][1]:.1f} at 4 for l_k = 16"
+    found = (
+        f"std {wide[0]:.2f} at 2.5, {wide[1]:.2f} at 4 for l_k = 200, but {std[drawn[2]][1]:.1f} at 4 for "
+        "l_k = 16"
+    )
     report.claim(
         "The polynomial's does not increase significantly", "Fig. 2.1b", found, wide[1] < 0.5 * local[1]
     )
     most = max(value for name, value in share.items() if name != "RBF")
-    found = f"at most {100 * most:.0f} % of the prior variance is left at 4, {100 * share['RBF']:.0f} % under the RBF"
+    found = (
+        f"at most {100 * most:.0f} % of the prior variance is left at 4, {100 * share['RBF']:.0f} % under "
+        "the RBF"
+    )
     report.claim(
         "Under the polynomial every example speaks everywhere", "§2.2.1", found, most < 0.25 < share["RBF"]
     )
@@ -112,7 +121,7 @@ def c2(report: Report) -> None:
     variance, apart = np.zeros((runs, n)), 0.0
     with single_threaded_blas():
         for run in range(runs):
-            X, y = datasets.friedman1(n, rng=run)
+            X, y = datasets.friedman1(n, rng=report.rng(run))
             for i, t in enumerate((y, (y - y.mean()) / y.std())):
                 seen = Learner([prior(kernel)], likelihood, 10, None, 0.0, "mean", True).read(
                     X, t[:, None, None]
@@ -176,7 +185,9 @@ def c2(report: Report) -> None:
 
 
 def c3(report: Report) -> None:
-    """How often the score of the mean alone would remove another function than the whole KL. [004 Fig. 3.4]"""
+    """How often the score of the mean alone would remove another function than the whole KL. [004 Fig.
+    3.4]
+    """
     runs = 60 if report.quick else 500
     sizes = np.array((20, 60, 140) if report.quick else (20, 40, 60, 80, 100, 120, 140, 160, 200, 250))
     kernel, likelihood = rbf(10, 2.0), Gaussian(0.02)
@@ -195,8 +206,8 @@ def c3(report: Report) -> None:
     excess = {rule: np.zeros(len(sizes)) for rule in rules}  # KL of the function chosen, over the least
     with single_threaded_blas():
         for j, n in enumerate(sizes):
-            for run in range(runs):
-                X, y = datasets.friedman1(n, rng=np.random.default_rng((n, run)))
+            for seed in report.seeds(runs):
+                X, y = datasets.friedman1(n, rng=np.random.default_rng((n, seed)))
                 for rule in rules:
                     post = update(prior(kernel), likelihood, X, y, capacity[rule](n), 0.0)
                     chosen, kl = np.argmin(post.removal_scores("mean")), post.removal_scores("kl")
@@ -253,13 +264,13 @@ def c4(report: Report) -> None:
     )
     count = {name: np.zeros((len(sizes), samples), dtype=int) for name in kernels}
     for sample in range(samples):
-        X, y = datasets.sinc(max(sizes), noise=noise, low=-edge, high=edge, rng=sample)
+        X, y = datasets.sinc(max(sizes), noise=noise, low=-edge, high=edge, rng=report.rng(sample))
         for name, kernel in kernels.items():
             for j, n in enumerate(sizes):
                 count[name][j, sample] = len(
                     update(prior(kernel), Gaussian(noise), X[:n], y[:n], None, tolerance)
                 )
-    X, y = datasets.sinc(1000, noise=noise, low=-edge, high=edge, rng=0)
+    X, y = datasets.sinc(1000, noise=noise, low=-edge, high=edge, rng=report.rng())
     grid = np.linspace(-edge, edge, 401)
     posts = {
         name: update(prior(kernel), Gaussian(noise), X, y, 10, tolerance) for name, kernel in kernels.items()
@@ -285,14 +296,20 @@ def c4(report: Report) -> None:
     )
     middle = np.median(some, axis=1)
     parts = ", ".join(f"{m} in {np.sum(some[1] == m)}" for m in np.unique(some[1]))
-    found = f"{middle[1]:g} in the median of {samples} samples of 1000 rows: {parts}; {least} if the least explained comes next"
+    found = (
+        f"{middle[1]:g} in the median of {samples} samples of 1000 rows: {parts}; {least} if the least "
+        "explained comes next"
+    )
     report.claim("The RBF's basis stops at 12", "12", found, middle[1] <= 12)
     found = ", ".join(
         f"{m:g} ({row.min()} to {row.max()}) at {n}" for n, m, row in zip(sizes, middle, some, strict=True)
     )
     holds = np.ptp(middle) == 0 and np.max(some[-1] - some[0]) <= 1
     report.claim("That number does not depend on n", "§5.1", f"median {found}", holds)
-    found = f"root mean squared error {error['RBF']:.3f} with 10, POL-5 {error['POL-5']:.3f} with {len(posts['POL-5'])}"
+    found = (
+        f"root mean squared error {error['RBF']:.3f} with 10, POL-5 {error['POL-5']:.3f} with "
+        f"{len(posts['POL-5'])}"
+    )
     holds = error["RBF"] < error["POL-5"]
     report.claim(
         "The RBF gives the better approximation with twice as many vectors", "Fig. 5.1", found, holds
@@ -325,13 +342,13 @@ def c5(report: Report) -> None:
     runs, sizes = (
         (3, (30, 130, 250)) if report.quick else (50, (20, 40, 60, 80, 100, 115, 130, 160, 200, 250))
     )
-    kernel, noise, learned = friedman_kernel(2 if report.quick else 10)
+    kernel, noise, learned = friedman_kernel(report.seeds(2 if report.quick else 10, 10_000))
     sweeps = {"1 sweep": (1, 1), "4 sweeps": (4, 2), "4 sweeps, the basis free in all": (4, 4)}
     mse = {name: np.zeros((runs, len(sizes))) for name in sweeps}
     with single_threaded_blas():
         for run in range(runs):
-            X, y = datasets.friedman1(250, rng=run)
-            X_test, f_test = datasets.friedman1(500, noise=0.0, rng=1000 + run)
+            X, y = datasets.friedman1(250, rng=report.rng(run))
+            X_test, f_test = datasets.friedman1(500, noise=0.0, rng=report.rng(1000 + run))
             for j, m in enumerate(sizes):
                 for name, (times, free) in sweeps.items():
                     post = _learn(kernel, noise, X, y - y.mean(), m, times, free)
@@ -345,15 +362,24 @@ def c5(report: Report) -> None:
     at = sizes.index(130)
     for name in ("4 sweeps", "1 sweep"):
         means, spreads = mse[name].mean(0), mse[name].std(0)
-        found = f"{means[at]:.2f} with 130 vectors, {means[-1]:.2f} with all, at most {means[at:].max():.2f} between"
+        found = (
+            f"{means[at]:.2f} with 130 vectors, {means[-1]:.2f} with all, at most {means[at:].max():.2f} "
+            "between"
+        )
         report.claim(f"The error in the steady region ({name})", "≈ 2.4", found, means[at:].max() <= 2.6)
         more = means[at] - means[-1]
-        found = f"130 vectors cost {more:.2f} ({100 * more / means[-1]:.1f} %); standard deviation over runs {spreads[at]:.2f}"
+        found = (
+            f"130 vectors cost {more:.2f} ({100 * more / means[-1]:.1f} %); standard deviation over runs "
+            f"{spreads[at]:.2f}"
+        )
         report.claim(f"A plateau from 120-130 vectors on ({name})", "Fig. 5.2", found, more < spreads[at])
     best = max(values.mean(0)[at] for values in mse.values())
     report.claim("That is below SVM and RVM", "2.92, 2.80", f"at most {best:.2f}", best < 2.80)
     gain = 1.0 - mse["4 sweeps"].mean(0) / mse["1 sweep"].mean(0)
-    found = f"4 sweeps take {100 * gain[0]:.0f} % off the error at {sizes[0]} vectors, {abs(100 * gain[-1]):.1f} % with all"
+    found = (
+        f"4 sweeps take {100 * gain[0]:.0f} % off the error at {sizes[0]} vectors, {abs(100 * gain[-1]):.1f} "
+        "% with all"
+    )
     report.claim(
         "More sweeps help only small bases", "Fig. 5.2", found, gain[0] > 0.05 and abs(gain[-1]) < 0.01
     )
@@ -394,7 +420,7 @@ def c6(report: Report) -> None:
     learned: dict[str, list[tuple[float, float]]] = {name: [] for name in widths}
     with single_threaded_blas():
         for run in range(runs):
-            data = datasets.load("boston", seed=run)
+            data = datasets.load("boston", seed=report.seeds(runs)[run])
             shift, scale, mean = data.X_train.mean(0), data.X_train.std(0), data.y_train.mean()
             y, y_test = data.y_train - mean, np.asarray(data.y_test) - mean
             for name, sigma2 in widths.items():
@@ -430,13 +456,22 @@ def c6(report: Report) -> None:
     )
     for name, values in mse.items():
         (online, swept), sem = values.mean(1), values[1, :, -1].std() / np.sqrt(runs)
-        found = f"{online[-1]:.1f} after 1 sweep with {sizes[-1]} vectors, {swept[-1]:.1f} after 4; standard error {sem:.1f}"
+        found = (
+            f"{online[-1]:.1f} after 1 sweep with {sizes[-1]} vectors, {swept[-1]:.1f} after 4; standard "
+            f"error {sem:.1f}"
+        )
         report.claim(f"As good as SVM and RVM ({name})", "≈ 8", found, swept[-1] < 8.0 + 2.0 * sem)
-        found = f"{swept[-2]:.1f} with {sizes[-2]} vectors, {swept[-1]:.1f} with {sizes[-1]}, exact GP {dense[name].mean():.1f}"
+        found = (
+            f"{swept[-2]:.1f} with {sizes[-2]} vectors, {swept[-1]:.1f} with {sizes[-1]}, exact GP "
+            f"{dense[name].mean():.1f}"
+        )
         holds = swept[-2] - swept[-1] < 2.0 * sem
         report.claim(f"No improvement from a certain size on ({name}, 4 sweeps)", "Fig. 5.3", found, holds)
         gain = 100.0 * (1.0 - swept / online)
-        found = f"4 sweeps take {round(gain[0])} % off the error at {sizes[0]} vectors, {round(gain[-1])} % at {sizes[-1]}"
+        found = (
+            f"4 sweeps take {round(gain[0])} % off the error at {sizes[0]} vectors, {round(gain[-1])} % at "
+            f"{sizes[-1]}"
+        )
         visible = name == "normalised inputs"
         text, holds = (
             ("Using rows again helps small bases", gain[0] > 5)
@@ -493,7 +528,9 @@ def _draw(
     title: str,
     size: float = 3.0,
 ) -> None:
-    """The true f, the process' mean and one standard deviation, the rows, and those of the basis as diamonds."""
+    """The true f, the process' mean and one standard deviation, the rows, and those of the basis as
+    diamonds.
+    """
     mean, variance = post.predict(grid[:, None])
     std = np.sqrt(variance)
     chosen = np.isin(X[:, 0], post.basis.parameters["Z"][:, 0])

@@ -1,6 +1,4 @@
-"""What the pages of learning curves share: lists of jobs, and records turned into claims, tables and
-pictures.
-"""
+"""Pages of learning curves: lists of jobs, and records turned into claims, tables and pictures."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ SPARE = ("#4a9a5a", "#8a5ab0", "#d08a20", "#2a9aa0", "#a05050")
 
 
 def learned(
-    quick: bool,
+    report: Report,
     data: str,
     methods: tuple[str, ...],
     sizes: dict[int, int],
@@ -45,35 +43,34 @@ def learned(
     **options: Any,
 ) -> list[Job]:
     """The jobs of these methods, a number of seeds for each size."""
-    if quick:
+    if report.quick:
         sizes, iterations, options = QUICK_SIZES, QUICK_ITERATIONS, options | {"rows": QUICK_ROWS}
     return [
         Job(data, name, m, seed, iterations, **options)
         for name in methods
         for m in sizes
-        for seed in range(sizes[m])
+        for seed in report.seeds(sizes[m])
     ]
 
 
 def selected(
-    quick: bool, data: str, rules: dict[str, str], sizes: Iterable[int], row: str = "dtc", seeds: int = 1
+    report: Report, data: str, rules: dict[str, str], sizes: Iterable[int], row: str = "dtc", seeds: int = 1
 ) -> list[Job]:
     """The jobs whose inducing inputs are rows of the data, chosen by rules; hyperparameters held."""
-    sizes, rows, seeds = (QUICK_SIZES, QUICK_ROWS, 1) if quick else (sizes, 0, seeds)
+    sizes, rows, seeds = (QUICK_SIZES, QUICK_ROWS, 1) if report.quick else (sizes, 0, seeds)
     sizes = list(sizes)
     names = rules.values()
     return [
         Job(data, f"selected-{row}", m, s, start=rule, rows=rows)
         for rule in names
         for m in sizes
-        for s in range(seeds)
+        for s in report.seeds(seeds)
     ]
 
 
-def exact_records(store: Store, quick: bool, data: str, seeds: int) -> list[Record]:
-    return store.all(
-        exact_job(data, seed, QUICK_ROWS if quick else 0) for seed in range(1 if quick else seeds)
-    )
+def exact_records(store: Store, report: Report, data: str, seeds: int) -> list[Record]:
+    rows, seeds = (QUICK_ROWS, 1) if report.quick else (0, seeds)
+    return store.all(exact_job(data, seed, rows) for seed in report.seeds(seeds))
 
 
 def settings(report: Report, data: str, exact: list[Record], iterations: int) -> str:

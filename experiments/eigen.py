@@ -43,7 +43,7 @@ def by_quadrature(lengthscale: float, nodes: int = 600) -> Eigenfunctions:
 
 
 def variation_in_density(functions: Eigenfunctions) -> np.ndarray:
-    """The share of ∫|φ'| over [-3, 3] within two standard deviations of a mode, for each function. (count,)"""
+    """The share of ∫|φ'| over [-3, 3] within two standard deviations of a mode, by function. (count,)"""
     x = np.linspace(-3.0, 3.0, 1201)
     steps = np.abs(np.diff(functions(x[:, None]), axis=0))
     middle = 0.5 * (x[1:] + x[:-1])
@@ -69,7 +69,7 @@ def e1(report: Report) -> None:
         f"and 0.4, variance 1. Nyström's method on n = {', '.join(map(str, sizes))} samples, {repeats} draws "
         "each; the reference is the same eigenproblem on 600 quadrature nodes."
     )
-    rng = np.random.default_rng(0)
+    rng = report.rng()
     errors: dict[float, np.ndarray] = {}  # (sizes, repeats, functions)
     for lengthscale in LENGTHSCALES:
         exact = by_quadrature(lengthscale)
@@ -97,7 +97,7 @@ def e1(report: Report) -> None:
             gap < 1e-2,
         )
     _claims(report, sizes, errors)
-    report.pictures["eigenfunctions"] = _eigenfunctions_picture()
+    report.pictures["eigenfunctions"] = _eigenfunctions_picture(report)
     report.pictures["convergence"] = _convergence_picture(sizes, errors)
     report.notes += [
         "The modes lie 15 and 7.5 lengthscales apart, so the eigenvalues of a pair nearly agree and any "
@@ -124,8 +124,8 @@ def _claims(report: Report, sizes: tuple[int, ...], errors: dict[float, np.ndarr
         f"mean error falls from {falls}, as n^{rates[0.2]:.2f} and n^{rates[0.4]:.2f}",
         all(rate < -0.3 for rate in rates.values()),
     )
-    large = eigenfunctions(RBF(0.2), draw(500, np.random.default_rng(1)), FUNCTIONS)
-    wide = eigenfunctions(RBF(0.4), draw(500, np.random.default_rng(1)), FUNCTIONS)
+    large = eigenfunctions(RBF(0.2), draw(500, report.rng(1)), FUNCTIONS)
+    wide = eigenfunctions(RBF(0.4), draw(500, report.rng(1)), FUNCTIONS)
     length = 8.0 * np.sqrt(VARIANCE) / 6.0
     for lengthscale, functions in ((0.2, large), (0.4, wide)):
         share = variation_in_density(functions)[np.array(DRAWN) - 1]
@@ -145,15 +145,12 @@ def _claims(report: Report, sizes: tuple[int, ...], errors: dict[float, np.ndarr
     )
 
 
-def _eigenfunctions_picture() -> Any:
+def _eigenfunctions_picture(report: Report) -> Any:
     picture = canvas(11.0, 5.6)
     axes = picture.subplots(2, 3, sharex=True)
     x = np.linspace(-3.0, 3.0, 601)
     for row, lengthscale in zip(axes, LENGTHSCALES, strict=True):
-        draws = [
-            eigenfunctions(RBF(lengthscale), draw(500, np.random.default_rng(seed)), FUNCTIONS)
-            for seed in (1, 2, 3)
-        ]
+        draws = [eigenfunctions(RBF(lengthscale), draw(500, report.rng(k)), FUNCTIONS) for k in (1, 2, 3)]
         for ax, i in zip(row, DRAWN, strict=True):
             plain(ax)
             ax.fill_between(x, 0.0, density(x), color=INK, alpha=0.12, linewidth=0, label="p(x)")
@@ -234,7 +231,7 @@ def screening(
 def e4(report: Report) -> None:
     """Shrinkage, spectra, screening, error against time."""
     draws, n_screen = (5, 200) if report.quick else (50, 600)
-    noise, rng = 0.1, np.random.default_rng(0)
+    noise, rng = 0.1, report.rng()
     report.settings = (
         f"Shrinkage: RBF kernel, lengthscale 0.5, inputs N(0, 1), noise variance {noise}, {draws} draws of "
         f"inputs. Decay: uniform density on [0, 1], lengthscale 0.3, {NODES} nodes. Screening: {n_screen} "
@@ -323,7 +320,7 @@ def _screening(report: Report, ax: Any, n: int) -> None:
         "Matérn ½, noise 0.1": (Matern12(0.5), 0.1),
         "RBF, noise 0.1": (RBF(0.5), 0.1),
     }
-    excess = {name: screening(*case, sizes, n, np.random.default_rng(0)) for name, case in cases.items()}
+    excess = {name: screening(*case, sizes, n, report.rng()) for name, case in cases.items()}
     for (name, found), colour in zip(excess.items(), (BLUE, COLOURS[2], COLOURS[3], RED), strict=True):
         ax.loglog(sizes, found, marker="o", markersize=4, color=colour, label=name)
     ax.set_title("excess variance of local subsets")

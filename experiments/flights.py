@@ -71,9 +71,11 @@ def split_by_date(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     return table[table["day"] < last], table[table["day"] >= last]
 
 
-def write_parts(table: DataFrame, folder: Path, files: int) -> None:
-    """Rows in random order, so that the parts are alike, as files of about equal length; the day is left out."""
-    order = np.random.default_rng(0).permutation(len(table))
+def write_parts(table: DataFrame, folder: Path, files: int, rng: np.random.Generator) -> None:
+    """Write the rows in random order, so that the parts are alike, to files of equal length, without the
+    day.
+    """
+    order = rng.permutation(len(table))
     for i, rows in enumerate(np.array_split(order, files)):
         table.iloc[rows][[*INPUTS, "y"]].to_parquet(folder / f"{i:04}.parquet", index=False)
 
@@ -148,7 +150,7 @@ def f1(report: Report) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder, file = Path(temporary), Path(temporary) / "flights.gp"
-        write_parts(early, folder, 4 if quick else FILES)
+        write_parts(early, folder, 4 if quick else FILES, report.rng())
         n = len(early)
         options = [
             "-m",

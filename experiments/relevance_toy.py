@@ -31,7 +31,9 @@ def data(seed: int, n: int = 100) -> tuple[np.ndarray, np.ndarray]:
 
 
 def predictions(machine: RelevanceVectors, X: np.ndarray) -> dict[str, Marginals]:
-    """The machine's, the healed one's, and those of an exact GP with the same kernel, noise and far variance."""
+    """Predictions of the machine, the healed one, and an exact GP of the same kernel, noise and far
+    variance.
+    """
     P = machine.problem
     gp = condition(
         RBF(KERNEL.lengthscale, machine.prior_variance), None, "exact", machine.noise, P.X, P.Y[:, 0]
@@ -56,7 +58,7 @@ def q3(report: Report) -> None:
     )
     places = np.array([[0.0], [np.mean(GAP)], [EDGE + 0.5], [EDGE + 1.0], [EDGE + 2.0], [EDGE + 4.0]])
     variances, scores, sizes, rises = [], [], [], []
-    for seed in range(draws):
+    for seed in report.seeds(draws):
         machine = relevance_vectors(KERNEL, *data(seed))
         test = datasets.sinc(400, noise=NOISE, low=-EDGE - 1.0, high=EDGE + 1.0, rng=1000 + seed)
         near, held_out = predictions(machine, places), predictions(machine, test[0])

@@ -1,4 +1,4 @@
-"""002: error against run time, with initialisation, testing and the learning of hyperparameters told apart."""
+"""002: error against run time; initialisation, testing and learning hyperparameters are timed apart."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def error_against_time(report: Report) -> None:
     n, test, sizes, repeats = (
         (500, 200, (32, 128), 1) if report.quick else (4000, 1000, (32, 64, 128, 256, 512, 1024), 3)
     )
-    rng = np.random.default_rng(0)
+    rng = report.rng()
     X, f = waves(n + test, rng)
     data = X[:n], f[:n] + 0.1 * rng.standard_normal(n), X[n:], f[n:]
     start = time.perf_counter()
@@ -95,7 +95,9 @@ def error_against_time(report: Report) -> None:
     points = []
     for name, label, greedy in jobs:
         for m in (m for m in sizes if name != "bcm" or m >= LEAST):
-            runs = [measure(name, label, m, kernel, noise, data, greedy, seed) for seed in range(repeats)]
+            runs = [
+                measure(name, label, m, kernel, noise, data, greedy, seed) for seed in report.seeds(repeats)
+            ]
             choosing, starting, testing = np.min(
                 [(run.choosing, run.starting, run.testing) for run in runs], axis=0
             ).tolist()

@@ -175,9 +175,9 @@ def plan(n: int, quick: bool) -> tuple[tuple[int, ...], int, int]:
     return (tuple(PRINTED) if n > WHOLE else (64, 128, 256, 512, 1024)), 10, 60
 
 
-def methods(seed: int, quick: bool) -> list[str]:
+def methods(i: int, quick: bool) -> list[str]:
     """The slides' four in every repeat, the others in the first MORE_REPEATS."""
-    return [*METHODS, *(MORE if seed < MORE_REPEATS and not quick else ())]
+    return [*METHODS, *(MORE if i < MORE_REPEATS and not quick else ())]
 
 
 def e2(report: Report) -> None:
@@ -204,7 +204,10 @@ def e2(report: Report) -> None:
     )
     file = None if report.quick else datasets.cache_folder() / "sarcos.jsonl"
     report.stored = file is not None and file.exists()
-    draws = [repeat(data, s, sizes, iterations, methods(s, report.quick), file) for s in range(repeats)]
+    draws = [
+        repeat(data, seed, sizes, iterations, methods(i, report.quick), file)
+        for i, seed in enumerate(report.seeds(repeats))
+    ]
     results = {
         name: np.array([draw.scores[name] for draw in draws if name in draw.scores])
         for name in draws[0].scores

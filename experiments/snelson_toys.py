@@ -64,7 +64,7 @@ def s1(report: Report) -> None:
     )
     found: dict[str, list[float]] = {"fitc": [], "dtc": [], "vfe": [], "fitc after dtc": []}
     runs: list[dict[str, Fit]] = []
-    for seed in range(draws):
+    for seed in report.seeds(draws):
         X, y, kernel = drawn(seed)
         exact = condition(kernel, None, "exact", NOISE, X, y)
         Z = _left(seed)
@@ -104,13 +104,13 @@ def s1(report: Report) -> None:
         "tr(Σ⁻¹R), and that penalty pulls as FITC's Λ does: it falls as soon as a pseudo-input moves to "
         "where there is none."
     )
-    rows = [[seed, *(f"{found[name][seed]:.3f}" for name in found)] for seed in range(draws)]
+    rows = [[i, *(f"{found[name][i]:.3f}" for name in found)] for i in range(draws)]
     report.table(
         "Mismatch by data set, nats", ["data set", "FITC", "DTC", "VFE", "FITC, from where DTC ended"], rows
     )
     shown = int(np.argmax(found["dtc"]))
-    X, y, kernel = drawn(shown)
-    Z = _left(shown)
+    X, y, kernel = drawn(report.seeds(draws)[shown])
+    Z = _left(report.seeds(draws)[shown])
     report.notes.append(
         f"The pictures show data set {shown}, where DTC's evidence got stuck worst. In others L-BFGS takes a "
         "long step that throws points across the gap: then the mean is right, but too few points are left "
@@ -227,7 +227,7 @@ def s2(report: Report) -> None:
     """Draws of y and its marginal variance under the exact GP's evidence, FITC's and DTC's."""
     kernel, noise, draws = RBF(0.5, 1.0), 0.02, 500 if report.quick else 20_000
     grid = np.linspace(0.0, 10.0, 240)[:, None]
-    rng = np.random.default_rng(3)
+    rng = report.rng(3)
     basis = Points(rng.uniform(0.0, 10.0, (10, 1)))
     report.settings = (
         "10 pseudo-inputs drawn uniformly on [0, 10]; RBF kernel with lengthscale 0.5 and variance 1, noise "
@@ -339,7 +339,7 @@ def s6(report: Report) -> None:
     )
     kernel, noise = RBF(1.0, 1.0), 0.1
     above, rows, gains, higher, spreads, outside, first = 0, [], [], [], [], [], None
-    for seed in range(sets):
+    for seed in report.seeds(sets):
         X, y, _ = rising_noise(200, seed)
         exact = fit(kernel, None, "exact", noise, X, y)
         ends = [
