@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from peers import CORES
+from library import CORES
 
 BURNER = """
 import os, sys, time

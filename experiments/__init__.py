@@ -72,9 +72,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         "Conjugate gradients, and fast products with a kernel matrix", "002", "linear_systems", "e3"
     ),
     "E4": Experiment("Shrinkage, spectra and screening: what is really going on", "002", "eigen", "e4"),
-    "C1": Experiment("Online sinc: RBF and polynomial kernels", "004 Fig 2.1", "csato_regression", "c1"),
-    "C2": Experiment("KL divergence between successive processes", "004 Fig 3.2", "csato_regression", "c2"),
-    "C3": Experiment("How often the simple removal score errs", "004 Fig 3.4", "csato_regression", "c3"),
+    "C1": Experiment("Online sinc: RBF and polynomial kernels", "004 Fig 2.1", "csato_online", "c1"),
+    "C2": Experiment("KL divergence between successive processes", "004 Fig 3.2", "csato_online", "c2"),
+    "C3": Experiment("How often the simple removal score errs", "004 Fig 3.4", "csato_online", "c3"),
     "C4": Experiment("How many basis vectors sinc needs", "004 Fig 5.1", "csato_regression", "c4"),
     "C5": Experiment(
         "Friedman 1: error against the number of basis vectors", "004 Fig 5.2", "csato_regression", "c5"
@@ -86,7 +86,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "C10": Experiment("USPS: ten classes on one basis", "004 Fig 5.6b", "csato_digits", "c10"),
     "C11": Experiment("USPS: rejecting the doubtful", "004 Fig 5.7", "csato_digits", "c11"),
     "C11b": Experiment(
-        "Sweeps, Nyström regression, outliers", "004 Fig 5.4b, §4.5, §3.8", "csato_classification", "c11b"
+        "Sweeps, Nyström regression, outliers", "004 Fig 5.4b, §4.5, §3.8", "csato_asides", "c11b"
     ),
     "C12": Experiment("Densities as squares of a process", "004 §5.3, Fig 5.9", "csato_density", "c12"),
     "C13": Experiment("Wind fields from ambiguous measurements", "004 §5.4", "csato_wind", "c13"),

@@ -31,9 +31,8 @@ CAPACITIES = (30, 15)  # nodes kept of 100
 X = lattice()  # (100, 2)
 BEAMS = Beams.ers(0.25 + 0.5 * X[:, 0] / X[:, 0].max())  # the middle half of the swath
 
-FORECAST_ERROR = (
-    DivergenceFree(3.0, 2.0) + CurlFree(2.0, 0.5) + Independent([1.5, 1.5])
-)  # 2 m/s in each component
+# 2 m/s in each component
+FORECAST_ERROR = DivergenceFree(3.0, 2.0) + CurlFree(2.0, 0.5) + Independent([1.5, 1.5])
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +44,7 @@ class Outcome:
     ambiguities: Ambiguities
     found: wind.Retrieval  # settled by sweeps
     online: wind.Retrieval  # one pass over each order
-    resolved: list[
-        float
-    ]  # of each mode found: the share of nodes whose ambiguity is the one nearest the truth
+    resolved: list[float]  # for each mode: the share of nodes whose ambiguity is the one nearest the truth
     kept: dict[int, Posterior]  # the heaviest mode on fewer nodes
 
     @property
@@ -363,21 +360,10 @@ def _tables(report: Report, alone: list[Outcome], helped: list[Outcome]) -> None
 def _quiver(ax: Any, o: Outcome, winds: np.ndarray, colour: str = INK, pivot: str = "middle") -> None:
     length = 23.0 if pivot == "middle" else 13.0  # km, of the fastest true wind
     scale = np.max(np.hypot(*o.scene.winds.T)) / length
-    ax.quiver(
-        100 * X[:, 0],
-        100 * X[:, 1],
-        *winds.T,
-        color=colour,
-        scale=scale,
-        scale_units="xy",
-        angles="xy",
-        width=0.004,
-        headwidth=4,
-        pivot=pivot,
-    )
+    style = dict(scale=scale, scale_units="xy", angles="xy", width=0.004, headwidth=4)
+    ax.quiver(*(100 * X.T), *winds.T, color=colour, pivot=pivot, **style)
     ax.set_aspect("equal")
-    ax.set_xlim(-15, 240)
-    ax.set_ylim(-15, 240)
+    ax.set(xlim=(-15, 240), ylim=(-15, 240))
     ax.tick_params(labelsize=8)
 
 
@@ -388,16 +374,8 @@ def _shade(ax: Any, post: Posterior, low: float, high: float) -> Any:
     _, covariance = fields.predict(post, np.column_stack([gx.ravel(), gy.ravel()]))
     std = np.sqrt(np.trace(covariance, axis1=1, axis2=2)).reshape(gx.shape)
     extent = (-15.0, 240.0, -15.0, 240.0)
-    return ax.imshow(
-        std,
-        cmap="gray",
-        vmin=low,
-        vmax=high,
-        extent=extent,
-        origin="lower",
-        interpolation="bilinear",
-        alpha=0.6,
-    )
+    style = dict(cmap="gray", origin="lower", interpolation="bilinear", alpha=0.6)
+    return ax.imshow(std, vmin=low, vmax=high, extent=extent, **style)
 
 
 def _picture_ambiguities(o: Outcome) -> Any:
@@ -407,11 +385,9 @@ def _picture_ambiguities(o: Outcome) -> Any:
     for j in range(o.ambiguities.winds.shape[1] - 1, -1, -1):
         there = np.isfinite(o.ambiguities.misfits[:, j])
         _quiver(ax, o, np.where(there[:, None], o.ambiguities.winds[:, j], np.nan), colours[j], "tail")
-    ax.set_title(
-        f"Local ambiguities, granule {o.scene.granule}: likeliest black, then blue, red, yellow", fontsize=9
-    )
-    ax.set_xlabel("km across the track")
-    ax.set_ylabel("km along the track")
+    title = f"Local ambiguities, granule {o.scene.granule}: likeliest black, then blue, red, yellow"
+    ax.set_title(title, fontsize=9)
+    ax.set(xlabel="km across the track", ylabel="km along the track")
     return picture
 
 
@@ -447,9 +423,7 @@ def _picture_pruned(report: Report, o: Outcome) -> Any:
     mesh = _shade(left, post, 0.0, 2.0)
     _quiver(left, o, fields.unstack(post.mean(fields.stack(X))))
     nodes = fields.nodes_of(post)[0]
-    left.plot(
-        100 * nodes[:, 0], 100 * nodes[:, 1], "o", markersize=11, markerfacecolor="none", markeredgecolor=RED
-    )
+    left.plot(*(100 * nodes.T), "o", markersize=11, markerfacecolor="none", markeredgecolor=RED)
     left.set_title("85 % of the nodes removed; circles carry the basis", fontsize=10)
     picture.colorbar(mesh, ax=left, shrink=0.7, label="standard deviation, m/s")
     plain(right)
@@ -469,7 +443,7 @@ def _picture_weights(alone: list[Outcome]) -> Any:
     ax.plot(100 * shares, -weights + 1.0, ".", color=INK, markersize=7, alpha=0.6)
     ax.set_yscale("log")
     ax.invert_yaxis()
-    ax.set_xlabel("nodes resolved, % (100: the true field, 0: its opposite)")
-    ax.set_ylabel("1 + log weight below the heaviest of its scene")
+    across = "nodes resolved, % (100: the true field, 0: its opposite)"
+    ax.set(xlabel=across, ylabel="1 + log weight below the heaviest of its scene")
     ax.set_title("Solutions of one online pass over each order, without a forecast", fontsize=10)
     return picture
