@@ -28,7 +28,9 @@ def _scores(part: Part, model: SparseGPRegressor) -> Scores:
     if len(part.X) == 0:
         return metrics.Scores()
     mean, std = model._predicted(model._queries_of(part.X), True, False)
-    return metrics.Scores.of(part.Y[:, 0], mean, std**2, metrics.Baseline(model.y_mean_, model.y_scale_**2))
+    return metrics.Scores.of(
+        part.Y[:, 0], mean, std**2, metrics.Baseline(float(model.y_mean_), float(model.y_scale_) ** 2)
+    )
 
 
 def is_large(table: Path) -> bool:
