@@ -2,17 +2,32 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+TORCH  := torch==2.13.0
 
-.PHONY: demo test lint clean
+# Before a commit: the house rules, and every row of the table against its dense formula.
+CHECKED := tests/test_house.py tests/test_metrics.py tests/model/test_table.py tests/model/test_kernels.py \
+           tests/engine/test_engine.py
+
+.PHONY: demo check test extras lint clean
 
 demo: $(VENV)/.plot
 	$(BIN)/inducing demo
 
+check: lint
+	$(BIN)/python -m pytest -q -k "not benchmark and not 20011" $(CHECKED)
+
+# The array API's checks of scikit-learn run only where SciPy is told so when it is imported.
 test: lint
 	$(BIN)/python -m pytest -q
+	SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -q -k array_api tests/estimators/test_estimators.py
+
+# What optional tests need; without it those on PyTorch arrays are skipped. This wheel is for the CPU alone.
+extras: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # One stamp per extra: reinstalled when the dependencies change.

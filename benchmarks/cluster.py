@@ -1,10 +1,11 @@
 """Workers: how much faster two are than one, what Dask costs, and what that says of a hundred workers and 10⁹
 rows.
 
-    python benchmarks/cluster.py --only speed         # speed, overhead, terms: a minute or so each, on a quiet machine
+    python benchmarks/cluster.py --only speed         # speed, overhead, terms: a minute or so each
     python benchmarks/cluster.py --only overhead
     python benchmarks/cluster.py --only terms
-    python benchmarks/cluster.py --picture docs/images/scaling.png --rate 40 --latency 0.02 --task 0.001 --spread 0.05
+    python benchmarks/cluster.py --picture docs/images/scaling.png \\
+        --rate 40 --latency 0.02 --task 0.001 --spread 0.05
     python benchmarks/cluster.py --rows 20000 --functions 32              # does it all work?
 
 One evaluation is VFE's evidence with its gradient in everything, d = 8. All workers are processes of this

@@ -79,8 +79,7 @@ def main() -> None:
     kernel = ig.kernels.RBF(given.lengthscale)
     print(
         f"{given.data}, n = {len(X)}, d = {X.shape[1]}, RBF of lengthscale {given.lengthscale:g}, noise "
-        "variance "
-        f"{given.noise:g}; preconditioner of rank {given.rank}, product by {given.product}"
+        f"variance {given.noise:g}; preconditioner of rank {given.rank}, product by {given.product}"
     )
     ig.condition(kernel, None, "cg", given.noise, X[:3000], y[:3000]).predict(
         Xs[:3]

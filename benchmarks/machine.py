@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from peers import CORES
+from library import CORES
 
 BURNER = """
 import os, sys, time
@@ -63,8 +63,8 @@ class Quiet:
         verdict = "The machine was quiet" if self else "THE MACHINE WAS NOT QUIET, so that times are too long"
         return (
             f"{verdict}: others used {self.busy:.0%} of {CORES} cores (load average {self.load:.1f}), and "
-            "the median matrix "
-            f"product was {self.spread:.0%} slower than the best, which ran at {self.rate / 1e9:.0f} GFlop/s."
+            f"the median matrix product was {self.spread:.0%} slower than the best, which ran at "
+            f"{self.rate / 1e9:.0f} GFlop/s."
         )
 
 

@@ -1,7 +1,8 @@
 """Training against the clock: kin-40k, this package's default settings in a third of the time that two peers
 have.
 
-    INDUCING_DATA=folder python benchmarks/race.py --peer-python A/bin/python B/bin/python     # 15 minutes; --m 64 for 5
+    INDUCING_DATA=folder python benchmarks/race.py --peer-python A/bin/python B/bin/python   # 15 minutes
+    INDUCING_DATA=folder python benchmarks/race.py --m 64 ...                                # 5 minutes
 
 The peers start from random rows as inducing inputs. Each is alone on the machine and ended by the clock, this
 package by the Ctrl-C that a user would press. Test error (SMSE) and log loss (MSLL) are of what each then
@@ -157,7 +158,8 @@ def main() -> None:
     X, y, X_test, y_test = data.X_train, data.y_train, data.X_test, data.y_test
     pythons = {}
     for python in [] if given.only_ours else [sys.executable, *given.peer_python]:
-        code = f"import importlib.util as u, json; print(json.dumps([n for n in {list(PEERS)} if u.find_spec(n.lower())]))"
+        code = "import importlib.util as u, json; "
+        code += f"print(json.dumps([n for n in {list(PEERS)} if u.find_spec(n.lower())]))"
         for name in json.loads(
             subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
         ):

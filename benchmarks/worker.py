@@ -1,7 +1,7 @@
 """One library in one long-lived process that obeys commands, a line of JSON each, and sleeps in between.
 
     python worker.py serve NAME      # commands on stdin, answers on stdout
-    python worker.py cold NAME       # import, fit the small problem, predict, print the error of the mean, end
+    python worker.py cold NAME       # import, fit the small problem, predict, print the mean's error, end
 
 `Worker` is the other end of the line. Only one worker computes at a time; before the next one starts, the
 last one's threads must have come to rest, which is looked up, not assumed.
@@ -236,7 +236,9 @@ class Worker:
         return answer["ok"]
 
     def _rest(self) -> None:
-        """Wait until the worker's threads sleep: OpenMP's spin for some tenths of a second after their work."""
+        """Wait until the worker's threads sleep: OpenMP's spin for some tenths of a second after their
+        work.
+        """
         used = 1.0
         for _ in range(20):
             before = self._cpu_seconds()

@@ -1,4 +1,4 @@
-"""Run experiments from a shell: `python -m experiments W1 S1 --quick`."""
+"""Run experiments from a shell: `python -m experiments W1 S1 --quick --seed 3`; without names, list them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes and few repeats: a look in seconds to minutes.")
     ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other data, splits and orders.")] = 0,
     output: Annotated[Path, typer.Option(help="The folder for pages, pictures and numbers.")] = Path(
         "experiments/results"
     ),
@@ -41,7 +42,7 @@ def reproduce(
     if unknown:
         raise UnknownNameError(f"there is no experiment {unknown[0]!r}; choose from {', '.join(EXPERIMENTS)}")
     for name in names:
-        report = run(name, quick=quick, folder=output)
+        report = run(name, quick=quick, seed=seed, folder=output)
         title = f"{name}: {report.title} [{report.source}], {report.seconds:.0f} s"
         table = Table("claim", "paper", "here", "holds", title=title)
         for claim in report.claims:

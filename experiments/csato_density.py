@@ -68,11 +68,9 @@ def c12(report: Report) -> None:
     sizes = (100, 300) if report.quick else (100, 200, 500, 1000, 2000)
     report.settings = (
         f"{ROWS} draws from 0.4 N(0.3, 0.08²) + 0.6 N(0.7, 0.06²), {repeats} repeats; k₀ = {ORDER}, the "
-        "basis found among the "
-        "rows by γ > 1e-6 k(x, x). The thesis prints no parameters of its mixture. L₂ on 1000 equidistant "
-        "points. In hindsight "
-        f"KernelDensity has the best of {len(BANDWIDTHS)} bandwidths, the histogram the best of {BINS[0]} "
-        f"to {BINS[-1]} bins."
+        "basis found among the rows by γ > 1e-6 k(x, x). The thesis prints no parameters of its mixture. L₂ "
+        f"on 1000 equidistant points. In hindsight KernelDensity has the best of {len(BANDWIDTHS)} "
+        f"bandwidths, the histogram the best of {BINS[0]} to {BINS[-1]} bins."
     )
     with single_threaded_blas():
         _sweeps(report, repeats, last)
@@ -82,18 +80,14 @@ def c12(report: Report) -> None:
         _rough(report)
     report.notes += [
         "5.23, 5.25 and 5.30 lack a factor: the exponent of 5.15 is ½λ∫f², so the integrand is largest "
-        "where 2N/λ = ∫E f². And "
-        "5.27 has l/√λ in its exponent, where the Green's function of -l²∂² + λ has √λ/l. With both put "
-        "right, λ grows with N "
-        "and the Ornstein-Uhlenbeck process roughens, as the text says.",
+        "where 2N/λ = ∫E f². And 5.27 has l/√λ in its exponent, where the Green's function of -l²∂² + λ has "
+        "√λ/l. With both put right, λ grows with N and the Ornstein-Uhlenbeck process roughens, as the text "
+        "says.",
         "λ only stretches f under the idempotent kernel: the density depends on the sites alone. Where "
-        "these have settled, "
-        "(1 + λ)∫E f² = 2N + D exactly, and λ = 2N/D.",
+        "these have settled, (1 + λ)∫E f² = 2N + D exactly, and λ = 2N/D.",
         "From the prior, the first rows decide on the sign of f each for itself, and sweeps rarely undo a "
-        "change of sign among "
-        "the data: f then crosses 0 where the density does not. From the uniform density f begins positive, "
-        "changes its sign "
-        "at most for a few rows, and two sweeps are enough.",
+        "change of sign among the data: f then crosses 0 where the density does not. From the uniform "
+        "density f begins positive, changes its sign at most for a few rows, and two sweeps are enough.",
     ]
 
 
@@ -104,7 +98,7 @@ def _sweeps(report: Report, repeats: int, last: int) -> None:
     rarer: dict[str, list[float]] = {name: [] for name in errors}  # share of rows where f has the rarer sign
     sizes, lams, masses, lowest, covered, kde, histogram = [], [], [], [], [], [], []
     for run in range(repeats):
-        X = rows(ROWS, np.random.default_rng(run))
+        X = rows(ROWS, report.rng(run))
         Z = selection.novelty(X, ROWS, rng=0, kernel=Trigonometric(ORDER))
         sizes.append(len(Z))
         prior, basis = Fourier(ORDER), Points(Z)
@@ -272,7 +266,7 @@ def _sizes(report: Report, sizes: tuple[int, ...], repeats: int) -> None:
     orders = np.zeros((len(sizes), repeats))
     for i, n in enumerate(sizes):
         for run in range(repeats):
-            X = rows(n, np.random.default_rng(1000 + run))
+            X = rows(n, report.rng(1000 + run))
             known = ig.GPDensity(bounds=(0.0, 1.0)).fit(X)
             orders[i, run] = known.order_
             densities = (
@@ -341,7 +335,7 @@ def _others(report: Report, repeats: int) -> None:
         scores = {model: np.zeros(repeats) for model in models}
         outside = 0
         for run in range(repeats):
-            rng = np.random.default_rng(2000 + run)
+            rng = report.rng(2000 + run)
             X, new = draw(ROWS, rng)[:, None], draw(2000, rng)[:, None]
             logs = {
                 model: (validated(X) if make is None else make().fit(X)).score_samples(new)
@@ -374,7 +368,7 @@ def _inputs(report: Report, repeats: int) -> None:
         scores: dict[str, list[float]] = {"GPDensity": [], "KernelDensity, validated": []}
         orders = []
         for run in range(repeats):
-            rng = np.random.default_rng(3000 + run)
+            rng = report.rng(3000 + run)
             first = rng.random(ROWS + 2000) < 0.4
             X = np.where(first[:, None], 1.0, 0.5) * rng.normal(size=(len(first), d))
             X[~first, 0] += 3.0
@@ -400,7 +394,7 @@ def _rough(report: Report) -> None:
     scales, (few, many), last = {}, (40, 120) if report.quick else (50, 200), 15 if report.quick else 60
     prior = OrnsteinUhlenbeck(0.1)
     for n in (few, many):
-        X = rows(n, np.random.default_rng(0))
+        X = rows(n, report.rng())
         for found in islice(sweeps(prior, X, basis=Points(X)), last):
             scales[n] = float(prior.length / np.sqrt(found.lam))
     told = ", ".join(f"{scale:.3f} at {n} rows" for n, scale in scales.items())

@@ -64,7 +64,9 @@ class Digits:
         )
 
     def swept(self, order: int, capacity: int) -> list[Posterior]:
-        """Sparse EP as it is printed, with the basis free in the first two of three sweeps. [004 §§4.6, 5.2]"""
+        """Sparse EP as it is printed, with the basis free in the first two of three sweeps. [004 §§4.6,
+        5.2]
+        """
         X, Y = self.rows(order)
         return expectation_propagation(self.kernel, NOISELESS, X, Y, capacity, sweeps=3)
 
@@ -73,9 +75,9 @@ class Digits:
         i = np.random.default_rng(order).permutation(len(self.y))
         return self.X[i], np.where(self.y[i, None] == self.classes, 1.0, -1.0)
 
-    def held_out(self) -> Digits:
+    def held_out(self, seed: int = 0) -> Digits:
         """A sixth of the training images, drawn at random, in the place of the test images."""
-        i = np.random.default_rng(0).permutation(len(self.y))
+        i = np.random.default_rng(seed).permutation(len(self.y))
         test, rest = i[: len(i) // 6], i[len(i) // 6 :]
         return replace(self, X=self.X[rest], y=self.y[rest], X_test=self.X[test], y_test=self.y[test])
 
@@ -88,7 +90,9 @@ class Digits:
         return mean / np.sqrt(variance)
 
     def error(self, posts: Sequence[Posterior]) -> float:
-        """Test images given to the wrong class, in %; of one class against the rest, on the wrong side of 0."""
+        """Test images given to the wrong class, in %; of one class against the rest, on the wrong side of
+        0.
+        """
         z = self.scores(posts)
         if len(self.classes) == 1:
             return 100 * float(np.mean((z[:, 0] > 0) != (self.y_test == self.classes[0])))
@@ -118,18 +122,15 @@ def c9(report: Report) -> None:
     orders, every, sizes = (2, 4, (50, 256)) if report.quick else (10, 1, (25, 50, 100, 150, 200, 256, 350))
     kinds = {RAW: digits(0.5, [4], every=every), SMOOTH: digits(0.5, [4], BLUR, every)}
     errors = {
-        name: np.array([[_pair(data, i, m) for i in range(orders)] for m in sizes])
+        name: np.array([[_pair(data, order, m) for order in report.seeds(orders)] for m in sizes])
         for name, data in kinds.items()
     }
     first = next(iter(kinds.values()))
     report.settings = (
-        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders "
-        "of the rows. RBF "
-        f"with σ_k² = 0.5 as printed, σ₀² = 0, tolerance 1e-6. One pass online; then EP ({SWEEPS} sweeps, "
-        "σ₀² = 1e-4) for "
-        "the rows' projections on the basis that the pass found. Beside it, the same with images smoothed "
-        "by a Gaussian of "
-        f"{BLUR} pixels."
+        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders of "
+        "the rows. RBF with σ_k² = 0.5 as printed, σ₀² = 0, tolerance 1e-6. One pass online; then EP "
+        f"({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' projections on the basis that the pass found. Beside "
+        f"it, the same with images smoothed by a Gaussian of {BLUR} pixels."
     )
     at = sizes.index(256)
     for name, values in errors.items():
@@ -161,7 +162,8 @@ def c10(report: Report) -> None:
         (s, blur): digits(s, blur=blur, every=every)
         for s, blur in ((0.25, 0.0), (0.35, 0.0), (0.5, 0.0), (0.5, BLUR))
     }
-    held_out = {key: _pair(data.held_out(), 0, sizes[-1]) for key, data in tried.items()}
+    first_order = report.seeds(1)[0]
+    held_out = {key: _pair(data.held_out(first_order), first_order, sizes[-1]) for key, data in tried.items()}
     best = min((key for key in tried if key[1] == 0.0), key=lambda key: sum(held_out[key]))
     kinds = {_kind(*key): tried[key] for key in ((0.5, 0.0), best, (0.5, BLUR))}
     errors = {name: np.empty((len(sizes), orders, 2)) for name in kinds}
@@ -171,28 +173,24 @@ def c10(report: Report) -> None:
     )
     seconds = []
     for name, data in kinds.items():
-        for order in range(orders):
+        for i, order in enumerate(report.seeds(orders)):
             for j, m in enumerate(sizes):
                 start = time.process_time()
                 posts = data.online(order, m)
                 seconds.append(time.process_time() - start)
                 pair = posts, data.projected(order, posts)
-                errors[name][j, order] = [data.error(p) for p in pair]
-            losses[name][order] = [data.log_loss(p) for p in pair]  # of the largest basis
-            if order < slow:
+                errors[name][j, i] = [data.error(p) for p in pair]
+            losses[name][i] = [data.log_loss(p) for p in pair]  # of the largest basis
+            if i < slow:
                 posts = data.swept(order, sizes[-1])
-                swept[name][order] = data.error(posts), data.log_loss(posts)
+                swept[name][i] = data.error(posts), data.log_loss(posts)
     first = next(iter(kinds.values()))
     report.settings = (
-        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders "
-        "of the rows. One "
-        "basis for ten classifiers, minimax deletion; RBF, σ₀² = 0, tolerance 1e-6. The width is not "
-        "printed for this "
-        f"experiment: σ_k² = 0.5 is that of C9, {best[0]} the best of three on training images held out. "
-        "Smoothing is by a "
-        f"Gaussian of {BLUR} pixels. One pass online; then EP ({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' "
-        "projections "
-        "on the basis that the pass found."
+        f"{len(first.y)} training and {len(first.y_test)} test images, pixels in [-1, 1]; {orders} orders of "
+        "the rows. One basis for ten classifiers, minimax deletion; RBF, σ₀² = 0, tolerance 1e-6. The width "
+        f"is not printed for this experiment: σ_k² = 0.5 is that of C9, {best[0]} the best of three on "
+        f"training images held out. Smoothing is by a Gaussian of {BLUR} pixels. One pass online; then EP "
+        f"({SWEEPS} sweeps, σ₀² = 1e-4) for the rows' projections on the basis that the pass found."
     )
     last = sizes[-1]
     for name, values in errors.items():
@@ -231,19 +229,13 @@ def c10(report: Report) -> None:
     report.table(f"Error and log loss with {last} vectors", head, rows)
     report.notes += [
         "Sparse EP as printed in §4.6 finds a row's site with all of f's variance, γ included, and lets it "
-        "act on the "
-        "projection alone; with few vectors γ is large and the process stays cautious. EP for the projected "
-        "variable u = φ̂ᵀf "
-        "of §4.4, below 4.33, leaves γ out: it fits the training rows more sharply and is surer of itself, "
-        "as the log loss "
-        "shows. A small basis may not be able to separate the projections, and σ₀² = 0 then asks for the "
-        "impossible: hence the "
-        "1e-4 that 004 has for Sonar.",
+        "act on the projection alone; with few vectors γ is large and the process stays cautious. EP for "
+        "the projected variable u = φ̂ᵀf of §4.4, below 4.33, leaves γ out: it fits the training rows more "
+        "sharply and is surer of itself, as the log loss shows. A small basis may not be able to separate "
+        "the projections, and σ₀² = 0 then asks for the impossible: hence the 1e-4 that 004 has for Sonar.",
         "004 does not say whether its images were smoothed. Smoothing was tried here after the results "
-        "without it had been "
-        "seen on the test images, so its figures are not blind; its width is from the literature and was "
-        "not tuned. The "
-        "images held out say how much it helps without them.",
+        "without it had been seen on the test images, so its figures are not blind; its width is from the "
+        "literature and was not tuned. The images held out say how much it helps without them.",
     ]
     report.values = {"vectors": sizes, "log loss": losses, "EP of 4.6": swept}
     report.values["held out"] = {_kind(*key): v for key, v in held_out.items()}
@@ -261,16 +253,14 @@ def c11(report: Report) -> None:
     thresholds = np.linspace(0.0, 0.99, 100)
     curves = {"online": np.zeros((len(sizes), 2, 100)), "EP": np.zeros((len(sizes), 2, 100))}
     for j, m in enumerate(sizes):
-        for order in range(orders):
+        for order in report.seeds(orders):
             posts = data.online(order, m)
             for name, p in (("online", posts), ("EP", data.projected(order, posts))):
                 curves[name][j] += rejection(data, p, thresholds) / orders
     report.settings = (
         f"As C10, with {SMOOTH} and σ_k² = 0.5; mean over {orders} orders of the rows. An image is rejected "
-        "when its most "
-        "probable class has less probability than the threshold. Misclassified, rejected and total, their "
-        "sum, are in % of all "
-        f"{len(data.y_test)} test images."
+        "when its most probable class has less probability than the threshold. Misclassified, rejected and "
+        f"total, their sum, are in % of all {len(data.y_test)} test images."
     )
     half = int(np.argmin(np.abs(thresholds - 0.5)))
     for j, m in enumerate(sizes):
@@ -282,7 +272,10 @@ def c11(report: Report) -> None:
             report.claim(
                 f"Misclassified falls with the threshold ({m} vectors, {name})", "Fig. 5.7", found, falls
             )
-            found = f"{total[0]:.2f} % at 0, {total[half]:.2f} at 0.5 ({rejected[half]:.2f} rejected), {total[-1]:.2f} at 0.99"
+            found = (
+                f"{total[0]:.2f} % at 0, {total[half]:.2f} at 0.5 ({rejected[half]:.2f} rejected), "
+                f"{total[-1]:.2f} at 0.99"
+            )
             text = f"The total does not rise significantly up to 0.5 ({m} vectors, {name})"
             report.claim(text, "Fig. 5.7", found, total[half] <= total[0] + 1.0)
     shown = [0, 20, 40, 60, 80, 99]
@@ -295,10 +288,8 @@ def c11(report: Report) -> None:
     report.table("Misclassified / rejected in %, by threshold", head, rows)
     report.notes += [
         "Significant is a rise of two standard errors of the error rate of 2007 images, 1.0 %. 004 prints "
-        "neither the range of "
-        "its thresholds nor what it adds up to the total; as the sum of the two, the total cannot fall, "
-        "since a rejected image "
-        "counts whether or not it would have been wrong."
+        "neither the range of its thresholds nor what it adds up to the total; as the sum of the two, the "
+        "total cannot fall, since a rejected image counts whether or not it would have been wrong."
     ]
     report.values = {"vectors": sizes, "thresholds": thresholds} | curves
     figure, axes = panels(len(sizes))

@@ -1,6 +1,4 @@
-"""What the pages of learning curves share: lists of jobs, and records turned into claims, tables and
-pictures.
-"""
+"""Pages of learning curves: lists of jobs, and records turned into claims, tables and pictures."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ QUICK_ROWS, QUICK_ITERATIONS, QUICK_SIZES = 600, 30, {10: 1, 20: 1}
 RULES = {"info-gain": "information-gain", "smo-bart": "smola-bartlett"}
 SMALL_NOISE = (
     "The data have hardly any noise. The score of info-gain is then ruled by squared residuals over a tiny "
-    "variance: it takes "
-    "the rows fitted worst, and needs many of them before it passes a random choice."
+    "variance: it takes the rows fitted worst, and needs many of them before it passes a random choice."
 )
 RELEVANT = {4, 5, 15, 16}  # pumadyn-32nm's inputs that matter, counted from one
 
@@ -38,7 +35,7 @@ SPARE = ("#4a9a5a", "#8a5ab0", "#d08a20", "#2a9aa0", "#a05050")
 
 
 def learned(
-    quick: bool,
+    report: Report,
     data: str,
     methods: tuple[str, ...],
     sizes: dict[int, int],
@@ -46,35 +43,34 @@ def learned(
     **options: Any,
 ) -> list[Job]:
     """The jobs of these methods, a number of seeds for each size."""
-    if quick:
+    if report.quick:
         sizes, iterations, options = QUICK_SIZES, QUICK_ITERATIONS, options | {"rows": QUICK_ROWS}
     return [
         Job(data, name, m, seed, iterations, **options)
         for name in methods
         for m in sizes
-        for seed in range(sizes[m])
+        for seed in report.seeds(sizes[m])
     ]
 
 
 def selected(
-    quick: bool, data: str, rules: dict[str, str], sizes: Iterable[int], row: str = "dtc", seeds: int = 1
+    report: Report, data: str, rules: dict[str, str], sizes: Iterable[int], row: str = "dtc", seeds: int = 1
 ) -> list[Job]:
     """The jobs whose inducing inputs are rows of the data, chosen by rules; hyperparameters held."""
-    sizes, rows, seeds = (QUICK_SIZES, QUICK_ROWS, 1) if quick else (sizes, 0, seeds)
+    sizes, rows, seeds = (QUICK_SIZES, QUICK_ROWS, 1) if report.quick else (sizes, 0, seeds)
     sizes = list(sizes)
     names = rules.values()
     return [
         Job(data, f"selected-{row}", m, s, start=rule, rows=rows)
         for rule in names
         for m in sizes
-        for s in range(seeds)
+        for s in report.seeds(seeds)
     ]
 
 
-def exact_records(store: Store, quick: bool, data: str, seeds: int) -> list[Record]:
-    return store.all(
-        exact_job(data, seed, QUICK_ROWS if quick else 0) for seed in range(1 if quick else seeds)
-    )
+def exact_records(store: Store, report: Report, data: str, seeds: int) -> list[Record]:
+    rows, seeds = (QUICK_ROWS, 1) if report.quick else (0, seeds)
+    return store.all(exact_job(data, seed, rows) for seed in report.seeds(seeds))
 
 
 def settings(report: Report, data: str, exact: list[Record], iterations: int) -> str:
@@ -83,11 +79,9 @@ def settings(report: Report, data: str, exact: list[Record], iterations: int) ->
     rows, tests = (QUICK_ROWS, QUICK_ROWS) if report.quick else (rows, tests)
     return (
         f"{name}, {rows} training and {tests} test rows, standardised. {iterations} L-BFGS iterations from "
-        "lengthscales √d, "
-        "variance 1 and noise 0.1. Hyperparameters that are held are an exact GP's on "
-        f"{exact[0]['job']['m']} random rows. "
-        "A seed draws those rows and the start of the inducing inputs. Values are medians over the seeds, "
-        "with the range."
+        "lengthscales √d, variance 1 and noise 0.1. Hyperparameters that are held are an exact GP's on "
+        f"{exact[0]['job']['m']} random rows. A seed draws those rows and the start of the inducing inputs. "
+        "Values are medians over the seeds, with the range."
     )
 
 
@@ -225,8 +219,7 @@ def over_fitting(report: Report, records: list[Record], pairs: dict[str, str], n
         "noise too small",
         "yes",
         f"m = {m}: {span(errors, '.1f')} times the error, evidence {span(gains, '+.0f')}, noise "
-        f"{span(noises, '.0e')} "
-        f"where the exact GP has {noise:.0e}",
+        f"{span(noises, '.0e')} where the exact GP has {noise:.0e}",
         min(errors) > 1 and min(gains) > 0 and max(noises) < noise,
     )
     densities = [at(m, joint, "msll") - at(m, held, "msll") for joint, held in pairs.items()]

@@ -1,5 +1,4 @@
-"""Learning curves: independent jobs (data, method, number of basis functions, seed), each giving a record of
-numbers.
+"""Learning curves: independent jobs (data, method, number of basis functions, seed), each giving a record.
 
 A curve experiment is a list of jobs and a page drawn from their records. Records are kept in a file as they
 finish, so that a run that was stopped goes on where it was. Jobs run on a GPU where PyTorch has one, on NumPy
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,15 +27,13 @@ from inducing.learning.recipes import Task
 from inducing.model.bases import Multiscale, Points
 from inducing.model.kernels import RBF
 from inducing.numerics.arrays import Array, to_numpy
+from inducing.progress import Bars
 from inducing.sources import datasets
 
 Record = dict[str, Any]
 Hyperparameters = Literal["plain", "exact", "held"]
 
-SUBSET = {
-    "kin40k": 2000,
-    "pumadyn32nm": 1024,
-}  # rows of the exact GP that gives hyperparameters [000 §5], [001 §4]
+SUBSET = {"kin40k": 2000, "pumadyn32nm": 1024}  # rows of the exact GP that gives hyperparameters [000 §5]
 NOISE_FLOOR = 5e-3  # of the variance of y: about what the exact GP finds on kin-40k
 NOISE = 0.1  # where learning starts; with it lengthscales √d and variance 1, the data being standardised
 
@@ -71,9 +67,7 @@ class Method:
 
 
 METHODS = {
-    "selected-dtc": Method(
-        "held", "dtc"
-    ),  # "random", "info-gain" and "smo-bart" of [001 Fig 3], by the rule in `start`
+    "selected-dtc": Method("held", "dtc"),  # the curves of [001 Fig 3], by the rule in `start`
     "selected-fitc": Method("held", "fitc"),
     "spgp-full": Method("plain", "fitc", recipes.spgp_full),
     "spgp-basis": Method("held", "fitc", recipes.spgp_full),
@@ -124,16 +118,14 @@ class Store:
                 file.write(json.dumps(record) + "\n")  # one write: processes may share the file
 
     def all(self, jobs: Iterable[Job]) -> list[Record]:
-        """The records of all jobs, with a line on a terminal's stderr for each one computed."""
+        """The records of all jobs; a bar on a terminal shows the one being computed."""
         jobs = list(jobs)
-        for i, job in enumerate(jobs):
-            if job.key not in self.records and sys.stderr.isatty():
-                print(
-                    f"{i + 1}/{len(jobs)} {job.data} {job.method} m={job.m} seed={job.seed}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            self.record(job)
+        with Bars() as bars:
+            for i, job in enumerate(jobs):
+                if job.key not in self.records:
+                    text = f"{job.data} {job.method} m={job.m} seed={job.seed}"
+                    bars.show("jobs", text, i, len(jobs))
+                self.record(job)
         return [self.records[job.key] for job in jobs]
 
 

@@ -43,7 +43,7 @@ def by_quadrature(lengthscale: float, nodes: int = 600) -> Eigenfunctions:
 
 
 def variation_in_density(functions: Eigenfunctions) -> np.ndarray:
-    """The share of ∫|φ'| over [-3, 3] within two standard deviations of a mode, for each function. (count,)"""
+    """The share of ∫|φ'| over [-3, 3] within two standard deviations of a mode, by function. (count,)"""
     x = np.linspace(-3.0, 3.0, 1201)
     steps = np.abs(np.diff(functions(x[:, None]), axis=0))
     middle = 0.5 * (x[1:] + x[:-1])
@@ -66,12 +66,10 @@ def e1(report: Report) -> None:
     repeats = 4 if report.quick else 10
     report.settings = (
         f"p(x) is a mixture of two Gaussians at ±1.5, variance {VARIANCE}; RBF kernels of lengthscale 0.2 "
-        "and 0.4, variance 1. "
-        f"Nyström's method on n = {', '.join(map(str, sizes))} samples, {repeats} draws each; the reference "
-        "is the same "
-        "eigenproblem on 600 quadrature nodes."
+        f"and 0.4, variance 1. Nyström's method on n = {', '.join(map(str, sizes))} samples, {repeats} draws "
+        "each; the reference is the same eigenproblem on 600 quadrature nodes."
     )
-    rng = np.random.default_rng(0)
+    rng = report.rng()
     errors: dict[float, np.ndarray] = {}  # (sizes, repeats, functions)
     for lengthscale in LENGTHSCALES:
         exact = by_quadrature(lengthscale)
@@ -99,19 +97,17 @@ def e1(report: Report) -> None:
             gap < 1e-2,
         )
     _claims(report, sizes, errors)
-    report.pictures["eigenfunctions"] = _eigenfunctions_picture()
+    report.pictures["eigenfunctions"] = _eigenfunctions_picture(report)
     report.pictures["convergence"] = _convergence_picture(sizes, errors)
     report.notes += [
         "The modes lie 15 and 7.5 lengthscales apart, so the eigenvalues of a pair nearly agree and any "
-        "rotation of its two "
-        "functions is as good: the even and odd ones of the symmetric density, or one on each mode. Samples "
-        "decide for "
-        "the latter: the mode with more of them has the larger eigenvalue and comes first.",
+        "rotation of its two functions is as good: the even and odd ones of the symmetric density, or one "
+        "on each mode. Samples decide for the latter: the mode with more of them has the larger eigenvalue "
+        "and comes first.",
         "Where p(x) is small Nyström's function averages k(x, ·) over far samples, and goes to zero within "
         "some lengthscales.",
         "With the longer lengthscale the functions fall off wider than two standard deviations of their "
-        "mode, so most of "
-        "their variation lies outside, although less of it per unit length than inside.",
+        "mode, so most of their variation lies outside, although less of it per unit length than inside.",
     ]
 
 
@@ -128,8 +124,8 @@ def _claims(report: Report, sizes: tuple[int, ...], errors: dict[float, np.ndarr
         f"mean error falls from {falls}, as n^{rates[0.2]:.2f} and n^{rates[0.4]:.2f}",
         all(rate < -0.3 for rate in rates.values()),
     )
-    large = eigenfunctions(RBF(0.2), draw(500, np.random.default_rng(1)), FUNCTIONS)
-    wide = eigenfunctions(RBF(0.4), draw(500, np.random.default_rng(1)), FUNCTIONS)
+    large = eigenfunctions(RBF(0.2), draw(500, report.rng(1)), FUNCTIONS)
+    wide = eigenfunctions(RBF(0.4), draw(500, report.rng(1)), FUNCTIONS)
     length = 8.0 * np.sqrt(VARIANCE) / 6.0
     for lengthscale, functions in ((0.2, large), (0.4, wide)):
         share = variation_in_density(functions)[np.array(DRAWN) - 1]
@@ -149,15 +145,12 @@ def _claims(report: Report, sizes: tuple[int, ...], errors: dict[float, np.ndarr
     )
 
 
-def _eigenfunctions_picture() -> Any:
+def _eigenfunctions_picture(report: Report) -> Any:
     picture = canvas(11.0, 5.6)
     axes = picture.subplots(2, 3, sharex=True)
     x = np.linspace(-3.0, 3.0, 601)
     for row, lengthscale in zip(axes, LENGTHSCALES, strict=True):
-        draws = [
-            eigenfunctions(RBF(lengthscale), draw(500, np.random.default_rng(seed)), FUNCTIONS)
-            for seed in (1, 2, 3)
-        ]
+        draws = [eigenfunctions(RBF(lengthscale), draw(500, report.rng(k)), FUNCTIONS) for k in (1, 2, 3)]
         for ax, i in zip(row, DRAWN, strict=True):
             plain(ax)
             ax.fill_between(x, 0.0, density(x), color=INK, alpha=0.12, linewidth=0, label="p(x)")
@@ -238,12 +231,11 @@ def screening(
 def e4(report: Report) -> None:
     """Shrinkage, spectra, screening, error against time."""
     draws, n_screen = (5, 200) if report.quick else (50, 600)
-    noise, rng = 0.1, np.random.default_rng(0)
+    noise, rng = 0.1, report.rng()
     report.settings = (
         f"Shrinkage: RBF kernel, lengthscale 0.5, inputs N(0, 1), noise variance {noise}, {draws} draws of "
         f"inputs. Decay: uniform density on [0, 1], lengthscale 0.3, {NODES} nodes. Screening: {n_screen} "
-        "uniform inputs in "
-        "the unit square, lengthscale 0.5, 40 queries. "
+        "uniform inputs in the unit square, lengthscale 0.5, 40 queries. "
     )
     picture = canvas(13.0, 4.2)
     first, second, third = (plain(ax) for ax in picture.subplots(1, 3))
@@ -254,8 +246,8 @@ def e4(report: Report) -> None:
     error_against_time(report)
     report.notes += [
         "Less of η is learned than λ/(λ + σ²/n) says, and the gap closes slowly with n: the formula takes "
-        "the eigenfunctions "
-        "as orthogonal on the sample, where in truth those that are still hidden act as more noise.",
+        "the eigenfunctions as orthogonal on the sample, where in truth those that are still hidden act as "
+        "more noise.",
         "Error against run time on SARCOS, the slides' own data, is E2's.",
     ]
 
@@ -328,7 +320,7 @@ def _screening(report: Report, ax: Any, n: int) -> None:
         "Matérn ½, noise 0.1": (Matern12(0.5), 0.1),
         "RBF, noise 0.1": (RBF(0.5), 0.1),
     }
-    excess = {name: screening(*case, sizes, n, np.random.default_rng(0)) for name, case in cases.items()}
+    excess = {name: screening(*case, sizes, n, report.rng()) for name, case in cases.items()}
     for (name, found), colour in zip(excess.items(), (BLUE, COLOURS[2], COLOURS[3], RED), strict=True):
         ax.loglog(sizes, found, marker="o", markersize=4, color=colour, label=name)
     ax.set_title("excess variance of local subsets")

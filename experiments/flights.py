@@ -71,9 +71,11 @@ def split_by_date(table: DataFrame) -> tuple[DataFrame, DataFrame]:
     return table[table["day"] < last], table[table["day"] >= last]
 
 
-def write_parts(table: DataFrame, folder: Path, files: int) -> None:
-    """Rows in random order, so that the parts are alike, as files of about equal length; the day is left out."""
-    order = np.random.default_rng(0).permutation(len(table))
+def write_parts(table: DataFrame, folder: Path, files: int, rng: np.random.Generator) -> None:
+    """Write the rows in random order, so that the parts are alike, to files of equal length, without the
+    day.
+    """
+    order = rng.permutation(len(table))
     for i, rows in enumerate(np.array_split(order, files)):
         table.iloc[rows][[*INPUTS, "y"]].to_parquet(folder / f"{i:04}.parquet", index=False)
 
@@ -148,7 +150,7 @@ def f1(report: Report) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder, file = Path(temporary), Path(temporary) / "flights.gp"
-        write_parts(early, folder, 4 if quick else FILES)
+        write_parts(early, folder, 4 if quick else FILES, report.rng())
         n = len(early)
         options = [
             "-m",
@@ -169,16 +171,12 @@ def f1(report: Report) -> None:
     enter(f"sparse GP, m = {m}", mean, std**2, seconds)
     report.settings = (
         f"{n:,} flights of 2001 to learn from, and the {len(late):,} of the last days, {LATE:.0%} of the "
-        "rows, to predict. y = "
-        f"asinh(delay / {SCALE:.0f} min), since delays have outliers of a day: a smooth one-to-one map, so "
-        "that differences of "
-        f"log loss are those for the delay itself. Inputs: {', '.join(INPUTS)}. The day of the year is left "
-        "out: the late days "
-        "are new, and on a sample of them models that saw it did worse, so the choice of inputs is not "
-        "blind. The command was "
-        f"`inducing fit 'folder/*.parquet' --target y {' '.join(options)}`, over {4 if quick else FILES} "
-        "files, in a process "
-        "of its own."
+        f"rows, to predict. y = asinh(delay / {SCALE:.0f} min), since delays have outliers of a day: a "
+        "smooth one-to-one map, so that differences of log loss are those for the delay itself. Inputs: "
+        f"{', '.join(INPUTS)}. The day of the year is left out: the late days are new, and on a sample of "
+        "them models that saw it did worse, so the choice of inputs is not blind. The command was `inducing "
+        f"fit 'folder/*.parquet' --target y {' '.join(options)}`, over {4 if quick else FILES} files, in a "
+        "process of its own."
     )
     gp, linear, boosting, both = (losses[row[0]] for row in (rows[4], rows[1], rows[2], rows[3]))
     took = f"{seconds / 60:.1f} min ({of_cores / 60:.1f} core-minutes)"
@@ -214,14 +212,13 @@ def f1(report: Report) -> None:
     report.pictures["flights"] = _picture(Xs, ys, mean, std)
     report.notes.append(
         "Boosting has one variance where it minimises squared errors, as is usual. FITC's variance depends "
-        "on the input, and "
-        "so does that of the second boosting, of the squared residuals by the gamma likelihood."
+        "on the input, and so does that of the second boosting, of the squared residuals by the gamma "
+        "likelihood."
     )
     if of_cores < 1.5 * seconds and not quick:
         report.notes.append(
             f"The machine was busy with other work: the fit had {of_cores / seconds:.2f} cores on average, "
-            "not two. Its work, "
-            f"{of_cores / 60:.1f} core-minutes, is what to compare."
+            f"not two. Its work, {of_cores / 60:.1f} core-minutes, is what to compare."
         )
     lengthscale = model.kernel_.lengthscale
     scales = ", ".join(f"{INPUTS[j]} {lengthscale[j]:.2g}" for j in np.argsort(lengthscale))

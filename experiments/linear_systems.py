@@ -52,12 +52,9 @@ def seconds_of(function: Callable[[], Any], repeats: int) -> float:
 
 
 def race(
-    n: int, d: int, lengthscale: float, tolerances: tuple[float, ...], repeats: int
+    n: int, d: int, lengthscale: float, tolerances: tuple[float, ...], repeats: int, rng: np.random.Generator
 ) -> tuple[list[Run], list[str]]:
-    """Every way at every tolerance, on uniform inputs and weights of both signs; and the way `choose` takes
-    at each.
-    """
-    rng = np.random.default_rng(0)
+    """Time every way at every tolerance, on uniform inputs; and list the way `choose` takes at each."""
     X, v, kernel = rng.uniform(size=(n, d)), rng.standard_normal(n), RBF(lengthscale)
     blocks = Blocked(kernel, X)
     exact, size = blocks(v), np.sum(np.abs(v))
@@ -80,9 +77,10 @@ def times(runs: list[Run], lengthscale: float, tolerance: float) -> dict[str, fl
     }
 
 
-def solve(n: int, lengthscale: float, tolerances: tuple[float, ...]) -> dict[str, list[tuple[float, float]]]:
-    """Seconds and largest error of predicted means, relative to the largest, by Cholesky and by each product."""
-    rng = np.random.default_rng(1)
+def solve(
+    n: int, lengthscale: float, tolerances: tuple[float, ...], rng: np.random.Generator
+) -> dict[str, list[tuple[float, float]]]:
+    """Seconds and largest relative error of predicted means, by Cholesky and by each product."""
     X, Xs, kernel = rng.uniform(size=(n, 2)), rng.uniform(size=(200, 2)), RBF(lengthscale)
     y = np.sin(8.0 * X[:, 0]) * np.cos(5.0 * X[:, 1]) + math.sqrt(NOISE) * rng.standard_normal(n)
     start = time.perf_counter()
@@ -115,17 +113,17 @@ def e3(report: Report) -> None:
     d, others = (3, (0.05, 2.0)) if report.quick else (4, (0.03, 0.3, 3.0))
     report.settings = (
         f"Products: n = {n} uniform inputs in the unit square, RBF kernels, normal weights v, tolerances "
-        "relative to Σ|v|; the "
-        f"best of {repeats} runs, trees and clusters made beforehand, on all cores. Systems: y = sin 8x₁ "
-        "cos 5x₂ with noise "
-        f"variance {NOISE}; the products' tolerance is 1e-4 of that of the means."
+        f"relative to Σ|v|; the best of {repeats} runs, trees and clusters made beforehand, on all cores. "
+        f"Systems: y = sin 8x₁ cos 5x₂ with noise variance {NOISE}; the products' tolerance is 1e-4 of that "
+        "of the means."
     )
-    found = [race(n, 2, lengthscale, tolerances, repeats) for lengthscale in lengthscales]
+    found = [race(n, 2, lengthscale, tolerances, repeats, report.rng()) for lengthscale in lengthscales]
     runs = [run for part, _ in found for run in part]
     picks = dict(zip(lengthscales, (pick for _, pick in found), strict=True))
     _product_claims(report, runs, picks, tolerances)
     report.pictures["products"] = _products_picture(runs, lengthscales, tolerances)
-    more = [run for lengthscale in others for run in race(n, d, lengthscale, tolerances[1:2], repeats)[0]]
+    races = [race(n, d, lengthscale, tolerances[1:2], repeats, report.rng()) for lengthscale in others]
+    more = [run for runs_of_one, _ in races for run in runs_of_one]
     rows = [
         (f"{l:g}", *(f"{times(more, l, tolerances[1]).get(way, math.nan):.4f}" for way in WAYS))
         for l in others
@@ -139,20 +137,16 @@ def e3(report: Report) -> None:
     }
     report.notes += [
         "Times of the tree and the Gauss transform are those of a product: the tree is built, and the "
-        "clusters are found, once "
-        "for all iterations. Blocks use each entry of K twice; at short lengthscales they are slower, since "
-        "inputs that lie "
-        "many lengthscales out have their distances taken by differences, so that nothing cancels. nan is a "
-        "product that would "
-        f"take more than {PATIENCE:g} times as long as blocks.",
+        "clusters are found, once for all iterations. Blocks use each entry of K twice; at short "
+        "lengthscales they are slower, since inputs that lie many lengthscales out have their distances "
+        "taken by differences, so that nothing cancels. nan is a product that would take more than "
+        f"{PATIENCE:g} times as long as blocks.",
         "The tree's one number for two boxes is of little use at tight tolerances: what it saves is what "
-        "lies beyond the "
-        "kernel's reach, √(-2 log ε) lengthscales. Expansions of the near field are what the Gauss "
-        "transform has.",
+        "lies beyond the kernel's reach, √(-2 log ε) lengthscales. Expansions of the near field are what "
+        "the Gauss transform has.",
         "Where the kernel reaches over much of the data and varies within it, blocks are hard to beat in "
-        "more than two "
-        "dimensions: an expansion's terms grow as p^d/d!, a tree's share of pairs as the volume within "
-        "reach.",
+        "more than two dimensions: an expansion's terms grow as p^d/d!, a tree's share of pairs as the "
+        "volume within reach.",
     ]
 
 
@@ -202,8 +196,8 @@ def _systems(report: Report) -> None:
     n = 500 if report.quick else 3000
     lengthscales = (0.02, 1.0) if report.quick else (0.01, 0.1, 1.0)
     tolerances = (1e-1, 1e-4) if report.quick else (1e-1, 1e-2, 1e-4, 1e-6)
-    solve(200, 0.5, tolerances[:1])  # compiles what is timed below
-    found = {lengthscale: solve(n, lengthscale, tolerances) for lengthscale in lengthscales}
+    solve(200, 0.5, tolerances[:1], report.rng(1))  # compiles what is timed below
+    found = {lengthscale: solve(n, lengthscale, tolerances, report.rng(1)) for lengthscale in lengthscales}
     report.pictures["systems"] = _systems_picture(found, n)
     report.values["systems"] = {str(l): curves for l, curves in found.items()}
     ends = {l: curves["blocks"][-1][1] for l, curves in found.items()}

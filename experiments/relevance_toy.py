@@ -31,7 +31,9 @@ def data(seed: int, n: int = 100) -> tuple[np.ndarray, np.ndarray]:
 
 
 def predictions(machine: RelevanceVectors, X: np.ndarray) -> dict[str, Marginals]:
-    """The machine's, the healed one's, and those of an exact GP with the same kernel, noise and far variance."""
+    """Predictions of the machine, the healed one, and an exact GP of the same kernel, noise and far
+    variance.
+    """
     P = machine.problem
     gp = condition(
         RBF(KERNEL.lengthscale, machine.prior_variance), None, "exact", machine.noise, P.X, P.Y[:, 0]
@@ -50,15 +52,13 @@ def q3(report: Report) -> None:
     draws = 2 if report.quick else 20
     report.settings = (
         f"sinc on [-3, 3] without {GAP}, n = 100, noise variance {NOISE}, learned with the precisions; RBF "
-        "functions of "
-        f"lengthscale {KERNEL.lengthscale} at the training inputs; a query's own function has the mean "
-        "square of y as its "
-        f"prior variance. Medians over {draws} draws. The exact GP has the same lengthscale, noise and far "
-        "variance."
+        f"functions of lengthscale {KERNEL.lengthscale} at the training inputs; a query's own function has "
+        f"the mean square of y as its prior variance. Medians over {draws} draws. The exact GP has the same "
+        "lengthscale, noise and far variance."
     )
     places = np.array([[0.0], [np.mean(GAP)], [EDGE + 0.5], [EDGE + 1.0], [EDGE + 2.0], [EDGE + 4.0]])
     variances, scores, sizes, rises = [], [], [], []
-    for seed in range(draws):
+    for seed in report.seeds(draws):
         machine = relevance_vectors(KERNEL, *data(seed))
         test = datasets.sinc(400, noise=NOISE, low=-EDGE - 1.0, high=EDGE + 1.0, rng=1000 + seed)
         near, held_out = predictions(machine, places), predictions(machine, test[0])
@@ -119,10 +119,8 @@ def q3(report: Report) -> None:
     )
     report.notes.append(
         "A healed prediction costs O(nm) for each query in place of O(m²), and needs the data: the machine "
-        "is then no longer "
-        "sparse. The healed mean moves as well: at the edges the query's function fits what the machine "
-        "left unexplained, and "
-        "extrapolates it further than the exact GP does."
+        "is then no longer sparse. The healed mean moves as well: at the edges the query's function fits "
+        "what the machine left unexplained, and extrapolates it further than the exact GP does."
     )
     report.pictures["error_bars"] = _picture()
 

@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: claims beside findings, tables and pictures, as a page people can read."""
+"""The report of an experiment: claims beside findings, tables and pictures, as a page people can read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inducing.files.atomic import replacing
+
+APART = 1_000_000  # the integers that seed two runs are so far apart
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, what it printed, what came out here, and whether the two agree (None: nothing to
-    compare).
-    """
+    """A sentence, what the paper printed, what came out here, and whether they agree (None: no telling)."""
 
     text: str
     paper: str
@@ -39,16 +41,24 @@ class Report:
     title: str
     source: str  # "000 Fig 1"
     quick: bool
+    seed: int = 0
     settings: str = ""  # a sentence or two: data, sizes, seeds, iterations
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was learned, and where it differs from the paper
     values: dict[str, Any] = field(default_factory=dict)  # the numbers behind the pictures, JSON-able
-    pictures: dict[str, Any] = field(
-        default_factory=dict
-    )  # file stem: a matplotlib Figure, or a function that writes a path
+    pictures: dict[str, Any] = field(default_factory=dict)  # file stem: a Figure, or a function of a path
     seconds: float = 0.0
     stored: bool = False  # whether runs were kept from before, so that `seconds` is not their time
+
+    def seeds(self, count: int, first: int = 0) -> range:
+        """Integers that seed the draws of this run; runs with other seeds have none of them."""
+        start = APART * self.seed + first
+        return range(start, start + count)
+
+    def rng(self, k: int = 0) -> np.random.Generator:
+        """The generator of draw k of this run."""
+        return np.random.default_rng(self.seeds(1, k)[0])
 
     def claim(self, text: str, paper: str, found: str, holds: bool | None = None) -> None:
         self.claims.append(Claim(text, paper, found, None if holds is None else bool(holds)))
@@ -63,13 +73,13 @@ class Report:
         return all(claim.holds is not False for claim in self.claims)
 
     def write(self, folder: Path) -> Path:
-        """The folder's README.md with its pictures, and values.json."""
+        """Write the folder's README.md with its pictures, and values.json."""
         folder.mkdir(parents=True, exist_ok=True)
         files = []
         for stem, picture in self.pictures.items():
             file = folder / (stem if "." in stem else f"{stem}.png")
-            with replacing(file) as part:
-                picture(part) if callable(picture) else picture.savefig(part, dpi=110)
+            with replacing(file) as temporary:
+                picture(temporary) if callable(picture) else picture.savefig(temporary, dpi=110)
             files.append(file.name)
         numbers = json.dumps(self.values, indent=1, default=_plain)
         (folder / "values.json").write_text(numbers + "\n", encoding="utf-8")
@@ -78,9 +88,10 @@ class Report:
         return page
 
     def markdown(self, files: Sequence[str] = ()) -> str:
-        """The page."""
+        """The page, with the pictures in these files."""
         kind = "quick form" if self.quick else "full form"
-        command = f"inducing reproduce {self.name}" + (" --quick" if self.quick else "")
+        command = f"python -m experiments {self.name}" + (" --quick" if self.quick else "")
+        command += f" --seed {self.seed}" if self.seed else ""
         took = "from stored runs" if self.stored else f"took {self.seconds:.0f} s"
         parts = [f"# {self.name}: {self.title}", f"After [{self.source}]; the {kind}, `{command}`, {took}."]
         if self.settings:
@@ -98,7 +109,7 @@ class Report:
 
 
 def timed(experiment: Callable[[Report], None], report: Report) -> Report:
-    """Fill the report, and say how long that took."""
+    """Fill the report, and note how long that took."""
     start = time.perf_counter()
     experiment(report)
     report.seconds = time.perf_counter() - start

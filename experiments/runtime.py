@@ -1,4 +1,4 @@
-"""002: error against run time, with initialisation, testing and the learning of hyperparameters told apart."""
+"""002: error against run time; initialisation, testing and learning hyperparameters are timed apart."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def error_against_time(report: Report) -> None:
     n, test, sizes, repeats = (
         (500, 200, (32, 128), 1) if report.quick else (4000, 1000, (32, 64, 128, 256, 512, 1024), 3)
     )
-    rng = np.random.default_rng(0)
+    rng = report.rng()
     X, f = waves(n + test, rng)
     data = X[:n], f[:n] + 0.1 * rng.standard_normal(n), X[n:], f[n:]
     start = time.perf_counter()
@@ -95,7 +95,9 @@ def error_against_time(report: Report) -> None:
     points = []
     for name, label, greedy in jobs:
         for m in (m for m in sizes if name != "bcm" or m >= LEAST):
-            runs = [measure(name, label, m, kernel, noise, data, greedy, seed) for seed in range(repeats)]
+            runs = [
+                measure(name, label, m, kernel, noise, data, greedy, seed) for seed in report.seeds(repeats)
+            ]
             choosing, starting, testing = np.min(
                 [(run.choosing, run.starting, run.testing) for run in runs], axis=0
             ).tolist()
@@ -104,9 +106,8 @@ def error_against_time(report: Report) -> None:
             )
     report.settings += (
         f"Run time: a sum of waves of unit variance in 4 dimensions, {n} rows with noise variance 0.01 to "
-        f"train on and {test} "
-        f"without noise to test on, an exact GP's hyperparameters from 400 rows; {repeats} subsets, the "
-        "median error and the least time. BCM: random blocks of m rows."
+        f"train on and {test} without noise to test on, an exact GP's hyperparameters from 400 rows; "
+        f"{repeats} subsets, the median error and the least time. BCM: random blocks of m rows."
     )
     report.values["runtime"] = points
     rows = [
@@ -169,6 +170,6 @@ def _claims(report: Report, points: list[Point], learning: float) -> None:
     report.claim(
         "training, testing and learning times apart",
         "the balance depends on the situation",
-        f"learning {learning:.1f} s on 400 rows; {most.method} at m = {most.m}: start {most.starting:.2f} s, "
-        f"test {most.testing:.2f} s",
+        f"learning {learning:.1f} s on 400 rows; {most.method} at m = {most.m}: start {most.starting:.2f} "
+        f"s, test {most.testing:.2f} s",
     )

@@ -175,9 +175,9 @@ def plan(n: int, quick: bool) -> tuple[tuple[int, ...], int, int]:
     return (tuple(PRINTED) if n > WHOLE else (64, 128, 256, 512, 1024)), 10, 60
 
 
-def methods(seed: int, quick: bool) -> list[str]:
+def methods(i: int, quick: bool) -> list[str]:
     """The slides' four in every repeat, the others in the first MORE_REPEATS."""
-    return [*METHODS, *(MORE if seed < MORE_REPEATS and not quick else ())]
+    return [*METHODS, *(MORE if i < MORE_REPEATS and not quick else ())]
 
 
 def e2(report: Report) -> None:
@@ -191,24 +191,23 @@ def e2(report: Report) -> None:
         if whole
         else (
             f"contiguous blocks of 128 rows of the published test file, every fifth held out ({n} rows to "
-            "train on, "
-            f"{len(data.y_test)} to test on): neighbouring rows are moments of one movement, so this is "
-            "harder than the slides' "
-            "split, whose test rows lie between training rows"
+            f"train on, {len(data.y_test)} to test on): neighbouring rows are moments of one movement, so "
+            "this is harder than the slides' split, whose test rows lie between training rows"
         )
     )
     report.settings = (
         f"SARCOS, first torque, 21 inputs; {split}. RBF kernel with ARD; hyperparameters maximise the exact "
-        "evidence of the "
-        f"subset of m rows, {iterations} iterations (above m = {LARGE} {iterations // 4}, from the optimum "
-        "before); the same "
-        f"subset and hyperparameters for all methods, {repeats} repeats. BCM: random blocks of m rows, m "
-        "queries at a time. "
-        f"Time is the median of conditioning and predicting, without learning, on {cores()} cores."
+        f"evidence of the subset of m rows, {iterations} iterations (above m = {LARGE} {iterations // 4}, "
+        f"from the optimum before); the same subset and hyperparameters for all methods, {repeats} repeats. "
+        "BCM: random blocks of m rows, m queries at a time. Time is the median of conditioning and "
+        f"predicting, without learning, on {cores()} cores."
     )
     file = None if report.quick else datasets.cache_folder() / "sarcos.jsonl"
     report.stored = file is not None and file.exists()
-    draws = [repeat(data, s, sizes, iterations, methods(s, report.quick), file) for s in range(repeats)]
+    draws = [
+        repeat(data, seed, sizes, iterations, methods(i, report.quick), file)
+        for i, seed in enumerate(report.seeds(repeats))
+    ]
     results = {
         name: np.array([draw.scores[name] for draw in draws if name in draw.scores])
         for name in draws[0].scores

@@ -46,12 +46,12 @@ RANDOM = {  # SMSE of a random subset on kin-40k, computed once with dense formu
 
 def s3(report: Report) -> None:
     """kin-40k, inducing inputs from random rows. [001 Fig 3, top]"""
-    quick, store = report.quick, Store.usual(report.quick)
-    exact = exact_records(store, quick, "kin40k", 3)
-    jobs = learned(quick, "kin40k", ("spgp-basis", "spgp-full"), KIN_SIZES, start="random")
-    jobs += selected(quick, "kin40k", RULES, KIN_SIZES)
-    jobs += selected(quick, "kin40k", {"random": "random"}, KIN_SIZES, seeds=3)
-    jobs += selected(quick, "kin40k", {"random": "random"}, KIN_SIZES, row="fitc", seeds=3)
+    store = Store.usual(report.quick)
+    exact = exact_records(store, report, "kin40k", 3)
+    jobs = learned(report, "kin40k", ("spgp-basis", "spgp-full"), KIN_SIZES, start="random")
+    jobs += selected(report, "kin40k", RULES, KIN_SIZES)
+    jobs += selected(report, "kin40k", {"random": "random"}, KIN_SIZES, seeds=3)
+    jobs += selected(report, "kin40k", {"random": "random"}, KIN_SIZES, row="fitc", seeds=3)
     records = store.all(jobs)
     report.settings = settings(report, "kin40k", exact, jobs[0].iterations)
     found = curves_of(records, ("spgp-basis", "spgp-full"), THREE)
@@ -103,10 +103,10 @@ def s3(report: Report) -> None:
 
 def s4(report: Report) -> None:
     """pumadyn-32nm, inducing inputs from random rows. [001 Fig 3, bottom]"""
-    quick, store = report.quick, Store.usual(report.quick)
-    exact = exact_records(store, quick, "pumadyn32nm", 3)
-    jobs = learned(quick, "pumadyn32nm", ("spgp-full", "spgp-exact"), PUMA_SIZES, 600, start="random")
-    records = store.all(jobs + selected(quick, "pumadyn32nm", THREE, PUMA_SIZES))
+    store = Store.usual(report.quick)
+    exact = exact_records(store, report, "pumadyn32nm", 3)
+    jobs = learned(report, "pumadyn32nm", ("spgp-full", "spgp-exact"), PUMA_SIZES, 600, start="random")
+    records = store.all(jobs + selected(report, "pumadyn32nm", THREE, PUMA_SIZES))
     report.settings = settings(report, "pumadyn32nm", exact, jobs[0].iterations)
     report.settings += " spgp-exact starts at the exact GP's hyperparameters and learns on from there."
     found = curves_of(records, ("spgp-full", "spgp-exact"), THREE)
@@ -165,9 +165,8 @@ def s4(report: Report) -> None:
     )
 
     report.notes.append(
-        f"An input counts as missed where its lengthscale is above {IGNORED:.0f} of its standard "
-        "deviations. A run that misses "
-        "some stays at the error of M = 10, whatever M is."
+        f"An input counts as missed where its lengthscale is above {IGNORED:.0f} of its standard deviations. "
+        "A run that misses some stays at the error of M = 10, whatever M is."
     )
     report.pictures["error"] = draw(found, "standardised mean squared error", lines=line_of(exact))
     table(report, "SMSE", found)
@@ -179,10 +178,10 @@ def s5(report: Report) -> None:
     """kin-40k: which evidence is the better guide to hyperparameters, and inducing inputs of which only some
     are learned.
     """
-    quick, store = report.quick, Store.usual(report.quick)
+    store = Store.usual(report.quick)
     names = {"DTC's evidence": "hyper-dtc", "FITC's evidence": "hyper-fitc", "VFE's bound": "hyper-vfe"}
-    hyper = store.all(learned(quick, "kin40k", tuple(names.values()), HYPER_SIZES, 200, start="random"))
-    exact = exact_records(store, quick, "kin40k", 3)
+    hyper = store.all(learned(report, "kin40k", tuple(names.values()), HYPER_SIZES, 200, start="random"))
+    exact = exact_records(store, report, "kin40k", 3)
     report.settings = settings(report, "kin40k", exact, hyper[0]["job"]["iterations"])
     report.settings += (
         " First part: inducing inputs are random rows and stay; only hyperparameters are learned."
@@ -220,12 +219,12 @@ def s5(report: Report) -> None:
 def _mixed(report: Report, store: Store) -> list[Record]:
     """Some inducing inputs random and held, the others learned; hyperparameters held. [001 §5]"""
     rows, iterations, sizes = (QUICK_ROWS, 20, (20,)) if report.quick else (0, 500, (200, 500))
-    records, cells = [], []
+    records, cells, seed = [], [], report.seeds(1)[0]
     for m in sizes:
-        found = {0.0: store.record(Job("kin40k", "selected-fitc", m, start="random", rows=rows))}
+        found = {0.0: store.record(Job("kin40k", "selected-fitc", m, seed, start="random", rows=rows))}
         for share in SHARES:
             found[share] = store.record(
-                Job("kin40k", "spgp-basis", m, 0, iterations, "random", share, rows=rows)
+                Job("kin40k", "spgp-basis", m, seed, iterations, "random", share, rows=rows)
             )
         errors = {share: record["smse"] for share, record in found.items()}
         gained = (errors[0.0] - errors[0.25]) / (errors[0.0] - errors[1.0])
@@ -251,13 +250,13 @@ def _mixed(report: Report, store: Store) -> list[Record]:
 
 def q4(report: Report) -> None:
     """PITC with learned inducing inputs against FITC with learned ones, on kin-40k. [003 §11]"""
-    quick, store = report.quick, Store.usual(report.quick)
-    blocks = 6 if quick else 100
-    exact = exact_records(store, quick, "kin40k", 3)
+    store = Store.usual(report.quick)
+    blocks = 6 if report.quick else 100
+    exact = exact_records(store, report, "kin40k", 3)
     pitc, fitc = [], []
     for kind, sizes in (("basis", BLOCK_SIZES | {200: 2}), ("full", BLOCK_SIZES)):
-        pitc += store.all(learned(quick, "kin40k", (f"pitc-{kind}",), sizes, 300, blocks=blocks))
-        fitc += store.all(learned(quick, "kin40k", (f"spgp-{kind}",), sizes, 300))
+        pitc += store.all(learned(report, "kin40k", (f"pitc-{kind}",), sizes, 300, blocks=blocks))
+        fitc += store.all(learned(report, "kin40k", (f"spgp-{kind}",), sizes, 300))
     report.settings = settings(report, "kin40k", exact, pitc[0]["job"]["iterations"])
     report.settings += (
         f" PITC's {blocks} blocks are the clusters of k-means; inducing inputs start at k-means centres."
@@ -284,10 +283,8 @@ def q4(report: Report) -> None:
         table(report, f"MSLL, {what}", losses, ".3f")
     report.notes.append(
         "PITC's evidence lets the blocks explain what is local, so its inducing inputs take care of the "
-        "rest. A query that is "
-        "in no block then misses the local part, and with few inducing inputs that is most of it. PIC gives "
-        "the query its "
-        "block back, at the price of keeping the data."
+        "rest. A query that is in no block then misses the local part, and with few inducing inputs that is "
+        "most of it. PIC gives the query its block back, at the price of keeping the data."
     )
     conclude(report, pitc + fitc + exact)
 

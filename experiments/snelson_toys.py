@@ -58,16 +58,13 @@ def s1(report: Report) -> None:
     grid = np.linspace(0.0, LENGTH, 200)[:, None]
     report.settings = (
         f"{draws} data sets of {ROWS} rows drawn from a GP on [0, {LENGTH:g}] with lengthscale "
-        f"{LENGTHSCALE}, variance 1 and "
-        f"noise {NOISE}, which are held; m = {M}, started uniformly in the leftmost tenth. L-BFGS, at most "
-        f"{budget} iterations "
-        "for each evidence. Mismatch: mean over x of the KL divergence, in nats, from the exact GP's "
-        "prediction of y to the "
-        "approximation's."
+        f"{LENGTHSCALE}, variance 1 and noise {NOISE}, which are held; m = {M}, started uniformly in the "
+        f"leftmost tenth. L-BFGS, at most {budget} iterations for each evidence. Mismatch: mean over x of "
+        "the KL divergence, in nats, from the exact GP's prediction of y to the approximation's."
     )
     found: dict[str, list[float]] = {"fitc": [], "dtc": [], "vfe": [], "fitc after dtc": []}
     runs: list[dict[str, Fit]] = []
-    for seed in range(draws):
+    for seed in report.seeds(draws):
         X, y, kernel = drawn(seed)
         exact = condition(kernel, None, "exact", NOISE, X, y)
         Z = _left(seed)
@@ -104,21 +101,20 @@ def s1(report: Report) -> None:
     )
     report.notes.append(
         f"VFE, younger than the paper, from the same start: {said('vfe')}. It has DTC's likelihood less ½ "
-        "tr(Σ⁻¹R), and that "
-        "penalty pulls as FITC's Λ does: it falls as soon as a pseudo-input moves to where there is none."
+        "tr(Σ⁻¹R), and that penalty pulls as FITC's Λ does: it falls as soon as a pseudo-input moves to "
+        "where there is none."
     )
-    rows = [[seed, *(f"{found[name][seed]:.3f}" for name in found)] for seed in range(draws)]
+    rows = [[i, *(f"{found[name][i]:.3f}" for name in found)] for i in range(draws)]
     report.table(
         "Mismatch by data set, nats", ["data set", "FITC", "DTC", "VFE", "FITC, from where DTC ended"], rows
     )
     shown = int(np.argmax(found["dtc"]))
-    X, y, kernel = drawn(shown)
-    Z = _left(shown)
+    X, y, kernel = drawn(report.seeds(draws)[shown])
+    Z = _left(report.seeds(draws)[shown])
     report.notes.append(
-        f"The pictures show data set {shown}, where DTC's evidence got stuck worst. In others L-BFGS takes "
-        "a long step that "
-        "throws points across the gap: then the mean is right, but too few points are left there and the "
-        "error bars swell."
+        f"The pictures show data set {shown}, where DTC's evidence got stuck worst. In others L-BFGS takes a "
+        "long step that throws points across the gap: then the mean is right, but too few points are left "
+        "there and the error bars swell."
     )
     report.pictures["predictions"] = _three_fits(X, y, kernel, Z, runs[shown])
     report.pictures["pull"] = _pull(X, y, kernel, runs[shown]["dtc"].basis, found)
@@ -231,13 +227,12 @@ def s2(report: Report) -> None:
     """Draws of y and its marginal variance under the exact GP's evidence, FITC's and DTC's."""
     kernel, noise, draws = RBF(0.5, 1.0), 0.02, 500 if report.quick else 20_000
     grid = np.linspace(0.0, 10.0, 240)[:, None]
-    rng = np.random.default_rng(3)
+    rng = report.rng(3)
     basis = Points(rng.uniform(0.0, 10.0, (10, 1)))
     report.settings = (
-        "10 pseudo-inputs drawn uniformly on [0, 10]; RBF kernel with lengthscale 0.5 and variance 1, "
-        f"noise {noise}. The "
-        "marginal variance at x is read off the log evidence of one observation there, and compared with "
-        f"{draws} draws of y."
+        "10 pseudo-inputs drawn uniformly on [0, 10]; RBF kernel with lengthscale 0.5 and variance 1, noise "
+        f"{noise}. The marginal variance at x is read off the log evidence of one observation there, and "
+        f"compared with {draws} draws of y."
     )
     variances, samples = {}, {}
     for row in ("exact", "fitc", "dtc"):
@@ -274,8 +269,7 @@ def s2(report: Report) -> None:
     report.pictures["samples"] = _draw_samples(grid[:, 0], basis.Z[:, 0], variances, samples, noise)
     report.notes.append(
         "FITC's noise, Λ + σ², makes up for what the basis does not explain: far away all of K + σ² is "
-        "noise, so that draws "
-        "are as wide there as the exact GP's, but rough. PLV's are flat."
+        "noise, so that draws are as wide there as the exact GP's, but rough. PLV's are flat."
     )
 
 
@@ -339,15 +333,13 @@ def s6(report: Report) -> None:
     sets, restarts, m, iterations = 1 if report.quick else 10, 5, 8, 1000
     report.settings = (
         f"{sets} data set(s) of 200 rows: y = sin x + e on [-3, 3], the standard deviation of e rising from "
-        "0.05 to 0.8. "
-        f"m = {m}; {restarts} random starts on data points each; pseudo-inputs and hyperparameters learned "
-        "together, at most "
-        f"{iterations} iterations. Of each data set the run with the highest evidence is kept, as in the "
-        "paper."
+        f"0.05 to 0.8. m = {m}; {restarts} random starts on data points each; pseudo-inputs and "
+        f"hyperparameters learned together, at most {iterations} iterations. Of each data set the run with "
+        "the highest evidence is kept, as in the paper."
     )
     kernel, noise = RBF(1.0, 1.0), 0.1
     above, rows, gains, higher, spreads, outside, first = 0, [], [], [], [], [], None
-    for seed in range(sets):
+    for seed in report.seeds(sets):
         X, y, _ = rising_noise(200, seed)
         exact = fit(kernel, None, "exact", noise, X, y)
         ends = [
@@ -415,8 +407,8 @@ def s6(report: Report) -> None:
     )
     report.notes.append(
         "The optimiser must not stop early. One solution is the exact GP itself, with all pseudo-inputs "
-        "inside, and around it "
-        "the evidence is flat: with a relative tolerance of 1e-8 instead of 1e-11, 6 of 50 runs ended there."
+        "inside, and around it the evidence is flat: with a relative tolerance of 1e-8 instead of 1e-11, 6 "
+        "of 50 runs ended there."
     )
 
 

@@ -71,12 +71,11 @@ def q1(report: Report) -> None:
     draws = 3 if report.quick else 50
     report.settings = (
         "sinc on [-3, 3], n = 100, noise variance 0.01; RBF kernel of lengthscale 0.6 and variance 0.2; 10 "
-        "inducing inputs "
-        "drawn from the training inputs; PITC has blocks of ten neighbours. "
-        f"Numbers are medians over {draws} draws of data and basis; distances are taken inside the data."
+        "inducing inputs drawn from the training inputs; PITC has blocks of ten neighbours. Numbers are "
+        f"medians over {draws} draws of data and basis; distances are taken inside the data."
     )
     names = [*PANELS, *MORE]
-    scores = np.array([_scores(toy(seed), names) for seed in range(draws)])  # (draws, names, 4)
+    scores = np.array([_scores(toy(seed), names) for seed in report.seeds(draws)])  # (draws, names, 4)
     kl, error, width, far = (dict(zip(names, scores[:, :, i].T, strict=True)) for i in range(4))
     middle = np.median(scores, axis=0)
     header = (
@@ -110,7 +109,7 @@ def q1(report: Report) -> None:
         f"variance there {middle[1, 3]:.2g} of the prior's, DTC's {middle[2, 3]:.2g}",
         bool(np.all(sure)),
     )
-    t = toy()
+    t = toy(report.seeds(1)[0])
     same = float(np.max(np.abs(t.predict("sor", t.grid).mean - t.predict("dtc", t.grid).mean)))
     report.claim("SoR and DTC have the same mean", "Remark 5", f"to {same:.0e}", same < 1e-8)
     better = (kl["asor"] < kl["dtc"]) & (error["asor"] < error["dtc"])
@@ -138,13 +137,10 @@ def q1(report: Report) -> None:
     )
     report.notes += [
         "With inducing inputs taken from the training inputs and hyperparameters given, keeping more of R "
-        "in training (FITC, "
-        "PITC) does not bring this toy's predictions closer to the exact GP's than DTC's are: what is lost "
-        "is lost because "
-        "f\\* sees f through u alone, and only augmentation changes that.",
+        "in training (FITC, PITC) does not bring this toy's predictions closer to the exact GP's than DTC's "
+        "are: what is lost is lost because f\\* sees f through u alone, and only augmentation changes that.",
         "The augmented rows cost O(nm) for each query (SoR, DTC, VFE; PITC with blocks of about m rows) or "
-        "O(nm²) (FITC): see "
-        "Q2 for times.",
+        "O(nm²) (FITC): see Q2 for times.",
     ]
     report.pictures["panels"] = _panels(t)
     report.pictures["failures"] = _failures(report, t)
@@ -282,7 +278,7 @@ def _posterior_maximum(report: Report) -> Any:
     lengthscales = np.geomspace(0.1, 1.6, 7 if report.quick else 25)
     draws = 2 if report.quick else 10
     curves = np.zeros((draws, len(lengthscales), 3))
-    for seed in range(draws):
+    for draw, seed in enumerate(report.seeds(draws)):
         t = toy(seed, n=60)
         X, y = datasets.sinc(400, noise=t.noise, low=-EDGE, high=EDGE, rng=1000 + seed)
         for i, lengthscale in enumerate(lengthscales):
@@ -292,7 +288,7 @@ def _posterior_maximum(report: Report) -> Any:
             assert isinstance(post, Posterior)
             mean, variance = post.predict(X)
             best = -0.5 * (np.sum((t.y - post.mean(t.X)) ** 2) / t.noise + np.sum(post.w**2))
-            curves[seed, i] = best, post.log_evidence, nlpd(y, mean, variance + t.noise)
+            curves[draw, i] = best, post.log_evidence, nlpd(y, mean, variance + t.noise)
     by_posterior, by_evidence = curves[:, :, 0].argmax(axis=1), curves[:, :, 1].argmax(axis=1)
     chosen = lengthscales[by_posterior], lengthscales[by_evidence]
     each = np.arange(draws)
@@ -301,9 +297,8 @@ def _posterior_maximum(report: Report) -> Any:
         "maximising the effective posterior instead of the evidence can over-fit",
         "§9",
         f"lengthscale {np.median(chosen[0]):.2f} against {np.median(chosen[1]):.2f}; held-out negative log "
-        "density "
-        f"{np.median(loss[0]):.3f} against {np.median(loss[1]):.3f}, worse in {np.sum(loss[0] > loss[1])} "
-        f"of {draws}",
+        f"density {np.median(loss[0]):.3f} against {np.median(loss[1]):.3f}, worse in "
+        f"{np.sum(loss[0] > loss[1])} of {draws}",
         bool(np.all(loss[0] > loss[1])),
     )
     report.values["posterior_maximum"] = {"lengthscales": lengthscales, "curves": curves.mean(axis=0)}

@@ -44,11 +44,11 @@ LINES = {100: 0.207, 200: 0.13, 500: 0.053}  # what spgp-basis should reach on k
 def w2(report: Report) -> None:
     """kin-40k."""
     store = Store.usual(report.quick)
-    exact = exact_records(store, report.quick, "kin40k", 3)
-    jobs = learned(report.quick, "kin40k", BASIS + FULL, KIN_SIZES)
-    jobs += learned(report.quick, "kin40k", GUARDED, GUARDED_SIZES)
-    jobs += learned(report.quick, "kin40k", ("floor-full",), {500: 1, 1000: 1})
-    records = store.all(jobs + selected(report.quick, "kin40k", RULES, KIN_SIZES))
+    exact = exact_records(store, report, "kin40k", 3)
+    jobs = learned(report, "kin40k", BASIS + FULL, KIN_SIZES)
+    jobs += learned(report, "kin40k", GUARDED, GUARDED_SIZES)
+    jobs += learned(report, "kin40k", ("floor-full",), {500: 1, 1000: 1})
+    records = store.all(jobs + selected(report, "kin40k", RULES, KIN_SIZES))
     report.settings = settings(report, "kin40k", exact, jobs[0].iterations)
     found = curves_of(records, BASIS + FULL + GUARDED, RULES)
     spgp, vsgp = found["spgp-basis"], found["vsgp-basis"]
@@ -117,9 +117,9 @@ def w2(report: Report) -> None:
 def w3(report: Report) -> None:
     """pumadyn-32nm."""
     store = Store.usual(report.quick)
-    exact = exact_records(store, report.quick, "pumadyn32nm", 5)
-    jobs = learned(report.quick, "pumadyn32nm", FULL, PUMA_SIZES)
-    records = store.all(jobs + selected(report.quick, "pumadyn32nm", RULES, PUMA_SIZES))
+    exact = exact_records(store, report, "pumadyn32nm", 5)
+    jobs = learned(report, "pumadyn32nm", FULL, PUMA_SIZES)
+    records = store.all(jobs + selected(report, "pumadyn32nm", RULES, PUMA_SIZES))
     report.settings = settings(report, "pumadyn32nm", exact, jobs[0].iterations)
     found = curves_of(records, FULL, RULES)
 
@@ -163,8 +163,8 @@ def w4(report: Report) -> None:
     """
     store = Store.usual(report.quick)
     widened = ("vsgp-full", "vsgp-basis")
-    kin = store.all(learned(report.quick, "kin40k", widened, KIN_SIZES))
-    puma = store.all(learned(report.quick, "pumadyn32nm", ("vsgp-full",), PUMA_SIZES))
+    kin = store.all(learned(report, "kin40k", widened, KIN_SIZES))
+    puma = store.all(learned(report, "pumadyn32nm", ("vsgp-full",), PUMA_SIZES))
     report.settings = "The vsgp jobs of W2 and W3; medians over the seeds."
     found = {f"kin-40k, {name}": series(kin, "deviation", method=name) for name in widened}
     for name, values in found.items():
@@ -185,8 +185,7 @@ def w4(report: Report) -> None:
     table(report, "Mean squared relative deviation (σᵢ/σ - 1)²", relative, ".1e")
     report.notes.append(
         "pumadyn-32nm has 28 inputs that do not matter, with lengthscales in the hundreds: there only the "
-        "deviation "
-        "relative to σ says anything."
+        "deviation relative to σ says anything."
     )
     conclude(report, kin + puma)
 

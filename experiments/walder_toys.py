@@ -42,15 +42,14 @@ def w1(report: Report) -> None:
     iterations = 400 if report.quick else 1000
     report.settings = (
         f"{len(y)} rows of the one-dimensional data of 001, standardised (000 does not name its toy); "
-        f"{starts} k-means starts, "
-        f"at most {iterations} iterations, the best evidence kept. vsgp-full spends half of them as "
-        "spgp-full. Mismatch: mean "
-        "over x of the KL divergence, in nats, from the exact GP's prediction of y to the approximation's."
+        f"{starts} k-means starts, at most {iterations} iterations, the best evidence kept. vsgp-full spends "
+        "half of them as spgp-full. Mismatch: mean over x of the KL divergence, in nats, from the exact GP's "
+        "prediction of y to the approximation's."
     )
     start = Task(RBF(1.0, 1.0), Points(X[:1]), "fitc", 0.1, X, y, max_iterations=iterations, progress=False)
     exact = fit(start.kernel, None, "exact", start.noise, X, y)
     runs = {
-        name: {m: [train(_started(start, m, seed)) for seed in range(starts)] for m in sizes}
+        name: {m: [train(_started(start, m, seed)) for seed in report.seeds(starts)] for m in sizes}
         for name, train in RECIPES.items()
     }
     curves = {
@@ -203,21 +202,17 @@ Errors = dict[str, dict[int, list[float]]]  # by basis and number of functions, 
 
 def w5(report: Report) -> None:
     """Kernel ridge regression and an SVM on few basis functions: points against Gaussians of any width."""
-    seeds = range(1 if report.quick else 3)
+    seeds = report.seeds(1 if report.quick else 3)
     rows = 400 if report.quick else 2000
     toy = (3, 6) if report.quick else (2, 3, 4, 6, 8, 12)
     sizes = (5, 10) if report.quick else (5, 10, 20, 40)
     iterations = 60 if report.quick else 200
     report.settings = (
         f"Points and multiscale functions start from the same k-means centres and get the same {iterations} "
-        "iterations of "
-        "L-BFGS on the regularised risk; the multiscale ones free their widths half-way. Lengthscales and "
-        "penalty are held "
-        "where the exact GP's evidence puts them (two moons: 0.5 standard deviations, C = 1). Toys: 200 "
-        "rows in one input; two "
-        f"moons of 300 points. kin-40k: {rows} training rows and 5000 test rows, for the SVM split at the "
-        "median, C = 10. "
-        f"Means of {len(seeds)} seed(s)."
+        "iterations of L-BFGS on the regularised risk; the multiscale ones free their widths half-way. "
+        "Lengthscales and penalty are held where the exact GP's evidence puts them (two moons: 0.5 standard "
+        f"deviations, C = 1). Toys: 200 rows in one input; two moons of 300 points. kin-40k: {rows} training "
+        f"rows and 5000 test rows, for the SVM split at the median, C = 10. Means of {len(seeds)} seed(s)."
     )
     curves = {
         "ridge, one input": _ridge_toy(toy, seeds, iterations),
@@ -248,7 +243,7 @@ def w5(report: Report) -> None:
         report.table(f"{name}: test error", ["", *(f"m = {m}" for m in means["points"])], cells)
     report.values = dict(curves)
     report.pictures["errors"] = _draw_errors(curves)
-    film, final = _svm_film(5, 30 if report.quick else 100)
+    film, final = _svm_film(5, 30 if report.quick else 100, seeds[0])
     report.pictures["svm"] = final
     if not report.quick:
         report.pictures["svm.gif"] = film.save
@@ -271,7 +266,9 @@ def _functions_needed(points: dict[int, float], multiscale: dict[int, float]) ->
 
 
 def _exact_kernel(X: np.ndarray, y: np.ndarray, iterations: int = 60) -> tuple[np.ndarray, float]:
-    """Lengthscales in standard deviations of the inputs, and noise over variance, by an exact GP's evidence."""
+    """Lengthscales over the inputs' standard deviations, and noise over variance, by an exact GP's
+    evidence.
+    """
     d = X.shape[1]
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
     end = fit(RBF(np.full(d, np.sqrt(d)), 1.0), None, "exact", 0.1, X, y, max_iterations=iterations)
@@ -282,7 +279,7 @@ def _exact_kernel(X: np.ndarray, y: np.ndarray, iterations: int = 60) -> tuple[n
 
 def _ridge_toy(sizes: Sequence[int], seeds: Sequence[int], iterations: int) -> Errors:
     errors: Errors = {"points": {}, "multiscale": {}}
-    X_test, f_test = datasets.toy1d(2000, noise=0.0, rng=99)
+    X_test, f_test = datasets.toy1d(2000, noise=0.0, rng=99 + seeds[0])
     for seed in seeds:
         X, y = datasets.toy1d(200, rng=seed)
         lengthscale, alpha = _exact_kernel(X, y)
@@ -308,7 +305,7 @@ def moons(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _svm_toy(sizes: Sequence[int], seeds: Sequence[int], iterations: int) -> Errors:
     errors: Errors = {"points": {}, "multiscale": {}}
-    X_test, y_test = moons(5000, 99)
+    X_test, y_test = moons(5000, 99 + seeds[0])
     for seed in seeds:
         X, y = moons(300, seed)
         for basis, by_size in errors.items():
@@ -375,11 +372,11 @@ def _draw_errors(curves: dict[str, Errors]) -> Any:
     return canvas
 
 
-def _svm_film(m: int, iterations: int) -> tuple[animation.Film, Any]:
+def _svm_film(m: int, iterations: int, seed: int = 0) -> tuple[animation.Film, Any]:
     """The optimisation of an SVM's basis on two moons, as 000's video has it; and its last frame as a
     picture.
     """
-    X, label = moons(300, 0)
+    X, label = moons(300, seed)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     kernel, T = RBF(0.5, 1.0), np.where(label == 1, 1.0, -1.0)[:, None]
     risk = Risk(kernel, squared_hinge(1.0), X, T, np.ones(len(X)), 1e-8)
@@ -388,7 +385,7 @@ def _svm_film(m: int, iterations: int) -> tuple[animation.Film, Any]:
     def keep(basis: Basis, value: float) -> None:
         steps.append((basis, value))
 
-    start = Points(selection.kmeans(X, m, 0))
+    start = Points(selection.kmeans(X, m, seed))
     keep(start, risk.minimum(start)[0].value)
     halfway, _ = learn(risk, start, iterations // 2, keep)
     learn(risk, as_multiscale(kernel, halfway), iterations - iterations // 2, keep)

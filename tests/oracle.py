@@ -309,7 +309,9 @@ def kl_315(K: Array, alpha1: Array, C1: Array, alpha2: Array, C2: Array) -> floa
 
 
 def removal_scores(K: Array, alpha: Array, C: Array) -> tuple[Array, Array]:
-    """Half of 004 eq. 3.26 and half of 004 eq. 3.24, S = (C^-1 + K)^-1 in the form that allows a singular C."""
+    """Half of 004 eq. 3.26 and half of 004 eq. 3.24, S = (C^-1 + K)^-1 in the form that allows a singular
+    C.
+    """
     Q = np.linalg.inv(K)
     q, c = np.diag(Q), np.diag(C)
     s = np.diag(C @ np.linalg.solve(C + Q, Q))
@@ -319,7 +321,9 @@ def removal_scores(K: Array, alpha: Array, C: Array) -> tuple[Array, Array]:
 
 
 def remove(K: Array, alpha: Array, C: Array, i: int) -> tuple[Array, Array]:
-    """The projection that solves 004 eqs 3.18 and 3.20 literally, by dense solves and not by 3.19 and 3.21."""
+    """The projection that solves 004 eqs 3.18 and 3.20 literally, by dense solves and not by 3.19 and
+    3.21.
+    """
     keep = np.arange(len(K)) != i
     M = np.linalg.inv(C + np.linalg.inv(K))  # (Q + C)^-1
     alpha_hat = np.linalg.solve(M[np.ix_(keep, keep)], M[keep] @ alpha)  # 3.18
@@ -464,7 +468,9 @@ def high_precision_gradient(
 
 
 def permitted_error(name: str, *args: Any, draws: int = 4, **kwargs: Any) -> tuple[float, float, float]:
-    """Largest change of (mean, variance, evidence) when the kernel matrices are rounded at random to float64."""
+    """Largest change of (mean, variance, evidence) when the kernel matrices are rounded at random to
+    float64.
+    """
     mean, var, value = high_precision(name, *args, **kwargs)
     worst = np.zeros(3)
     for seed in range(draws):

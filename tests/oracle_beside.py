@@ -42,7 +42,9 @@ def tresp(k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any) -> 
 def marginal_committee(
     rule: str, k: Kernel, noise: Any, X: Array, y: Array, Xs: Array, blocks: Any
 ) -> tuple[Array, Array]:
-    """Product of experts, its generalisation, the BCM of one query and the robust BCM. [Deisenroth, Ng 2015]"""
+    """Product of experts, its generalisation, the BCM of one query and the robust BCM. [Deisenroth, Ng
+    2015]
+    """
     M, prior = len(np.unique(blocks)), np.diag(k(Xs, Xs))
     precision, information = np.zeros(len(Xs)), np.zeros((*y.shape[1:], len(Xs)))
     for mean, cov in experts(k, noise, X, y, Xs, blocks):

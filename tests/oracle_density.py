@@ -1,4 +1,6 @@
-"""Densities to estimate and the thesis' functions to estimate them with. Imports nothing from the package. [004 §5.3]"""
+"""Densities to estimate and the thesis' functions to estimate them with. Imports nothing from the package.
+[004 §5.3]
+"""
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss

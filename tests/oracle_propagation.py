@@ -1,4 +1,6 @@
-"""Expectation propagation by dense matrices and by the thesis's own loops. Imports nothing from the package."""
+"""Expectation propagation by dense matrices and by the thesis's own loops. Imports nothing from the
+package.
+"""
 
 import numpy as np
 from scipy.special import log_ndtr

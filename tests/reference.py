@@ -1,7 +1,8 @@
 """The log evidence and its gradient for rows with a diagonal D, in plain NumPy: whole arrays, one line per
 formula.
 
-    D = share diag R + noise,  Pi = weights/D,  B = I + Phi Pi Phi',  w = B^-1 Phi Pi y,  e = y - Phi'w,  v = Pi e
+    D = share diag R + noise,  Pi = weights/D,  B = I + Phi Pi Phi',  w = B^-1 Phi Pi y
+    e = y - Phi'w,  v = Pi e
     log q(y) = -1/2 [n log 2pi + sum log D + log|B| + sum e^2 Pi + |w|^2] - penalty
     g_D   = 1/2 (v^2 - Pi + Pi^2 phi'B^-1 phi)            r = share g_D - d penalty/dR
     Phi_  = w v' - B^-1 Phi Pi - 2 Phi diag(r)            Kuf_ = L^-T Phi_

@@ -50,6 +50,16 @@ def test_msll_and_smse_do_not_depend_on_units(rows):
     assert metrics.smse(scaled[0], scaled[1], scaled[3]) == pytest.approx(metrics.smse(y, mean, y_train))
 
 
+def test_scores_of_parts_add_up_to_the_metrics_of_all_rows(rows):
+    y, mean, var, y_train = rows
+    parts = [metrics.Scores.of(y[cut], mean[cut], var[cut], y_train) for cut in (slice(15), slice(15, None))]
+    found = (metrics.Scores() + parts[0] + parts[1]).metrics()
+    assert found["SMSE"] == pytest.approx(metrics.smse(y, mean, y_train), rel=1e-13)
+    assert found["MSLL"] == pytest.approx(metrics.msll(y, mean, var, y_train), rel=1e-13)
+    assert found["NLPD"] == pytest.approx(metrics.nlpd(y, mean, var), rel=1e-13)
+    assert found["coverage of 95 %"] == pytest.approx(metrics.coverage(y, mean, var), rel=1e-13)
+
+
 @pytest.mark.parametrize("level", [0.5, 0.68, 0.95])
 def test_coverage_counts_the_rows_inside(rows, level):
     y, mean, var, _ = rows

@@ -40,7 +40,7 @@ _NAMES = {
     "MultiscaleKernelRidge": "estimators.multiscale",
     "MultiscaleSVM": "estimators.multiscale",
     "compare": "estimators.comparison",
-    "as_source": "sources.origins",
+    "as_source": "sources.arrays",
     "load": "files.models",
 }
 _MODULES = {
@@ -142,7 +142,7 @@ if TYPE_CHECKING:
     from .pictures import plots as plots
     from .sources import datasets as datasets
     from .sources import distributed as distributed
-    from .sources.origins import as_source as as_source
+    from .sources.arrays import as_source as as_source
 
 
 def __getattr__(name: str) -> Any:

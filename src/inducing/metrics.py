@@ -1,10 +1,10 @@
-"""How good are predictions, and how honest are their error bars?
+"""Metrics of predictions: how large their errors are, and how honest their error bars.
 
 Every metric takes one output: observed targets `y`, predicted `mean` and, where needed, the predicted
 variance `var` of a new *observation* (latent variance plus noise), each of shape (n,).
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +17,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Baseline:
-    """The trivial predictor: a Gaussian with the mean and variance of the training targets, whatever the
-    input.
-    """
+    """The trivial predictor: a Gaussian with the mean and variance of the training targets at every input."""
 
     mean: float
     variance: float
@@ -31,9 +29,7 @@ class Baseline:
 
 
 def smse(y: ArrayLike, mean: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
-    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the trivial predictor scores
-    1.
-    """
+    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the trivial one has 1."""
     y, mean = _aligned(y, mean)
     spread = float(np.mean((y - _baseline(y_train).mean) ** 2))
     if spread == 0.0:
@@ -48,9 +44,7 @@ def nlpd(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
 
 
 def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
-    """Mean standardised log loss: `nlpd` minus that of the trivial predictor, which scores 0; lower is
-    better.
-    """
+    """Mean standardised log loss: `nlpd` minus that of the trivial predictor; lower is better."""
     baseline = _baseline(y_train)
     if not baseline.variance > 0:
         raise ParameterError(
@@ -61,15 +55,46 @@ def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Ba
 
 
 def coverage(y: ArrayLike, mean: ArrayLike, var: ArrayLike, level: float = 0.95) -> float:
-    """The share of rows inside the central interval of that level, |y - mean| ≤ z √var with z = Φ⁻¹((1 +
-    level)/2).
-    """
+    """The share of rows inside a central interval: |y - mean| ≤ z √var with z = Φ⁻¹((1 + level)/2)."""
     return float(calibration(y, mean, var, [level]).observed[0])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Sums over predicted rows, from which the metrics come; + joins those of different rows."""
+
+    rows: int = 0
+    squared: float = 0.0  # Σ (y - mean)²
+    squared_trivial: float = 0.0  # the same of the trivial predictor
+    loss: float = 0.0  # -Σ log p(y)
+    loss_trivial: float = 0.0
+    inside: float = 0.0  # rows in the central interval of 95 %
+
+    @staticmethod
+    def of(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> "Scores":
+        y, mean, var = _aligned(y, mean, var)
+        n, trivial = len(y), _baseline(y_train)
+        loss_trivial = n * nlpd(y, np.full(n, trivial.mean), np.full(n, trivial.variance))
+        squared, squared_trivial = np.sum((y - mean) ** 2), np.sum((y - trivial.mean) ** 2)
+        loss, inside = n * nlpd(y, mean, var), n * coverage(y, mean, var)
+        return Scores(n, float(squared), float(squared_trivial), loss, loss_trivial, inside)
+
+    def __add__(self, other: "Scores") -> "Scores":
+        return Scores(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics by the names that people see."""
+        return {
+            "SMSE": self.squared / self.squared_trivial,
+            "MSLL": (self.loss - self.loss_trivial) / self.rows,
+            "NLPD": self.loss / self.rows,
+            "coverage of 95 %": self.inside / self.rows,
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Nominal against observed coverage of central intervals; calibrated error bars have observed = levels."""
+    """Nominal and observed coverage of central intervals; calibrated error bars have observed = levels."""
 
     levels: Vector  # (k,)
     observed: Vector  # (k,)

@@ -17,7 +17,7 @@ from inducing.cli.large import is_large
 from inducing.errors import ColumnError, ModelFileError, ParameterError, ShapeError, UnknownNameError
 from inducing.inference import selection
 from inducing.learning import fitting, outofcore
-from inducing.sources.origins import is_parted
+from inducing.sources.arrays import is_parted
 from inducing.sources.source import row_keys
 
 NAMES = ["a", "b", "c"]

@@ -77,13 +77,13 @@ def test_a_set_without_an_address_says_where_to_put_it(nowhere):
         datasets.load("kin40k")
 
 
-def _source(monkeypatch, content, url=None):
-    source = datasets.Source("made-up.npz", hashlib.sha256(content).hexdigest(), url)
-    monkeypatch.setitem(datasets.SOURCES, "made-up", source)
+def _file(monkeypatch, content, url=None):
+    file = datasets.DataFile("made-up.npz", hashlib.sha256(content).hexdigest(), url)
+    monkeypatch.setitem(datasets.FILES, "made-up", file)
 
 
 def test_the_data_folder_comes_before_the_cache(nowhere, monkeypatch):
-    _source(monkeypatch, b"content")
+    _file(monkeypatch, b"content")
     cached = datasets.cache_folder() / "made-up.npz"
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"content")
@@ -94,7 +94,7 @@ def test_the_data_folder_comes_before_the_cache(nowhere, monkeypatch):
 
 
 def test_a_file_with_another_checksum_is_refused(nowhere, monkeypatch):
-    _source(monkeypatch, b"content")
+    _file(monkeypatch, b"content")
     (nowhere / "made-up.npz").write_bytes(b"other")
     monkeypatch.setenv("INDUCING_DATA", str(nowhere))
     with pytest.raises(DataNotFoundError, match="is not the file expected: its sha256"):
@@ -104,7 +104,7 @@ def test_a_file_with_another_checksum_is_refused(nowhere, monkeypatch):
 def test_downloads_are_checked_kept_and_never_half_written(nowhere, monkeypatch):
     remote = nowhere / "remote.npz"
     remote.write_bytes(b"content" * 1000)
-    _source(monkeypatch, b"content" * 1000, remote.as_uri())
+    _file(monkeypatch, b"content" * 1000, remote.as_uri())
     file = datasets.path("made-up")
     assert file.parent == datasets.cache_folder() and file.read_bytes() == remote.read_bytes()
     remote.unlink()
@@ -127,7 +127,7 @@ def real_data():
         if not folder:
             pytest.skip("real data: INDUCING_DATA is not set")
         for needed in [name, "airports"] if name == "flights" else [name]:
-            file = datasets.SOURCES[needed].file
+            file = datasets.FILES[needed].name
             if not (Path(folder) / file).is_file():
                 pytest.skip(f"real data: INDUCING_DATA holds no {file}")
         return datasets.load(name)
@@ -149,9 +149,9 @@ SHAPES = {  # train rows, test rows, inputs, outputs (0: y is a vector)
 }
 
 
-def test_every_reader_is_tested_and_has_a_source():
+def test_every_reader_is_tested_and_has_a_file():
     assert set(SHAPES) == set(datasets.READERS)
-    assert set(datasets.READERS) | {"airports"} == set(datasets.SOURCES)
+    assert set(datasets.READERS) | {"airports"} == set(datasets.FILES)
 
 
 @pytest.mark.parametrize("name", SHAPES)

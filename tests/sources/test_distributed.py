@@ -206,7 +206,7 @@ def test_refusals(client: Any) -> None:
 
 
 def test_an_address(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ig.distributed, "PATIENCE", "1s")
+    monkeypatch.setattr(ig.distributed, "CONNECT_TIMEOUT", "1s")
     with pytest.raises(ClusterError, match="no Dask scheduler"), ig.distributed.cluster("tcp://127.0.0.1:1"):
         pass
     with ig.distributed.cluster(client.scheduler.address) as second:

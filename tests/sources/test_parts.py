@@ -165,7 +165,8 @@ def rows(parts):
 
 def value(name, parts):
     basis = ig.bases.Points(np.random.default_rng(99).uniform(-3, 3, (50, 2)))
-    return ig.log_evidence_and_gradient(ig.kernels.RBF(1.0), basis, name, 0.1, ig.as_source(lambda: rows(parts)))[0]
+    source = ig.as_source(lambda: rows(parts))
+    return ig.log_evidence_and_gradient(ig.kernels.RBF(1.0), basis, name, 0.1, source)[0]
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

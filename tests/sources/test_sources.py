@@ -1,7 +1,6 @@
 """Rows in parts: the same sums wherever the rows lie, and errors that say which part and which row."""
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,10 +16,10 @@ from inducing.errors import (
     ParameterError,
     ShapeError,
 )
+from inducing.sources.arrays import is_parted
 from inducing.sources.moments import moments
-from inducing.sources.origins import is_parted
+from inducing.sources.parquet import encoder_of, from_parquet
 from inducing.sources.source import Part, split, tree_sum
-from inducing.sources.tabular import encoder_of, from_parquet
 
 CHUNK = 70
 NAMES = ["a", "b", "c"]
@@ -200,14 +199,14 @@ def test_pieces_travel_light(tmp_path):
     held = ig.as_source(X, y, chunk_rows=100).cached()
     moments(held)
     assert len(pickle.dumps(held.pieces[0])) < 2 * 100 * 4 * 8  # its own rows
-    assert not held.portable and not pickle.loads(pickle.dumps(held)).kept
+    assert not pickle.loads(pickle.dumps(held)).kept
     m = np.memmap(tmp_path / "X", dtype=np.float32, mode="w+", shape=X.shape, offset=128)
     m[:] = X
     mapped = ig.as_source(m, chunk_rows=100)
-    assert mapped.portable and len(pickle.dumps(mapped.pieces[7])) < 500
+    assert len(pickle.dumps(mapped.pieces[7])) < 500
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(mapped)).part(7).X, m[700:800].astype(float))
     cut = ig.as_source(m[50:], chunk_rows=100)  # part of a map: its offset is not known
-    assert not cut.portable
+    assert len(pickle.dumps(cut.pieces[1])) > 100 * 3 * 4
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(cut)).part(1).X, m[150:250].astype(float))
 
 
@@ -347,11 +346,4 @@ def test_text_becomes_categories_of_all_parts(tmp_path):
     table.to_parquet(tmp_path / "0.parquet")
     with pytest.raises(ValueError, match=r"part 0 .*column 'colour' has no value in row 1"):
         source.part(0)
-    assert (
-        len(
-            replace(source, pieces=from_parquet(tmp_path, "y", encoder=encoder, drop_missing=True).pieces)
-            .part(0)
-            .X
-        )
-        == 1
-    )
+    assert len(from_parquet(tmp_path, "y", encoder=encoder, drop_missing=True).part(0).X) == 1

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,49 +15,22 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..estimators.regressor import SparseGPRegressor
+    from ..metrics import Scores
     from ..sources.source import Part, Source
     from ..sources.tables import Encoder
 
 MANY_ROWS = 200_000  # a parquet file of more is read in parts
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Sums over predicted rows, from which come the metrics; + joins those of different parts."""
-
-    rows: int
-    squared: float  # Σ (y - mean)²
-    squared_trivial: float  # of the predictor that knows the mean and variance of the training targets
-    loss: float  # -Σ log p(y)
-    loss_trivial: float
-    inside: int  # rows in the central interval of 95 %
-
-    def __add__(self, other: Scores) -> Scores:
-        return Scores(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Scores)))
-
-    def metrics(self) -> dict[str, float]:
-        return {
-            "SMSE": self.squared / self.squared_trivial,
-            "MSLL": (self.loss - self.loss_trivial) / self.rows,
-            "NLPD": self.loss / self.rows,
-            "coverage of 95 %": self.inside / self.rows,
-        }
-
-
 def _scores(part: Part, model: SparseGPRegressor) -> Scores:
-    import numpy as np
-    from scipy.special import ndtri
-
     from .. import metrics
 
-    y = part.Y[:, 0]
-    if len(y) == 0:
-        return Scores(0, 0.0, 0.0, 0.0, 0.0, 0)
+    if len(part.X) == 0:
+        return metrics.Scores()
     mean, std = model._predicted(model._queries_of(part.X), True, False)
-    e, trivial, variance = y - mean, y - model.y_mean_, np.full(len(y), model.y_scale_**2)
-    loss = metrics.nlpd(y, mean, std**2), metrics.nlpd(y, np.full(len(y), model.y_mean_), variance)
-    inside = int(np.count_nonzero(np.abs(e) <= ndtri(0.975) * std))
-    return Scores(len(y), float(e @ e), float(trivial @ trivial), len(y) * loss[0], len(y) * loss[1], inside)
+    return metrics.Scores.of(
+        part.Y[:, 0], mean, std**2, metrics.Baseline(float(model.y_mean_), float(model.y_scale_) ** 2)
+    )
 
 
 def is_large(table: Path) -> bool:
@@ -78,7 +50,7 @@ def is_large(table: Path) -> bool:
 
 def source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
     """The rows of parquet files as a source, text columns encoded."""
-    from ..sources.tabular import encoder_of, from_parquet
+    from ..sources.parquet import encoder_of, from_parquet
 
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
@@ -130,7 +102,7 @@ def predict_parts(
     import pandas as pd
 
     from ..sources import tables
-    from ..sources.tabular import from_parquet
+    from ..sources.parquet import from_parquet
 
     kind = tables.kind_of(out)
     if not (is_large(table) or tables.kind_of(table) == "parquet"):

@@ -346,13 +346,7 @@ def held_out_metrics(
     from .. import metrics
 
     mean, std = model.predict(X, return_std=True)
-    var = std**2
-    return {
-        "SMSE": metrics.smse(y, mean, y_train),
-        "MSLL": metrics.msll(y, mean, var, y_train),
-        "NLPD": metrics.nlpd(y, mean, var),
-        "coverage of 95 %": metrics.coverage(y, mean, var),
-    }
+    return metrics.Scores.of(y, mean, std**2, y_train).metrics()
 
 
 def formatted(metrics: dict[str, float]) -> dict[str, str]:

@@ -32,9 +32,10 @@ from ..model.posterior import Posterior
 from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
-from ..sources.origins import as_source, is_parted
+from ..sources.arrays import as_source, is_parted
+from ..sources.dask_collections import is_dask, predict_dask
+from ..sources.distributed import with_workers
 from ..sources.source import Part, Source
-from ..sources.tabular import is_dask, predict_dask, with_workers
 from .preparation import Data, Scaling, center_and_scale, check_parted, checked_weights, named, per_output
 
 

@@ -1,4 +1,4 @@
-"""Data: four generators, and the sets the papers used, found on disk or fetched with a checksum.
+"""Data sets: four generators, and the sets the papers used, found on disk or fetched with a checksum.
 
 Generators return (X, y) with X (n, d); `noise` is a variance, `rng` a seed or a generator. No data are
 shipped: `load` looks in the folder the environment variable INDUCING_DATA names, then in a per-user cache,
@@ -7,6 +7,7 @@ then downloads where a public address is known.
 
 import hashlib
 import os
+import shutil
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,31 +89,29 @@ class Dataset:
 
 
 def load(name: str, *, seed: int = 0) -> Dataset:
-    """A data set by name, one of `READERS`; `seed` chooses the split of boston, crabs, ascat, flights."""
+    """Load a data set, one of `READERS`; `seed` chooses the split of boston, crabs, ascat, flights."""
     if name not in READERS:
         raise UnknownNameError(f"There is no data set {name!r}; choose one of {', '.join(READERS)}.")
     return READERS[name](name, np.random.default_rng(seed))
 
 
 def path(name: str) -> Path:
-    """Where the data set's file is on this machine, its checksum verified, after a download if there has to
-    be one.
-    """
-    if name not in SOURCES:
-        raise UnknownNameError(f"There is no data file {name!r}; choose one of {', '.join(SOURCES)}.")
-    source = SOURCES[name]
-    cached = cache_folder() / source.file
+    """Find the data set's file on this machine, or download it, and verify its checksum."""
+    if name not in FILES:
+        raise UnknownNameError(f"There is no data file {name!r}; choose one of {', '.join(FILES)}.")
+    entry = FILES[name]
+    cached = cache_folder() / entry.name
     folder = os.environ.get("INDUCING_DATA")
-    for candidate in ([Path(folder) / source.file] if folder else []) + [cached]:
+    for candidate in ([Path(folder) / entry.name] if folder else []) + [cached]:
         if candidate.is_file():
-            _verify(candidate, source)
+            _verify(candidate, entry)
             return candidate
-    if source.url is None:
+    if entry.url is None:
         raise DataNotFoundError(
-            f"Data set {name!r} has no public address: put {source.file} into {cached.parent}, "
-            f"or set INDUCING_DATA to a folder that holds it."
+            f"Data set {name!r} has no public address: put {entry.name} into {cached.parent}, or set "
+            "INDUCING_DATA to a folder that holds it."
         )
-    _download(source, cached)
+    _download(entry, cached)
     return cached
 
 
@@ -122,36 +121,42 @@ def cache_folder() -> Path:
 
 
 @dataclass(frozen=True)
-class Source:
-    file: str
+class DataFile:
+    """A file of a data set: its name, its checksum, and where it can be had."""
+
+    name: str
     sha256: str
     url: str | None = None
 
 
 VEGA = "https://raw.githubusercontent.com/vega/vega-datasets/04b5fa05697d6e66d722aa970c846df0514ad046/data"
 
-SOURCES = {
-    "kin40k": Source("kin40k.npz", "90fff4b114e95bc9bf95cc9376c7ce0afb9010641eb47aff9ca921271d44a70b"),
-    "pumadyn32nm": Source(
+FILES = {
+    "kin40k": DataFile("kin40k.npz", "90fff4b114e95bc9bf95cc9376c7ce0afb9010641eb47aff9ca921271d44a70b"),
+    "pumadyn32nm": DataFile(
         "pumadyn32nm.npz", "786d6ec2717f3f3517dc395c64551e21008b3f233f48eb9031aeb299f3ada644"
     ),
-    "snelson1d": Source("snelson1d.npz", "711aa11ac2c135b6557e0a4aa9ce0e836e105c72f824c3b9c48bb159ef77820d"),
-    "boston": Source("boston.npz", "2d55622e9bf5cfbd33f45b08a21a5aaaaac202cc2a3d1ee9f4243b90c3264480"),
-    "crabs": Source("crabs.npz", "393397625a4d4a57e025cf0818980cd7567a79b3de68245538dadaf9e1f19233"),
-    "sonar": Source("sonar_104_104.npz", "b1f79026d6e57a4f1ea0e8113450df43da85ac8c36353abbf91b22350b1d263b"),
-    "usps": Source("usps.npz", "91a7e0717126d9d65ef37fb8502bccf0234671697c4c4df8db690a97d82b3850"),
-    "sarcos": Source(
+    "snelson1d": DataFile(
+        "snelson1d.npz", "711aa11ac2c135b6557e0a4aa9ce0e836e105c72f824c3b9c48bb159ef77820d"
+    ),
+    "boston": DataFile("boston.npz", "2d55622e9bf5cfbd33f45b08a21a5aaaaac202cc2a3d1ee9f4243b90c3264480"),
+    "crabs": DataFile("crabs.npz", "393397625a4d4a57e025cf0818980cd7567a79b3de68245538dadaf9e1f19233"),
+    "sonar": DataFile(
+        "sonar_104_104.npz", "b1f79026d6e57a4f1ea0e8113450df43da85ac8c36353abbf91b22350b1d263b"
+    ),
+    "usps": DataFile("usps.npz", "91a7e0717126d9d65ef37fb8502bccf0234671697c4c4df8db690a97d82b3850"),
+    "sarcos": DataFile(
         "sarcos_inv_test_4449.npz", "0c21ab5fd6a5c699ceaa3dde1405ac5d7ae307619f08c408bde51bff5a2e2297"
     ),
-    "ascat": Source(
+    "ascat": DataFile(
         "ascat_l2_metopb_20200101.npz", "daf8b5b6f5c3a3168de5cd504a569d2294c1d1f8fb15de6a10827cbb96f3d34c"
     ),
-    "flights": Source(
+    "flights": DataFile(
         "flights-3m.parquet",
         "dbeb920c90f59b6ccaff823dcc3d08f25a97fa1ce128d93f40be4e931f5900b0",
         f"{VEGA}/flights-3m.parquet",
     ),
-    "airports": Source(
+    "airports": DataFile(
         "airports.csv",
         "903c7169e6d558eefb95295fe2947ec8503135fbb855ea5c737cf4a90ea603ad",
         f"{VEGA}/airports.csv",
@@ -159,31 +164,31 @@ SOURCES = {
 }
 
 
-def _verify(file: Path, source: Source) -> None:
+def _verify(file: Path, entry: DataFile) -> None:
+    """Raise if the file's checksum is another."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if digest != source.sha256:
+    if digest != entry.sha256:
         raise DataNotFoundError(
-            f"{file} is not the file expected: its sha256 is {digest[:12]}…, not {source.sha256[:12]}…: "
+            f"{file} is not the file expected: its sha256 is {digest[:12]}…, not {entry.sha256[:12]}…: "
             "replace it."
         )
 
 
-def _download(source: Source, target: Path) -> None:
-    """Into a temporary name first, so that an interrupted or wrong download never passes for the file."""
+def _download(entry: DataFile, target: Path) -> None:
+    """Download into a temporary file first: an interrupted or wrong download never passes for the file."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    assert source.url is not None
-    with replacing(target) as part:
+    assert entry.url is not None
+    with replacing(target) as temporary:
         try:
-            with urllib.request.urlopen(source.url, timeout=60) as response, part.open("wb") as stream:
-                while chunk := response.read(1 << 20):
-                    stream.write(chunk)
+            with urllib.request.urlopen(entry.url, timeout=60) as response, temporary.open("wb") as stream:
+                shutil.copyfileobj(response, stream)
         except OSError as error:
             raise DataNotFoundError(
-                f"{source.file} could not be downloaded from {source.url} ({error}): put it into "
+                f"{entry.name} could not be downloaded from {entry.url} ({error}): put it into "
                 f"{target.parent}."
             ) from error
-        _verify(part, source)
+        _verify(temporary, entry)
 
 
 # Readers: (name, rng) -> Dataset, one for each shape the files have.
@@ -194,7 +199,8 @@ def _split_file(name: str, rng: np.random.Generator) -> Dataset:
     with np.load(path(name)) as a:
         X_train, X_test = a["X_train"].astype(np.float64), a["X_test"].astype(np.float64)
         y_train, y_test = a["y_train"], a["y_test"] if "y_test" in a else None
-    return Dataset(name, X_train, y_train, X_test, y_test, _numbered(X_train.shape[1]))
+    names = tuple(f"x{i + 1}" for i in range(X_train.shape[1]))
+    return Dataset(name, X_train, y_train, X_test, y_test, names)
 
 
 def _boston(name: str, rng: np.random.Generator) -> Dataset:
@@ -205,9 +211,7 @@ def _boston(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _crabs(name: str, rng: np.random.Generator) -> Dataset:
-    """Sex (±1) from five measurements and the species; 80 rows to train on, 20 of each sex and species. [004
-    §5.2]
-    """
+    """Sex (±1) from five measurements and the species; 20 of each sex and species to train on. [004 §5.2]"""
     with np.load(path(name)) as a:
         X, y, species, names = a["X"], a["sex"], a["species"], a["columns"]
     test = np.ones(len(y), dtype=bool)
@@ -218,8 +222,8 @@ def _crabs(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _sarcos(name: str, rng: np.random.Generator) -> Dataset:
-    """21 joint positions, velocities and accelerations to 7 torques; every fifth block of 128 rows is held
-    out, since neighbouring rows are moments of one movement.
+    """Joint positions, velocities and accelerations (21) to 7 torques; every fifth block of 128 rows, moments
+    of one movement, is held out.
     """
     with np.load(path(name)) as a:
         X, Y = a["X"], a["Y"]
@@ -235,9 +239,7 @@ def _ascat(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _flights(name: str, rng: np.random.Generator) -> Dataset:
-    """Delay in minutes of three million flights from when, how far, whence, whither; a random 100,000 are
-    held out.
-    """
+    """Delays of three million flights, in minutes, from when, how far, whence, whither; 100,000 held out."""
     import pandas as pd
 
     table = pd.read_parquet(path(name))
@@ -256,10 +258,6 @@ def _flights(name: str, rng: np.random.Generator) -> Dataset:
     return _split(name, X, table["delay"].to_numpy(np.float64), _random_mask(len(X), 100_000, rng), columns)
 
 
-def _numbered(d: int) -> tuple[str, ...]:
-    return tuple(f"x{i + 1}" for i in range(d))
-
-
 def _random_mask(n: int, held_out: int, rng: np.random.Generator) -> Array:
     test = np.zeros(n, dtype=bool)
     test[rng.permutation(n)[:held_out]] = True
@@ -271,11 +269,7 @@ def _split(name: str, X: Array, y: Array, test: Array, names: Any) -> Dataset:
 
 
 READERS: dict[str, Callable[[str, np.random.Generator], Dataset]] = {
-    "kin40k": _split_file,
-    "pumadyn32nm": _split_file,
-    "snelson1d": _split_file,
-    "sonar": _split_file,
-    "usps": _split_file,
+    **dict.fromkeys(("kin40k", "pumadyn32nm", "snelson1d", "sonar", "usps"), _split_file),
     "boston": _boston,
     "crabs": _crabs,
     "sarcos": _sarcos,

@@ -1,21 +1,21 @@
-"""A source on a Dask cluster: parts stay with the workers, what changes from pass to pass goes there once,
-sums come back.
+"""Functions that run on the workers of a Dask cluster: over the parts of a source, or over any items.
 
     with ig.distributed.cluster(workers=4) as client:             # or cluster("tcp://10.0.0.1:8786")
         source = ig.distributed.spread(ig.as_source("data/*.parquet", "y"), client)
         fit = ig.fit(kernel, basis, "vfe", noise, source)
 
-Each part is the result of a task that reads it, so Dask makes parts again when the worker that held them
-dies: a lost worker costs time, not the result. Sums are added in the order of `sources.tree_sum` on the
-workers, whatever finishes first. A worker runs as many parts at once as it has threads, each on one thread,
-with a single-threaded BLAS.
+Parts stay with the workers, what changes from pass to pass goes there once, sums come back. Each part is the
+result of a task that reads it, so Dask makes parts again when the worker that held them dies: a lost worker
+costs time, not the result. Sums are added in the order of `sources.tree_sum` on the workers, whatever
+finishes first. A worker runs as many parts at once as it has threads, each on one thread, with a
+single-threaded BLAS.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,9 +23,10 @@ from uuid import uuid4
 
 from ..errors import ClusterError, ParameterError
 from ..numerics.workers import cores, using
-from .source import FAN, Changed, Layout, Part, Pieces, Report, Source, added, checked, load
+from .dask_collections import DelayedPiece
+from .source import FAN, Changed, Layout, Part, PartsDone, Pieces, Source, read_part, sum_from_left
 
-PATIENCE = "30s"  # to reach a scheduler
+CONNECT_TIMEOUT = "30s"  # to reach a scheduler
 
 
 def _dask() -> Any:
@@ -40,8 +41,7 @@ def _dask() -> Any:
 def cluster(
     address: str | None = None, workers: int | None = None, *, threads: int = 1, dashboard: bool = False
 ) -> Iterator[Any]:
-    """A Dask client: of the scheduler at `address`, or of so many worker processes on this machine, which end
-    with the block.
+    """Connect to the scheduler at `address`, or start worker processes here, which end with the block.
 
     Local workers have `threads` threads each and are as many as there are cores for them, unless told; they
     and the scheduler listen on 127.0.0.1 alone. Being new processes, they import the script that asks for
@@ -68,7 +68,7 @@ def cluster(
     else:
         local = None
     try:
-        client = distributed.Client(address, timeout=PATIENCE)
+        client = distributed.Client(address, timeout=CONNECT_TIMEOUT)
     except (OSError, ValueError) as error:
         raise ClusterError(
             f"there is no Dask scheduler at {address!r} ({error}); start one, or check the address"
@@ -84,8 +84,8 @@ def cluster(
 
 
 def spread(source: Source, client: Any = None, *, device: str | None = None) -> Source:
-    """The same rows on a cluster, each worker holding neighbouring parts; `client` is the current one unless
-    given.
+    """Put a source on a cluster, each worker holding neighbouring parts; the client is the current one, if
+    none is given.
 
     Files and memory maps are read by the workers, who must see them under the same names. Arrays in memory
     travel inside the tasks: the scheduler keeps a copy. `device` is the PyTorch device on which the workers
@@ -98,11 +98,9 @@ def spread(source: Source, client: Any = None, *, device: str | None = None) -> 
     if not isinstance(source, Pieces):
         raise ParameterError(
             f"the parts of a {type(source).__name__} source come only in order, so they cannot be spread "
-            "over a cluster; give "
-            "arrays, files or a Dask collection"
+            "over a cluster; give arrays, files or a Dask collection"
         )
-    if client is None:
-        client = current_client()
+    client = current_client() if client is None else client
     places = _places(client, len(source.pieces))
     with _large_graphs():
         futures = [
@@ -112,58 +110,67 @@ def spread(source: Source, client: Any = None, *, device: str | None = None) -> 
     return OnCluster(source.layout, tuple(futures), tuple(places), client, source.n_rows, device)
 
 
+def with_workers(source: Source) -> Source:
+    """Put a source on the workers of the current client, if there is one."""
+    if "distributed" not in sys.modules:  # then nobody has made one
+        return source
+    try:
+        client = _dask().get_client()
+    except ValueError:
+        return source
+    return spread(source, client)
+
+
 @dataclass(frozen=True, eq=False)
 class OnCluster(Source):
-    """Parts as Dask futures."""
+    """A source whose parts are Dask futures."""
 
     layout: Layout
-    parts: tuple[Any, ...]
+    futures: tuple[Any, ...]
     places: tuple[str, ...]  # the worker of each part, as long as it lives
     client: Any
     n_rows: int | None
     device: str | None = None
-    report: Report | None = None
+    report: PartsDone | None = None
 
     @property
     def n_parts(self) -> int:  # type: ignore[override]
-        return len(self.parts)
+        return len(self.futures)
 
-    def watched(self, report: Report | None) -> Source:
+    def watched(self, report: PartsDone | None) -> Source:
         return replace(self, report=report)
 
+    def parts(self) -> Iterator[Part]:
+        return self.map(_itself)
+
     def map(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        call, ahead = self._broadcast(function, args), 2 * max(1, sum(self.client.nthreads().values()))
-        waiting: deque[Any] = deque()
-        for done in range(-ahead, self.n_parts):  # so many parts are under way
-            if done + ahead < self.n_parts:
-                part, place = self.parts[done + ahead], self.places[done + ahead]
-                waiting.append(self.client.submit(_on_worker, part, call, None, pure=False, **_at(place)))
-            if done >= 0:
-                yield result(waiting.popleft())
-                if self.report is not None:
-                    self.report(done + 1, self.n_parts)
+        call = sent(self.client, function, args, self.device)
+        tasks = (
+            self.client.submit(_on_worker, part, call, None, pure=False, **_at(place))
+            for part, place in zip(self.futures, self.places, strict=True)
+        )
+        for done, value in enumerate(results(self.client, tasks)):
+            yield value
+            if self.report is not None:
+                self.report(done + 1, self.n_parts)
 
     def total(self, function: Callable[..., Any], *args: Any) -> Any:
         from dask import annotate, delayed
 
-        call = self._broadcast(function, args)
+        call = sent(self.client, function, args, self.device)
         with _counting(self.client, self.report, self.n_parts) as topic:
-            on_worker, add = delayed(_on_worker, pure=False), delayed(added, pure=False)
+            on_worker, add = delayed(_on_worker, pure=False), delayed(sum_from_left, pure=False)
             level = []
-            for part, place in zip(self.parts, self.places, strict=True):
+            for part, place in zip(self.futures, self.places, strict=True):
                 with annotate(**_at(place)):
                     level.append(on_worker(part, call, topic))
             while len(level) > 1:
                 level = [add(level[i : i + FAN]) for i in range(0, len(level), FAN)]
             return result(self.client.compute(level[0], optimize_graph=False))
 
-    def _broadcast(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What the workers call."""
-        return sent(self.client, function, args, self.device)
-
 
 def current_client() -> Any:
-    """The Dask client in use."""
+    """Return the Dask client in use; raise if there is none."""
     try:
         return _dask().get_client()
     except ValueError as error:
@@ -173,9 +180,7 @@ def current_client() -> Any:
 
 
 def sent(client: Any, *values: Any) -> Any:
-    """A future of the values, `Sealed`, as the result of a task: unlike scattered data, Dask can make it
-    again.
-    """
+    """Send values to the workers, `Sealed`, as a task's result: unlike scattered data, Dask can redo it."""
     with _large_graphs():
         return client.submit(_itself, Sealed(*values), pure=False)
 
@@ -200,8 +205,20 @@ def _on_worker(part: Part, call: Sealed, topic: str | None) -> Any:
     return result
 
 
+def results(client: Any, tasks: Iterable[Any]) -> Iterator[Any]:
+    """Yield what tasks give, in order, taking new ones as they finish: two for each thread are under way."""
+    ahead = 2 * max(1, sum(client.nthreads().values()))
+    waiting: deque[Any] = deque()
+    for task in tasks:
+        waiting.append(task)
+        if len(waiting) > ahead:
+            yield result(waiting.popleft())
+    while waiting:
+        yield result(waiting.popleft())
+
+
 def result(future: Any) -> Any:
-    """What a future has become, with this package's error where its workers died."""
+    """Wait for a future; raise ClusterError if its workers died."""
     try:
         return future.result()
     except _dask().KilledWorker as error:
@@ -211,7 +228,7 @@ def result(future: Any) -> Any:
 
 
 def _places(client: Any, parts: int) -> list[str]:
-    """A worker for each part: neighbours together, as many for each as it has threads for."""
+    """Choose a worker for each part: neighbours together, as many for each as it has threads for."""
     threads = client.nthreads()
     if not threads:
         raise ClusterError("the cluster has no workers; start some, and call again")
@@ -220,33 +237,27 @@ def _places(client: Any, parts: int) -> list[str]:
 
 
 def _at(place: str) -> dict[str, Any]:
-    """There, or anywhere once that worker is gone."""
+    """Dask's keywords for a task that should run there, or anywhere once that worker is gone."""
     return {"workers": [place], "allow_other_workers": True}
 
 
 def _submitted(client: Any, index: int, piece: Any, layout: Layout, place: str) -> Any:
-    """The future of a part, read there."""
-    if not hasattr(piece, "delayed"):
-        return client.submit(_load, Sealed(index, piece, layout), pure=False, **_at(place))
-    futures = client.compute(list(piece.delayed), **_at(place))
-    return client.submit(
-        _finish, Sealed(index, piece.finish, piece.where, layout), *futures, pure=False, **_at(place)
-    )
+    """Submit the reading of a part to that worker, and return its future."""
+    futures: list[Any] = []
+    if isinstance(piece, DelayedPiece):
+        futures = client.compute(list(piece.delayed), **_at(place))
+        piece = replace(piece, delayed=())
+    return client.submit(_read, Sealed(index, piece, layout), *futures, pure=False, **_at(place))
 
 
-def _load(sealed: Sealed) -> Part:
-    return load(*sealed.values)
-
-
-def _finish(sealed: Sealed, *values: Any) -> Part:
-    index, finish, where, layout = sealed.values
-    X, y = finish(*values)
-    return checked(index, X, y, f"part {index} ({where})" if where else f"part {index}", layout)
+def _read(sealed: Sealed, *computed: Any) -> Part:
+    index, piece, layout = sealed.values
+    return read_part(index, replace(piece, delayed=computed) if computed else piece, layout)
 
 
 @contextmanager
 def _large_graphs() -> Iterator[None]:
-    """Dask warns of large values inside tasks; here they are meant."""
+    """Silence Dask's warning of large values inside tasks: here they are meant."""
     import dask
 
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -254,8 +265,8 @@ def _large_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def _counting(client: Any, report: Report | None, parts: int) -> Iterator[str | None]:
-    """A topic on which the workers tell of parts that are done."""
+def _counting(client: Any, report: PartsDone | None, parts: int) -> Iterator[str | None]:
+    """Open a topic on which the workers tell of parts that are done, and count them."""
     if report is None:
         yield None
         return

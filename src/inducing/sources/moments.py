@@ -12,9 +12,7 @@ from .source import Part, Source
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Count, mean, sum of squares about it, and range of each column; + joins those of different rows. [Chan
-    et al. 1983]
-    """
+    """Moments of some columns; + joins those of different rows. [Chan et al. 1983]"""
 
     n: int
     mean: np.ndarray  # (q,)
@@ -25,8 +23,8 @@ class Columns:
     @staticmethod
     def of(A: np.ndarray) -> Columns:
         if len(A) == 0:
-            nothing = np.zeros(A.shape[1])
-            return Columns(0, nothing, nothing, nothing + np.inf, nothing - np.inf)
+            zeros = np.zeros(A.shape[1])
+            return Columns(0, zeros, zeros, zeros + np.inf, zeros - np.inf)
         mean = A.mean(axis=0)
         return Columns(len(A), mean, np.sum((A - mean) ** 2, axis=0), A.min(axis=0), A.max(axis=0))
 
@@ -43,9 +41,7 @@ class Columns:
         return self.scatter / max(self.n, 1)
 
     def center_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation; a constant column has its own value and size. As
-        `preparation.center_and_scale`.
-        """
+        """Mean and standard deviation; a constant column has its own value and size."""
         constant = self.low == self.high
         mean = np.where(constant, self.low, self.mean)
         return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), np.sqrt(self.variance))
@@ -53,7 +49,7 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of the inputs and the targets of a source."""
+    """Moments of the inputs and the targets of a source."""
 
     X: Columns
     Y: Columns
@@ -67,19 +63,20 @@ class Moments:
 
 
 def moments(source: Source) -> Moments:
-    """Count, mean, variance and range of every column, in one pass."""
+    """Compute the moments of every column of a source, in one pass."""
     return with_rows(source.total(of_part))
 
 
-def with_rows(found: Moments) -> Moments:
-    if found.n == 0:
-        raise EmptyDataError("the source has no rows; at least one is needed")
-    return found
+def of_part(part: Part) -> Moments:
+    return Moments(Columns.of(part.X), Columns.of(targets(part)))
 
 
 def targets(part: Part) -> np.ndarray:
     return np.zeros((len(part.X), 0)) if part.y is None else part.Y
 
 
-def of_part(part: Part) -> Moments:
-    return Moments(Columns.of(part.X), Columns.of(targets(part)))
+def with_rows(found: Moments) -> Moments:
+    """Return the moments; raise if they are those of no rows."""
+    if found.n == 0:
+        raise EmptyDataError("the source has no rows; at least one is needed")
+    return found

@@ -1,4 +1,4 @@
-"""Tables in and out: CSV and parquet files, and the encoding of their columns as numbers.
+"""Tables: reading and writing CSV, TSV and parquet files, and encoding columns as numbers.
 
 pandas is imported when a table is touched, not before.
 """
@@ -22,17 +22,19 @@ from ..errors import (
     UnknownNameError,
 )
 from ..files.atomic import replacing
+from .source import first_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 MAX_CATEGORIES = 50
+SEPARATORS = {"csv": ",", "tsv": "\t"}
+SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """How columns become numbers: numeric ones as they are, the others one-hot, a 0/1 feature for each
-    category.
+    """An encoding of columns as numbers: numeric ones as they are, text one-hot, a 0/1 feature a category.
 
     Columns are found by name, so a table to encode may hold them in any order, and more besides.
     """
@@ -42,40 +44,30 @@ class Encoder:
 
     @classmethod
     def fit(cls, table: DataFrame) -> Encoder:
-        """The encoder of all columns of `table`, whose text columns may have at most MAX_CATEGORIES distinct
-        values.
-        """
+        """Make the encoder of all columns of `table`; text may have MAX_CATEGORIES distinct values."""
         if not len(table.columns):
             raise ColumnError("The table has no columns to use as inputs; add at least one.")
-        categories = {}
-        for name in table.columns:
-            if not is_numeric(table[name], name):
-                categories[str(name)] = _categories(table[name], name)
+        text = [name for name in table.columns if not is_numeric(table[name], name)]
+        categories = {str(name): _categories(table[name], name) for name in text}
         return cls(tuple(str(name) for name in table.columns), categories)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The names of the encoded columns: `height`, `colour=blue`, `colour=red`."""
-        names = []
-        for name in self.columns:
-            names += (
-                [f"{name}={value}" for value in self.categories[name]] if name in self.categories else [name]
-            )
-        return tuple(names)
+        encoded = {name: [f"{name}={value}" for value in values] for name, values in self.categories.items()}
+        return tuple(feature for name in self.columns for feature in encoded.get(name, [name]))
 
     def transform(self, table: DataFrame, *, allow_unseen: bool = False) -> DataFrame:
-        """`table` as float64 features. Categories not seen by `fit` are refused, or encoded as none of those
-        known.
-        """
+        """Encode `table` as float64 features; categories not seen by `fit` are refused, or become zeros."""
         import pandas as pd
 
         require_columns(table, self.columns)
-        blocks = []
-        for name in self.columns:
-            if name in self.categories:
-                blocks.append(self._one_hot(table[name], name, allow_unseen))
-            else:
-                blocks.append(numbers(table[name], name)[:, None])
+        blocks = [
+            self._one_hot(table[name], name, allow_unseen)
+            if name in self.categories
+            else numbers(table[name], name)[:, None]
+            for name in self.columns
+        ]
         X = np.concatenate(blocks, axis=1)  # (n, d)
         return pd.DataFrame(X, columns=list(self.feature_names), index=table.index)
 
@@ -88,17 +80,15 @@ class Encoder:
         if not allow_unseen and (codes < 0).any():
             unseen = sorted(values[codes < 0].unique())
             raise ColumnError(
-                f"Column {name!r} holds categories the model has not seen: {_listing(unseen)}; "
-                f"the known ones are {_listing(known)}: remove those rows, or allow unseen categories."
+                f"Column {name!r} holds categories the model has not seen: {_listing(unseen)}; the known "
+                f"ones are {_listing(known)}: remove those rows, or allow unseen categories."
             )
         return (codes[:, None] == np.arange(len(known))).astype(np.float64)  # (n, c)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary of strings and lists, for a model file's metadata."""
-        return {
-            "columns": list(self.columns),
-            "categories": {name: list(v) for name, v in self.categories.items()},
-        }
+        categories = {name: list(values) for name, values in self.categories.items()}
+        return {"columns": list(self.columns), "categories": categories}
 
     @classmethod
     def from_json(cls, plain: Any) -> Encoder:
@@ -106,12 +96,12 @@ class Encoder:
             columns, categories = plain["columns"], plain["categories"].items()
             return cls(tuple(map(str, columns)), {str(name): tuple(map(str, v)) for name, v in categories})
         except (KeyError, TypeError, AttributeError) as error:
-            raise ModelFileError(
-                f"The model file's columns cannot be read ({error!r}): fit it again."
-            ) from error
+            message = f"The model file's columns cannot be read ({error!r}): fit it again."
+            raise ModelFileError(message) from error
 
 
 def require_columns(table: DataFrame, names: Sequence[str]) -> None:
+    """Raise if the table lacks one of these columns."""
     missing = [name for name in names if name not in table.columns]
     if missing:
         have = _listing([str(name) for name in table.columns])
@@ -119,7 +109,7 @@ def require_columns(table: DataFrame, names: Sequence[str]) -> None:
 
 
 def numbers(column: Series, name: str) -> np.ndarray:
-    """A numeric column as float64, (n,), missing values as NaN; anything that is not a number is refused."""
+    """Return a numeric column as float64, (n,), missing values as NaN; raise if it holds anything else."""
     if not is_numeric(column, name):
         example = _text(column.dropna()).iloc[:1].tolist()
         raise ColumnError(
@@ -139,20 +129,17 @@ def complete_rows(table: DataFrame, columns: Sequence[str]) -> np.ndarray:
 
 
 def require_complete(table: DataFrame, columns: Sequence[str], advice: str) -> None:
-    """Refuse a table with missing values, counting them by row and column; `advice` says what to do about
-    them.
-    """
+    """Raise if there are missing values, counted by row and column; `advice` says what to do about them."""
     incomplete = int((~complete_rows(table, columns)).sum())
     if incomplete:
         counts = table[list(columns)].isna().sum()
         where = _listing([f"{name} ({count})" for name, count in counts.items() if count], quote=False)
-        raise MissingValuesError(
-            f"{incomplete} of {len(table)} rows have missing values, in {where}: {advice}."
-        )
+        message = f"{incomplete} of {len(table)} rows have missing values, in {where}: {advice}."
+        raise MissingValuesError(message)
 
 
 def read(path: Path) -> DataFrame:
-    """A table from a CSV, TSV or parquet file, by its suffix; it must have rows."""
+    """Read a table from a CSV, TSV or parquet file, by its suffix; raise if it has no rows."""
     import pandas as pd
 
     kind = kind_of(path)
@@ -161,12 +148,10 @@ def read(path: Path) -> DataFrame:
     try:
         table = pd.read_parquet(path) if kind == "parquet" else pd.read_csv(path, sep=SEPARATORS[kind])
     except pd.errors.EmptyDataError as error:
-        raise EmptyDataError(
-            f"{str(path)!r} is empty: a table needs a header and at least one row."
-        ) from error
+        message = f"{str(path)!r} is empty: a table needs a header and at least one row."
+        raise EmptyDataError(message) from error
     except (ValueError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ColumnError(f"{str(path)!r} could not be read as {kind}: {reason}") from error
+        raise ColumnError(f"{str(path)!r} could not be read as {kind}: {first_line(error)}") from error
     table.columns = table.columns.map(str)
     if not table.columns.is_unique:
         twice = table.columns[table.columns.duplicated()][0]
@@ -177,20 +162,17 @@ def read(path: Path) -> DataFrame:
 
 
 def write(table: DataFrame, path: Path) -> None:
-    """A table to a CSV, TSV or parquet file, by its suffix: whole or not at all."""
+    """Write a table to a CSV, TSV or parquet file, by its suffix: whole or not at all."""
     kind = kind_of(path)
-    with replacing(path) as part:
+    with replacing(path) as temporary:
         if kind == "parquet":
-            table.to_parquet(part, index=False)
+            table.to_parquet(temporary, index=False)
         else:
-            table.to_csv(part, sep=SEPARATORS[kind], index=False)
-
-
-SEPARATORS = {"csv": ",", "tsv": "\t"}
-SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
+            table.to_csv(temporary, sep=SEPARATORS[kind], index=False)
 
 
 def kind_of(path: Path) -> str:
+    """The kind of table file that a suffix means: csv, tsv or parquet."""
     if path.suffix.lower() not in SUFFIXES:
         raise UnknownNameError(
             f"{str(path)!r} is no table known here; it must end in one of {' '.join(SUFFIXES)}."
@@ -199,7 +181,7 @@ def kind_of(path: Path) -> str:
 
 
 def is_numeric(column: Series, name: str) -> bool:
-    """Whether a column holds numbers; dates and times are refused."""
+    """Whether a column holds numbers; raise if it holds dates or times."""
     from pandas.api import types
 
     if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
@@ -222,7 +204,7 @@ def _categories(column: Series, name: str) -> tuple[str, ...]:
 
 
 def _text(column: Series) -> Series:
-    """The values as strings; whole numbers without a decimal point, so that 1, 1.0 and "1" are one category."""
+    """The values as strings; whole numbers have no decimal point: 1, 1.0 and "1" are one category."""
     return column.astype(object).map(
         lambda v: str(int(v)) if isinstance(v, float) and v.is_integer() else str(v)
     )

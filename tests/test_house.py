@@ -1,0 +1,316 @@
+"""The house rules: who may import whom, how large files and functions may be, and which names are public.
+
+The rooms of src/inducing stand in the order of docs/draw_rooms.py; docs/architecture.md explains them. Where
+a rule is broken for the time being, ALLOWED says so; the aim is that it is empty.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import inducing as ig
+from docs.draw_rooms import PACKAGE, ROOMS, imports, modules
+
+TOP = ("__init__", "errors", "metrics", "progress")  # the files beside the rooms
+MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 450, 60, 10
+ALLOWED = set(
+    """
+beside/nystrom.py: condition has many parameters
+beside/relevance.py: relevance_vectors is long
+beside/wind.py takes _Field
+beside/wind.py takes _nodes
+cli/large.py takes _predicted
+cli/large.py takes _queries_of
+engine/sites.py imports inference
+estimators/classifier.py takes _alpha
+estimators/classifier.py takes _root
+files/models.py imports beside
+files/models.py imports estimators
+files/models.py imports learning
+inference/fields.py takes _Removal
+inference/fields.py takes _keep
+inference/fields.py takes _require_exact
+inference/fields.py takes _whitened
+inference/online.py takes _require_exact
+inference/online.py takes _whitened
+inference/propagation.py takes _collect
+inference/propagation.py takes _make_room
+inference/propagation.py takes _refresh
+inference/propagation.py takes _start_exact_scores
+inference/propagation.py: _grow_block_plainly has many parameters
+inference/regression.py imports by a string
+inference/regression.py: problem_of has many parameters
+learning/ascent.py: _climb is long
+learning/fitting.py: fit is long
+learning/fitting_ep.py takes _Objective
+learning/outofcore.py: train is long
+model/compiled.py takes _root
+numerics/quadrature_loops.py takes _GAUSS
+numerics/quadrature_loops.py takes _KRONROD
+numerics/quadrature_loops.py takes _NODES
+src/inducing/beside/wind_model.py escapes the formatter
+src/inducing/estimators/online.py is long
+src/inducing/estimators/regressor.py is long
+src/inducing/files/models.py is long
+src/inducing/inference/conjugate_gradients/products.py is long
+src/inducing/inference/online.py is long
+src/inducing/inference/selection.py is long
+src/inducing/learning/recipes.py is long
+src/inducing/model/posterior.py is long
+src/inducing/numerics/linalg.py is long
+streams/session.py imports cli
+""".splitlines()
+)
+
+PUBLIC = """
+condition log_evidence log_evidence_and_gradient Posterior prior kl_divergence update update_together
+information_gain most_informative expectation_propagation relevance_vectors sparse_kernel_pca Sites fit
+fit_expectation_propagation Fit LogNormal diagnose Diagnosis SparseGPRegressor SparseGPClassifier
+OnlineGPRegressor GPDensity MultiscaleKernelRidge MultiscaleSVM compare as_source load backend kernels means
+bases approximations augmentation committee distributed eigenfunctions iterative local products likelihoods
+mixtures fields wind wind_model errors metrics progress datasets plots animation recipes selection outofcore
+sources squared __version__
+"""
+INSIDE = """
+kernels.RBF kernels.Matern12 kernels.Matern32 kernels.Matern52 kernels.Linear kernels.Polynomial
+kernels.Periodic bases.Points bases.Multiscale means.Constant means.Linear likelihoods.Gaussian
+likelihoods.Probit likelihoods.StudentT likelihoods.Laplace likelihoods.Poisson approximations.TABLE
+selection.BY_NAME selection.kmeans committee.condition committee.partition augmentation.condition
+distributed.cluster distributed.spread datasets.load datasets.path datasets.sinc datasets.friedman1
+datasets.toy1d datasets.step_noise metrics.smse metrics.msll metrics.nlpd metrics.coverage
+metrics.calibration metrics.Baseline metrics.Scores plots.plot_predictions_1d plots.plot_comparison
+plots.save animation.record animation.animate animation.task_for sources.Source sources.Part sources.Layout
+sources.split sources.tree_sum recipes.direct errors.InducingError errors.InducingWarning progress.Bars
+Posterior.predict Posterior.covariance Posterior.sample Posterior.gradient Posterior.prune
+Posterior.removal_scores
+"""
+HEAVY = ("sklearn", "pandas", "numba", "matplotlib", "torch", "typer", "rich", "safetensors", "dask")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+MODULES = dict(modules())
+
+
+def broken(rules: Iterator[str]) -> list[str]:
+    """Where a rule is broken and not allowed to be."""
+    return sorted(set(rules) - ALLOWED)
+
+
+# who may import whom
+
+
+def test_a_room_imports_only_from_the_rooms_before_it():
+    order = dict.fromkeys(TOP, -1) | {room: i for i, room in enumerate(ROOMS)}
+
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            for found in imports(module, tree):
+                here, there = found.rooms
+                if module == "__init__.py" or here == there or there == "__version__":
+                    continue
+                if there not in order or there == "__init__":
+                    yield f"{module} imports {'.'.join(found.target)} by its public name"
+                elif order[there] > order[here]:
+                    yield f"{module} imports {there}"
+
+    assert broken(rules()) == []
+
+
+def test_modules_are_imported_by_strings_only_at_the_top():
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            for node in ast.walk(tree):
+                name = getattr(node, "attr", None) or getattr(node, "id", None)
+                if module != "__init__.py" and name in ("import_module", "__import__"):
+                    yield f"{module} imports by a string"
+
+    assert broken(rules()) == []
+
+
+def test_no_module_takes_the_underscore_names_of_another():
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            own = _defined(tree)
+            for found in imports(module, tree):
+                if _is_private(found.target[-1]):
+                    yield f"{module} takes {found.target[-1]}"
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
+                    if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                        yield f"{module} takes {node.attr}"
+
+    assert broken(rules()) == []
+
+
+def _is_private(name: str) -> bool:
+    tuples = ("_replace", "_asdict", "_fields")  # public methods of named tuples
+    return name.startswith("_") and not name.endswith("__") and name != "_" and name not in tuples
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """The names that a module defines anywhere: functions, classes, variables, fields, attributes."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, Function | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("_"):
+            names.add(node.value)  # object.__setattr__(self, "_name", value)
+    return names
+
+
+# how the tree looks
+
+
+def test_the_top_holds_four_files_and_the_rooms():
+    inside = [path for path in PACKAGE.iterdir() if path.name != "__pycache__"]
+    assert {path.stem for path in inside if path.suffix == ".py"} <= set(TOP)
+    assert {path.name for path in inside if path.is_dir()} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_has_a_sign(room):
+    sign = ast.get_docstring(MODULES[f"{room}/__init__.py"])
+    assert sign and "import" in sign.lower(), "what lives here, and what it may import"
+
+
+def test_files_are_named_without_underscores_and_say_what_they_hold():
+    for module, tree in MODULES.items():
+        assert not Path(module).stem.strip("_").startswith("_"), module
+        assert not _is_private(Path(module).stem), module
+        assert ast.get_docstring(tree), module
+
+
+def test_no_file_is_long():
+    def rules() -> Iterator[str]:
+        root = PACKAGE.parents[1]
+        for folder in ("src", "experiments", "benchmarks"):
+            for path in (root / folder).rglob("*.py"):
+                if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES:
+                    yield f"{path.relative_to(root).as_posix()} is long"
+
+    assert broken(rules()) == []
+
+
+def test_no_function_is_long_or_has_many_parameters():
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            for name, function in _functions(tree):
+                if _is_compiled(function):
+                    continue
+                public = _is_public(module, name) or _is_command(function)
+                if _lines(function, public) > MOST_FUNCTION_LINES:
+                    yield f"{module}: {name} is long"
+                if _parameters(function) > MOST_PARAMETERS and not public:
+                    yield f"{module}: {name} has many parameters"
+
+    assert broken(rules()) == []
+
+
+def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]:
+    for node in ast.iter_child_nodes(tree):
+        name = f"{within}{getattr(node, 'name', '')}"
+        if isinstance(node, Function):
+            yield name, node
+        yield from _functions(node, f"{name}." if isinstance(node, Function | ast.ClassDef) else within)
+
+
+def _is_compiled(function: Function) -> bool:
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def _is_command(function: Function) -> bool:
+    return any(ast.unparse(decorator).startswith("app.command") for decorator in function.decorator_list)
+
+
+def _is_public(module: str, name: str) -> bool:
+    """Whether it can be reached from `ig`, or is a public method of a class that can."""
+    if any(part.startswith("_") and part != "__init__" for part in name.split(".")):
+        return False
+    home = f"inducing.{module.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+    first = name.split(".")[0]
+    reached = [getattr(ig, word) for word in PUBLIC.split()]
+    return any(
+        getattr(value, "__name__", "") == home
+        or (getattr(value, "__module__", "") == home and getattr(value, "__name__", "") == first)
+        or (getattr(getattr(value, first, None), "__module__", "") == home)
+        for value in reached
+    )
+
+
+def _lines(function: Function, public: bool) -> int:
+    """Its lines; of a public one without the signature and the docstring, which are for people."""
+    body = function.body[1:] if public and ast.get_docstring(function) else function.body
+    start = body[0].lineno if public and body else function.lineno
+    return (function.end_lineno or start) - start + 1
+
+
+def _parameters(function: Function) -> int:
+    a = function.args
+    names = [arg.arg for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
+
+
+def test_nothing_escapes_the_formatter():
+    root = PACKAGE.parents[1]
+
+    def rules() -> Iterator[str]:
+        for folder in ("src", "tests", "experiments", "benchmarks", "docs"):
+            for path in (root / folder).rglob("*.py"):
+                if "# fmt:" + " skip" in path.read_text(encoding="utf-8"):
+                    yield f"{path.relative_to(root).as_posix()} escapes the formatter"
+
+    assert broken(rules()) == []
+
+
+# what is public
+
+
+@pytest.mark.parametrize("name", [*PUBLIC.split(), *INSIDE.split()])
+def test_a_public_name_is_there(name):
+    value = ig
+    for part in name.split("."):
+        value = getattr(value, part)
+
+
+def test_the_list_of_public_names_is_complete():
+    assert set(dir(ig)) == set(PUBLIC.split())
+
+
+def python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def loaded_by(code):
+    return python(f"{code}\nimport sys; print(*[name for name in {HEAVY} if name in sys.modules])")
+
+
+def test_import_takes_less_than_a_second():
+    code = "import time; start = time.perf_counter(); import inducing; print(time.perf_counter() - start)"
+    assert min(float(python(code)[0]) for _ in range(3)) < 1.0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import inducing",
+        "import inducing as ig; ig.kernels.RBF(1.0), ig.bases, ig.selection, ig.errors, ig.metrics, "
+        "ig.condition, ig.fit, ig.load",
+    ],
+)
+def test_import_loads_nothing_heavy(code):
+    assert loaded_by(code) == []
+
+
+def test_a_small_regression_needs_no_compiler():
+    code = "import inducing as ig, numpy as np; X = np.random.default_rng(0).normal(size=(50, 1)); "
+    code += "ig.fit(ig.kernels.RBF(1.0), ig.bases.Points(X[:5]), 'fitc', 0.1, X, X[:, 0], max_iterations=3)"
+    assert loaded_by(code) == []
