@@ -314,3 +314,15 @@ def test_a_small_regression_needs_no_compiler():
     code = "import inducing as ig, numpy as np; X = np.random.default_rng(0).normal(size=(50, 1)); "
     code += "ig.fit(ig.kernels.RBF(1.0), ig.bases.Points(X[:5]), 'fitc', 0.1, X, X[:, 0], max_iterations=3)"
     assert loaded_by(code) == []
+
+
+def test_results_do_not_depend_on_what_ran_before() -> None:
+    code = """
+import inducing as ig, numpy as np
+X = np.random.default_rng(0).normal(size=(90, 8))
+call = lambda: ig.log_evidence(ig.kernels.Matern32(1.0), ig.bases.Points(X[:40]), 'fitc', 0.1, X, X[:, 0])
+first = call()
+import inducing.numerics.loops
+print(first == call())
+"""
+    assert python(code) == ["True"]

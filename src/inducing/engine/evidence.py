@@ -46,6 +46,7 @@ from ..numerics.linalg import (
     congruence,
     from_lower,
     gram,
+    identity,
     information_factors,
     inverse_lower,
     jittered,
@@ -91,6 +92,19 @@ class Factors:
         return {} if self.point is None else self.point.process.sites
 
 
+def prior_factors(P: Problem | Parted, *, escalate: bool = True) -> Factors:
+    """The prior in whitened coordinates: Luu, B = I and w = 0."""
+    Kuu = P.basis.gram(P.kernel)
+    if escalate:
+        Luu, jitter = cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
+        Linv = inverse_lower(Luu)
+    else:
+        (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
+    kept = Held.room_for(P) if isinstance(P, Problem) else None
+    eye = identity(Luu)
+    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, kept)
+
+
 def factorise(
     P: Problem | Parted,
     *,
@@ -103,31 +117,26 @@ def factorise(
 
     `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter.
     """
-    Kuu = P.basis.gram(P.kernel)
-    if escalate:
-        Luu, jitter = cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
-        Linv = inverse_lower(Luu)
-    else:
-        (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
-    kept = Held.room_for(P) if isinstance(P, Problem) else None
+    F = prior_factors(P, escalate=escalate)
     if P.likelihood is not None:
-        point = _settle(P, Linv, kept, memory, tolerance, sweeps)
+        point = _settle(P, F.Linv, F.kept, memory, tolerance, sweeps)
+        end = point.process
         if escalate:
             warn_if_unsettled(point, P.likelihood)
         if memory is not None:
-            memory.process = point.process
-        if kept is not None:
-            kept = replace(kept, **dict(zip(("tau", "nu"), point.process.sites[0], strict=True)))
-        end = point.process
-        return Factors(Kuu, Luu, Linv, jitter, end.B, end.LBinv, end.w, end.base(P.row.power), kept, point)
-    sums = _over(P, first_pass, Linv, kept)
+            memory.process = end
+        kept = None if F.kept is None else replace(F.kept, tau=end.sites[0][0], nu=end.sites[0][1])
+        return replace(
+            F, B=end.B, LBinv=end.LBinv, w=end.w, base=end.base(P.row.power), kept=kept, point=point
+        )
+    sums = _over(P, first_pass, F.Linv, F.kept)
     B, LB, LBinv, w = information_factors(sums.G, sums.b)
     constant = sums.count * math.log(2 * math.pi) + float(sums.log_D) + float(log_det_from_factor(LB))
     correction = float(sums.correction)
     if P.row.bound:
         correction -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
     base = -0.5 * (P.p * constant + float(namespace(w).sum(w * w))) - P.p * correction
-    return Factors(Kuu, Luu, Linv, jitter, B, LBinv, w, base, kept)
+    return replace(F, B=B, LBinv=LBinv, w=w, base=base)
 
 
 def _settle(
@@ -177,6 +186,11 @@ def log_evidence_and_gradient(
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, the others held."""
     F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    return gradient_given_sites(P, F)
+
+
+def gradient_given_sites(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
+    """The evidence of a posterior and its gradient, by the second pass."""
     Binv = gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
     value = F.base + float(sums.terms) - 0.5 * float(sums.residual)
