@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from inducing import metrics
-from inducing.estimators.multiscale import MultiscaleKernelRidge, MultiscaleSVM, Risk, learn, squared_hinge
+from inducing.beside.multiscale_machines import Risk, learn, squared_hinge
+from inducing.estimators.multiscale import MultiscaleKernelRidge, MultiscaleSVM
 from inducing.inference import selection
 from inducing.learning import recipes
 from inducing.learning.fitting import Fit, fit

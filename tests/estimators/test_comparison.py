@@ -13,7 +13,7 @@ from inducing.cli import app
 from inducing.errors import EmptyDataError, ParameterError, UnknownNameError
 from inducing.estimators import comparison
 from inducing.inference import selection
-from inducing.learning import fitting
+from inducing.learning import objective
 from inducing.pictures import plots
 
 X, Y = ig.datasets.toy1d(120, rng=0)
@@ -96,8 +96,8 @@ def test_ctrl_c_during_a_fit_does_not_count_it(monkeypatch):
             raise KeyboardInterrupt
         return original(problem, *arguments, **options)
 
-    original = fitting.gradient_of
-    monkeypatch.setattr(fitting, "gradient_of", evaluate)
+    original = objective.gradient_of
+    monkeypatch.setattr(objective, "gradient_of", evaluate)
     assert len(ig.compare(X, Y, methods=["vfe", "random"], **QUICK)) == 0
 
 

@@ -17,8 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import inducing as ig
 from inducing import errors
-from inducing.estimators import multiscale
-from inducing.estimators.multiscale import Risk, hinge, ridge, squared_hinge
+from inducing.beside.multiscale_machines import INTERCEPT, Risk, hinge, ridge, squared_hinge
 
 RIDGE, MACHINE = ig.MultiscaleKernelRidge, ig.MultiscaleSVM
 
@@ -92,11 +91,9 @@ def test_squared_hinge_is_a_minimum():
     Phi = rng.normal(size=(120, 5))
     best = squared_hinge(0.7)(Phi, SIGN, np.ones(120))
     np.testing.assert_allclose(best.w, -Phi.T @ best.slope, atol=1e-5)
-    np.testing.assert_allclose(best.b / multiscale.INTERCEPT**2, -best.slope.sum(axis=0), atol=1e-4)
+    np.testing.assert_allclose(best.b / INTERCEPT**2, -best.slope.sum(axis=0), atol=1e-4)
     short = np.maximum(0.0, 1.0 - SIGN * (Phi @ best.w + best.b))
-    value = (
-        0.5 * np.sum(best.w**2) + 0.5 * np.sum((best.b / multiscale.INTERCEPT) ** 2) + 0.7 * np.sum(short**2)
-    )
+    value = 0.5 * np.sum(best.w**2) + 0.5 * np.sum((best.b / INTERCEPT) ** 2) + 0.7 * np.sum(short**2)
     np.testing.assert_allclose(best.value, value)
 
 

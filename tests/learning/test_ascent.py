@@ -9,31 +9,25 @@ from inducing.learning.ascent import CHECK, WINDOW, Line, Rules, climb_from
 
 
 class Bowl:
-    """-scale · value with value = -½ Σ weights (x - top)²; refuses to be evaluated where `wall` says so."""
+    """value = -½ Σ weights (x - top)²; refuses to be evaluated where `wall` says so."""
 
     def __init__(self, top, weights=1.0, n=1, units=None, wall=lambda x: False):
-        self.top, self.weights, self.scale, self.size, self.last = (
+        self.top, self.weights, self.scale, self.size = (
             np.asarray(top, float),
             np.asarray(weights),
             1.0 / n,
             1,
-            None,
         )
         self.bounds = [(-np.inf, np.inf)] * len(self.top)
         self.units = np.ones(len(self.top)) if units is None else units
         self.wall, self.calls = wall, 0
 
-    def __call__(self, x):
+    def value_and_gradient(self, x):
         self.calls += 1
         if self.wall(x):
             raise FactorisationError("wall")
         step = x - self.top
-        self.last = (
-            x.copy(),
-            float(0.5 * self.scale * np.sum(self.weights * step**2)),
-            self.scale * self.weights * step,
-        )
-        return self.last[1:]
+        return float(-0.5 * np.sum(self.weights * step**2)), -self.weights * step
 
 
 DEFAULT = Rules()
@@ -42,10 +36,8 @@ DEFAULT = Rules()
 def climb(objective, rules=DEFAULT, starts=None, **options):
     seen = []
     options = {"report": lambda i, v: seen.append((i, v))} | options
-    run = climb_from(
-        [np.zeros(len(objective.top))] if starts is None else starts, objective, rules, **options
-    )
-    return run, seen
+    starts = [np.zeros(len(objective.top))] if starts is None else starts
+    return climb_from(starts, objective, rules, **options), seen
 
 
 def test_it_finds_the_top_and_says_so():
@@ -115,10 +107,10 @@ def test_no_iterations_still_score_the_start():
 
 def test_the_best_of_several_starts_wins_and_hopeless_ones_are_left_out():
     class Two(Bowl):  # a second, lower top at 10
-        def __call__(self, x):
+        def value_and_gradient(self, x):
             self.top, low = (np.zeros(1), 0.0) if x[0] < 5 else (np.full(1, 10.0), 3.0)
-            f, g = super().__call__(x)
-            return f + low, g
+            value, gradient = super().value_and_gradient(x)
+            return value - low, gradient
 
     run, _ = climb(Two([0.0]), starts=[np.array([9.0]), np.array([1.0])])
     np.testing.assert_allclose(run.x, [0.0], atol=1e-6)
@@ -127,6 +119,16 @@ def test_the_best_of_several_starts_wins_and_hopeless_ones_are_left_out():
     np.testing.assert_allclose(run.x, [0.0], atol=1e-6)
     with pytest.raises(FactorisationError):
         climb(wall, starts=[np.array([5.0]), np.array([1.0])])
+
+
+def test_a_wall_turns_the_line_search_back():
+    wall = Bowl([3.0, 3.0], [1.0, 50.0], wall=lambda x: x[1] > 3.5)
+    run, _ = climb(wall, starts=[np.array([-40.0, -40.0])])
+    np.testing.assert_allclose(run.x, [3.0, 3.0], atol=1e-5)
+    nowhere = Bowl([3.0], wall=lambda x: False)
+    nowhere.weights = np.array(np.nan)
+    with pytest.raises(FactorisationError, match="the objective is not finite"):
+        climb(nowhere)
 
 
 @pytest.mark.parametrize("turn", [2, 3])

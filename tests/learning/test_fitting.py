@@ -9,8 +9,9 @@ import pytest
 import inducing as ig
 from inducing import errors
 from inducing.inference.regression import problem_of
-from inducing.learning import fitting
-from inducing.learning.fitting import _Objective
+from inducing.learning import objective as objectives
+from inducing.learning.objective import Objective
+from inducing.learning.settings import Settings
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (50, 2))
@@ -215,22 +216,25 @@ def test_the_gradient_of_the_objective_by_finite_differences(name, basis, optimi
         "noise": ig.LogNormal(0.3, 0.7),
     }
     problem = problem_of(RBF, basis, name, 0.1, X, y, mean=ig.means.Linear([0.1, 0.2], 0.3), jitter=1e-4)
-    objective = _Objective(
-        problem, name, optimize, (), priors, 1e-6, None if name == "exact" else np.arange(8) != 3
-    )
+    objective = Objective(problem, Settings(optimize=optimize, priors=priors, movable=np.arange(8) != 3))
     x = objective.start + 0.1 * np.random.default_rng(1).standard_normal(len(objective.start))
-    _, gradient = objective(x)
-    h = 1e-5
-    numeric = [(objective(x + h * e)[0] - objective(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]
+    value, gradient = objective.value_and_gradient(x)
+    numeric = slopes(objective, x)
     np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-7 * np.abs(gradient).max())
+    raw = objective.packing.values(x)
+    assert objective.log_prior(x) == pytest.approx(sum(p.log_density(raw[k])[0] for k, p in priors.items()))
+
+
+def slopes(objective, x, h=1e-5):
+    value = lambda x: objective.value_and_gradient(x)[0]  # noqa: E731
+    return np.array([(value(x + h * e) - value(x - h * e)) / (2 * h) for e in np.eye(len(x))])
 
 
 def test_shared_lengthscales_gather_the_gradients_of_all_inputs():
     problem = problem_of(ig.kernels.RBF(1.2, 0.8), WIDE, "fitc", 0.1, X, y, jitter=1e-4)
-    objective = _Objective(problem, "fitc", "all", (), {}, 1e-6)
-    x, h = objective.start, 1e-5
-    numeric = [(objective(x + h * e)[0] - objective(x - h * e)[0]) / (2 * h) for e in np.eye(len(x))]
-    np.testing.assert_allclose(objective(x)[1], numeric, rtol=1e-5, atol=1e-8)
+    objective = Objective(problem, Settings())
+    gradient = objective.value_and_gradient(objective.start)[1]
+    np.testing.assert_allclose(gradient, slopes(objective, objective.start), rtol=1e-5, atol=1e-8 * len(y))
 
 
 # When it ends.
@@ -310,7 +314,7 @@ def test_ctrl_c_before_the_first_evaluation_is_passed_on(monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "gradient_of", interrupted)
+    monkeypatch.setattr(objectives, "gradient_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         quick()
 

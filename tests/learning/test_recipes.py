@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.learning.recipes import RECIPES, Task, _split, informed, train, with_exact_hyperparameters
+from inducing.learning.recipes import RECIPES, Task, informed, split, train, with_exact_hyperparameters
+from inducing.learning.stages import Stage
 
 
 def task():
@@ -118,7 +119,7 @@ def test_the_result_has_all_rows_though_some_were_held_out():
 
 def test_the_score_is_the_density_of_the_rows_held_out():
     start = replace(task(), validation_fraction=0.2)
-    held, rest = _split(start)
+    held, rest = split(start.stage())
     assert len(held) == 30 and sorted([*held, *rest]) == list(range(150))
     result = train("auto", start)
     posterior = ig.condition(result.kernel, result.basis, "fitc", result.noise, start.X[rest], start.y[rest])
@@ -126,8 +127,9 @@ def test_the_score_is_the_density_of_the_rows_held_out():
     assert result.score == pytest.approx(
         -ig.metrics.nlpd(start.y[held], mean, variance + result.noise), rel=1e-6
     )
-    assert len(_split(replace(start, validation_fraction=0.01))[0]) == 10  # fewer say nothing
-    assert _split(replace(start, X=start.X[:40], y=start.y[:40]))[0] is None  # and few rows can spare none
+    assert len(split(replace(start, validation_fraction=0.01).stage())[0]) == 10  # fewer say nothing
+    few = replace(start, X=start.X[:40], y=start.y[:40])
+    assert split(few.stage())[0] is None  # and few rows can spare none
 
 
 def test_the_prelude_replaces_what_it_may():
@@ -229,20 +231,18 @@ def test_interrupted_path_still_gives_the_row_asked_for():
 
 
 def test_ctrl_c_between_two_climbs_gives_what_the_stages_before_found(monkeypatch):
-    from inducing.learning import recipes
+    calls, run = [], Stage.run
 
-    calls, fit = [], recipes.fit
-
-    def stopped(*args, **options):
-        calls.append(args[2])
-        if calls.count("pep") == 1 and calls[-1] == "pep":
+    def stopped(stage):
+        calls.append(stage.problem.row.name)
+        if calls[-1] == "pep":
             raise KeyboardInterrupt
-        return fit(*args, **options)
+        return run(stage)
 
-    monkeypatch.setattr(recipes, "fit", stopped)
+    monkeypatch.setattr(Stage, "run", stopped)
     start = task()
     result = train("auto", start)
-    assert calls[-2:] == ["pep", "fitc"] and not result.converged and "interrupted" in result.message
+    assert calls == ["exact", "vfe", "pep"] and not result.converged and "interrupted" in result.message
     expected = ig.log_evidence(result.kernel, result.basis, "fitc", result.noise, start.X, start.y)
     assert result.posterior.log_evidence == pytest.approx(expected, rel=1e-9)
 

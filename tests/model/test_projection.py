@@ -5,8 +5,7 @@ import pytest
 
 import inducing as ig
 from inducing.errors import ParameterError, ShapeError, UnknownNameError
-from inducing.inference.regression import problem_of
-from inducing.learning.packing import Packing
+from inducing.learning.packing import Packing, Parameters, Summary
 from inducing.learning.recipes import Task, with_projection
 from inducing.model.kernels import RBF, Linear, Projected
 
@@ -63,10 +62,9 @@ def test_its_gradient_is_that_of_the_evidence(row, inner):
 
 def test_its_entries_may_have_any_sign_and_travel_without_logarithms():
     kernel = Projected(RBF(1.0), W)
-    P = problem_of(kernel, ig.bases.Points(Z), "fitc", 0.1, X, y)
     spread = np.array([1.0, 2.0, 0.5, 3.0])
-    limits = {"low": X.min(0), "high": X.max(0), "target_variance": 1.0, "noise_floor": 1e-6}
-    packing = Packing.of(P, "fitc", "all", (), spread=spread, **limits)
+    start = Parameters(kernel, ig.bases.Points(Z), 0.1, ig.means.Zero())
+    packing = Packing(start, Summary(60, spread, X.min(0), X.max(0), 1.0))
     assert packing.positive == ["kernel.0.lengthscale", "kernel.0.variance", "noise"]
     x = packing.start
     np.testing.assert_allclose(

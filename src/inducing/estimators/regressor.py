@@ -22,8 +22,8 @@ from ..inference import selection
 from ..inference.pic import PICPredictor
 from ..learning import outofcore, recipes
 from ..learning.ascent import Line
-from ..learning.diagnosis import diagnose
-from ..learning.fitting import Fit
+from ..learning.diagnosis import diagnosis_of
+from ..learning.stages import Fit
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
@@ -173,9 +173,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         result = self._train(task, optimize)
         self._learned(result, scaling, one_output, per_row, data.weights.sum())
         self.n_rows_ = len(X)
-        self.report_ = diagnose(result, task.X, task.y, weights=task.weights).shifted(
-            self._shift(data.weights.sum())
-        )
+        self.report_ = diagnosis_of(result, task.problem).shifted(self._shift(data.weights.sum()))
         return self
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
@@ -204,7 +202,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
         task, optimize = self._task(data, scaling, one_output, rng, scaled)
         result = outofcore.train(
-            lambda start: self._train(start, optimize),
+            self.recipe,
             task,
             more,
             scaled,
@@ -218,10 +216,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)
         if source.layout.feature_names is not None:
             self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
-        again = replace(task.after(result).quietly(), max_iterations=0).run()
-        self.report_ = diagnose(again, task.X, task.y, weights=task.weights).shifted(
-            self._shift(data.weights.sum())
-        )
+        again = task.after(result).set(max_iterations=0, progress=False, trace=None, checkpoint=None).run()
+        self.report_ = diagnosis_of(again, task.problem).shifted(self._shift(data.weights.sum()))
         self.report_ = replace(self.report_, at_bounds=result.at_bounds, converged=result.converged)
         return self
 
@@ -270,7 +266,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
     def _train(self, task: recipes.Task, optimize: str) -> Fit:
-        return recipes.train(self.recipe, task) if optimize == "all" else task.run(optimize)
+        return recipes.train(self.recipe, task, optimize)
 
     def _learned(self, result: Fit, scaling: Scaling, one_output: bool, per_row: bool, rows: float) -> None:
         self.fit_result_ = result

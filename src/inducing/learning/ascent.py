@@ -1,11 +1,13 @@
-"""Climbing an objective by L-BFGS-B: when to stop, which point to keep, what to show on the way."""
+"""The optimiser of this package: L-BFGS-B from one or several starts, with rules for when to stop, which point
+to keep and what to show on the way.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -19,14 +21,21 @@ Progress = Callable[[int, float], None]
 WINDOW = 10  # iterations over which a gain is judged
 INTERRUPTED = "interrupted; this is the best point so far"
 CHECK = 5  # iterations from one look at the held-out rows to the next
+FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objective, that counts as none
 
 
 class Objective(Protocol):
-    """-scale · value and its gradient; raises FactorisationError only before the first success."""
+    """A value to be raised, of bounded variables, with its gradient in them.
 
-    scale: float  # one over the number of rows
-    size: int  # of the matrices inside
-    last: tuple[np.ndarray, float, np.ndarray] | None  # where it was evaluated last, and what came out
+    `value_and_gradient` raises FactorisationError where there is none; only the start of a climb must have one.
+    L-BFGS-B minimises -scale · value, in steps of `units`.
+    """
+
+    @property
+    def scale(self) -> float: ...  # one over the number of rows
+
+    @property
+    def size(self) -> int: ...  # of the matrices inside
 
     @property
     def bounds(self) -> list[tuple[float, float]]: ...
@@ -34,7 +43,7 @@ class Objective(Protocol):
     @property
     def units(self) -> np.ndarray: ...  # steps of equal worth, one for each variable
 
-    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]: ...
+    def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ def climb_from(
     objective: Objective,
     rules: Rules,
     *,
-    report: Progress,
+    report: Progress = lambda iteration, value: None,
     saved: Checkpoint | None = None,
     tell: Callable[[Run], None] | None = None,
 ) -> Run:
@@ -82,7 +91,7 @@ def climb_from(
     best: Run | None = None
     for start in starts:
         try:
-            run = _climb(start, objective, rules, report, saved, tell)
+            run = _Climb(start, objective, rules, report, saved, tell).climb()
         except FactorisationError:
             if best is None:
                 raise
@@ -97,121 +106,140 @@ def climb_from(
     return best
 
 
-def _climb(
-    start: np.ndarray,
-    objective: Objective,
-    rules: Rules,
-    report: Progress,
-    saved: Checkpoint | None,
-    tell: Callable[[Run], None] | None,
-) -> Run:
-    from scipy.optimize import minimize
+class _Climb:
+    """One climb from one start. `run` has the best value so far, `kept` the best score."""
 
-    run = Run(start.copy())
-    kept = Run(start.copy())  # the one of the best score, where there is a score
-    units = objective.units
+    def __init__(
+        self,
+        start: np.ndarray,
+        objective: Objective,
+        rules: Rules,
+        report: Progress,
+        saved: Checkpoint | None,
+        tell: Callable[[Run], None] | None,
+    ) -> None:
+        self.objective, self.rules, self.report, self.saved, self.tell = objective, rules, report, saved, tell
+        self.start, self.run, self.kept = start, Run(start.copy()), Run(start.copy())
+        self.last: tuple[np.ndarray, float, np.ndarray] | None = None  # x, -scale · value and its gradient
 
-    def measured(x: np.ndarray) -> tuple[float, np.ndarray]:
-        began = time.perf_counter()
-        f, g = objective(x)
-        run.evaluations, run.seconds = run.evaluations + 1, run.seconds + time.perf_counter() - began
-        return f, g
-
-    def evaluate(u: np.ndarray) -> tuple[float, np.ndarray]:
-        x = u * units
-        f, g = measured(x)
-        first = not np.isfinite(run.value)
-        if -f / objective.scale > run.value:
-            run.x, run.value = x.copy(), -f / objective.scale
-        if first:
-            look()
-            if tell is not None:
-                tell(run)
-        return f, g * units
-
-    def look() -> None:
-        if rules.score is None:
-            return
-        score = rules.score(run.x)
-        if score > kept.score:
-            kept.x, kept.value, kept.score, kept.iterations = run.x.copy(), run.value, score, run.iterations
-
-    def save(*, force: bool = False) -> None:
-        if saved is not None:
-            best = (run.x, run.value) if rules.score is None else (kept.x, kept.score)
-            saved.save(*best, force=force)
-
-    def callback(_: np.ndarray) -> None:
-        run.iterations += 1
-        run.history.append(run.value)
-        report(run.iterations, run.value)
-        if tell is not None:
-            tell(run)
-        if run.iterations % CHECK == 0:
-            look()
-        save()
-        if rules.score is not None and run.iterations - kept.iterations >= rules.patience:
-            run.message = f"the held-out rows gained nothing in {rules.patience} iterations"
-            raise StopIteration
-        if (
-            run.iterations > WINDOW
-            and run.history[-1] - run.history[-1 - WINDOW] < rules.least_gain / objective.scale
-        ):
-            run.message = f"the last {WINDOW} iterations gained less than {rules.least_gain:g} nats per row"
-            raise StopIteration
-
-    objective.last = None
-    if len(start) == 0 or rules.max_iterations < 1:
-        evaluate(start / units)
-        run.score = kept.score
-        run.converged, run.message = (
-            len(start) == 0,
-            "nothing to optimise" if len(start) == 0 else "no iterations allowed",
-        )
+    def climb(self) -> Run:
+        run, units = self.run, self.objective.units
+        if len(self.start) == 0 or self.rules.max_iterations < 1:
+            self._evaluate(self.start / units)
+            run.score, run.converged = self.kept.score, len(self.start) == 0
+            run.message = "nothing to optimise" if run.converged else "no iterations allowed"
+            return run
+        try:
+            self._minimise(units)
+            self._look()
+        except KeyboardInterrupt:
+            run.interrupted, run.converged, run.message = True, False, INTERRUPTED
+        self._save(force=True)
+        if self.rules.score is not None:
+            run.x, run.value, run.score = self.kept.x, self.kept.value, self.kept.score
         return run
-    bounds = np.array(objective.bounds, dtype=float) / units[:, None]
-    try:
-        with blas_for(objective.size):  # one thread for L-BFGS's own small products, too
+
+    def _minimise(self, units: np.ndarray) -> None:
+        from scipy.optimize import minimize
+
+        most, run = self.rules.max_iterations, self.run
+        options = {"maxiter": most, "maxfun": 2 * most + 20, "ftol": self.rules.tolerance}
+        with blas_for(self.objective.size):  # one thread for L-BFGS's own small products, too
             result = minimize(
-                evaluate,
-                start / units,
+                self._evaluate,
+                self.start / units,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=bounds,
-                callback=callback,
-                options={
-                    "maxiter": rules.max_iterations,
-                    "maxfun": 2 * rules.max_iterations + 20,
-                    "ftol": rules.tolerance,
-                    "gtol": 1e-7,
-                    "maxcor": 20,
-                },
+                bounds=np.array(self.objective.bounds, dtype=float) / units[:, None],
+                callback=self._after_iteration,
+                options=options | {"gtol": 1e-7, "maxcor": 20},
             )
         if run.message:  # a rule ended it
             run.converged = True
         else:
             run.message = str(result.message)
-            run.converged = bool(result.success) and _is_flat(objective, run.x, measured)
-        look()
-    except KeyboardInterrupt:
-        run.interrupted, run.converged, run.message = True, False, INTERRUPTED
-    save(force=True)
-    if rules.score is not None:
-        run.x, run.value, run.score = kept.x, kept.value, kept.score
-    return run
+            run.converged = bool(result.success) and self._is_flat()
 
+    def _objective(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """-scale · value and its gradient. Where there is none, a wall: finite, so that the line search can
+        interpolate and turn back.
+        """
+        began = time.perf_counter()
+        try:
+            value, gradient = self.objective.value_and_gradient(x)
+            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
+                raise FactorisationError("the objective is not finite")
+        except FactorisationError:
+            if self.last is None:
+                raise
+            f = self.last[1]
+            return f + 10.0 * (1.0 + abs(f)), np.zeros_like(x)
+        finally:
+            self.run.evaluations += 1
+            self.run.seconds += time.perf_counter() - began
+        scale = self.objective.scale
+        self.last = x.copy(), -scale * value, -scale * gradient
+        return self.last[1:]
 
-def _is_flat(
-    objective: Objective, x: np.ndarray, evaluate: Callable[[np.ndarray], Any], threshold: float = 1e-3
-) -> bool:
-    """Whether the projected gradient at x is small: L-BFGS-B may claim success after running into a wall."""
-    if objective.last is None or not np.array_equal(objective.last[0], x):
-        evaluate(x)
-    assert objective.last is not None
-    _, f, g = objective.last
-    low, high = np.array(objective.bounds, dtype=float).T
-    step = np.clip(x - g, low, high) - x
-    return bool(np.max(np.abs(step)) <= threshold * max(1.0, abs(f)))
+    def _evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective at x = u · units."""
+        run, units = self.run, self.objective.units
+        x = u * units
+        f, g = self._objective(x)
+        value, first = -f / self.objective.scale, not np.isfinite(run.value)
+        if value > run.value:
+            run.x, run.value = x.copy(), value
+        if first:
+            self._look()
+            if self.tell is not None:
+                self.tell(run)
+        return f, g * units
+
+    def _look(self) -> None:
+        """Score the best point so far."""
+        if self.rules.score is None:
+            return
+        run, score = self.run, self.rules.score(self.run.x)
+        if score > self.kept.score:
+            self.kept = Run(run.x.copy(), run.value, score, run.iterations)
+
+    def _save(self, *, force: bool = False) -> None:
+        if self.saved is not None:
+            best = (
+                (self.run.x, self.run.value) if self.rules.score is None else (self.kept.x, self.kept.score)
+            )
+            self.saved.save(*best, force=force)
+
+    def _after_iteration(self, _: np.ndarray) -> None:
+        run, rules = self.run, self.rules
+        run.iterations += 1
+        run.history.append(run.value)
+        self.report(run.iterations, run.value)
+        if self.tell is not None:
+            self.tell(run)
+        if run.iterations % CHECK == 0:
+            self._look()
+        self._save()
+        if rules.score is not None and run.iterations - self.kept.iterations >= rules.patience:
+            run.message = f"the held-out rows gained nothing in {rules.patience} iterations"
+            raise StopIteration
+        least = rules.least_gain / self.objective.scale
+        if run.iterations > WINDOW and run.history[-1] - run.history[-1 - WINDOW] < least:
+            run.message = f"the last {WINDOW} iterations gained less than {rules.least_gain:g} nats per row"
+            raise StopIteration
+
+    def _is_flat(self) -> bool:
+        """Whether the projected gradient at the best point is small: L-BFGS-B may claim success after running
+        into a wall.
+        """
+        x = self.run.x
+        if self.last is None or not np.array_equal(self.last[0], x):
+            self._objective(x)
+        assert self.last is not None
+        _, f, g = self.last
+        low, high = np.array(self.objective.bounds, dtype=float).T
+        step = np.clip(x - g, low, high) - x
+        return bool(np.max(np.abs(step)) <= FLAT * max(1.0, abs(f)))
 
 
 class Line:
@@ -233,5 +261,5 @@ class Line:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bars.__exit__()

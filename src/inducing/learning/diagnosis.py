@@ -21,15 +21,14 @@ from ..engine import evidence
 from ..errors import ParameterError
 from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
-from ..model.bases import Basis
-from ..model.kernels.base import Kernel
-from ..model.posterior import Posterior
-from ..model.problem import DEFAULT_JITTER, Problem, as_inputs
-from ..model.table import DTC
+from ..model.problem import DEFAULT_JITTER, Problem, as_noise
+from ..model.table import DTC, VFE
 from ..numerics.arrays import namespace, to_numpy
 from ..numerics.workers import row_slices
 from ..sources.source import Source
-from .fitting import Fit
+from .objective import moved
+from .packing import Parameters
+from .stages import Fit
 
 SLACK = (
     0.1  # of the noise: what a basis may leave of the prior variance, on average, and count as large enough
@@ -149,14 +148,20 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
         raise ParameterError(
             "a diagnosis looks at rows in memory, and X is a source; give a sample of its rows as X and y"
         )
-    posterior = (
-        fit.posterior
-        if isinstance(fit.posterior, Posterior)
-        else getattr(fit.posterior, "pitc", fit.posterior)
-    )
+    P = problem_of(fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, weights=weights)
+    return diagnosis_of(fit, P, rng)
+
+
+def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
+    """The same from the problem that was fitted, checked before; its parameters and its row do not matter."""
+    posterior = getattr(fit.posterior, "pitc", fit.posterior)
     jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
-    P = problem_of(
-        fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, jitter=jitter, weights=weights
+    P = replace(
+        moved(P, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)),
+        row=VFE,
+        labels=None,
+        blocks=None,
+        jitter=jitter,
     )
     trace, noise = _prior_trace(P), float(namespace(P.X).sum(P.noise / P.weight(slice(None))))
     exact = getattr(posterior, "A", None) is None  # by a factor, or by conjugate gradients
@@ -184,10 +189,12 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
     )
 
 
-def mean_residual(kernel: Kernel, basis: Basis, X: Any, jitter: float = DEFAULT_JITTER) -> float:
-    """tr(K - Q)/n: what a basis leaves of the prior variance at the rows of X, on average."""
-    X = as_inputs(X)
-    P = problem_of(kernel, basis, "dtc", 1.0, X, X[:, 0], jitter=jitter)
+def mean_residual(P: Problem) -> float:
+    """tr(K - Q)/n: what the basis of a problem leaves of the prior variance at its rows, on average."""
+    noise = as_noise(1.0, P.X)[0]
+    P = replace(
+        P, row=DTC, noise=noise, one_noise=True, weights=None, labels=None, blocks=None, jitter=DEFAULT_JITTER
+    )
     return max(_prior_trace(P) - _explained(P, evidence.factorise(P)), 0.0) / P.n
 
 

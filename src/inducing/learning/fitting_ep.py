@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..engine.parts import Parted
 from ..engine.sites import Processes
-from ..errors import FactorisationError, UnknownNameError
+from ..errors import FactorisationError
 from ..inference.propagation import expectation_propagation
 from ..inference.regression import gradient_of
 from ..model.bases import Basis
@@ -24,10 +25,12 @@ from ..model.means import Mean
 from ..model.problem import DEFAULT_JITTER, Problem, make_problem
 from ..model.table import FITC
 from ..numerics.arrays import to_numpy
-from ..numerics.linalg import cholesky, cholesky_escalating, jittered
-from .ascent import Line, Progress, Rules, climb_from
-from .fitting import Fit, LogNormal, _Objective
+from ..numerics.linalg import cholesky, jittered
+from .ascent import Progress
+from .settings import LogNormal
+from .stages import Fit, Stage
 
+EP = replace(FITC, name="ep")  # whose sites are found by sweeps
 LEAST = 1e-10  # of λ k(x, x): below, a site counts as this weak, with its b as it is
 
 
@@ -57,74 +60,41 @@ def fit_expectation_propagation(
     the result is then a list. The likelihood stays as it is. Sites with λ < 0 count as weak ones in the
     gradient, which is exact without them.
     """
-    if optimize not in ("all", "hyperparameters", "basis"):
-        raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
     Y = likelihood.check(to_numpy(y), processes=True)
-    problem = make_problem(kernel, basis, FITC, np.ones(len(Y)), X, Y, mean=mean, jitter=jitter)
-    jitter = cholesky_escalating(
-        problem.basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis"
-    )[1]
-    problem = replace(problem, jitter=jitter)
-    objective = _Propagated(
-        problem, likelihood, optimize, tuple(fixed), dict(priors or {}), sweeps, convergence
+    problem = make_problem(kernel, basis, EP, np.ones(len(Y)), X, Y, mean=mean, jitter=jitter)
+    stage = Stage(
+        problem,
+        evidence=PropagatedEvidence(likelihood, Y, sweeps, convergence),
+        optimize=optimize,
+        fixed=fixed,
+        priors=priors,
+        restarts=restarts,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        progress=progress,
+        rng=rng,
     )
-    objective.y = Y.reshape(len(Y), -1)  # to the bit: a count less a mean and back is no count
-    generator = np.random.default_rng(rng)
-    starts = [objective.start] + [objective.packing.perturbed(generator) for _ in range(restarts)]
-    with Line(progress, "ep") as report:
-        best = climb_from(starts, objective, Rules(max_iterations, tolerance), report=report)
-    kernel, basis, _, mean = objective.packing.unpack(best.x)
+    outcome = stage.run()
+    kernel, basis, _, mean = outcome.parameters
     posterior = expectation_propagation(
-        kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, jitter=jitter
+        kernel, likelihood, X, y, basis=basis, sweeps=sweeps, mean=mean, jitter=outcome.jitter
     )
-    return Fit(
-        posterior,
-        kernel,
-        basis,
-        None,
-        mean,
-        best.value,
-        best.iterations,
-        best.converged,
-        best.message,
-        tuple(best.history),
-        objective.packing.at_bounds(best.x),
-        n_evaluations=best.evaluations,
-        seconds=best.seconds,
-    )
+    return replace(outcome.fit(posterior), noise=None)
 
 
-class _Propagated(_Objective):
-    """-(log Z + log prior)/n; every evaluation starts from the sites of the one before."""
+class PropagatedEvidence:
+    """log Z of expectation propagation and its gradient at a problem, whose own targets and noise are not
+    used; every call starts from the sites of the one before.
+    """
 
-    def __init__(
-        self,
-        P: Problem,
-        likelihood: Likelihood,
-        optimize: str,
-        fixed: tuple[str, ...],
-        priors: dict[str, LogNormal],
-        sweeps: int,
-        convergence: float,
-    ) -> None:
-        super().__init__(P, "fitc", optimize, fixed, priors, 1e-6)
-        self.likelihood, self.sweeps, self.convergence = likelihood, sweeps, convergence
+    def __init__(self, likelihood: Likelihood, y: np.ndarray, sweeps: int, convergence: float) -> None:
+        self.likelihood, self.y = likelihood, y.reshape(len(y), -1)
+        self.sweeps, self.convergence = sweeps, convergence
         self.sites: tuple[np.ndarray, np.ndarray] | None = None  # λ and b, (n, c) each
 
-    def value_and_gradient(self, x: np.ndarray) -> tuple[float, dict[str, Any]]:
-        P = self.problem(x)
-        L = cholesky(jittered(P.basis.gram(P.kernel), P.jitter))
-        run = Processes(P.kernel, P.basis, L, self.likelihood, P.X, self.y, P.mean, 1.0, P.jitter)
-        if self.sites is not None:
-            run.lam[...], run.b[...] = self.sites
-            try:
-                run.rebuild()
-            except FactorisationError:  # negative sites of another kernel
-                run.lam[...], run.b[...] = 0.0, 0.0
-                run.rebuild()
-        for _ in range(self.sweeps):
-            if run.sweep(1.0) <= self.convergence:
-                break
+    def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
+        assert isinstance(P, Problem)
+        run = self._settled(P)
         values = run.log_evidence()
         if any(value is None for value in values):
             raise FactorisationError("a cavity of expectation propagation is improper")
@@ -137,3 +107,19 @@ class _Propagated(_Objective):
             for name, part in gradient_of(pseudo, escalate=False)[1].items():
                 total[name] = total[name] + part if name in total else part
         return float(sum(value for value in values if value is not None)), total
+
+    def _settled(self, P: Problem) -> Processes:
+        """Sweeps from the sites of the last call until they move no more."""
+        L = cholesky(jittered(P.basis.gram(P.kernel), P.jitter))
+        run = Processes(P.kernel, P.basis, L, self.likelihood, P.X, self.y, P.mean, 1.0, P.jitter)
+        if self.sites is not None:
+            run.lam[...], run.b[...] = self.sites
+            try:
+                run.rebuild()
+            except FactorisationError:  # negative sites of another kernel
+                run.lam[...], run.b[...] = 0.0, 0.0
+                run.rebuild()
+        for _ in range(self.sweeps):
+            if run.sweep(1.0) <= self.convergence:
+                break
+        return run

@@ -6,32 +6,32 @@ Everything here is `map` or `total` over parts, with O(m² + chunk·m) memory be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..engine.parts import Parted
 from ..errors import ParameterError, UnknownNameError
 from ..inference import selection
-from ..inference.regression import condition
+from ..inference.regression import approximation_of, as_problem
 from ..model.kernels.base import Kernel
 from ..model.posterior import Posterior
+from ..model.problem import Problem
 from ..numerics.arrays import to_numpy
 from ..sources.moments import Moments, of_part, targets, with_rows
 from ..sources.source import Kept, Part, Source, row_keys
 from . import recipes
-from .fitting import Fit, fit
+from .objective import HeldOut
+from .stages import Fit
 
 START = 20_000  # rows that learning starts from
 SAMPLE, SAMPLE_BYTES = 200_000, 1 << 28  # rows that it goes on with, and no more than fit into so much memory
 SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
 JUDGES = 2_000  # rows held out to judge by, at most a tenth of the first ones
-ITERATIONS, FULL = (
-    60,
-    30,
-)  # most of them over the sample, and over all rows where no number is asked for; both end early
+ITERATIONS, FULL = 60, 30  # the most over the sample, and over all rows unless a number is asked for
 PATIENCE = 10  # after so many without a gain on the rows held out
 LEAST_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
 
@@ -160,19 +160,19 @@ def judges(sample: Sample, share: float) -> int:
 
 
 def train(
-    learn: Callable[[recipes.Task], Fit],
+    recipe: str,
     task: recipes.Task,
     sample: Part,
     source: Source,
     iterations: int | None,
     *,
-    optimize: Any = "all",
+    optimize: str = "all",
     held_out: tuple[Any, Any] | None = None,
     key: float = 0.0,
     seed: int = SEED,
 ) -> Fit:
-    """Fit a source: learn `task`, the problem on a few of its rows; go on with a larger sample of them; then
-    with everything.
+    """Fit a source: learn `task`, the problem on a few of its rows, by a recipe; go on with a larger sample of
+    them; then with everything.
 
     Few rows cost little and go far; what they cannot know, more tell in some dozens of iterations. Rows whose
     key is below `key` are held out of all this, and the point that predicts `held_out`, those rows, best is
@@ -181,38 +181,22 @@ def train(
     checkpoint, and `n_evaluations`, are of those over everything.
     """
     resumed = task.checkpoint is not None and Path(task.checkpoint).exists()
-    fits = [learn(replace(task, checkpoint=None, max_iterations=0 if resumed else task.max_iterations))]
+    few = task.set(checkpoint=None, max_iterations=0 if resumed else task.max_iterations)
+    stage, outcome = recipes.recipe_for(recipe, optimize).learned(few)
+    outcomes, row = [outcome], approximation_of(task.approximation, task.power)
+    judge = None if held_out is None else HeldOut.checked(*held_out)
+    settings = replace(
+        stage, optimize=optimize, held_out=judge, restarts=0, patience=PATIENCE, least_gain=LEAST_GAIN
+    )
 
-    def go_on(X: Any, y: Any, most: int, *, all_of_them: bool = False, checkpoint: Any = None) -> None:
-        last = fits[-1]
-        patience, least_gain = (most + 1, 0.0) if all_of_them else (PATIENCE, LEAST_GAIN)
-        fits.append(
-            fit(
-                last.kernel,
-                last.basis,
-                task.approximation,
-                last.noise,
-                X,
-                y,
-                optimize=optimize,
-                mean=last.mean,
-                jitter=task.jitter,
-                power=task.power,
-                fixed=task.fixed,
-                priors=task.priors,
-                movable=task.movable,
-                max_iterations=most,
-                tolerance=task.tolerance,
-                least_gain=least_gain,
-                held_out=held_out,
-                patience=patience,
-                noise_floor=task.noise_floor,
-                progress=recipes.counting_on(task.progress, fits),
-                trace=task.trace,
-                checkpoint=checkpoint,
-                rng=task.rng,
-            )
-        )
+    def go_on(X: Any, y: Any, most: int, **more: Any) -> None:
+        progress = recipes.counting_on(task.progress, outcomes)
+        stage = replace(settings, problem=problem(X, y), max_iterations=most, progress=progress, **more)
+        outcomes.append(stage.run())
+
+    def problem(X: Any, y: Any) -> Problem | Parted:
+        kernel, basis, noise, mean = outcomes[-1].parameters
+        return as_problem(kernel, basis, row, noise, X, y, mean=mean, jitter=task.jitter)
 
     if len(sample.X) > START and task.max_iterations and not resumed:
         go_on(sample.X, sample.y, min(ITERATIONS, task.max_iterations))
@@ -220,30 +204,13 @@ def train(
     if everything:
         learning = source if held_out is None else source.changed(Kept(key, seed, inside=False))
         most = FULL if iterations is None else iterations
-        go_on(learning, None, most, all_of_them=iterations is not None, checkpoint=task.checkpoint)
-    last = fits[-1]
-    posterior = last.posterior
-    if held_out is not None or not everything:
-        posterior = condition(
-            last.kernel,
-            last.basis,
-            task.approximation,
-            last.noise,
-            source,
-            None,
-            mean=last.mean,
-            jitter=task.jitter,
-            power=task.power,
-        )
-    history = tuple(value for result in fits for value in result.history)
-    return replace(
-        last,
-        posterior=posterior,
-        history=history,
-        n_iterations=sum(result.n_iterations for result in fits),
-        n_evaluations=last.n_evaluations if everything else 0,
-        seconds=last.seconds if everything else 0.0,
-    )
+        asked = {} if iterations is None else {"patience": most + 1, "least_gain": 0.0}
+        go_on(learning, None, most, checkpoint=task.checkpoint, **asked)
+    last = outcomes[-1]
+    result = replace(settings, problem=problem(source, None)).fit(last.following(outcomes[:-1]))
+    if not everything:
+        return replace(result, n_evaluations=0, seconds=0.0)
+    return replace(result, n_evaluations=last.run.evaluations, seconds=last.run.seconds)
 
 
 # Predicting

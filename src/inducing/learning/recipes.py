@@ -1,31 +1,38 @@
-"""Named ways to train: which parameters move, in which order, under which row of the table.
+"""Named ways to train: which parameters move, in which order, under which row of the table. [000 §5], [001 §3,
+§5]
 
-A recipe takes a `Task`, the arguments of one `fit`, and composes calls of `fit`. [000 §5], [001 §3, §5]
+A recipe takes a `Task`, checks its data once, and composes stages; it gives a `Fit`, whose posterior is the only
+one made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference import selection
-from ..inference.regression import DENSE
+from ..inference.regression import DENSE, approximation_of, problem_of
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.kernels.projected import Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.means import Mean
 from ..model.posterior import Posterior
-from ..model.problem import DEFAULT_JITTER
+from ..model.problem import DEFAULT_JITTER, Problem
+from ..model.table import VFE, Approximation, row
 from ..numerics.arrays import to_numpy
-from .ascent import INTERRUPTED
+from .ascent import INTERRUPTED, Progress
 from .diagnosis import mean_residual
-from .fitting import Fit, LogNormal, Progress, Trace, fit, input_spread, log_densities
+from .objective import HeldOut, input_spread, parameters_of, targets
+from .packing import Parameters
+from .settings import Settings
+from .stages import Fit, Outcome, Stage
 
 SUBSET = 2000  # rows of the exact GP that gives the "-basis" recipes their hyperparameters
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
@@ -34,14 +41,14 @@ FIRST_GAIN = 0.01  # the same for VFE where another row follows: it only has to 
 FIRST_SHARE, SHARE = (
     0.4,
     0.25,
-)  # of the iterations left, the most that VFE, and any other stage, may take before the last
+)  # of the iterations left: the most that VFE, and any other stage, takes before the last
 FEW = 500  # rows of the exact GP that gives "auto" its start
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """What to fit, and where to start from; and the share of the rows that recipes hold out, those that do."""
+class Task(Settings):
+    """A fit to be made: the model to start from, the data as given, and the settings. The arguments of `fit`."""
 
     kernel: Kernel
     basis: Basis
@@ -54,87 +61,101 @@ class Task:
     blocks: Any = None
     power: float | None = None
     weights: Any = None
-    fixed: Sequence[str] = ()
-    priors: Mapping[str, LogNormal] | None = None
-    movable: Any = None
-    validation_fraction: float = 0.0
-    prelude: Literal["all", "hyperparameters", "none"] = (
-        "all"  # what of the start "auto" replaces, having looked at a few rows
-    )
-    restarts: int = 0
-    max_iterations: int = 200
-    tolerance: float = 1e-8
-    noise_floor: float = 1e-6
-    progress: Progress | bool | None = None
-    trace: Trace | None = None
-    checkpoint: str | Path | None = None
-    rng: Any = None
 
-    def after(self, result: Fit) -> Task:
-        """The same task, started where `result` ended."""
-        return replace(
-            self, kernel=result.kernel, basis=result.basis, noise=result.noise, mean=result.mean, restarts=0
-        )
-
-    def on(self, rows: np.ndarray) -> Task:
-        """The same task with some of the rows only."""
-        X, y, per_row = self.X[rows], self.y[rows], np.ndim(self.noise) > 0
-        weights, blocks = (None if a is None else a[rows] for a in (self.weights, self.blocks))
-        return replace(
-            self, X=X, y=y, noise=self.noise[rows] if per_row else self.noise, weights=weights, blocks=blocks
-        )
-
-    def quietly(self) -> Task:
-        return replace(self, progress=False, trace=None, checkpoint=None)
-
-    def run(
-        self,
-        optimize: Any = "all",
-        *,
-        iterations: int | None = None,
-        least_gain: float = 0.0,
-        held_out: tuple[Any, Any] | None = None,
-    ) -> Fit:
-        return fit(
+    @cached_property
+    def problem(self) -> Problem:
+        """The data and the start, checked."""
+        return problem_of(
             self.kernel,
             self.basis,
-            self.approximation,
+            approximation_of(self.approximation, self.power),
             self.noise,
             self.X,
             self.y,
-            optimize=optimize,
             mean=self.mean,
             jitter=self.jitter,
             blocks=self.blocks,
-            power=self.power,
             weights=self.weights,
-            fixed=self.fixed,
-            priors=self.priors,
-            movable=self.movable,
-            restarts=self.restarts,
-            tolerance=self.tolerance,
-            least_gain=least_gain,
-            held_out=held_out,
-            noise_floor=self.noise_floor,
-            progress=self.progress,
-            max_iterations=self.max_iterations if iterations is None else iterations,
-            trace=self.trace,
-            checkpoint=self.checkpoint,
-            rng=self.rng,
         )
 
+    def stage(self) -> Stage:
+        """The task as one stage, which others can be made of."""
+        settings = {f.name: getattr(self, f.name) for f in fields(Settings)}
+        return Stage(self.problem, **settings)
 
-def direct(task: Task) -> Fit:
+    def started(self, stage: Stage) -> Task:
+        """The same task with the start of a stage that was made of it; its data need no second check."""
+        kernel, basis, noise, mean = parameters_of(stage.problem)
+        basis = self.basis if self.approximation in DENSE else basis
+        return self._with(stage.problem, kernel=kernel, basis=basis, noise=noise, mean=mean, fixed=stage.fixed)
+
+    def set(self, **settings: Any) -> Task:
+        """The same task with other settings; its data need no second check."""
+        return self._with(self.problem, **settings)
+
+    def _with(self, problem: Problem, **changes: Any) -> Task:
+        task = replace(self, **changes)
+        vars(task)["problem"] = problem
+        return task
+
+    def after(self, result: Fit) -> Task:
+        """The same task, started where `result` ended."""
+        start = Parameters(result.kernel, result.basis, result.noise, result.mean)
+        return self.started(self.stage().at(start)).set(restarts=0)
+
+    def run(self, optimize: str | None = None) -> Fit:
+        """`fit` with these arguments."""
+        stage = self.stage() if optimize is None else replace(self.stage(), optimize=optimize)
+        return stage.fit(stage.run())
+
+
+class Recipe:
+    """A way to train. It is written as a path from a stage to an outcome, and called with a task: what
+    `prepared` makes of the task is checked, and a posterior is made of the outcome.
+    """
+
+    def __init__(
+        self, path: Callable[[Stage], Outcome], prepared: Callable[[Task], Task] | None = None
+    ) -> None:
+        self.path, self.prepared = path, prepared
+        update_wrapper(self, path)
+
+    def __call__(self, task: Task) -> Fit:
+        stage, outcome = self.learned(task)
+        return stage.fit(outcome)
+
+    def learned(self, task: Task) -> tuple[Stage, Outcome]:
+        """The stage that the task is, and the outcome of the path from there."""
+        stage = (task if self.prepared is None else self.prepared(task)).stage()
+        return stage, self.path(stage)
+
+
+def by_fitc(path: Callable[[Stage], Outcome]) -> Recipe:
+    """A recipe under FITC, whatever the task's own row."""
+    return Recipe(path, lambda task: replace(task, approximation="fitc", power=None))
+
+
+@Recipe
+def direct(start: Stage) -> Outcome:
     """Everything at once, from the start given."""
-    return task.run()
+    return start.run()
 
 
-def hyperparameters(task: Task) -> Fit:
-    """The basis stays where it is."""
-    return task.run("hyperparameters")
+@Recipe
+def hyperparameters(start: Stage) -> Outcome:
+    """Hyperparameters alone: the basis stays where it is."""
+    return replace(start, optimize="hyperparameters").run()
 
 
-def auto(task: Task) -> Fit:
+class Leg(NamedTuple):
+    """A part of the way to the row asked for: the row to climb under, and what moves."""
+
+    row: Approximation
+    optimize: str
+
+
+@Recipe
+def auto(start: Stage) -> Outcome:
     """From VFE to the row asked for in stages, each starting where the last one ended and ending when it has
     settled.
 
@@ -148,127 +169,100 @@ def auto(task: Task) -> Fit:
     under the row asked for, as well as those of any later one, to one standard error; of fewer than 50 rows
     none can be spared, and VFE's parameters are kept. The result always has all rows.
     """
-    if task.approximation in DENSE:
-        return direct(task)
-    held, rest = _split(task)
-    judge = None if held is None else (task.X[held], task.y[held])
-    learning = task if held is None else task.on(rest)
-    learning = learning if task.prelude == "none" or task.max_iterations < 1 else informed(learning)
-    stages = _stages(task)
-    if held is None and task.validation_fraction > 0.0 and np.ndim(task.noise) == 0:
-        stages = stages[:1]  # too few rows to judge by, and only VFE's bound needs no judge
-    files = [_stage_file(task.checkpoint, i) for i in range(len(stages) - 1)] + [task.checkpoint]
-    results: list[Fit] = []
-    left = task.max_iterations
-    for i, (row, power, what) in enumerate(stages):
-        last = i == len(stages) - 1
-        stage = replace(
-            learning.after(results[-1]) if results else _as_points(learning), approximation=row, power=power
-        )
-        stage = replace(stage, checkpoint=files[i], progress=counting_on(task.progress, results))
-        most = left if last else min(left, max(1, round((FIRST_SHARE if row == "vfe" else SHARE) * left)))
+    P = start.rows
+    if P.row.name in DENSE:
+        return start.run()
+    held, rest = split(start)
+    judge = None if held is None else HeldOut(P.X[held], targets(P)[held])
+    learning = start if held is None else start.on(rest)
+    if start.prelude != "none" and start.max_iterations >= 1:
+        learning = informed_start(learning)
+    legs = _legs(start)
+    whole = len(legs)
+    if held is None and start.validation_fraction > 0.0 and P.one_noise:
+        legs = legs[:1]  # too few rows to judge by, and only VFE's bound needs no judge
+    outcomes = _climbed(start, learning, legs, judge)
+    last = outcomes[-1]
+    if judge is None and len(outcomes) == whole:
+        return last.following(outcomes[:-1])
+    chosen, score = last, last.score
+    if judge is not None:
+        own = [leg.row is P.row for leg in legs]
+        densities = [
+            _densities(learning, o, judge, o.densities if b else None) for o, b in zip(outcomes, own)
+        ]
+        best = _first_as_good(np.array(densities))
+        chosen, score = outcomes[best], float(np.mean(densities[best]))
+    return replace(start.at(chosen.parameters).unmoved(last.following(outcomes[:-1]).run), score=score)
+
+
+def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut | None) -> list[Outcome]:
+    """The outcomes of the legs one after the other, up to the last or to an interruption."""
+    files = [_stage_file(start.checkpoint, i) for i in range(len(legs) - 1)] + [start.checkpoint]
+    outcomes: list[Outcome] = []
+    left = start.max_iterations
+    for i, leg in enumerate(legs):
+        last, vfe = i == len(legs) - 1, leg.row.name == "vfe"
+        most = left if last else min(left, max(1, round((FIRST_SHARE if vfe else SHARE) * left)))
         passed = not last and _exists(files[i + 1])  # in an earlier run: only pick up where it ended
-        held_out = judge if results else None
-        least_gain = LEAST_GAIN if last or row != "vfe" else FIRST_GAIN
+        stage = replace(
+            (learning.after(outcomes[-1]) if outcomes else _as_points(learning)).under(leg.row),
+            optimize=leg.optimize,
+            max_iterations=0 if passed else most,
+            least_gain=FIRST_GAIN if vfe and not last else LEAST_GAIN,
+            held_out=judge if outcomes else None,
+            checkpoint=files[i],
+            progress=counting_on(start.progress, outcomes),
+        )
         try:
-            result = stage.run(
-                what, iterations=0 if passed else most, least_gain=least_gain, held_out=held_out
-            )
+            outcome = stage.run()
         except KeyboardInterrupt:  # outside of the climb itself
-            if not results:
+            if not outcomes:
                 raise
-            results[-1] = replace(results[-1], converged=False, message=INTERRUPTED)
+            stopped = replace(outcomes[-1].run, converged=False, message=INTERRUPTED)
+            outcomes[-1] = replace(outcomes[-1], run=stopped)
             break
-        left -= most if passed else result.n_iterations
-        if isinstance(task.basis, Multiscale):  # from now on its widths may move
-            result = replace(result, basis=as_multiscale(result.kernel, result.basis))
-        results.append(result)
-        if result.message == INTERRUPTED:
+        left -= most if passed else outcome.run.iterations
+        if isinstance(start.problem.basis, Multiscale):  # from now on its widths may move
+            outcome = replace(outcome, parameters=_widened(outcome.parameters))
+        outcomes.append(outcome)
+        if outcome.run.interrupted:
             break
-    return _concluded(task, learning, results, judge)
+    return outcomes
 
 
-def _as_points(task: Task) -> Task:
-    """The task on points at the centres, unless the widths given are to be kept."""
-    if isinstance(task.basis, Points) or task.prelude != "all":
-        return task
-    return replace(task, basis=Points(task.basis.centers))
+def _as_points(stage: Stage) -> Stage:
+    """The stage on points at the centres, unless the widths given are to be kept."""
+    basis = stage.problem.basis
+    if isinstance(basis, Points) or stage.prelude != "all":
+        return stage
+    return replace(stage, problem=replace(stage.rows, basis=Points(basis.centers)))
 
 
-def _stages(task: Task) -> list[tuple[str, float | None, str]]:
-    """Rows and powers on the way to the task's own, which is the last, and what moves under each."""
-    target = {"vfe": 0.0, "fitc": 1.0, "fic": 1.0, "pep": 0.5 if task.power is None else task.power}.get(
-        task.approximation
-    )
-    freed = isinstance(_as_points(task).basis, Points) and isinstance(
-        task.basis, Multiscale
-    )  # points first, then the widths
-    begin: list[tuple[str, float | None, str]] = [("vfe", None, "all")] * (freed + (target != 0.0))
+def _widened(parameters: Parameters) -> Parameters:
+    """Points as Gaussians of the kernel's own width."""
+    return parameters._replace(basis=as_multiscale(parameters.kernel, parameters.basis))
+
+
+def _legs(start: Stage) -> list[Leg]:
+    """Rows on the way to the stage's own, which is the last, and what moves under each."""
+    P = start.rows
+    target = P.row.power if P.row.keeps == "diagonal" else None
+    freed = isinstance(P.basis, Multiscale) and start.prelude == "all"  # points first, then the widths
     powers = [] if target is None else [power for power in POWERS if power < target]
-    own = [
-        (task.approximation, task.power, what)
-        for what in (["all"] if target == 0.0 else ["hyperparameters", "all"])
+    moves = ("all",) if target == 0.0 else ("hyperparameters", "all")
+    return [
+        *[Leg(VFE, "all")] * (freed + (target != 0.0)),
+        *(Leg(row("pep", power), "all") for power in powers),
+        *(Leg(P.row, optimize) for optimize in moves),
     ]
-    return [*begin, *(("pep", power, "all") for power in powers), *own]
 
 
-def informed(task: Task) -> Task:
-    """The task with a start that knows something: hyperparameters of an exact GP on 500 rows, and places to
-    go with them.
-
-    VFE from a start that explains little can settle where all is noise. An exact GP on a few rows cannot
-    mistake a poor basis for noise, and costs little. The places are the rows that are least known given those
-    before, by the kernel found (`selection.greedy_variance`), which spends none of them on inputs that do not
-    matter; the noise is at least tr(K - Q)/n, what VFE's noise has to pay for: with less, it would rise at
-    once and take all the rest with it. Places that are to stay may not go with that kernel: then the start
-    given is tried, too, for ten iterations, and the higher bound decides.
-    """
-    given = task
-    n = task.X.shape[0]
-    chosen = np.sort(np.random.default_rng(n).permutation(n)[:FEW])
-    few = replace(
-        task.on(chosen).quietly(), approximation="exact", power=None, blocks=None, movable=None, restarts=0
-    )
-    try:
-        found = few.run("hyperparameters", iterations=60, least_gain=LEAST_GAIN)
-    except FactorisationError:  # too little noise for an exact GP of these rows
-        return task
-    known, before = np.ndim(task.noise) > 0, task.kernel
-    task = replace(task, kernel=found.kernel, noise=task.noise if known else found.noise, mean=found.mean)
-    if task.prelude == "all":
-        Z = Points(
-            selection.greedy_variance(task.X, len(task.basis), task.rng, task.weights, kernel=task.kernel)
-        )
-        task = replace(task, basis=Z if isinstance(task.basis, Points) else as_multiscale(task.kernel, Z))
-    elif isinstance(task.basis, Multiscale):  # widths keep their ratio to the lengthscales
-        assert isinstance(before, RBF) and isinstance(task.kernel, RBF)
-        widths = task.basis.widths * (
-            task.kernel.scales(task.basis.centers) / before.scales(task.basis.centers)
-        )
-        task = replace(task, basis=replace(task.basis, widths=widths))
-    if not known and "noise" not in task.fixed:
-        task = replace(task, noise=max(found.noise, mean_residual(task.kernel, task.basis, task.X)))
-    if task.prelude == "all":
-        return task
-    trials = [
-        replace(start.quietly(), approximation="vfe", power=None, restarts=0) for start in (task, given)
-    ]
-    values = [trial.run(iterations=min(10, task.max_iterations)).value for trial in trials]
-    return task if values[0] >= values[1] else given
-
-
-def _split(task: Task) -> tuple[np.ndarray | None, np.ndarray]:
-    """Rows to judge by and rows to learn from, the same ones every time. None where there are too few, or
-    noise is by row.
-    """
-    n = task.X.shape[0]
-    if not 0.0 <= task.validation_fraction < 1.0:
-        raise ParameterError(f"validation_fraction must lie in [0, 1), but is {task.validation_fraction}")
-    count = min(max(round(task.validation_fraction * n), LEAST_HELD), MOST_HELD)
-    if task.validation_fraction == 0.0 or np.ndim(task.noise) > 0 or n < 5 * count:
-        return None, np.arange(n)
-    order = np.random.default_rng(n).permutation(n)
-    return np.sort(order[:count]), np.sort(order[count:])
+def _densities(learning: Stage, outcome: Outcome, judge: HeldOut, known: np.ndarray | None) -> np.ndarray:
+    """log p of each held-out row under the row asked for, with the parameters of one stage. (t,)"""
+    if known is not None:
+        return known
+    return judge.log_densities(learning.at(outcome.parameters).model(), float(outcome.parameters.noise))
 
 
 def _first_as_good(densities: np.ndarray) -> int:
@@ -279,66 +273,115 @@ def _first_as_good(densities: np.ndarray) -> int:
     return int(np.argmax(np.mean(gains, axis=1) <= errors))
 
 
-def _concluded(task: Task, learning: Task, results: list[Fit], judge: tuple[Any, Any] | None) -> Fit:
-    """The parameters of the stage that is best by the held-out rows, or of the last, with all rows under the
-    task's own row.
+def split(start: Stage) -> tuple[np.ndarray | None, np.ndarray]:
+    """Rows to judge by and rows to learn from, the same ones every time. None where there are too few, or
+    noise is by row.
     """
-    chosen, score = results[-1], results[-1].score
-    if judge is not None:
-        trials = [learning.after(result).quietly().run(iterations=0) for result in results]
-        densities = np.array(
-            [log_densities(trial.posterior, float(trial.noise), *judge) for trial in trials]
-        )  # (stages, rows)
-        best = _first_as_good(densities)
-        chosen, score = results[best], float(np.mean(densities[best]))
-    complete = chosen is results[-1] and judge is None and len(results) == len(_stages(task))
-    calls = results if complete else [*results, task.after(chosen).quietly().run(iterations=0)]
-    return replace(_joined(calls), converged=results[-1].converged, message=results[-1].message, score=score)
+    n, share = start.rows.n, start.validation_fraction
+    if not 0.0 <= share < 1.0:
+        raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
+    count = min(max(round(share * n), LEAST_HELD), MOST_HELD)
+    if share == 0.0 or not start.rows.one_noise or n < 5 * count:
+        return None, np.arange(n)
+    order = np.random.default_rng(n).permutation(n)
+    return np.sort(order[:count]), np.sort(order[count:])
 
 
-def pitc(task: Task) -> Fit:
-    """As "auto", ending with PITC: inducing inputs by an evidence that keeps whole blocks of R. [003 §7, §11]
+def informed_start(start: Stage) -> Stage:
+    """The stage with a start that knows something: hyperparameters of an exact GP on 500 rows, and places to
+    go with them.
 
-    Blocks not given are made by k-means, of about as many rows each as there are basis functions.
+    VFE from a start that explains little can settle where all is noise. An exact GP on a few rows cannot
+    mistake a poor basis for noise, and costs little. The places are the rows that are least known given those
+    before, by the kernel found (`selection.greedy_variance`), which spends none of them on inputs that do not
+    matter; the noise is at least tr(K - Q)/n, what VFE's noise has to pay for: with less, it would rise at
+    once and take all the rest with it. Places that are to stay may not go with that kernel: then the start
+    given is tried, too, for ten iterations, and the higher bound decides.
     """
+    P, given = start.rows, parameters_of(start.problem)
+    few = start.exact_on(np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])).quietly()
+    try:
+        kernel, _, noise, mean = (
+            replace(few, restarts=0, max_iterations=60, least_gain=LEAST_GAIN).run().parameters
+        )
+    except FactorisationError:  # too little noise for an exact GP of these rows
+        return start
+    basis: Basis = given.basis
+    if start.prelude == "all":
+        Z = Points(selection.greedy_variance(P.X, len(basis), start.rng, P.weights, kernel=kernel))
+        basis = Z if isinstance(basis, Points) else as_multiscale(kernel, Z)
+    elif isinstance(basis, Multiscale):  # widths keep their ratio to the lengthscales
+        assert isinstance(given.kernel, RBF) and isinstance(kernel, RBF)
+        ratio = kernel.scales(basis.centers) / given.kernel.scales(basis.centers)
+        basis = replace(basis, widths=basis.widths * ratio)
+    informed = start.at(Parameters(kernel, basis, noise, mean))
+    if P.one_noise and "noise" not in start.fixed:
+        informed = start.at(Parameters(kernel, basis, max(noise, mean_residual(informed.rows)), mean))
+    if start.prelude == "all":
+        return informed
+    most = min(10, start.max_iterations)
+    trials = [replace(s.under(VFE).quietly(), restarts=0, max_iterations=most) for s in (informed, start)]
+    better, worse = (trial.run().run.value for trial in trials)
+    return informed if better >= worse else start
+
+
+def _with_blocks(task: Task) -> Task:
     if task.blocks is None:
         X = to_numpy(task.X)
         centres = selection.kmeans(X, max(1, round(len(X) / len(task.basis))), task.rng)
         task = replace(task, blocks=selection.nearest(X, centres))
-    return auto(replace(task, approximation="pitc", power=None))
+    return replace(task, approximation="pitc", power=None)
 
 
-def mixed(task: Task, share: float = 0.5) -> Fit:
-    """As "auto" with only some of the basis free to move: the others are random rows, and stay. [001 §5]"""
-    if not isinstance(task.basis, Points):
-        raise ParameterError(f"the mixed recipe needs a basis of points, not {type(task.basis).__name__}")
-    rng, m = np.random.default_rng(task.rng), len(task.basis)
-    Z, movable = to_numpy(task.basis.Z).copy(), np.arange(m) >= round((1.0 - share) * m)
-    Z[~movable] = to_numpy(task.X[np.sort(rng.permutation(task.X.shape[0])[: np.count_nonzero(~movable)])])
-    return auto(replace(task, basis=Points(Z), movable=movable))
+def _pitc(start: Stage) -> Outcome:
+    """As "auto", ending with PITC: inducing inputs by an evidence that keeps whole blocks of R. [003 §7, §11]
+
+    Blocks not given are made by k-means, of about as many rows each as there are basis functions.
+    """
+    return auto.path(start)
 
 
-def spgp_full(task: Task) -> Fit:
+pitc = Recipe(_pitc, _with_blocks)
+
+
+@Recipe
+def mixed(start: Stage) -> Outcome:
+    """As "auto" with only half of the basis free to move: the others are random rows, and stay. [001 §5]"""
+    P, basis = start.rows, parameters_of(start.problem).basis
+    if not isinstance(basis, Points):
+        raise ParameterError(f"the mixed recipe needs a basis of points, not {type(basis).__name__}")
+    rng, m = np.random.default_rng(start.rng), len(basis)
+    Z, movable = basis.Z.copy(), np.arange(m) >= round(0.5 * m)
+    Z[~movable] = to_numpy(P.X[np.sort(rng.permutation(P.n)[: np.count_nonzero(~movable)])])
+    P = replace(P, basis=Points(Z).on(P.X))
+    return auto.path(replace(start, problem=P, movable=movable))
+
+
+@by_fitc
+def spgp_full(start: Stage) -> Outcome:
     """Inducing inputs and hyperparameters jointly, by FITC's evidence. [001 §3]"""
-    return replace(task, approximation="fitc").run()
+    return start.run()
 
 
-def spgp_basis(task: Task) -> Fit:
+@by_fitc
+def spgp_basis(start: Stage) -> Outcome:
     """Hyperparameters from an exact GP on a subset, held; then the inducing inputs alone. [001 §4], [000 §5]"""
-    return with_exact_hyperparameters(replace(task, approximation="fitc")).run("basis")
+    return replace(exact_start(start), optimize="basis").run()
 
 
-def vsgp_full(task: Task) -> Fit:
+@by_fitc
+def vsgp_full(start: Stage) -> Outcome:
     """Half of the iterations as spgp-full, then the widths are freed. [000 §5]"""
-    return _freed(replace(task, approximation="fitc"), "all")
+    return _freed(start)
 
 
-def vsgp_basis(task: Task) -> Fit:
+@by_fitc
+def vsgp_basis(start: Stage) -> Outcome:
     """Half of the iterations as spgp-basis, then the widths are freed. [000 §5]"""
-    return _freed(with_exact_hyperparameters(replace(task, approximation="fitc")), "basis")
+    return _freed(replace(exact_start(start), optimize="basis"))
 
 
-RECIPES: dict[str, Callable[[Task], Fit]] = {
+RECIPES = {
     "auto": auto,
     "direct": direct,
     "hyperparameters": hyperparameters,
@@ -351,34 +394,40 @@ RECIPES: dict[str, Callable[[Task], Fit]] = {
 }
 
 
-def train(recipe: str, task: Task) -> Fit:
-    """Fit `task` by the recipe of that name."""
+def recipe_for(recipe: str, optimize: str = "all") -> Recipe:
+    """The recipe of that name; where not everything is to move, one climb of what is."""
     if recipe not in RECIPES:
         raise UnknownNameError(f"there is no recipe {recipe!r}; choose one of {', '.join(RECIPES)}")
-    return RECIPES[recipe](task)
+    if optimize == "all":
+        return RECIPES[recipe]
+    return Recipe(direct.path, lambda task: replace(task, optimize=optimize))
+
+
+def train(recipe: str, task: Task, optimize: str = "all") -> Fit:
+    """Fit `task` by the recipe of that name; by one climb where `optimize` is not "all"."""
+    return recipe_for(recipe, optimize)(task)
+
+
+def informed(task: Task) -> Task:
+    """The task with the start that "auto" would give it; see `informed_start`."""
+    return task.started(informed_start(task.stage()))
 
 
 def with_exact_hyperparameters(task: Task, rows: int = SUBSET) -> Task:
     """The task with kernel and noise learned by an exact GP on a random subset of the rows."""
-    if np.ndim(task.noise) > 0:
+    return task.started(exact_start(task.stage(), rows))
+
+
+def exact_start(start: Stage, rows: int = SUBSET) -> Stage:
+    """The stage with kernel and noise learned by an exact GP on a random subset of the rows."""
+    P = start.rows
+    if not P.one_noise:
         raise ParameterError("the -basis recipes learn one noise from a subset; give noise as one number")
-    n = task.X.shape[0]
-    chosen = np.sort(np.random.default_rng(task.rng).permutation(n)[:rows])
-    weights = None if task.weights is None else task.weights[chosen]
-    subset = replace(
-        task,
-        approximation="exact",
-        X=task.X[chosen],
-        y=task.y[chosen],
-        weights=weights,
-        blocks=None,
-        power=None,
-        max_iterations=min(task.max_iterations, 100),
-        trace=None,
-        checkpoint=_stage_file(task.checkpoint, "exact"),
-    )
-    learned = subset.run("hyperparameters")
-    return replace(task, kernel=learned.kernel, noise=learned.noise, mean=learned.mean)
+    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:rows])
+    checkpoint = _stage_file(start.checkpoint, "exact")
+    most = min(start.max_iterations, 100)
+    exact = replace(start.exact_on(chosen), max_iterations=most, trace=None, checkpoint=checkpoint)
+    return start.at(exact.run().parameters._replace(basis=parameters_of(P).basis))
 
 
 def with_projection(task: Task, directions: int) -> Task:
@@ -389,46 +438,50 @@ def with_projection(task: Task, directions: int) -> Task:
     directions are the first eigenvectors of Σ g gᵀ over the rows, in units of the inputs' spread. The
     lengthscale inside is 1 and held, since the matrix has a scale of its own.
     """
-    kernel, d = task.kernel, task.X.shape[1]
+    start = task.stage()
+    P, kernel, d, m = start.rows, start.problem.kernel, start.rows.X.shape[1], len(start.problem.basis)
     if not isinstance(kernel, Stationary) or kernel.columns is not None:
         raise ParameterError(
             f"a projection needs a stationary kernel over all inputs, not {type(kernel).__name__}"
         )
     if not 1 <= directions <= d:
         raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")
-    chosen = np.sort(np.random.default_rng(task.rng).permutation(task.X.shape[0])[:SUBSET])
-    first = replace(task.on(chosen).quietly(), approximation="vfe", power=None, blocks=None, movable=None)
+    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET])
     first = replace(
-        first, basis=Points(first.X[:: max(1, len(chosen) // len(task.basis))][: len(task.basis)])
+        start.on(chosen).under(VFE).quietly(), movable=None, optimize="hyperparameters", least_gain=LEAST_GAIN
     )
-    posterior = first.run("hyperparameters", least_gain=LEAST_GAIN).posterior
+    X = first.rows.X
+    first = replace(first, problem=replace(first.rows, basis=Points(X[:: max(1, len(chosen) // m)][:m])))
+    posterior = first.fit(first.run()).posterior
     assert isinstance(posterior, Posterior)
-    spread = input_spread(to_numpy(task.X))  # (d,)
-    slopes = to_numpy(posterior.gradient(first.X)).reshape(len(chosen), d, -1) * spread[:, None]  # (n, d, p)
+    spread = input_spread(to_numpy(P.X))  # (d,)
+    slopes = to_numpy(posterior.gradient(X)).reshape(len(chosen), d, -1) * spread[:, None]  # (n, d, p)
     V = np.linalg.eigh(np.einsum("njp,nkp->jk", slopes, slopes))[1]  # (d, d), eigenvalues rising
     matrix = V[:, ::-1][:, :directions].T / spread  # (g, d)
-    inside = kernel.with_parameters({"lengthscale": 1.0})
-    return replace(task, kernel=Projected(inside, matrix), fixed=(*task.fixed, "kernel.0.lengthscale"))
+    projected = Projected(kernel.with_parameters({"lengthscale": 1.0}), matrix)
+    stage = start.at(parameters_of(P)._replace(kernel=projected))
+    return task.started(replace(stage, fixed=(*start.fixed, "kernel.0.lengthscale")))
 
 
-def _freed(task: Task, optimize: str) -> Fit:
+def _freed(start: Stage) -> Outcome:
     """Points first, then the same functions as Gaussians whose widths may move."""
-    half = task.max_iterations // 2
-    start = task.basis if isinstance(task.basis, Points) else Points(task.basis.centers)
-    points = replace(task, basis=start, checkpoint=_stage_file(task.checkpoint, "points")).run(
-        optimize, iterations=half
+    half, basis = start.max_iterations // 2, start.problem.basis
+    points = basis if isinstance(basis, Points) else Points(basis.centers)
+    P = replace(start.rows, basis=points)
+    checkpoint = _stage_file(start.checkpoint, "points")
+    first = replace(start, problem=P, checkpoint=checkpoint, max_iterations=half).run()
+    freed = start.after(replace(first, parameters=_widened(first.parameters)))
+    progress = counting_on(start.progress, [first])
+    return (
+        replace(freed, progress=progress, max_iterations=start.max_iterations - half).run().following([first])
     )
-    freed = task.after(points)
-    freed = replace(freed, basis=as_multiscale(points.kernel, points.basis))
-    freed = replace(freed, progress=counting_on(task.progress, [points]))
-    return _joined([points, freed.run(optimize, iterations=task.max_iterations - half)])
 
 
-def counting_on(progress: Progress | bool | None, before: Sequence[Fit]) -> Progress | bool | None:
+def counting_on(progress: Progress | bool | None, before: Sequence[Outcome]) -> Progress | bool | None:
     """A progress function whose iterations continue from the stages before."""
     if not callable(progress):
         return progress
-    done = sum(result.n_iterations for result in before)
+    done = sum(outcome.run.iterations for outcome in before)
     return lambda iteration, value: progress(done + iteration, value)
 
 
@@ -438,14 +491,3 @@ def _stage_file(checkpoint: str | Path | None, stage: int | str) -> Path | None:
 
 def _exists(file: str | Path | None) -> bool:
     return file is not None and Path(file).exists()
-
-
-def _joined(results: list[Fit]) -> Fit:
-    """The last result with the iterations of all."""
-    return replace(
-        results[-1],
-        n_iterations=sum(result.n_iterations for result in results),
-        n_evaluations=sum(result.n_evaluations for result in results),
-        seconds=sum(result.seconds for result in results),
-        history=tuple(value for result in results for value in result.history),
-    )

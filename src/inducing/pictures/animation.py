@@ -20,8 +20,9 @@ from ..files.atomic import replacing
 from ..inference import selection
 from ..inference.regression import condition
 from ..learning import recipes
-from ..learning.fitting import Fit, Step
 from ..learning.recipes import Task
+from ..learning.settings import Step
+from ..learning.stages import Fit
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels import RBF
 from ..model.means import Constant

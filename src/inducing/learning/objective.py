@@ -1,0 +1,197 @@
+"""The objective of learning: the log evidence of a checked problem, with log priors, and its gradient in the
+variables of a packing.
+
+The problem's rows lie in memory or in a source. The evidence is that of its row of the table, or another one
+with a gradient in the same parameters, such as expectation propagation's (`fitting_ep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ..engine.parts import Parted
+from ..errors import FactorisationError, ParameterError, UnknownNameError
+from ..inference.pic import Predictor
+from ..inference.regression import DENSE, gradient_of, model_of
+from ..model.posterior import Posterior
+from ..model.problem import Problem, as_inputs, as_noise, as_targets
+from ..numerics.arrays import Array, namespace, to_numpy
+from ..sources.moments import moments
+from .ascent import Line
+from .packing import Packing, Parameters, Summary
+from .settings import Settings
+
+AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
+Evidence = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient in raw parameters
+
+
+class Objective:
+    """The log evidence and the log prior, as functions of the variables that move; an `ascent.Objective`."""
+
+    def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
+        self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence or _of_the_row
+        self.y = targets(P) if isinstance(P, Problem) else None
+        self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
+        dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
+        self.packing = Packing(
+            parameters_of(P),
+            self.summary,
+            optimize=settings.optimize,
+            fixed=(*settings.fixed, "basis") if dense else settings.fixed,
+            movable=None if dense else settings.movable,
+            noise_floor=settings.noise_floor,
+        )
+        unknown = set(self.priors) - set(self.packing.positive)
+        if unknown:
+            known = sorted(self.packing.positive)
+            raise UnknownNameError(f"priors on {sorted(unknown)}, but the positive parameters are {known}")
+        self.start, self.bounds, self.units = self.packing.start, self.packing.bounds, self.packing.units
+        self.scale = 1.0 / self.summary.n
+        self.size = self.summary.n if dense else len(P.basis)
+
+    def problem(self, x: np.ndarray) -> Problem | Parted:
+        """The problem with the parameters that x stands for."""
+        return moved(self.P, self.packing.unpack(x), self.y)
+
+    def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """The log evidence plus the log prior, and its gradient in x; FactorisationError where there is none."""
+        value, gradient = self.evidence(self.problem(x))
+        raw = self.packing.values(x)
+        gradient = {name: to_numpy(g) for name, g in gradient.items()}
+        for name, prior in self.priors.items():
+            log_density, slope = prior.log_density(raw[name])
+            value += log_density
+            gradient[name] = gradient[name] + slope
+        return value, self.packing.gradient(x, gradient)
+
+    def log_prior(self, x: np.ndarray) -> float:
+        raw = self.packing.values(x)
+        return sum(prior.log_density(raw[name])[0] for name, prior in self.priors.items())
+
+    def fingerprint(self) -> str:
+        """Changes when the data, the row or the variables do."""
+        kernel = _without_numbers(self.P.kernel.spec())
+        variables = self.packing.names, len(self.start)
+        row = self.P.row
+        return repr((row.name, row.share, self.summary.n, kernel, *variables, self.sums))
+
+    def watch(self, line: Line) -> None:
+        """Show the parts of a source as they are read; rows in memory take too little time to be shown."""
+        if isinstance(self.P, Parted) and line.bars.due < np.inf:
+            self.P = replace(self.P, source=self.P.source.watched(line.part))
+
+
+class HeldOut(NamedTuple):
+    """Rows that are not learned from, to judge by."""
+
+    X: Array  # (t, d)
+    Y: Array  # (t, p)
+
+    @staticmethod
+    def checked(X: Any, y: Any) -> HeldOut:
+        X = as_inputs(X)
+        return HeldOut(X, _as_columns(as_targets(y, X)))
+
+    def log_densities(self, posterior: Posterior | Predictor, noise: float) -> np.ndarray:
+        """log p(y | data) of each row, the mean over its outputs. (t,)"""
+        mean, variance = posterior.predict(self.X)
+        variance = to_numpy(variance)[:, None] + noise
+        squares = (to_numpy(self.Y) - to_numpy(_as_columns(mean))) ** 2 / variance
+        return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)
+
+
+class Score:
+    """The mean log predictive density of held-out rows as a function of an objective's variables.
+
+    `densities` (t,) are those of the rows where it was greatest.
+    """
+
+    def __init__(self, objective: Objective, held_out: HeldOut) -> None:
+        if not objective.P.one_noise:
+            raise ParameterError(
+                "held-out rows have no noise of their own: give noise as one number to use them"
+            )
+        self.objective, self.held_out = objective, held_out
+        self.best = -np.inf
+        self.densities: np.ndarray | None = None
+
+    def __call__(self, x: np.ndarray) -> float:
+        P = self.objective.problem(x)
+        try:
+            posterior = model_of(P)
+        except FactorisationError:
+            return -np.inf
+        densities = self.held_out.log_densities(posterior, float(P.common_noise))
+        score = float(np.mean(densities))
+        if score > self.best:
+            self.best, self.densities = score, densities
+        return score
+
+
+def _of_the_row(P: Problem | Parted) -> tuple[float, dict[str, Any]]:
+    return gradient_of(P, escalate=False)
+
+
+def parameters_of(P: Problem | Parted) -> Parameters:
+    """The parameters of a problem, in NumPy."""
+    noise = float(to_numpy(P.common_noise)) if P.one_noise else to_numpy(P.noise).copy()
+    basis = P.basis.with_parameters({name: to_numpy(value) for name, value in P.basis.parameters.items()})
+    return Parameters(P.kernel, basis, noise, P.mean)
+
+
+def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyProblem:
+    """The problem with other parameters, its rows as they were checked; y are its `targets`, where they are
+    known.
+    """
+    kernel, basis, noise, mean = parameters
+    basis.check(kernel)
+    if isinstance(P, Parted):
+        return replace(P, kernel=kernel, basis=basis, noise=noise, mean=mean)
+    Y = (targets(P) if y is None else y) - _as_columns(mean(P.X))
+    noise = as_noise(noise, P.X)[0] if P.one_noise else P.noise  # noise per row is held
+    return replace(P, kernel=kernel, basis=basis.on(P.X), noise=noise, mean=mean, Y=Y)
+
+
+def targets(P: Problem) -> Array:
+    """The targets of a problem, with the prior mean put back. (n, p)"""
+    return P.Y + _as_columns(P.mean(P.X))
+
+
+def _summary(P: Problem, y: Array) -> tuple[Summary, list[float]]:
+    """Of rows in memory; and sums by which other data are recognised."""
+    X, Y = to_numpy(P.X), to_numpy(y)
+    variance = float(np.mean(Y.var(axis=0)))
+    if not variance > 0:
+        variance = max(float(np.mean(Y**2)), 1e-12) if np.any(Y) else 1.0
+    sums = [float(namespace(a).sum(a)) for a in (P.X, y, P.weights) if a is not None]
+    return Summary(P.n, input_spread(X), X.min(axis=0), X.max(axis=0), variance), sums
+
+
+def _summary_of_source(P: Parted) -> tuple[Summary, list[float]]:
+    """The same of rows in a source, in one pass."""
+    found = moments(P.source)
+    X, Y = found.X, found.Y
+    variance = float(np.mean(Y.variance))
+    variance = variance if variance > 0 else float(np.mean(Y.mean**2)) or 1.0
+    sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
+    return Summary(found.n, X.center_and_scale()[1], X.low, X.high, variance), sums
+
+
+def input_spread(X: np.ndarray) -> np.ndarray:
+    """A positive scale for each input: its standard deviation, or its size if it is constant. (d,)"""
+    spread = X.std(axis=0)
+    return np.where(spread > 0, spread, np.where(X[0] != 0, np.abs(X[0]), 1.0))
+
+
+def _without_numbers(spec: Mapping[str, Any]) -> Any:
+    """What a kernel is made of, whatever its parameters are."""
+    inside = [*spec.get("parts", ()), *([spec["kernel"]] if "kernel" in spec else [])]
+    return spec["name"], spec.get("columns"), [_without_numbers(part) for part in inside]
+
+
+def _as_columns(a: Array) -> Array:
+    return a if a.ndim == 2 else a[:, None]

@@ -1,0 +1,76 @@
+"""What a user may set and see of learning: priors on parameters, the settings of a climb, its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.means import Mean
+from .ascent import Progress
+
+Trace = Callable[["Step"], None]
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """A prior on a positive parameter: log θ ~ N(log median, sigma²), its density taken over log θ."""
+
+    median: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not self.median > 0 or not self.sigma > 0:
+            raise ParameterError(
+                f"a log-normal prior needs positive median and sigma, not {self.median} and {self.sigma}"
+            )
+
+    def log_density(self, value: Any) -> tuple[float, np.ndarray]:
+        """Σ log N(log θ | log median, sigma²) up to a constant, and its derivative in θ."""
+        value = np.asarray(value, dtype=float)
+        z = (np.log(value) - np.log(self.median)) / self.sigma
+        return float(-0.5 * np.sum(z**2)), -z / (self.sigma * value)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Where an optimisation stands after an iteration: the best point so far."""
+
+    iteration: int  # 0 is the start
+    value: float
+    kernel: Kernel
+    basis: Basis
+    noise: Any
+    mean: Mean
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Settings:
+    """How to learn: what may move, when a climb ends, what is seen of it. `fit` says what each one means."""
+
+    optimize: str = "all"
+    fixed: Sequence[str] = ()
+    priors: Mapping[str, LogNormal] | None = None
+    movable: Any = None
+    restarts: int = 0
+    max_iterations: int = 200
+    tolerance: float = 1e-8
+    least_gain: float = 0.0
+    patience: int = 40
+    noise_floor: float = 1e-6
+    progress: Progress | bool | None = None
+    trace: Trace | None = None
+    checkpoint: str | Path | None = None
+    rng: Any = None
+    validation_fraction: float = 0.0  # the share of the rows that the recipe "auto" holds out to judge by
+    prelude: Literal["all", "hyperparameters", "none"] = "all"  # what of the start "auto" may replace
+
+    def quietly(self) -> Self:
+        """The same without progress, trace and checkpoint."""
+        return replace(self, progress=False, trace=None, checkpoint=None)

@@ -1,0 +1,188 @@
+"""Stages of learning: one climb each, on a problem that was checked before. A stage ends with parameters and a
+value; a posterior is made once, at the end of the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.parts import Parted
+from ..files.checkpoints import Checkpoint
+from ..inference.pic import Predictor
+from ..inference.regression import DENSE, approximation_of, model_of
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.means import Mean
+from ..model.posterior import Posterior
+from ..model.problem import Problem, as_blocks, subset
+from ..model.table import Approximation
+from ..numerics.linalg import cholesky_escalating
+from .ascent import Line, Rules, Run, climb_from
+from .objective import Evidence, HeldOut, Objective, Score, moved
+from .packing import Parameters
+from .settings import Settings, Step
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The result of an optimisation: the posterior at its best point, the parameters there, and how it ended."""
+
+    posterior: Posterior | Predictor
+    kernel: Kernel
+    basis: Basis
+    noise: Any
+    mean: Mean
+    value: float  # log evidence, and log prior where there is one
+    n_iterations: int
+    converged: bool
+    message: str
+    history: tuple[float, ...] = ()  # the objective at each iteration
+    at_bounds: tuple[str, ...] = ()  # the parameters that ended where they may go no further
+    score: float | None = None  # mean log predictive density of the held-out rows, where there are any
+    n_evaluations: int = 0  # of the objective and its gradient, over all rows that were learned from
+    seconds: float = 0.0  # that these took, together
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Where a climb ended, without a posterior: its parameters, and the `Run` with value and counts."""
+
+    parameters: Parameters
+    run: Run
+    jitter: float  # relative, as used
+    at_bounds: tuple[str, ...] = ()
+    log_prior: float = 0.0
+    score: float | None = None
+    densities: np.ndarray | None = None  # (t,), of the held-out rows one by one
+
+    def fit(self, posterior: Posterior | Predictor) -> Fit:
+        """The same with a posterior, which gives the value where no climb did."""
+        run, value = self.run, self.run.value
+        if np.isnan(value):
+            assert posterior.log_evidence is not None
+            value = posterior.log_evidence + self.log_prior
+        return Fit(
+            posterior,
+            *self.parameters,
+            value,
+            run.iterations,
+            run.converged,
+            run.message,
+            tuple(run.history),
+            self.at_bounds,
+            self.score,
+            run.evaluations,
+            run.seconds,
+        )
+
+    def following(self, earlier: Sequence[Outcome]) -> Outcome:
+        """The same with the iterations, evaluations and seconds of earlier stages counted, too."""
+        runs = [*(outcome.run for outcome in earlier), self.run]
+        total = replace(
+            self.run,
+            iterations=sum(run.iterations for run in runs),
+            evaluations=sum(run.evaluations for run in runs),
+            seconds=sum(run.seconds for run in runs),
+            history=[value for run in runs for value in run.history],
+        )
+        return replace(self, run=total)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage(Settings):
+    """One climb of the evidence: a checked problem, with its row of the table, and settings.
+
+    `after`, `under`, `on` and `exact_on` make other stages of it; none of them looks at the data again.
+    """
+
+    problem: Problem | Parted
+    held_out: HeldOut | None = None
+    evidence: Evidence | None = None  # to climb instead of that of the row
+
+    @property
+    def rows(self) -> Problem:
+        """The problem, where its rows lie in memory."""
+        assert isinstance(self.problem, Problem)
+        return self.problem
+
+    def at(self, parameters: Parameters) -> Stage:
+        """The same stage, started elsewhere."""
+        return replace(self, problem=moved(self.problem, parameters))
+
+    def after(self, outcome: Outcome) -> Stage:
+        """The same stage, started where another ended."""
+        return replace(self.at(outcome.parameters), restarts=0)
+
+    def under(self, row: Approximation) -> Stage:
+        """The same stage under another row of the table."""
+        P = replace(self.rows, row=row)
+        return replace(self, problem=P if row.blocks else replace(P, labels=None, blocks=None))
+
+    def on(self, rows: np.ndarray) -> Stage:
+        """The same stage on some of its rows."""
+        P = self.rows
+        labels = None if P.labels is None else P.labels[rows]
+        blocks = None if labels is None else as_blocks(labels, len(rows))
+        return replace(self, problem=replace(subset(P, rows), basis=P.basis, labels=labels, blocks=blocks))
+
+    def exact_on(self, rows: np.ndarray) -> Stage:
+        """The hyperparameters of an exact GP on some of the rows."""
+        P = replace(subset(self.rows, rows), row=approximation_of("exact"), labels=None, blocks=None)
+        return replace(self, problem=P, optimize="hyperparameters", movable=None)
+
+    def run(self) -> Outcome:
+        """Climb from the problem's own parameters, and from `restarts` random ones."""
+        objective = self.objective()
+        score = None if self.held_out is None else Score(objective, self.held_out)
+        saved = None
+        if self.checkpoint is not None:
+            saved = Checkpoint(Path(self.checkpoint), objective.fingerprint())
+        generator = np.random.default_rng(self.rng)
+        starts = [objective.start if saved is None else saved.load(objective.start)]
+        starts += [objective.packing.perturbed(generator) for _ in range(self.restarts)]
+        rules = Rules(self.max_iterations, self.tolerance, self.least_gain, score, self.patience)
+
+        def tell(run: Run) -> None:
+            if self.trace is not None:
+                self.trace(Step(run.iterations, run.value, *objective.packing.unpack(run.x)))
+
+        with Line(self.progress, self.problem.row.name) as report:
+            objective.watch(report)
+            best = climb_from(starts, objective, rules, report=report, saved=saved, tell=tell)
+        outcome = outcome_at(objective, best)
+        return outcome if score is None else replace(outcome, score=best.score, densities=score.densities)
+
+    def unmoved(self, run: Run) -> Outcome:
+        """The parameters as they are, after `run`; their value is left to the posterior."""
+        objective = Objective(self.problem, self, self.evidence)
+        return outcome_at(objective, replace(run, x=objective.start, value=np.nan))
+
+    def objective(self) -> Objective:
+        """The objective of the climb. Jitter grows here, with one warning, or not at all: it then stays."""
+        P = self.problem
+        if P.row.name not in DENSE:
+            what = "the prior covariance Kuu of the basis"
+            P = replace(P, jitter=cholesky_escalating(P.basis.gram(P.kernel), P.jitter, what=what)[1])
+        return Objective(P, self, self.evidence)
+
+    def model(self) -> Posterior | Predictor:
+        """The posterior of the problem as it is."""
+        return model_of(self.problem)
+
+    def fit(self, outcome: Outcome) -> Fit:
+        """The fit that ends with this outcome: its posterior, made once, has all rows of this stage."""
+        P = replace(moved(self.problem, outcome.parameters), jitter=outcome.jitter)
+        return outcome.fit(model_of(P))
+
+
+def outcome_at(objective: Objective, run: Run) -> Outcome:
+    """The outcome of a run over the variables of an objective."""
+    at_bounds = objective.packing.at_bounds(run.x)
+    return Outcome(
+        objective.packing.unpack(run.x), run, objective.P.jitter, at_bounds, objective.log_prior(run.x)
+    )
