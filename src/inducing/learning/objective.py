@@ -14,9 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..engine.parts import Parted
+from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, gradient_of, model_of
+from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..numerics.arrays import Array, namespace, to_numpy
@@ -25,6 +27,7 @@ from .ascent import Line
 from .packing import Packing, Parameters, Summary
 from .settings import Settings
 
+SITE_TOLERANCE = 1e-5  # of a likelihood's sites during a climb: the evidence is off by its square
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 Evidence = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient in raw parameters
 
@@ -33,7 +36,8 @@ class Objective:
     """The log evidence and the log prior, as functions of the variables that move; an `ascent.Objective`."""
 
     def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
-        self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence or _of_the_row
+        self.P, self.priors = P, dict(settings.priors or {})
+        self.evidence = evidence or RowEvidence()
         self.y = targets(P) if isinstance(P, Problem) else None
         self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
         dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
@@ -96,9 +100,13 @@ class HeldOut(NamedTuple):
         X = as_inputs(X)
         return HeldOut(X, _as_columns(as_targets(y, X)))
 
-    def log_densities(self, posterior: Posterior | Predictor, noise: float) -> np.ndarray:
+    def log_densities(self, posterior: Posterior | Predictor, noise: float | Likelihood) -> np.ndarray:
         """log p(y | data) of each row, the mean over its outputs. (t,)"""
         mean, variance = posterior.predict(self.X)
+        if isinstance(noise, Likelihood):
+            Y = to_numpy(self.Y)
+            y = Y[:, 0] if Y.shape[1] == 1 else Y
+            return noise.log_average(y, to_numpy(mean), np.maximum(to_numpy(variance), 1e-300))
         variance = to_numpy(variance)[:, None] + noise
         squares = (to_numpy(self.Y) - to_numpy(_as_columns(mean))) ** 2 / variance
         return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)
@@ -125,20 +133,31 @@ class Score:
             posterior = model_of(P)
         except FactorisationError:
             return -np.inf
-        densities = self.held_out.log_densities(posterior, float(P.common_noise))
+        densities = self.held_out.log_densities(posterior, parameters_of(P).noise)
         score = float(np.mean(densities))
         if score > self.best:
             self.best, self.densities = score, densities
         return score
 
 
-def _of_the_row(P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-    return gradient_of(P, escalate=False)
+class RowEvidence:
+    """The evidence of a problem's own row of the table; a likelihood's sites start from those of the call before."""
+
+    def __init__(self) -> None:
+        self.memory = SiteMemory()
+
+    def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
+        value, gradient = gradient_of(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        if P.noise_name in gradient:
+            gradient["noise"] = gradient.pop(P.noise_name)
+        return value, gradient
 
 
 def parameters_of(P: Problem | Parted) -> Parameters:
     """The parameters of a problem, in NumPy."""
-    noise = float(to_numpy(P.common_noise)) if P.one_noise else to_numpy(P.noise).copy()
+    noise: Any = P.likelihood
+    if noise is None:
+        noise = float(to_numpy(P.common_noise)) if P.one_noise else to_numpy(P.noise).copy()
     basis = P.basis.with_parameters({name: to_numpy(value) for name, value in P.basis.parameters.items()})
     return Parameters(P.kernel, basis, noise, P.mean)
 
@@ -149,6 +168,9 @@ def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyP
     """
     kernel, basis, noise, mean = parameters
     basis.check(kernel)
+    if isinstance(noise, Likelihood):
+        on = basis if isinstance(P, Parted) else basis.on(P.X)
+        return replace(P, kernel=kernel, basis=on, likelihood=noise, mean=mean)
     if isinstance(P, Parted):
         return replace(P, kernel=kernel, basis=basis, noise=noise, mean=mean)
     Y = (targets(P) if y is None else y) - _as_columns(mean(P.X))
@@ -158,13 +180,19 @@ def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyP
 
 def targets(P: Problem) -> Array:
     """The targets of a problem, with the prior mean put back. (n, p)"""
+    if P.likelihood is not None:
+        return P.Y
     return P.Y + _as_columns(P.mean(P.X))
 
 
 def _summary(P: Problem, y: Array) -> tuple[Summary, list[float]]:
     """Of rows in memory; and sums by which other data are recognised."""
     X, Y = to_numpy(P.X), to_numpy(y)
-    variance = float(np.mean(Y.var(axis=0)))
+    likelihood = P.likelihood
+    observed = Y if likelihood is None else Y[:, :1]
+    variance = float(np.mean(observed.var(axis=0)))
+    if likelihood is not None and not likelihood.located:
+        variance = 1.0
     if not variance > 0:
         variance = max(float(np.mean(Y**2)), 1e-12) if np.any(Y) else 1.0
     sums = [float(namespace(a).sum(a)) for a in (P.X, y, P.weights) if a is not None]
@@ -176,6 +204,8 @@ def _summary_of_source(P: Parted) -> tuple[Summary, list[float]]:
     found = moments(P.source)
     X, Y = found.X, found.Y
     variance = float(np.mean(Y.variance))
+    if P.likelihood is not None and not P.likelihood.located:
+        variance = 1.0
     variance = variance if variance > 0 else float(np.mean(Y.mean**2)) or 1.0
     sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
     return Summary(found.n, X.center_and_scale()[1], X.low, X.high, variance), sums

@@ -18,6 +18,7 @@ from ..model.bases import Basis, Multiscale
 from ..model.kernels.base import Kernel
 from ..model.kernels.projected import Projected
 from ..model.kernels.stationary import RBF, Stationary
+from ..model.likelihoods import Likelihood
 from ..model.means import Mean
 
 LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
@@ -26,7 +27,7 @@ OPTIMIZE = ("all", "hyperparameters", "basis")
 
 
 class Parameters(NamedTuple):
-    """All that an optimisation may move, in NumPy; noise is one number, or one per row."""
+    """All that an optimisation may move, in NumPy; noise is one number, one per row, or a likelihood."""
 
     kernel: Kernel
     basis: Basis
@@ -37,12 +38,19 @@ class Parameters(NamedTuple):
         """Every parameter by its path: "kernel.lengthscale", "basis.Z", "noise", "mean.value", and so on."""
         values = {f"kernel.{k}": v for k, v in self.kernel.parameters.items()}
         values |= {f"basis.{k}": v for k, v in self.basis.parameters.items()}
-        values["noise"] = self.noise
+        if isinstance(self.noise, Likelihood):
+            values |= {f"likelihood.{k}": v for k, v in self.noise.parameters.items()}
+        else:
+            values["noise"] = self.noise
         return values | {f"mean.{k}": v for k, v in self.mean.parameters.items()}
 
     def with_raw(self, raw: Mapping[str, Any]) -> Parameters:
         """The same objects with parameters from such a dictionary."""
-        noise = float(raw["noise"]) if np.ndim(raw["noise"]) == 0 else raw["noise"]
+        if isinstance(self.noise, Likelihood):
+            learned = {k: v if np.ndim(v) else float(v) for k, v in _under("likelihood.", raw).items()}
+            noise: Any = self.noise.with_parameters(learned)
+        else:
+            noise = float(raw["noise"]) if np.ndim(raw["noise"]) == 0 else raw["noise"]
         kernel = self.kernel.with_parameters(_under("kernel.", raw))
         basis = self.basis.with_parameters(_under("basis.", raw))
         return Parameters(kernel, basis, noise, self.mean.with_parameters(_under("mean.", raw)))
@@ -82,9 +90,14 @@ class Packing:
         self.summary, self.spread = summary, summary.spread
         self.movable = _as_mask(movable, len(parameters.basis))
         real = {f"kernel.{name}" for name in parameters.kernel.unconstrained}
-        self.positive = [
-            name for name in self.raw if (name.startswith("kernel.") and name not in real) or name == "noise"
-        ]  # those travelling as logarithms, fixed ones included
+        real |= {name for name in self.raw if name.startswith(("basis.", "mean."))}
+        noise = parameters.noise
+        self.between: dict[str, tuple[float, float]] = {}  # those travelling as log (v - low)/(high - v)
+        if isinstance(noise, Likelihood):
+            real |= {f"likelihood.{name}" for name in noise.bounds}
+            bounds = {f"likelihood.{name}": pair for name, pair in noise.bounds.items()}
+            self.between = {name: pair for name, pair in bounds.items() if np.all(np.isfinite(pair))}
+        self.positive = [name for name in self.raw if name not in real]  # as logarithms, fixed ones included
         held = self._held(optimize, fixed)
         self.names = [name for name in self.raw if name not in held]  # in the order of the vector
         parts = {name: self._encode(name, self.raw[name]) for name in self.names}
@@ -106,7 +119,10 @@ class Packing:
                 raise UnknownNameError(f"cannot hold {name!r} fixed: the parameters are {', '.join(known)}")
         if optimize != "all":
             held |= {key for key in known if key.startswith("basis.") == (optimize == "hyperparameters")}
-        return held | ({"noise"} if np.ndim(self.origin.noise) else set())
+        noise = self.origin.noise
+        if isinstance(noise, Likelihood):
+            return held | {f"likelihood.{name}" for name in noise.held}
+        return held | ({"noise"} if np.ndim(noise) else set())
 
     def _steps(self, name: str, x: np.ndarray) -> np.ndarray:
         """Steps of equal worth: a lengthscale for places, one for all else."""
@@ -117,6 +133,8 @@ class Packing:
 
     def _bounds(self, name: str, x: np.ndarray, limits: _Limits) -> list[tuple[float, float]]:
         """The limits of each entry, widened where it starts outside."""
+        if name in self.between:
+            return [(-12.0, 12.0)] * len(x)
         if name not in self.positive and not name.startswith("basis."):
             return [(-np.inf, np.inf)] * len(x)
         return [(min(a, v), max(b, v)) for a, b, v in zip(*limits.of(name, x), x, strict=True)]
@@ -138,6 +156,9 @@ class Packing:
         value = self._part(name, value)
         if name == "basis.widths":
             return np.log(2.0 * value**2 / self._scales(self.raw) ** 2 - 1.0).ravel()
+        if name in self.between:
+            low, high = self.between[name]
+            return np.ravel(np.log((value - low) / (high - value)))
         return np.ravel(np.log(value) if name in self.positive else value / self._unit(name))
 
     def _scales(self, raw: Mapping[str, Any]) -> np.ndarray:
@@ -152,7 +173,11 @@ class Packing:
             if name == "basis.widths":
                 continue
             part = x[where].reshape(self._part(name, raw[name]).shape)
-            part = np.exp(part) if name in self.positive else part * self._unit(name)
+            if name in self.between:
+                low, high = self.between[name]
+                part = low + (high - low) / (1.0 + np.exp(-part))
+            else:
+                part = np.exp(part) if name in self.positive else part * self._unit(name)
             raw[name] = self._placed(raw[name], part) if name.startswith("basis.") else part
         if isinstance(self.origin.basis, Multiscale):
             raw["basis.widths"] = self._widths(x, raw)
@@ -188,6 +213,9 @@ class Packing:
             if name == "basis.widths":
                 s = raw[name][self.movable]
                 g = g * (s - 0.5 * self._scales(raw) ** 2 / s) / 2.0  # ds/dω = (2s² - ℓ²)/(4s)
+            elif name in self.between:
+                low, high = self.between[name]
+                g = g * (raw[name] - low) * (high - raw[name]) / (high - low)
             elif name not in self.positive:
                 g = g * self._unit(name)
             elif multiscale and name == "kernel.lengthscale":  # widths move in proportion to ℓ
@@ -241,7 +269,11 @@ class _Limits:
             low, high = np.log(self.noise_floor * data.target_variance), np.log(100.0 * data.target_variance)
             return low * ones, high * ones
         leaf = name.rsplit(".", 1)[-1]
-        if leaf not in ("lengthscale", "variance") or not isinstance(_owner(self.kernel, name), Stationary):
+        if (
+            not name.startswith("kernel.")
+            or leaf not in ("lengthscale", "variance")
+            or not isinstance(_owner(self.kernel, name), Stationary)
+        ):
             return x - np.log(1e4), x + np.log(1e4)
         if leaf == "variance":
             return np.log(1e-4 * data.target_variance) * ones, np.log(1e4 * data.target_variance) * ones

@@ -87,7 +87,7 @@ class Task(Settings):
         """The same task with the start of a stage that was made of it; its data need no second check."""
         kernel, basis, noise, mean = parameters_of(stage.problem)
         basis = self.basis if self.approximation in DENSE else basis
-        return self._with(stage.problem, kernel=kernel, basis=basis, noise=noise, mean=mean, fixed=stage.fixed)
+        return self._with(stage.rows, kernel=kernel, basis=basis, noise=noise, mean=mean, fixed=stage.fixed)
 
     def set(self, **settings: Any) -> Task:
         """The same task with other settings; its data need no second check."""
@@ -262,7 +262,7 @@ def _densities(learning: Stage, outcome: Outcome, judge: HeldOut, known: np.ndar
     """log p of each held-out row under the row asked for, with the parameters of one stage. (t,)"""
     if known is not None:
         return known
-    return judge.log_densities(learning.at(outcome.parameters).model(), float(outcome.parameters.noise))
+    return judge.log_densities(learning.at(outcome.parameters).model(), outcome.parameters.noise)
 
 
 def _first_as_good(densities: np.ndarray) -> int:

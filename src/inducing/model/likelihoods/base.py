@@ -33,6 +33,7 @@ class Likelihood:
     held: ClassVar[tuple[str, ...]] = ()  # of those among them that it does not learn unless asked to
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}  # of the parameters that are not simply positive
     log_concave: ClassVar[bool] = False  # in f, so that r ≤ 0 at every power
+    located: ClassVar[bool] = False  # whether f is where y lies, in the units of y
 
     # parameters
 

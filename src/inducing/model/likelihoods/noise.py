@@ -19,6 +19,7 @@ class Gaussian(Likelihood):
     """y = f + noise of this variance. [004 eq. 5.3]"""
 
     kind: ClassVar[int | None] = 0
+    located: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("variance",)
     log_concave: ClassVar[bool] = True
 
@@ -66,6 +67,7 @@ class Laplace(Likelihood):
     """exp(-|y - f|/scale)/(2 scale): noise with heavier tails than a Gaussian's."""
 
     kind: ClassVar[int | None] = 4
+    located: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("scale",)
     log_concave: ClassVar[bool] = True
 
@@ -152,6 +154,7 @@ class StudentT(Likelihood):
     """
 
     kind: ClassVar[int | None] = 5
+    located: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("df", "scale")
 
     df: float = 4.0
