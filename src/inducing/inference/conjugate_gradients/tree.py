@@ -1,12 +1,10 @@
-"""K(Z, X) V by a dual tree, which drops what is farther than some lengthscales: it pays where these are
-short.
-"""
+"""K(Z, X) V by a dual tree, which drops what is farther than a few lengthscales; pays where these are short."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +19,7 @@ SAMPLED_LEAVES = 64  # that costs are estimated from
 PAIR, COORDINATE, BOX = 4.5, 1.5, 60.0  # costs of a pair of points, of each coordinate, of a pair of boxes
 
 
-@dataclass(frozen=True, eq=False)
-class _Nodes:
+class Nodes(NamedTuple):
     """A k-d tree over points in lengthscales, node by node; children of node i are 2i + 1 and 2i + 2."""
 
     order: np.ndarray  # (n,): the rows in the order of the leaves
@@ -34,23 +31,19 @@ class _Nodes:
     Xt: np.ndarray  # (d, n), in that order
 
     @staticmethod
-    def of(X: np.ndarray) -> _Nodes:
+    def of(X: np.ndarray) -> Nodes:
         from sklearn.neighbors import KDTree
 
         _, order, nodes, bounds = (np.asarray(part) for part in KDTree(X, leaf_size=LEAF).get_arrays())
         start, stop = nodes["idx_start"].astype(np.int64), nodes["idx_end"].astype(np.int64)
         leaf, low, high = nodes["is_leaf"].astype(bool), bounds[0].copy(), bounds[1].copy()
-        return _Nodes(order.astype(np.int64), start, stop, leaf, low, high, np.ascontiguousarray(X[order].T))
+        return Nodes(order.astype(np.int64), start, stop, leaf, low, high, np.ascontiguousarray(X[order].T))
 
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.start, self.stop, self.leaf, self.low, self.high, self.Xt
-
-    def tops(self, count: int) -> range:
+    def tops(self, count: int) -> list[int]:
         """The nodes of one level: `count` of them or more, if the tree is deep enough."""
         levels = len(self.start).bit_length()
         level = min(levels - 1, max(0, (count - 1).bit_length()))
-        return range(2**level - 1, 2 ** (level + 1) - 1)
+        return list(range(2**level - 1, 2 ** (level + 1) - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,55 +62,44 @@ class Tree:
         check_approximate("tree", self, tuple(PROFILES))
 
     @cached_property
-    def _nodes(self) -> _Nodes:
-        return _Nodes.of(in_lengthscales(self.kernel, self.X))
+    def _nodes(self) -> Nodes:
+        return Nodes.of(in_lengthscales(self.kernel, self.X))
 
     @cached_property
     def cost(self) -> float:
         """Nanoseconds of one core for K(X, X) v, from the boxes and points that some leaves look at."""
+        from .tree_loops import dual
+
         nodes, looked = self._nodes, np.zeros(2, dtype=np.int64)
         leaves = np.flatnonzero(nodes.leaf)
         some = leaves[:: max(1, len(leaves) // SAMPLED_LEAVES)]
         none, nothing = np.empty((0, len(self.X))), np.empty((0, 0))
         for top in some:
-            self._visit(top, nodes, none, nothing, nothing, none, looked)
+            dual(top, nodes, nodes, none, nothing, self.tolerance, self._profile, nothing, none, looked)
         share = len(leaves) / len(some)
         return share * (BOX * looked[0] + (PAIR + COORDINATE * nodes.Xt.shape[0]) * looked[1])
 
     def __call__(self, V: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
         """K(Z, X) V within the tolerance. Memory O((n + t) p)."""
-        from .tree_loops import hand_down, node_sums
+        from .tree_loops import dual, hand_down, node_sums
 
         nodes = self._nodes
-        at = nodes if Z is None else _Nodes.of(in_lengthscales(self.kernel, Z))
+        at = nodes if Z is None else Nodes.of(in_lengthscales(self.kernel, Z))
         Vt = np.ascontiguousarray(as_columns(V, len(self.X))[nodes.order].T)  # (p, n)
         sums = np.empty((len(nodes.start), Vt.shape[0]))
-        node_sums(nodes.start, nodes.stop, nodes.leaf, Vt, sums)
+        node_sums(nodes, Vt, sums)
         shared, out = np.zeros((len(at.start), Vt.shape[0])), np.zeros((Vt.shape[0], len(at.order)))
 
         def step(looked: np.ndarray, top: int) -> None:
-            self._visit(top, at, Vt, sums, shared, out, looked)
+            dual(top, at, nodes, Vt, sums, self.tolerance, self._profile, shared, out, looked)
 
         parallel = len(self.X) * len(at.order) >= SMALL
-        run_over(list(at.tops(16 * cores())), lambda: np.zeros(2, dtype=np.int64), step, parallel=parallel)
-        hand_down(at.start, at.stop, at.leaf, shared, out)
+        run_over(at.tops(16 * cores()), lambda: np.zeros(2, dtype=np.int64), step, parallel=parallel)
+        hand_down(at, shared, out)
         result = np.empty((len(at.order), Vt.shape[0]))
         result[at.order] = self.kernel.variance * out.T  # type: ignore[attr-defined]
         return result[:, 0] if V.ndim == 1 else result
 
-    def _visit(
-        self,
-        top: int,
-        at: _Nodes,
-        Vt: np.ndarray,
-        sums: np.ndarray,
-        shared: np.ndarray,
-        out: np.ndarray,
-        looked: np.ndarray,
-    ) -> None:
-        """Add K v at the queries under node `top` of the tree `at`; see `tree_loops.dual`."""
-        from .tree_loops import dual
-
-        visit: Any = dual  # compiled
-        rule = self.tolerance, PROFILES[type(self.kernel)]
-        visit(top, *at.arrays, *self._nodes.arrays, Vt, sums, *rule, shared, out, looked)
+    @property
+    def _profile(self) -> int:
+        return PROFILES[type(self.kernel)]

@@ -6,10 +6,13 @@ Inputs are in units of the lengthscale; `profile` is the number of the kernel's 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
 from ...numerics.loops import FAST, profile_value
+from .tree import Nodes
 
 # without reassociation: `exponentials` depends on the order of its additions
 EXACT = {"contract", "nsz", "nnan", "ninf"}
@@ -76,30 +79,26 @@ def profiles(
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
-def box_distances(
-    low: np.ndarray, high: np.ndarray, q: int, low2: np.ndarray, high2: np.ndarray, r: int
-) -> tuple[float, float]:
+def box_distances(at: Nodes, q: int, nodes: Nodes, r: int) -> tuple[float, float]:
     """The least and the greatest squared distance between points of two boxes."""
     least, greatest = 0.0, 0.0
-    for k in range(low.shape[1]):
-        gap = max(low2[r, k] - high[q, k], low[q, k] - high2[r, k])
+    for k in range(at.low.shape[1]):
+        gap = max(nodes.low[r, k] - at.high[q, k], at.low[q, k] - nodes.high[r, k])
         if gap > 0.0:
             least += gap * gap
-        span = max(high2[r, k] - low[q, k], high[q, k] - low2[r, k])
+        span = max(nodes.high[r, k] - at.low[q, k], at.high[q, k] - nodes.low[r, k])
         greatest += span * span
     return least, greatest
 
 
 @numba.njit(nogil=True, cache=True)
-def node_sums(
-    start: np.ndarray, stop: np.ndarray, leaf: np.ndarray, Vt: np.ndarray, sums: np.ndarray
-) -> None:
-    """Σ v over each node. Vt (p, n), sums (nodes, p); children of node i are 2i + 1 and 2i + 2."""
-    for i in range(len(start) - 1, -1, -1):
+def node_sums(nodes: Nodes, Vt: np.ndarray, sums: np.ndarray) -> None:
+    """Σ v over each node. Vt (p, n), sums (nodes, p)."""
+    for i in range(len(nodes.start) - 1, -1, -1):
         for c in range(Vt.shape[0]):
-            if leaf[i]:
+            if nodes.leaf[i]:
                 total = 0.0
-                for j in range(start[i], stop[i]):
+                for j in range(nodes.start[i], nodes.stop[i]):
                     total += Vt[c, j]
                 sums[i, c] = total
             else:
@@ -126,51 +125,38 @@ def squared_distances(
             s[at + j] += t0 * t0
 
 
+class Scratch(NamedTuple):
+    """Room for all pairs of points of two leaves; bits are the same memory as integers."""
+
+    s: np.ndarray
+    s_bits: np.ndarray
+    z: np.ndarray
+    z_bits: np.ndarray
+    r: np.ndarray
+
+
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def add_leaves(
-    Yt: np.ndarray,
-    y_first: int,
-    y_last: int,
-    Xt: np.ndarray,
-    x_first: int,
-    x_last: int,
-    Vt: np.ndarray,
-    profile: int,
-    out: np.ndarray,
-    s: np.ndarray,
-    s_bits: np.ndarray,
-    z: np.ndarray,
-    z_bits: np.ndarray,
-    r: np.ndarray,
+    at: Nodes, q: int, nodes: Nodes, r: int, Vt: np.ndarray, profile: int, out: np.ndarray, work: Scratch
 ) -> None:
     """out[:, i] += Σ_j g(|y_i - x_j|²) v_j over the points of two leaves: all distances, all g, the sums."""
-    count = x_last - x_first
-    for i in range(y_first, y_last):
-        squared_distances(Yt, i, Xt, x_first, count, s, (i - y_first) * count)
-    profiles(s, s_bits, z, z_bits, (y_last - y_first) * count, profile, r)
+    first, last, count = at.start[q], at.stop[q], nodes.stop[r] - nodes.start[r]
+    for i in range(first, last):
+        squared_distances(at.Xt, i, nodes.Xt, nodes.start[r], count, work.s, (i - first) * count)
+    profiles(work.s, work.s_bits, work.z, work.z_bits, (last - first) * count, profile, work.r)
     for c in range(Vt.shape[0]):
-        for i in range(y_first, y_last):
-            at, total = (i - y_first) * count, 0.0
+        for i in range(first, last):
+            begin, total = (i - first) * count, 0.0
             for j in range(count):
-                total += s[at + j] * Vt[c, x_first + j]
+                total += work.s[begin + j] * Vt[c, nodes.start[r] + j]
             out[c, i] += total
 
 
 @numba.njit(nogil=True, cache=True)
 def dual(
     top: int,
-    qstart: np.ndarray,
-    qstop: np.ndarray,
-    qleaf: np.ndarray,
-    qlow: np.ndarray,
-    qhigh: np.ndarray,
-    Yt: np.ndarray,
-    start: np.ndarray,
-    stop: np.ndarray,
-    leaf: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    Xt: np.ndarray,
+    at: Nodes,
+    nodes: Nodes,
     Vt: np.ndarray,
     sums: np.ndarray,
     tolerance: float,
@@ -179,7 +165,7 @@ def dual(
     out: np.ndarray,
     looked: np.ndarray,
 ) -> None:
-    """Add K v at the queries under node `top` to out (p, t), in tree order.
+    """Add K v at the queries under node `top` of the tree `at` to out (p, t), in tree order.
 
     Between two boxes g lies in [g(greatest), g(least)]. Where g(least) ≤ tolerance the pair is dropped; where
     half the range is no more than that, the middle stands for all of it; either way each v_j errs by
@@ -188,16 +174,18 @@ def dual(
     no columns in Vt nothing else is done.
     """
     p = Vt.shape[0]
-    most = np.max((qstop - qstart)[qleaf]) * np.max((stop - start)[leaf]) if p > 0 else 0
-    s, z, roots = np.empty(most), np.empty(most), np.empty(most)
-    s_bits, z_bits = s.view(np.int64), z.view(np.int64)
+    most = (
+        np.max((at.stop - at.start)[at.leaf]) * np.max((nodes.stop - nodes.start)[nodes.leaf]) if p > 0 else 0
+    )
+    s, z = np.empty(most), np.empty(most)
+    work = Scratch(s, s.view(np.int64), z, z.view(np.int64), np.empty(most))
     stack = np.empty((512, 2), dtype=np.int64)
     stack[0, 0], stack[0, 1] = top, 0
     depth = 1
     while depth > 0:
         depth -= 1
         q, r = stack[depth, 0], stack[depth, 1]
-        least, greatest = box_distances(qlow, qhigh, q, low, high, r)
+        least, greatest = box_distances(at, q, nodes, r)
         looked[0] += 1
         above = profile_value(least, profile)
         if above <= tolerance:
@@ -207,27 +195,13 @@ def dual(
             for c in range(p):
                 shared[q, c] += 0.5 * (above + below) * sums[r, c]
             continue
-        if qleaf[q] and leaf[r]:
-            looked[1] += (qstop[q] - qstart[q]) * (stop[r] - start[r])
+        queries, points = at.stop[q] - at.start[q], nodes.stop[r] - nodes.start[r]
+        if at.leaf[q] and nodes.leaf[r]:
+            looked[1] += queries * points
             if p > 0:
-                add_leaves(
-                    Yt,
-                    qstart[q],
-                    qstop[q],
-                    Xt,
-                    start[r],
-                    stop[r],
-                    Vt,
-                    profile,
-                    out,
-                    s,
-                    s_bits,
-                    z,
-                    z_bits,
-                    roots,
-                )
+                add_leaves(at, q, nodes, r, Vt, profile, out, work)
             continue
-        if leaf[r] or (not qleaf[q] and qstop[q] - qstart[q] >= stop[r] - start[r]):
+        if nodes.leaf[r] or (not at.leaf[q] and queries >= points):
             stack[depth, 0], stack[depth, 1] = 2 * q + 1, r
             stack[depth + 1, 0], stack[depth + 1, 1] = 2 * q + 2, r
         else:
@@ -237,14 +211,12 @@ def dual(
 
 
 @numba.njit(nogil=True, cache=True)
-def hand_down(
-    start: np.ndarray, stop: np.ndarray, leaf: np.ndarray, shared: np.ndarray, out: np.ndarray
-) -> None:
+def hand_down(at: Nodes, shared: np.ndarray, out: np.ndarray) -> None:
     """Give what whole nodes are owed to their points: out (p, t) += shared of every ancestor."""
-    for i in range(len(start)):
+    for i in range(len(at.start)):
         for c in range(shared.shape[1]):
-            if leaf[i]:
-                for j in range(start[i], stop[i]):
+            if at.leaf[i]:
+                for j in range(at.start[i], at.stop[i]):
                     out[c, j] += shared[i, c]
             else:
                 shared[2 * i + 1, c] += shared[i, c]
