@@ -15,6 +15,7 @@ are not the same.
 from __future__ import annotations
 
 from math import inf, isfinite, sqrt
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -25,6 +26,34 @@ from ..numerics.triangles import add, dot
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 LEAST_SHARE = 1e-12  # of a variance that a site may leave, or that taking it out may come from
+
+
+class Visits(NamedTuple):
+    """What the rows of a block see of the process, what their visits did to it, and the row at hand."""
+
+    H: np.ndarray  # (r, r): DSDᵀ
+    mu: np.ndarray  # (r,): Dw
+    W: np.ndarray  # (r, r), zero at first
+    z: np.ndarray  # (r,), zero at first
+    c: np.ndarray  # (r,): Sπ = Gᵀc where the last look was
+    seen: np.ndarray  # (4,): mean and variance of g there, then those of the cavity
+
+
+class RowSites(NamedTuple):
+    """Rows, and the sites that change. (rows,) each"""
+
+    lam: np.ndarray
+    b: np.ndarray
+    gamma: np.ndarray  # what the basis leaves of k(x, x)
+    prior: np.ndarray  # mean
+    y: np.ndarray
+
+
+@_jit
+def visits(G: np.ndarray, D: np.ndarray, w: np.ndarray) -> Visits:
+    """A block with directions D, G = DS, before its first visit."""
+    r = len(D)
+    return Visits(np.dot(G, D.T), np.dot(D, w), np.zeros((r, r)), np.zeros(r), np.empty(r), np.empty(4))
 
 
 @_jit
@@ -41,105 +70,72 @@ def moved(lam: float, b: float, new_lam: float, new_b: float, variance: float) -
 
 
 @_jit
-def point(
-    H: np.ndarray, mu: np.ndarray, W: np.ndarray, z: np.ndarray, i: int, c: np.ndarray
-) -> tuple[float, float]:
-    """Mean and variance of πᵢᵀv as the process is now; c says where it is: Sπᵢ = Gᵀc."""
-    r = len(mu)
+def look(v: Visits, i: int) -> tuple[float, float]:
+    """Mean and variance of πᵢᵀv as the process is now; v.c says where that is."""
+    r = len(v.mu)
     for j in range(r):
-        c[j] = -dot(W[j], H[i], r)
-    c[i] += 1.0
-    return mu[i] + dot(H[i], z, r), dot(H[i], c, r)
+        v.c[j] = -dot(v.W[j], v.H[i], r)
+    v.c[i] += 1.0
+    return v.mu[i] + dot(v.H[i], v.z, r), dot(v.H[i], v.c, r)
 
 
 @_jit
-def add_site(
-    W: np.ndarray, z: np.ndarray, c: np.ndarray, mean: float, s: float, lam: float, b: float
-) -> None:
-    """Put exp(b g - ½ λ g²) into the process, g being where `point` just was."""
-    left, r = 1.0 + lam * s, len(z)
-    add((b - lam * mean) / left, c, z, r)
+def add_site(v: Visits, mean: float, s: float, lam: float, b: float) -> None:
+    """Put exp(b g - ½ λ g²) into the process, g being where the last look was, of that mean and variance."""
+    left, r = 1.0 + lam * s, len(v.z)
+    add((b - lam * mean) / left, v.c, v.z, r)
     for j in range(r):
-        add(lam / left * c[j], c, W[j], r)
+        add(lam / left * v.c[j], v.c, v.W[j], r)
 
 
 @_jit
-def visit_in_block(
-    H: np.ndarray,
-    mu: np.ndarray,
-    W: np.ndarray,
-    z: np.ndarray,
-    i: int,
-    old: int,
-    lam: float,
-    b: float,
-    c: np.ndarray,
-    seen: np.ndarray,
-) -> bool:
-    """Find the cavity of row i, whose site on πᵀv is (λ, b): `seen` gets mean and variance of g, then of the
-    cavity; False where that is improper.
+def visit_in_block(v: Visits, rows: RowSites, i: int, old: int, share: float) -> bool:
+    """Find the cavity of row i: v.seen gets mean and variance of g, then of the cavity. False where that is
+    improper.
     """
-    if old != i:
-        mean, s = point(H, mu, W, z, old, c)
+    before = 1.0 / (1.0 + share * rows.lam[i] * rows.gamma[i])
+    lam, b = before * rows.lam[i], before * rows.b[i]
+    if old > 0:
+        mean, s = look(v, old + i)
         if not 1.0 - lam * s > LEAST_SHARE:
             return False
-        add_site(W, z, c, mean, s, -lam, -b)
+        add_site(v, mean, s, -lam, -b)
         lam, b = 0.0, 0.0
-    mean, s = point(H, mu, W, z, i, c)
+    mean, s = look(v, i)
     left = 1.0 - lam * s
-    seen[0], seen[1], seen[2], seen[3] = mean, s, (mean - b * s) / left, max(s / left, 0.0)
+    v.seen[0], v.seen[1], v.seen[2], v.seen[3] = mean, s, (mean - b * s) / left, max(s / left, 0.0)
     return left > LEAST_SHARE
 
 
 @_jit
 def settle_in_block(
-    W: np.ndarray,
-    z: np.ndarray,
-    c: np.ndarray,
-    seen: np.ndarray,
-    same: bool,
-    i: int,
-    lam: np.ndarray,
-    b: np.ndarray,
-    q: float,
-    r: float,
-    gamma: float,
-    share: float,
-    rate: float,
+    v: Visits, rows: RowSites, i: int, old: int, q: float, r: float, share: float, rate: float
 ) -> float:
     """Give row i, just visited, its new site; returns how far that moved, or -1 if q or r is not finite."""
-    variance = gamma + seen[3]
-    new_lam, new_b = site(q, r, seen[2], variance)
+    lam, b, gamma = rows.lam, rows.b, rows.gamma[i]
+    variance = gamma + v.seen[3]
+    new_lam, new_b = site(q, r, v.seen[2], variance)
     if not (isfinite(new_lam) and isfinite(new_b)):
         return -1.0
     new_lam = lam[i] + rate * (new_lam - lam[i])
     new_b = b[i] + rate * (new_b - b[i])
     change = moved(lam[i], b[i], new_lam, new_b, variance / (1.0 + new_lam * variance))
     before, after = 1.0 / (1.0 + share * lam[i] * gamma), 1.0 / (1.0 + share * new_lam * gamma)
-    out_lam, out_b = (before * lam[i], before * b[i]) if same else (0.0, 0.0)
-    add_site(W, z, c, seen[0], seen[1], after * new_lam - out_lam, after * new_b - out_b)
+    out_lam, out_b = (before * lam[i], before * b[i]) if old == 0 else (0.0, 0.0)
+    add_site(v, v.seen[0], v.seen[1], after * new_lam - out_lam, after * new_b - out_b)
     lam[i], b[i] = new_lam, new_b
     return change
 
 
 @_jit
-def weaken(
-    W: np.ndarray,
-    z: np.ndarray,
-    c: np.ndarray,
-    seen: np.ndarray,
-    i: int,
-    lam: np.ndarray,
-    b: np.ndarray,
-    gamma: float,
-    share: float,
-) -> None:
+def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
     """Take away as much of the site of a row without a proper cavity (other sites have λ < 0) as doubles its
     variance.
     """
+    lam, b, gamma = rows.lam, rows.b, rows.gamma[i]
     before = 1.0 / (1.0 + share * lam[i] * gamma)
-    given_up = 0.5 / (before * lam[i] * seen[1])
-    add_site(W, z, c, seen[0], seen[1], -given_up * before * lam[i], -given_up * before * b[i])
+    given_up = 0.5 / (before * lam[i] * v.seen[1])
+    add_site(v, v.seen[0], v.seen[1], -given_up * before * lam[i], -given_up * before * b[i])
     rest = (1.0 - given_up) * before
     after = 1.0 / (1.0 - share * rest * lam[i] * gamma)
     lam[i], b[i] = rest * after * lam[i], rest * after * b[i]
@@ -147,40 +143,25 @@ def weaken(
 
 @_jit
 def sweep_block(
-    H: np.ndarray,  # (r, r)
-    mu: np.ndarray,  # (r,)
-    W: np.ndarray,  # (r, r), zero
-    z: np.ndarray,  # (r,), zero
-    lam: np.ndarray,  # (rows,)
-    b: np.ndarray,  # (rows,)
-    gamma: np.ndarray,  # (rows,)
-    prior: np.ndarray,  # (rows,)
-    y: np.ndarray,  # (rows,)
-    old: int,  # where the directions of the old sites begin
-    share: float,
-    kind: int,
-    theta: np.ndarray,
-    rate: float,
-    c: np.ndarray,  # (r,), work
-    seen: np.ndarray,  # (4,), work
+    v: Visits, rows: RowSites, old: int, share: float, kind: int, theta: np.ndarray, rate: float
 ) -> tuple[int, float]:
     """Visit the rows of a block in order; returns how many were done, short of all where one failed, and the
     largest move of a site.
     """
     largest = 0.0
-    for i in range(len(y)):
-        before = 1.0 / (1.0 + share * lam[i] * gamma[i])
-        if not visit_in_block(H, mu, W, z, i, old + i, before * lam[i], before * b[i], c, seen):
+    for i in range(len(rows.y)):
+        if not visit_in_block(v, rows, i, old, share):
             largest = inf
             if old == 0:
-                weaken(W, z, c, seen, i, lam, b, gamma[i], share)
+                weaken(v, rows, i, share)
             continue
-        _, q, r = tilt(kind, theta, y[i], prior[i] + seen[2], gamma[i] + seen[3])
-        change = settle_in_block(W, z, c, seen, old == 0, i, lam, b, q, r, gamma[i], share, rate)
+        mean, variance = rows.prior[i] + v.seen[2], rows.gamma[i] + v.seen[3]
+        _, q, r = tilt(kind, theta, rows.y[i], mean, variance)
+        change = settle_in_block(v, rows, i, old, q, r, share, rate)
         if change < 0.0:
             return i, largest
         largest = max(largest, change)
-    return len(y), largest
+    return len(rows.y), largest
 
 
 @_jit
@@ -189,54 +170,32 @@ def sweep_rows(
     w: np.ndarray,  # (m,): changes
     Phi: np.ndarray,  # (rows, m)
     Pi: np.ndarray,  # (rows, m): directions of the old sites, or (0, m) where these are Φ
-    lam: np.ndarray,  # (rows,): changes, as does b
-    b: np.ndarray,
-    gamma: np.ndarray,
-    prior: np.ndarray,
-    y: np.ndarray,
+    rows: RowSites,  # lam and b change
     share: float,
     kind: int,
     theta: np.ndarray,
     rate: float,
-    block: int,
+    together: int,
 ) -> tuple[int, float]:
-    """Visit rows block by block; returns how many were done, short of all where one failed, and the largest
-    move of a site.
+    """Visit rows, so many `together` in a block; returns how many were done, short of all where one failed,
+    and the largest move of a site.
     """
     n, m = Phi.shape
-    largest, seen = 0.0, np.empty(4)
-    for low in range(0, n, block):
-        high = min(low + block, n)
+    largest = 0.0
+    for low in range(0, n, together):
+        high = min(low + together, n)
         old = high - low if len(Pi) > 0 else 0
         D = np.empty((high - low + old, m))
         D[: high - low] = Phi[low:high]
         if old > 0:
             D[old:] = Pi[low:high]
         G = np.dot(D, S)
-        H, mu = np.dot(G, D.T), np.dot(D, w)
-        W, z, c = np.zeros(H.shape), np.zeros(len(D)), np.empty(len(D))
-        rows = slice(low, high)
-        done, move = sweep_block(
-            H,
-            mu,
-            W,
-            z,
-            lam[rows],
-            b[rows],
-            gamma[rows],
-            prior[rows],
-            y[rows],
-            old,
-            share,
-            kind,
-            theta,
-            rate,
-            c,
-            seen,
-        )
+        v, s = visits(G, D, w), slice(low, high)
+        block = RowSites(rows.lam[s], rows.b[s], rows.gamma[s], rows.prior[s], rows.y[s])
+        done, move = sweep_block(v, block, old, share, kind, theta, rate)
         if done < high - low:
             return low + done, largest
         largest = max(largest, move)
-        S -= np.dot(G.T, np.dot(W, G))
-        w += np.dot(z, G)
+        S -= np.dot(G.T, np.dot(v.W, G))
+        w += np.dot(v.z, G)
     return n, largest

@@ -202,57 +202,40 @@ class Processes:
     def _sweep_rows(self, rows: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
         """A chunk of rows under one process."""
         Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
-        lam, b = self.lam[rows, j].copy(), self.b[rows, j].copy()
-        data = Phi, Pi, lam, b, gamma, self.prior[rows], self.Y[rows, j].copy()
+        lam, b, y = self.lam[rows, j].copy(), self.b[rows, j].copy(), self.Y[rows, j].copy()
+        data = self.S[j], self.w[j], Phi, Pi, loops.RowSites(lam, b, gamma, self.prior[rows], y)
         lik = self.likelihood
         if lik.kind is not None and len(self.L):
-            done, move = loops.sweep_rows(
-                self.S[j], self.w[j], *data, self.share, lik.kind, lik.theta, rate, TOGETHER
-            )
+            done, move = loops.sweep_rows(*data, self.share, lik.kind, lik.theta, rate, TOGETHER)
         else:
-            done, move = self._sweep_rows_plainly(self.S[j], self.w[j], *data, rate)
+            done, move = self._sweep_rows_plainly(*data, rate)
         if done < len(Phi):
             self.refuse(rows.start + done)
         self.lam[rows, j], self.b[rows, j] = lam, b
         return move
 
     def _sweep_rows_plainly(
-        self,
-        S: np.ndarray,
-        w: np.ndarray,
-        Phi: np.ndarray,
-        Pi: np.ndarray,
-        lam: np.ndarray,
-        b: np.ndarray,
-        gamma: np.ndarray,
-        prior: np.ndarray,
-        y: np.ndarray,
-        rate: float,
+        self, S: np.ndarray, w: np.ndarray, Phi: np.ndarray, Pi: np.ndarray, rows: loops.RowSites, rate: float
     ) -> tuple[int, float]:
         """`sweep_rows` for a likelihood that is not compiled: each row is a block of its own."""
-        largest, seen = 0.0, np.empty(4)
-        for i in range(len(y)):
-            D = np.stack([Phi[i], Pi[i]]) if len(Pi) else Phi[i][None]
-            G, one = D @ S, slice(i, i + 1)
-            W, z, c = np.zeros((len(D), len(D))), np.zeros(len(D)), np.empty(len(D))
-            scale = 1.0 / (1.0 + self.share * lam[i] * gamma[i])
-            fine = loops.visit_in_block(
-                G @ D.T, D @ w, W, z, 0, len(D) - 1, scale * lam[i], scale * b[i], c, seen
-            )
-            if fine:
-                q, r = self.derivatives(y[i], prior[i] + seen[2], gamma[i] + seen[3])
-                rule = gamma[i], self.share, rate
-                move = loops.settle_in_block(W, z, c, seen, len(D) == 1, 0, lam[one], b[one], q, r, *rule)
+        largest, old = 0.0, 1 if len(Pi) else 0
+        for i in range(len(Phi)):
+            D = np.stack([Phi[i], Pi[i]]) if old else Phi[i][None]
+            G, row = D @ S, loops.RowSites(*(part[i : i + 1] for part in rows))
+            v = loops.visits(G, D, w)
+            if loops.visit_in_block(v, row, 0, old, self.share):
+                q, r = self.derivatives(row.y[0], row.prior[0] + v.seen[2], row.gamma[0] + v.seen[3])
+                move = loops.settle_in_block(v, row, 0, old, q, r, self.share, rate)
                 if move < 0.0:
                     return i, largest
                 largest = max(largest, move)
             else:
                 largest = np.inf
-                if len(D) == 1:
-                    loops.weaken(W, z, c, seen, 0, lam[one], b[one], gamma[i], self.share)
-            S -= G.T @ (W @ G)
-            w += z @ G
-        return len(y), largest
+                if not old:
+                    loops.weaken(v, row, 0, self.share)
+            S -= G.T @ (v.W @ G)
+            w += v.z @ G
+        return len(Phi), largest
 
     def derivatives(self, y: Any, mean: Any, variance: Any) -> Any:
         try:
