@@ -1,16 +1,15 @@
-"""What is known of a vector: a mixture of Gaussians, perhaps with a prior divided out. [004 eqs 5.32-5.33,
-appendix F]
+"""Mixtures of Gaussians as what is known of a vector, perhaps with a prior divided out. [004 appendix F]
 
-It is to fields what a `Likelihood` is to processes with one output: it gives log⟨t(z)⟩ under z ~ N(mean, W),
-and the vector q and matrix r of its derivatives in the mean.
+A mixture is to fields what a `Likelihood` is to processes with one output: it gives log⟨t(z)⟩ under z ~
+N(mean, W), and the vector q and matrix r of its derivatives in the mean.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeError
 from . import field_loops as loops
@@ -18,8 +17,7 @@ from . import field_loops as loops
 
 @dataclass(frozen=True, eq=False)
 class Mixtures:
-    """What is known of the vector z at each of n nodes: a sum of k Gaussians in canonical form, up to a
-    constant.
+    """A sum of k Gaussians in the vector z at each of n nodes, in canonical form and up to a constant.
 
         t(z) = Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)
 
@@ -33,13 +31,16 @@ class Mixtures:
 
     @staticmethod
     def of(
-        weights: Any, means: Any, covariances: Any, prior_mean: Any = None, prior_covariance: Any = None
+        weights: ArrayLike,
+        means: ArrayLike,
+        covariances: ArrayLike,
+        prior_mean: ArrayLike | None = None,
+        prior_covariance: ArrayLike | None = None,
     ) -> Mixtures:
         """Σⱼ βⱼ N(z; cⱼ, Aⱼ), for instance what a local retrieval gives. [004 eq. 5.32]
 
-        weights (n, k) ≥ 0, means (n, k, p), covariances (n, k, p, p). With the prior N(μ₀, W₀) the retrieval
-        used, μ₀ (p,) or (n, p) and W₀ (p, p) or (n, p, p), it is divided out: p_m(z)/p₀(z). [004 eqs 5.33,
-        F.1]
+        weights (n, k) ≥ 0, means (n, k, p), covariances (n, k, p, p). The prior N(μ₀, W₀) that the retrieval
+        used, μ₀ (p,) or (n, p) and W₀ (p, p) or (n, p, p), is divided out: p_m(z)/p₀(z). [004 eq. F.1]
 
             Λ = A⁻¹ - W₀⁻¹,   b = A⁻¹c - W₀⁻¹μ₀,   exp(c) = β N(0; c, A)/N(0; μ₀, W₀)
 
@@ -49,8 +50,7 @@ class Mixtures:
         if means.ndim != 3 or weights.shape != means.shape[:2] or A.shape != (*means.shape, means.shape[2]):
             raise ShapeError(
                 "weights (n, k), means (n, k, p) and covariances (n, k, p, p) do not fit: they have shapes "
-                f"{weights.shape}, "
-                f"{means.shape} and {A.shape}"
+                f"{weights.shape}, {means.shape} and {A.shape}"
             )
         if not (np.all(weights >= 0.0) and np.all(weights.sum(axis=1) > 0.0)):
             raise ParameterError("the weights of every node must be zero or positive, and not all zero")
@@ -85,7 +85,7 @@ class Mixtures:
     def __len__(self) -> int:
         return len(self.b)
 
-    def __getitem__(self, rows: Any) -> Mixtures:
+    def __getitem__(self, rows: slice | np.ndarray) -> Mixtures:
         return Mixtures(self.log_c[rows], self.b[rows], self.Lam[rows])
 
     @property
@@ -93,30 +93,23 @@ class Mixtures:
         """p, the components of z."""
         return self.b.shape[2]
 
-    def log_terms(self, Z: Any) -> np.ndarray:
+    def log_terms(self, Z: ArrayLike) -> np.ndarray:
         """The logarithm of every term at Z (n, p). (n, k)"""
         Z = np.asarray(Z, dtype=float)
-        return (
-            self.log_c
-            + np.einsum("nkp,np->nk", self.b, Z)
-            - 0.5 * np.einsum("np,nkpq,nq->nk", Z, self.Lam, Z)
-        )
+        linear, quadratic = np.einsum("nkp,np->nk", self.b, Z), np.einsum("np,nkpq,nq->nk", Z, self.Lam, Z)
+        return self.log_c + linear - 0.5 * quadratic
 
-    def log_density(self, Z: Any) -> np.ndarray:
+    def log_density(self, Z: ArrayLike) -> np.ndarray:
         """log t(z) at Z (n, p). (n,)"""
         return np.logaddexp.reduce(self.log_terms(Z), axis=1)
 
-    def tilted(self, mean: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """log⟨t(z)⟩ (n,) under z ~ N(mean, covariance), and its derivatives in the mean, q (n, p) and r (n,
-        p, p). [004 F.9]
-        """
+    def tilted(self, mean: ArrayLike, covariance: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """log⟨t(z)⟩ (n,) for z ~ N(mean, covariance), and its derivatives in the mean, q (n, p), r (n, p, p)."""
         mean, W = np.ascontiguousarray(mean, dtype=float), np.ascontiguousarray(covariance, dtype=float)
         n, p = len(self), self.components
         if mean.shape != (n, p) or W.shape != (n, p, p):
-            raise ShapeError(
-                f"{n} vectors of {p} components need a mean {(n, p)}, not {mean.shape}, and covariances to "
-                "fit"
-            )
+            needed = f"{n} vectors of {p} components need a mean {(n, p)}"
+            raise ShapeError(f"{needed}, not {mean.shape}, and covariances to fit")
         value, q, r = np.empty(n), np.empty((n, p)), np.empty((n, p, p))
         loops.tilt_rows(self.log_c, self.b, self.Lam, mean, W, value, q, r)
         return value, q, r

@@ -1,4 +1,4 @@
-"""What u is: values of f at points, or inner products of f with Gaussians of any width.
+"""The basis functions u: values of f at points, or inner products of f with Gaussians of any width.
 
 Both are linear functionals of f, so R = K - Q stays positive semi-definite and either kind serves every row
 of the table. A basis gives Kuu and Kfu for a kernel, and carries gradients back through both.
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
-from .kernels.base import Gradients, Kernel
+from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.exponents import Exponents
 from .kernels.stationary import RBF
 
@@ -119,10 +119,8 @@ class Multiscale:
         object.__setattr__(self, "centers", _matrix("centers", self.centers))
         object.__setattr__(self, "widths", _matrix("widths", self.widths))
         if tuple(self.centers.shape) != tuple(self.widths.shape):
-            raise ShapeError(
-                f"centers {tuple(self.centers.shape)} and widths {tuple(self.widths.shape)} must have the "
-                "same shape"
-            )
+            shapes = f"centers {tuple(self.centers.shape)} and widths {tuple(self.widths.shape)}"
+            raise ShapeError(f"{shapes} must have the same shape")
 
     def __len__(self) -> int:
         return self.centers.shape[0]
@@ -141,11 +139,11 @@ class Multiscale:
         return Multiscale(asarray_like(self.centers, X), asarray_like(self.widths, X))
 
     def check(self, kernel: Kernel) -> None:
-        """Refuse kernels without a closed form, and widths outside the kernel's space."""
+        """Raise if the kernel has no closed form here, or a width lies outside the kernel's space."""
         if not isinstance(kernel, RBF) or kernel.columns is not None:
+            name = type(kernel).__name__
             raise ParameterError(
-                f"a Multiscale basis needs a plain RBF kernel over all inputs, not {type(kernel).__name__}; "
-                "use Points"
+                f"a Multiscale basis needs a plain RBF kernel over all inputs, not {name}; use Points"
             )
         scales = to_numpy(kernel.scales(self.centers))
         widths = to_numpy(self.widths)
@@ -201,16 +199,13 @@ class Multiscale:
             slopes, h = np.empty_like(_columns(v)), np.empty_like(_columns(v))
             gaussian_gram_pullback(_columns(v), _columns(s2), scales**2, np.ascontiguousarray(W), slopes, h)
             return slopes.T, h.T
-        columns = []
+        columns: tuple[list[Array], list[Array]] = [], []
         for k in range(v.shape[1]):
             tau2 = s2[:, k, None] + s2[None, :, k] - scales[k] ** 2
             difference = (v[:, k, None] - v[None, :, k]) / tau2
-            columns.append(
-                (xp.sum(W * difference, axis=1), 0.5 * xp.sum(W * (difference**2 - 1.0 / tau2), axis=1))
-            )
-        return xp.stack([slope for slope, _ in columns], axis=1), xp.stack(
-            [change for _, change in columns], axis=1
-        )
+            columns[0].append(xp.sum(W * difference, axis=1))
+            columns[1].append(0.5 * xp.sum(W * (difference**2 - 1.0 / tau2), axis=1))
+        return xp.stack(columns[0], axis=1), xp.stack(columns[1], axis=1)
 
     def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
         E = self.exponents(kernel).matrix(X, out)
@@ -259,8 +254,7 @@ def _columns(A: np.ndarray) -> np.ndarray:
 
 
 def _rbf_gradients(kernel: RBF, variance: Array, lengths: Array) -> Gradients:
-    shared = np.ndim(kernel.lengthscale) == 0
-    return {"lengthscale": lengths.sum() if shared else lengths, "variance": variance}
+    return {"lengthscale": as_parameter(lengths, kernel.lengthscale), "variance": variance}
 
 
 Basis = Points | Multiscale

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from ...numerics.arrays import Array, is_numpy, zeros_like_rows
+from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..parameters import Parametrised
 
 Gradients = dict[str, Array]
-
-
-def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
-    """`value` as a float or, unless `scalar`, a 1-d float array of its own, checked to be positive and
-    finite.
-    """
-    try:
-        array = np.array(value, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"{name} must be a number, but is {value!r}") from error
-    if array.ndim > (0 if scalar else 1) or array.size == 0:
-        allowed = "one number" if scalar else "a number or one number per input"
-        raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
-    if not np.all(np.isfinite(array)) or not np.all(array > 0):
-        raise ParameterError(f"{name} must be positive and finite, but is {value}")
-    return float(array) if array.ndim == 0 else array
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +20,18 @@ class Kernel(Parametrised):
 
     `k(X, Z)` is the matrix, `k.diag(X)` its diagonal at Z = X. `pullback` turns dJ/dK into dJ/dparameters and
     dJ/dZ, the derivative in the second input; a kernel is symmetric, so that is all anyone needs. `columns`
-    restricts a kernel to some of the inputs.
+    restricts a kernel to some of the inputs. A kernel of its own says `_matrix` and `_pullback`; also `_diag`
+    and `_diag_pullback`, unless k(x, x) is a parameter `variance` times a number.
     """
+
+    per_input_names: ClassVar[tuple[str, ...]] = ()  # the parameters that may have a value for each input
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in self.unconstrained:
+                value = positive(name, getattr(self, name), scalar=name not in self.per_input_names)
+                object.__setattr__(self, name, value)
+        self._check_columns()
 
     def __call__(self, X: Array, Z: Array, out: Array | None = None) -> Array:
         return self._matrix(self._select(X), self._select(Z), out)
@@ -47,9 +41,7 @@ class Kernel(Parametrised):
         return self._diag(self._select(X))
 
     def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m). Kbar may be overwritten; K saves a
-        recomputation.
-        """
+        """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), which may be overwritten; K saves work."""
         gradients, Zbar = self._pullback(self._select(X), self._select(Z), Kbar, K)
         columns = getattr(self, "columns", None)
         if columns is not None:
@@ -66,14 +58,24 @@ class Kernel(Parametrised):
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         raise NotImplementedError
 
-    def _diag(self, X: Array) -> Array:
-        raise NotImplementedError
-
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         raise NotImplementedError
 
+    def _height(self, d: int) -> float:
+        """k(x, x)/variance in d inputs."""
+        return 1.0
+
+    def _diag(self, X: Array) -> Array:
+        height = self.parameters["variance"] * self._height(X.shape[1])
+        return asarray_like(height, X) * namespace(X).ones_like(X[:, 0])
+
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        raise NotImplementedError
+        total = namespace(X).sum(kbar)
+        gradients = {
+            name: 0.0 * total * (1.0 if np.ndim(value) == 0 else per_input(name, value, X))
+            for name, value in self.parameters.items()
+        }
+        return gradients | {"variance": total * self._height(X.shape[1])}
 
     @property
     def unconstrained(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class Kernel(Parametrised):
         return Product.of(self, other)
 
     def _check_columns(self) -> None:
-        """Normalise `columns` to a tuple of ints; called by the kernels that have it."""
+        """Normalise `columns` to a tuple of ints, where a kernel has it."""
         columns = getattr(self, "columns", None)
         if columns is None:
             return
@@ -114,3 +116,30 @@ class Kernel(Parametrised):
             last, name = max(columns), type(self).__name__
             raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
         return X[:, list(columns)]
+
+
+def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
+    """`value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite."""
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{name} must be a number, but is {value!r}") from error
+    if array.ndim > (0 if scalar else 1) or array.size == 0:
+        allowed = "one number" if scalar else "a number or one number per input"
+        raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
+    if not np.all(np.isfinite(array)) or not np.all(array > 0):
+        raise ParameterError(f"{name} must be positive and finite, but is {value}")
+    return float(array) if array.ndim == 0 else array
+
+
+def per_input(name: str, value: float | np.ndarray, X: Array) -> Array:
+    """A number, or one number per input, as one number per input on X's device. (d,)"""
+    d = X.shape[1]
+    if np.ndim(value) > 0 and np.size(value) != d:
+        raise ShapeError(f"the kernel has {np.size(value)} {name}s, but the inputs have {d} columns")
+    return asarray_like(np.full(d, value), X)
+
+
+def as_parameter(gradient: Array, value: float | np.ndarray) -> Array:
+    """A gradient per input (d,) in the shape of the parameter: summed when all inputs share one value."""
+    return namespace(gradient).sum(gradient) if np.ndim(value) == 0 else gradient

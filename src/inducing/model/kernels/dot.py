@@ -7,48 +7,28 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError
-from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from .base import Gradients, Kernel, positive
+from ...errors import ParameterError
+from ...numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
+from .base import Gradients, Kernel, as_parameter, per_input
 
 
 def positive_integer(name: str, value: Any) -> int:
-    """`value` as an int of at least 1; such a parameter says how large the feature space is, and is not
-    optimised.
-    """
+    """`value` as an int. Raise if it is not a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ParameterError(f"{name} must be a whole number of at least 1, but is {value!r}")
     return int(value)
 
 
-def per_input(name: str, value: Any, X: Array) -> Array:
-    """A number, or one number per input, as one number per input on X's device. (d,)"""
-    d = X.shape[1]
-    if np.ndim(value) > 0 and len(value) != d:
-        raise ShapeError(f"the kernel has {len(value)} values of {name}, but the inputs have {d} columns")
-    return asarray_like(np.full(d, value), X)
-
-
-def as_parameter(gradient: Array, value: Any) -> Array:
-    """A gradient per input (d,) in the shape of the parameter: summed when all inputs share one value."""
-    return namespace(gradient).sum(gradient) if np.ndim(value) == 0 else gradient
-
-
 @dataclass(frozen=True, eq=False)
 class Linear(Kernel):
-    """Σ_k variance_k x_k z_k: a Bayesian linear model through the origin. A scalar variance is shared by all
-    inputs.
-    """
+    """Σ_k variance_k x_k z_k: a Bayesian linear model through the origin; one variance may serve all inputs."""
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
+    per_input_names: ClassVar[tuple[str, ...]] = ("variance",)
 
     variance: Any = 1.0
     _: KW_ONLY
     columns: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", positive("variance", self.variance))
-        self._check_columns()
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         return _product(X, (Z * per_input("variance", self.variance, X)).T, out)
@@ -59,9 +39,8 @@ class Linear(Kernel):
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         KX = Kbar.T @ X  # (m, d)
         gradient = namespace(X).sum(KX * Z, axis=0)  # (d,)
-        return {"variance": as_parameter(gradient, self.variance)}, KX * per_input(
-            "variance", self.variance, X
-        )
+        Zbar = KX * per_input("variance", self.variance, X)
+        return {"variance": as_parameter(gradient, self.variance)}, Zbar
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         return {"variance": as_parameter(kbar @ (X * X), self.variance)}
@@ -84,9 +63,7 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "degree", positive_integer("degree", self.degree))
-        for name in self.names:
-            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=True))
-        self._check_columns()
+        super().__post_init__()
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         K = _product(X, Z.T / (X.shape[1] * self.scale), out)
@@ -126,24 +103,14 @@ class Constant(Kernel):
     _: KW_ONLY
     columns: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", positive("variance", self.variance, scalar=True))
-        self._check_columns()
-
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         if out is not None and is_numpy(out):
             out[...] = self.variance
             return out
         return zeros_like_rows((X.shape[0], Z.shape[0]), X) + self.variance
 
-    def _diag(self, X: Array) -> Array:
-        return zeros_like_rows((X.shape[0],), X) + self.variance
-
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         return {"variance": namespace(X).sum(Kbar)}, zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
-
-    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        return {"variance": namespace(X).sum(kbar)}
 
 
 def _product(A: Array, B: Array, out: Array | None) -> Array:

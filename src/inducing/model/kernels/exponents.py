@@ -1,6 +1,4 @@
-"""The logarithm of a matrix of Gaussians, as one product of features of the rows and coefficients of the
-Gaussians.
-"""
+"""The logarithm of a matrix of Gaussians, as one product of features of the rows and coefficients."""
 
 from __future__ import annotations
 

@@ -8,23 +8,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...numerics.arrays import Array, asarray_like, namespace, zeros_like_rows
-from .base import Gradients, Kernel, positive
+from ...numerics.arrays import Array, asarray_like, namespace
+from .base import Gradients, Kernel, as_parameter, per_input
 from .composite import products_without_each
-from .dot import as_parameter, per_input, positive_integer
+from .dot import positive_integer
 from .stationary import RBF
 
 
 @dataclass(frozen=True, eq=False)
 class Periodic(Kernel):
-    """variance · exp(-2 Σ_k sin²(π (x_k - z_k)/p_k) / ℓ_k²). A scalar lengthscale or period is shared by all
-    inputs.
+    """variance · exp(-2 Σ_k sin²(π (x_k - z_k)/p_k) / ℓ_k²); one lengthscale or period may serve all inputs.
 
     With θ = 2πx/p the exponent is -½ |φ(x) - φ(z)|² / ℓ² of the points φ = (cos θ, sin θ) on a circle per
     input, so this is an RBF kernel of φ, and costs what that costs.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "period", "variance")
+    per_input_names: ClassVar[tuple[str, ...]] = ("lengthscale", "period")
 
     lengthscale: Any = 1.0
     period: Any = 1.0
@@ -32,17 +32,10 @@ class Periodic(Kernel):
     _: KW_ONLY
     columns: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
-        for name in self.names:
-            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=name == "variance"))
-        self._check_columns()
-
     def _circle(self, X: Array) -> Array:
         """φ: the cosines, then the sines. (n, 2d)"""
         xp, periods = namespace(X), per_input("period", self.period, X)
-        theta = (2.0 * pi) * (
-            xp.remainder(X, periods) / periods
-        )  # the remainder is exact, however far out x lies
+        theta = (2.0 * pi) * (xp.remainder(X, periods) / periods)  # exact, however far out x lies
         return xp.concat([xp.cos(theta), xp.sin(theta)], axis=1)
 
     def _rbf(self, X: Array) -> RBF:
@@ -52,9 +45,6 @@ class Periodic(Kernel):
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         return self._rbf(X)(self._circle(X), self._circle(Z), out)
-
-    def _diag(self, X: Array) -> Array:
-        return zeros_like_rows((X.shape[0],), X) + self.variance
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, d = namespace(X), X.shape[1]
@@ -78,14 +68,6 @@ class Periodic(Kernel):
             "variance": xp.sum(W) / self.variance,
         }
         return gradients, Zbar
-
-    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        zeros = zeros_like_rows((X.shape[1],), X)
-        return {
-            "lengthscale": as_parameter(zeros, self.lengthscale),
-            "period": as_parameter(zeros, self.period),
-            "variance": namespace(X).sum(kbar),
-        }
 
 
 def _along_circle(C: Array, Cbar: Array) -> Array:
@@ -118,8 +100,7 @@ class Trigonometric(Kernel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", positive_integer("order", self.order))
-        object.__setattr__(self, "variance", positive("variance", self.variance, scalar=True))
-        self._check_columns()
+        super().__post_init__()
 
     def _waves(self, x: Array) -> tuple[Array, Array]:
         """φ at one input of every row, and dφ/dx. (n, 2 order + 1) each"""
@@ -140,8 +121,8 @@ class Trigonometric(Kernel):
             K = K * factor
         return self.variance * K
 
-    def _diag(self, X: Array) -> Array:
-        return zeros_like_rows((X.shape[0],), X) + self.variance * (2.0 * self.order + 1.0) ** X.shape[1]
+    def _height(self, d: int) -> float:
+        return (2.0 * self.order + 1.0) ** d
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp = namespace(X)
@@ -152,6 +133,3 @@ class Trigonometric(Kernel):
             Px, (_, dPz) = self._waves(X[:, k])[0], self._waves(Z[:, k])
             Zbar.append(self.variance * xp.sum(((Kbar * others[k]).T @ Px) * dPz, axis=1))  # (m,)
         return {"variance": xp.sum(Kbar * factors[0] * others[0])}, xp.stack(Zbar, axis=1)
-
-    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        return {"variance": namespace(X).sum(kbar) * (2.0 * self.order + 1.0) ** X.shape[1]}

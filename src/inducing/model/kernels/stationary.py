@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import ShapeError
-from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
-from .base import Gradients, Kernel, positive
+from ...numerics.arrays import Array, is_numpy, namespace
+from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import squared_distances
 from .exponents import Exponents
 
@@ -24,16 +23,12 @@ class Stationary(Kernel):
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
+    per_input_names: ClassVar[tuple[str, ...]] = ("lengthscale",)
 
     lengthscale: Any = 1.0
     variance: Any = 1.0
     _: KW_ONLY
     columns: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.names:
-            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=name != "lengthscale"))
-        self._check_columns()
 
     def _profile(self, s: Array) -> Array:
         """variance · g(s), overwriting s where that saves memory."""
@@ -49,12 +44,7 @@ class Stationary(Kernel):
 
     def scales(self, X: Array) -> Array:
         """The lengthscale of each input, on X's device. (d,)"""
-        scales = np.full(X.shape[1], self.lengthscale) if np.ndim(self.lengthscale) == 0 else self.lengthscale
-        if len(scales) != X.shape[1]:
-            raise ShapeError(
-                f"the kernel has {len(scales)} lengthscales, but the inputs have {X.shape[1]} columns"
-            )
-        return asarray_like(scales, X)
+        return per_input("lengthscale", self.lengthscale, X)
 
     def scaled(self, X: Array) -> Array:
         """X as the kernel measures it: its columns over their lengthscales. (n, d)"""
@@ -64,9 +54,6 @@ class Stationary(Kernel):
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         scales = self.scales(X)
         return self._profile(squared_distances(X / scales, Z / scales, out))
-
-    def _diag(self, X: Array) -> Array:
-        return asarray_like(self.variance, X) * namespace(X).ones_like(X[:, 0])
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, scales = namespace(X), self.scales(X)
@@ -78,7 +65,8 @@ class Stationary(Kernel):
         gradients = self._profile_gradients(s, K, Kbar)
         if s is not None:
             gradients["variance"] = _total(Kbar, K) / self.variance
-        W = _multiply(Kbar, self._slope(s, K))
+        W = Kbar
+        W *= self._slope(s, K)
         WX, columns, WX2 = _moments(W, X)
         lengthscale, Zbar = self._from_moments(Z, scales, WX, columns, WX2)
         gradients["lengthscale"] = lengthscale
@@ -89,34 +77,19 @@ class Stationary(Kernel):
     def _from_moments(
         self, Z: Array, scales: Array, WX: Array, columns: Array, WX2: Array
     ) -> tuple[Array, Array]:
-        """dJ/dℓ and dJ/dZ, from moments of W with x and z about one centre in units of the lengthscale; see
-        `_moments`.
-        """
+        """dJ/dℓ and dJ/dZ, from `_moments` of W with x and z about one centre in units of the lengthscale."""
         xp = namespace(Z)
         Zbar = WX - columns * Z
         per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) / scales  # Σ W (x - z)²/ℓ³
-        return xp.sum(per_scale) if np.ndim(self.lengthscale) == 0 else per_scale, Zbar / scales
+        return as_parameter(per_scale, self.lengthscale), Zbar / scales
 
     def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
         """dJ/d(parameters of g) other than lengthscale and variance."""
         return {}
 
-    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        xp = namespace(X)
-        zero = 0.0 * xp.sum(kbar)
-        gradients = dict.fromkeys(self.names, zero)
-        gradients["variance"] = xp.sum(kbar)
-        if np.ndim(self.lengthscale) > 0:
-            gradients["lengthscale"] = zero * self.scales(X)
-        return gradients
-
 
 def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
-    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,).
-
-    Sums of rows are cheap on the CPU, where columns of a narrow product cost; on a GPU every pass over W
-    costs most.
-    """
+    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,); on a GPU in one pass over W, which costs most there."""
     xp = namespace(W)
     one = xp.ones_like(X[:, :1])
     if is_numpy(W):
@@ -131,12 +104,6 @@ def _total(A: Array, B: Array) -> Array:
     if is_numpy(A):
         return np.vdot(A, B)
     return namespace(A).sum(A * B)
-
-
-def _multiply(A: Array, B: Array) -> Array:
-    """A∘B, in A's memory."""
-    A *= B
-    return A
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +140,7 @@ class RBF(Stationary):
 
 @dataclass(frozen=True, eq=False)
 class Matern12(Stationary):
-    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel. Not differentiable where inputs coincide; 0 is used
-    there.
-    """
+    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel; where inputs coincide its derivative is taken as 0."""
 
     def _profile(self, s: Array) -> Array:
         xp = namespace(s)

@@ -1,5 +1,4 @@
-"""Kernels of vector-valued functions: one component is one more input, its number in the last column. [004
-eqs 5.35-5.36]
+"""Kernels of vector-valued functions: the number of a component is one more input, the last. [004 §5.4]
 
     k((x, i), (z, j)) = [K(x, z)]_ij
 
@@ -38,8 +37,7 @@ def one_hot(X: Array, components: int) -> Array:
         row = int(xp.argmin(found))
         raise ParameterError(
             f"the last column of row {row} is {float(X[row, -1]):g}, but it must be the number of a "
-            "component, 0 to "
-            f"{components - 1}; make such inputs with fields.stack"
+            f"component, 0 to {components - 1}; make such inputs with fields.stack"
         )
     return E
 
@@ -101,9 +99,7 @@ class Independent(_OfComponents):
 
 @dataclass(frozen=True, eq=False)
 class Shared(_OfComponents):
-    """B = wwᵀ with w = signs √variance: every component is a multiple of one function; signs (p,) are 1, -1
-    or 0.
-    """
+    """B = wwᵀ with w = signs √variance: components are multiples of one function; signs (p,) are 1, -1 or 0."""
 
     signs: tuple[int, ...] | None = None  # None: all 1
 
@@ -128,9 +124,7 @@ class Shared(_OfComponents):
 
 
 def coregionalised(B: Any) -> Kernel:
-    """The kernel B_ij of components for any positive semi-definite B: a sum of `Shared`, one for each of its
-    eigenvectors.
-    """
+    """The kernel B_ij of components, B ⪰ 0: a sum of `Shared`, one for each eigenvector of B."""
     B = np.asarray(B, dtype=float)
     if B.ndim != 2 or B.shape[0] != B.shape[1] or not np.allclose(B, B.T, rtol=1e-10, atol=0.0):
         raise ShapeError(f"B must be a symmetric matrix, but has shape {B.shape}")
@@ -174,11 +168,9 @@ class _Gradient(Kernel):
     columns: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in self.names:
-            object.__setattr__(self, name, positive(name, getattr(self, name), scalar=True))
+        super().__post_init__()
         if self.potential not in ("matern52", "rbf"):
             raise UnknownNameError(f"there is no potential {self.potential!r}; choose 'matern52' or 'rbf'")
-        self._check_columns()
 
     def _directions(self, X: Array) -> Array:
         """a of each row. (n, d)"""
@@ -193,11 +185,9 @@ class _Gradient(Kernel):
         rho = xp.sqrt(5.0 * s)
         e = self.variance * xp.exp(-rho)
         apart = rho > 1e-7  # u meets (a·d)(b·d), which vanishes faster
-        u = (
-            xp.where(apart, 25.0 * e / xp.where(apart, rho, xp.ones_like(rho)), xp.zeros_like(rho))
-            if slope
-            else None
-        )
+        u = None
+        if slope:
+            u = xp.where(apart, 25.0 * e / xp.where(apart, rho, xp.ones_like(rho)), xp.zeros_like(rho))
         return (1.0 + rho) * e, 5.0 * e, u
 
     def _pairs(self, X: Array, Z: Array) -> tuple[Array, ...]:
@@ -216,9 +206,6 @@ class _Gradient(Kernel):
         K = p * ab
         return np.subtract(K, t * ad * bd, out=out) if is_numpy(K) else K - t * ad * bd
 
-    def _diag(self, X: Array) -> Array:
-        return asarray_like(self.variance, X) * namespace(X).ones_like(X[:, 0])
-
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp = namespace(X)
         X, Z, A, B, ab, ad, bd = self._pairs(X, Z)
@@ -226,27 +213,18 @@ class _Gradient(Kernel):
         p, t, u = self._profile(s, True)
         T, both = Kbar * t, ad * bd
         along = T * ab - Kbar * u * both  # of d in ∂K/∂(z/ℓ); those of a and b are t b·d and t a·d
-        Zbar = (
-            along.T @ X
-            - xp.sum(along, axis=0)[:, None] * Z
-            + (T * bd).T @ A
-            + xp.sum(T * ad, axis=0)[:, None] * B
-        )
+        Zbar = along.T @ X - xp.sum(along, axis=0)[:, None] * Z
+        Zbar = Zbar + (T * bd).T @ A + xp.sum(T * ad, axis=0)[:, None] * B
         gradients = {
             "lengthscale": xp.sum(along * s + 2.0 * T * both) / self.lengthscale,
             "variance": xp.sum(Kbar * p * ab - T * both) / self.variance,
         }
         return gradients, xp.concat([Zbar / self.lengthscale, xp.zeros_like(Zbar[:, :1])], axis=1)
 
-    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        total = namespace(X).sum(kbar)
-        return {"lengthscale": 0.0 * total, "variance": total}
-
 
 @dataclass(frozen=True, eq=False)
 class CurlFree(_Gradient):
-    """A field ∇χ of d components in d dimensions: a wind that only converges and diverges, from a velocity
-    potential.
+    """A field ∇χ of d components in d dimensions, from a velocity potential: it converges and diverges.
 
     K(x, z) = variance (p I - t d dᵀ), d = (x - z)/lengthscale.
     """
@@ -265,8 +243,7 @@ class DivergenceFree(_Gradient):
     def _directions(self, X: Array) -> Array:
         if X.shape[1] != 3:
             raise ShapeError(
-                f"DivergenceFree needs two coordinates and a component, but the inputs have {X.shape[1]} "
-                "columns"
+                f"DivergenceFree needs two coordinates and a component, not inputs of {X.shape[1]} columns"
             )
         return one_hot(X, 2) @ asarray_like(TURN, X)
 
