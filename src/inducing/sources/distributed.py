@@ -56,7 +56,7 @@ def cluster(
             count = max(1, cores() // threads) if workers is None else workers
             if count < 1 or threads < 1:
                 raise ParameterError(
-                    f"a cluster needs at least one worker of one thread, but was asked for {count} of {threads}"
+                    f"a cluster needs at least one worker of one thread, but {count} of {threads} were asked"
                 )
             places: dict[str, Any] = dict(host="127.0.0.1", dashboard_address="127.0.0.1:0", processes=True)
             local = distributed.LocalCluster(n_workers=count, threads_per_worker=threads, **places)
