@@ -144,7 +144,7 @@ def _three_fits(X: np.ndarray, y: np.ndarray, kernel: RBF, Z: np.ndarray, ends: 
     posteriors |= {ROW_NAMES[row]: ends[row].posterior for row in ("fitc", "dtc")}
     for ax, (title, posterior) in zip(canvas.subplots(1, 3, sharey=True), posteriors.items(), strict=True):
         low, high = y.min() - 0.6, y.max() + 0.6
-        shown = None if title == "exact GP" else animation.places(posterior.basis)[0][:, 0]
+        shown = None if title == "exact GP" else plots.places(posterior.basis)[0][:, 0]
         draw_fit(ax, X, y, posterior, NOISE, np.linspace(-0.3, LENGTH + 0.3, 300), shown)
         if shown is not None:
             ax.plot(
@@ -360,8 +360,7 @@ def s6(report: Report) -> None:
         higher.append(best.value - exact.value)
         spreads.append(best.value - min(end.value for end in ends))
         left = [
-            int(np.sum((Z < X.min()) | (Z > X.max())))
-            for Z in (animation.places(end.basis)[0] for end in ends)
+            int(np.sum((Z < X.min()) | (Z > X.max()))) for Z in (plots.places(end.basis)[0] for end in ends)
         ]
         outside.append(left[ends.index(best)])
         X_test, y_test, _ = rising_noise(2000, 1000 + seed)
@@ -419,7 +418,7 @@ def _loss(end: Fit, X: np.ndarray, y: np.ndarray) -> float:
 
 def _draw_noise(X: np.ndarray, y: np.ndarray, exact: Fit, best: Fit) -> Any:
     canvas = plots.canvas(12.0, 4.0)
-    Z = animation.places(best.basis)[0][:, 0]
+    Z = plots.places(best.basis)[0][:, 0]
     reach = np.linspace(min(-3.0, Z.min()) - 0.3, max(3.0, Z.max()) + 0.3, 400)
     inside = np.linspace(-3.0, 3.0, 300)
     std = 0.05 + 0.75 * (inside + 3.0) / 6.0

@@ -121,7 +121,7 @@ def w1(report: Report) -> None:
     report.pictures["correlation"] = _draw_correlations(grid[:, 0], correlations)
     if not report.quick:
         best = runs["vsgp-full"][4].index(vsgp)
-        recording = animation.record(_started(start, 4, best), recipes.vsgp_full)
+        recording = animation.record(_started(start, 4, report.seeds(starts)[best]), recipes.vsgp_full)
         report.pictures["vsgp-full.gif"] = animation.animate(recording, frames=50).save
     report.notes.append(
         "In the film the widths are freed half-way: until then all basis functions lie on the line."
@@ -166,7 +166,7 @@ def _draw_bases(X: np.ndarray, y: np.ndarray, ends: dict[str, Fit]) -> Any:
         top.set_title(f"{name}: log evidence {end.value:.1f}")
         plots.plain(bottom).axhline(_lengthscale(end), color=plots.INK, linewidth=1)
         if name != "full GP":
-            v, s = animation.places(end.basis)
+            v, s = plots.places(end.basis)
             s = np.full_like(v, _lengthscale(end)) if s is None else s
             bottom.plot(
                 v[:, 0],
@@ -425,6 +425,6 @@ def _draw_machine(ax: Any, risk: Risk, X: np.ndarray, label: np.ndarray, basis: 
     )
     for value, colour in ((0, "#b8801a"), (1, plots.BLUE)):
         ax.plot(*X[label == value].T, ".", color=colour, markersize=5, markeredgewidth=0)
-    animation.draw_basis_2d(ax, basis)
+    plots.draw_basis_2d(ax, basis)
     ax.set_xlim(-2.4, 2.4)
     ax.set_ylim(-2.4, 2.4)

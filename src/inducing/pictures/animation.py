@@ -1,5 +1,4 @@
-"""The optimisation of a basis, animated: where inducing inputs go, and how wide they become. [000 §5, the
-video]
+"""Films of the optimisation of a basis: where inducing inputs go, and how wide they become. [000 §5]
 
 `record` keeps the steps of a fit, `animate` makes a film of them for one or two inputs, `Film.save` writes a
 GIF or a page of HTML.
@@ -23,7 +22,7 @@ from ..learning import recipes
 from ..learning.recipes import Task
 from ..learning.settings import Step
 from ..learning.stages import Fit
-from ..model.bases import Basis, Multiscale, Points, as_multiscale
+from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels import RBF
 from ..model.means import Constant
 from ..model.posterior import Posterior
@@ -50,8 +49,8 @@ def task_for(
     max_iterations: int = 200,
     rng: Any = 0,
 ) -> Task:
-    """A fit to watch, in the units of the data: an RBF kernel, and a basis that starts by a rule of
-    `selection` or, as 001 Fig 1 has it, in the leftmost tenth of the first input.
+    """Make a fit to watch, in the units of the data, with an RBF kernel; the basis starts by a rule of
+    `selection` or, as in 001 Fig 1, in the leftmost tenth of the first input.
     """
     X = as_inputs(X)
     y = as_targets(y, X)
@@ -63,68 +62,44 @@ def task_for(
         raise UnknownNameError(f"the basis cannot start by {start!r}; choose one of {', '.join(STARTS)}")
     if basis not in ("points", "multiscale"):
         raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {basis!r}")
-    if start == "left":
-        left = X[
-            X[:, 0] <= X[:, 0].min() + 0.1 * np.ptp(X[:, 0])
-        ]  # may be fewer rows than basis functions: draw between them
+    if start == "left":  # may be fewer rows than basis functions: draw between them
+        left = X[X[:, 0] <= X[:, 0].min() + 0.1 * np.ptp(X[:, 0])]
         Z = np.random.default_rng(rng).uniform(left.min(axis=0), left.max(axis=0), (n_inducing, X.shape[1]))
     else:
         Z = selection.BY_NAME[start](X, n_inducing, rng, kernel=kernel, noise=noise, y=y - y.mean())
-    first: Basis = Points(Z)
-    return Task(
-        kernel,
-        as_multiscale(kernel, first) if basis == "multiscale" else first,
-        approximation,
-        noise,
-        X,
-        y,
-        mean=Constant(float(y.mean())),
-        fixed=("mean",),
-        max_iterations=max_iterations,
-        progress=False,
-        rng=rng,
-    )
+    first: Basis = as_multiscale(kernel, Points(Z)) if basis == "multiscale" else Points(Z)
+    options: dict[str, Any] = dict(max_iterations=max_iterations, progress=False, rng=rng)
+    mean = Constant(float(y.mean()))
+    return Task(kernel, first, approximation, noise, X, y, mean=mean, fixed=("mean",), **options)
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A fit and its steps, the start among them."""
+    """The steps of a fit, the start among them, and the task it was."""
 
     task: Task
     steps: tuple[Step, ...]
 
     def posterior(self, i: int) -> Posterior:
-        """What the task's approximation makes of the data at step i, whichever row a recipe's stage climbed."""
+        """The posterior at step i by the task's approximation, whichever row a recipe's stage climbed."""
         step, task = self.steps[i], self.task
-        found = condition(
-            step.kernel,
-            step.basis,
-            task.approximation,
-            step.noise,
-            task.X,
-            task.y,
-            mean=step.mean,
-            jitter=task.jitter,
-            blocks=task.blocks,
-            power=task.power,
-            weights=task.weights,
-        )
-        if not isinstance(found, Posterior):
+        options = {name: getattr(task, name) for name in ("jitter", "blocks", "power", "weights")}
+        model = step.kernel, step.basis, task.approximation, step.noise
+        posterior = condition(*model, task.X, task.y, mean=step.mean, **options)
+        if not isinstance(posterior, Posterior):
             raise UnknownNameError(
                 f"{task.approximation!r} cannot be drawn: choose an approximation that needs no blocks"
             )
-        return found
+        return posterior
 
     def chosen(self, frames: int) -> np.ndarray:
-        """At most `frames` of the steps, first and last among them, closer together where more happens: at
-        the start.
-        """
+        """Choose at most `frames` steps, first and last among them, closer together at the start."""
         last = len(self.steps) - 1
         return np.unique(np.round(last * np.linspace(0.0, 1.0, min(frames, last + 1)) ** 2).astype(int))
 
 
 def record(task: Task, learn: Callable[[Task], Fit] = recipes.direct) -> Recording:
-    """Run `learn`, a recipe for instance, and keep its steps. Ctrl-C ends it with those there are."""
+    """Run `learn`, a recipe for instance, and keep its steps; Ctrl-C ends it with those there are."""
     steps: list[Step] = []
     learn(replace(task, trace=steps.append))
     return Recording(task, tuple(steps))
@@ -133,7 +108,7 @@ def record(task: Task, learn: Callable[[Task], Fit] = recipes.direct) -> Recordi
 def animate(
     recording: Recording, *, frames: int = 60, names: Sequence[str] = ("x", "z"), target: str = "y"
 ) -> Film:
-    """The steps as a film: predictions and basis, its way so far, the evidence. For one or two inputs.
+    """Make a film of the steps: predictions and basis, its way so far, the evidence. For one or two inputs.
 
     With one input the lower panel shows the way of the inducing inputs or, for a multiscale basis, centres
     and widths (v, s) with the kernel's lengthscale as a line [000 Fig 1].
@@ -144,30 +119,27 @@ def animate(
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     canvas = plots.canvas(9.6, 5.4, None)
     canvas.subplots_adjust(left=0.08, right=0.98, top=0.85, bottom=0.1)
-    grid = canvas.add_gridspec(
-        2, 2, height_ratios=(2.4, 1.0), width_ratios=(2.6, 1.0), hspace=0.25, wspace=0.22
-    )
+    ratios = dict(height_ratios=(2.4, 1.0), width_ratios=(2.6, 1.0))
+    grid = canvas.add_gridspec(2, 2, **ratios, hspace=0.25, wspace=0.22)
     curve = canvas.add_subplot(grid[:, 1])
     scene: _OneInput | _TwoInputs
     if recording.task.X.shape[1] == 1:
-        scene = _OneInput(
-            recording, canvas.add_subplot(grid[0, 0]), canvas.add_subplot(grid[1, 0]), names[0], target
-        )
+        panels = canvas.add_subplot(grid[0, 0]), canvas.add_subplot(grid[1, 0])
+        scene = _OneInput(recording, *panels, names[0], target)
     else:
         scene = _TwoInputs(recording, canvas.add_subplot(grid[:, 0]), names)
 
     def draw(frame: int) -> None:
         scene.draw(int(shown[frame]), posteriors[frame])
         _draw_evidence(curve, shown, evidence, frame)
-        row, value = recording.task.approximation, evidence[frame]
-        canvas.suptitle(
-            f"{row}, m = {len(posteriors[frame].basis)}: iteration {shown[frame]}, log evidence {value:.2f}"
-        )
+        what = f"{recording.task.approximation}, m = {len(posteriors[frame].basis)}"
+        canvas.suptitle(f"{what}: iteration {shown[frame]}, log evidence {evidence[frame]:.2f}")
 
     return Film(canvas, draw, len(shown))
 
 
 def require_few_inputs(X: np.ndarray) -> None:
+    """Raise if there are more inputs than two, which no film can show."""
     if X.shape[1] > 2:
         raise ShapeError(
             f"an animation needs one or two inputs, but X has {X.shape[1]} columns; leave others out"
@@ -176,24 +148,24 @@ def require_few_inputs(X: np.ndarray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Film:
-    """A figure, a function that draws frame i on it, and how many there are."""
+    """A film: a figure, a function that draws frame i on it, and the number of frames."""
 
     canvas: Figure
     draw: Callable[[int], None]
     frames: int
 
     def save(self, path: Path | str, *, fps: int = 12, dpi: int = 80) -> Path:
-        """The film as a GIF, or as a page of HTML with buttons: whole or not at all."""
+        """Write the film as a GIF, or as a page of HTML with buttons: whole or not at all."""
         path = Path(path)
         if path.suffix.lower() not in SUFFIXES:
             raise UnknownNameError(
                 f"{str(path)!r} is no animation known here; it must end in one of {' '.join(SUFFIXES)}"
             )
-        with replacing(path) as part:
+        with replacing(path) as temporary:
             if path.suffix.lower() == ".gif":
-                self._save_gif(part, fps, dpi)
+                self._save_gif(temporary, fps, dpi)
             else:
-                part.write_text(self._html(fps, dpi), encoding="utf-8")
+                temporary.write_text(self._html(fps, dpi), encoding="utf-8")
         return path
 
     def _save_gif(self, path: Path, fps: int, dpi: int) -> None:
@@ -222,71 +194,44 @@ class Film:
             return FuncAnimation(self.canvas, draw, self.frames, init_func=lambda: ()).to_jshtml(fps)
 
 
-def draw_basis_2d(ax: Axes, basis: Basis) -> None:
-    """A cross for each inducing input; an ellipse of one width about it where the basis has widths."""
-    from matplotlib.patches import Ellipse
-
-    centers, widths = places(basis)
-    if widths is not None:
-        for place, width in zip(centers, widths, strict=True):
-            oval = Ellipse(
-                tuple(place), 2 * width[0], 2 * width[1], facecolor="none", edgecolor=plots.RED, linewidth=1.2
-            )
-            ax.add_patch(oval)
-    ax.plot(centers[:, 0], centers[:, 1], "x", color=plots.RED, markersize=7, markeredgewidth=1.8)
-
-
-def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:
-    """Where the basis functions are, and their widths if they have any. (m, d)"""
-    return (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
-
-
 def _cleared(ax: Axes) -> Axes:
     ax.clear()
     return plots.plain(ax)
 
 
 def _draw_evidence(ax: Axes, shown: np.ndarray, evidence: np.ndarray, frame: int) -> None:
-    """The log evidence so far, on axes high enough for all of it but the first two frames, which may be far
-    below.
-    """
+    """Draw the log evidence so far, on axes for all of it but the first frames, which may be far below."""
     _cleared(ax)
     low = evidence[min(2, len(evidence) - 1) :].min()
     room = 0.06 * (evidence.max() - low) + 1e-9
     ax.plot(shown[: frame + 1], evidence[: frame + 1], color=plots.BLUE, linewidth=1.8)
-    ax.plot(
-        shown[frame], max(evidence[frame], low - room), "o", color=plots.BLUE, markersize=5, clip_on=False
-    )
-    ax.set_xlim(0, max(1, shown[-1]))
-    ax.set_ylim(low - room, evidence.max() + room)
-    ax.set_xlabel("iteration")
+    height = max(evidence[frame], low - room)
+    ax.plot(shown[frame], height, "o", color=plots.BLUE, markersize=5, clip_on=False)
+    ax.set(xlim=(0, max(1, shown[-1])), ylim=(low - room, evidence.max() + room), xlabel="iteration")
     ax.ticklabel_format(axis="y", useOffset=False)
     ax.set_title("log evidence", fontsize=10)
 
 
 class _OneInput:
-    """Predictions above; below the way of the inducing inputs, or centres and widths."""
+    """The panels of one input: predictions above, below the way of the inducing inputs, or widths."""
 
     def __init__(self, recording: Recording, main: Axes, below: Axes, name: str, target: str) -> None:
         self.recording, self.main, self.below, self.name, self.target = recording, main, below, name, target
         x, y = recording.task.X[:, 0], recording.task.y
-        ways = [places(step.basis) for step in recording.steps]
-        lengths = [_lengthscale(step) for step in recording.steps]
+        ways = [plots.places(step.basis) for step in recording.steps]
+        self.lengthscales = [float(np.ravel(s.kernel.parameters["lengthscale"])[0]) for s in recording.steps]
         self.places = np.array([v[:, 0] for v, _ in ways])  # (steps, m)
-        self.widths = np.array(
-            [np.full(len(v), l) if s is None else s[:, 0] for (v, s), l in zip(ways, lengths, strict=True)]
-        )
+        pairs = zip(ways, self.lengthscales, strict=True)
+        self.widths = np.array([np.full(len(v), l) if s is None else s[:, 0] for (v, s), l in pairs])
         self.multiscale = any(widths is not None for _, widths in ways)
         low, high = min(x.min(), self.places.min()), max(x.max(), self.places.max())
         self.grid = np.linspace(low - 0.03 * (high - low), high + 0.03 * (high - low), 300)
         self.heights = y.min() - 0.15 * np.ptp(y), y.max() + 0.15 * np.ptp(y)
 
     def draw(self, i: int, posterior: Posterior) -> None:
-        step, task = self.recording.steps[i], self.recording.task
+        noise, task = float(self.recording.steps[i].noise), self.recording.task
         _cleared(self.main).set_ylim(*self.heights)
-        plots.plot_predictions_1d(
-            posterior, task.X, task.y, noise=float(step.noise), grid=self.grid, ax=self.main
-        )
+        plots.plot_predictions_1d(posterior, task.X, task.y, noise=noise, grid=self.grid, ax=self.main)
         self.main.tick_params(labelbottom=False)
         self.main.set_ylabel(self.target)
         _cleared(self.below).set_xlim(self.grid[0], self.grid[-1])
@@ -299,14 +244,8 @@ class _OneInput:
     def _draw_ways(self, i: int) -> None:
         ax, last = self.below, max(1, len(self.places) - 1)
         ax.plot(self.places[: i + 1], np.arange(i + 1), color=plots.RED, linewidth=1.2, alpha=0.7)
-        ax.plot(
-            self.places[i],
-            np.full(self.places.shape[1], i),
-            "x",
-            color=plots.RED,
-            markersize=6,
-            markeredgewidth=1.6,
-        )
+        height = np.full(self.places.shape[1], i)
+        ax.plot(self.places[i], height, "x", color=plots.RED, markersize=6, markeredgewidth=1.6)
         ax.set_yscale("symlog", linthresh=5)  # most happens at the start
         ax.set_ylim(1.2 * last, -0.5)
         ax.set_yticks([tick for tick in (0, 5, 20, 100, 500) if tick <= last])
@@ -316,7 +255,7 @@ class _OneInput:
 
     def _draw_widths(self, i: int) -> None:
         ax, v, s = self.below, self.places, self.widths
-        ax.axhline(_lengthscale(self.recording.steps[i]), color=plots.INK, linewidth=1)
+        ax.axhline(self.lengthscales[i], color=plots.INK, linewidth=1)
         ax.plot(v[: i + 1], s[: i + 1], color=plots.RED, linewidth=0.8, alpha=0.35)
         ax.plot(v[i], s[i], "o", color="none", markeredgecolor=plots.RED, markersize=8, markeredgewidth=1.4)
         ax.plot(v[i], s[i], "x", color=plots.RED, markersize=5, markeredgewidth=1.2)
@@ -325,7 +264,7 @@ class _OneInput:
 
 
 class _TwoInputs:
-    """The mean as colours, the data in the same colours, the basis and its way."""
+    """The panel of two inputs: the mean as colours, the data in the same colours, the basis and its way."""
 
     def __init__(self, recording: Recording, main: Axes, names: Sequence[str]) -> None:
         self.recording, self.main, self.names = recording, main, names
@@ -336,32 +275,18 @@ class _TwoInputs:
         self.levels = np.linspace(np.quantile(y, 0.01), np.quantile(y, 0.99), 13)
         rows = np.random.default_rng(0).permutation(len(X))[:500]  # more would hide the mean
         self.X, self.y = X[rows], y[rows]
-        self.ways = np.array([places(step.basis)[0] for step in recording.steps])  # (steps, m, 2)
+        self.ways = np.array([plots.places(step.basis)[0] for step in recording.steps])  # (steps, m, 2)
 
     def draw(self, i: int, posterior: Posterior) -> None:
         ax, (a, b) = _cleared(self.main), np.meshgrid(*self.sides)
         ax.grid(False)
         mean = np.asarray(posterior.mean(np.column_stack([a.ravel(), b.ravel()]))).reshape(a.shape)
         ax.contourf(a, b, mean, levels=self.levels, cmap="viridis", alpha=0.7, extend="both")
-        ax.scatter(
-            self.X[:, 0],
-            self.X[:, 1],
-            c=self.y,
-            s=14,
-            cmap="viridis",
-            edgecolors="white",
-            linewidths=0.5,
-            vmin=self.levels[0],
-            vmax=self.levels[-1],
-        )
+        (east, north), (low, *_, high) = self.X.T, self.levels
+        style: dict[str, Any] = dict(s=14, cmap="viridis", edgecolors="white", linewidths=0.5)
+        ax.scatter(east, north, c=self.y, vmin=low, vmax=high, **style)
         for way in self.ways[: i + 1].transpose(1, 0, 2):
             ax.plot(*way.T, color=plots.RED, linewidth=0.9, alpha=0.6)
-        draw_basis_2d(ax, self.recording.steps[i].basis)
-        ax.set_xlim(self.low[0], self.high[0])
-        ax.set_ylim(self.low[1], self.high[1])
-        ax.set_xlabel(self.names[0])
-        ax.set_ylabel(self.names[1])
-
-
-def _lengthscale(step: Step) -> float:
-    return float(np.ravel(step.kernel.parameters["lengthscale"])[0])
+        plots.draw_basis_2d(ax, self.recording.steps[i].basis)
+        (left, bottom), (right, top) = self.low, self.high
+        ax.set(xlim=(left, right), ylim=(bottom, top), xlabel=self.names[0], ylabel=self.names[1])

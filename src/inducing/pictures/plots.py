@@ -1,5 +1,5 @@
-"""Pictures of one-dimensional processes and of comparisons. matplotlib, from the extra `plot`, loads when one
-is drawn.
+"""Plots of processes with one input, of bases and of comparisons; matplotlib, from the extra `plot`, loads
+when something is drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import ShapeError
 from ..files.atomic import replacing
-from ..model.bases import Multiscale
+from ..model.bases import Basis, Multiscale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,22 +21,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 INK, BLUE, RED = "#2b2b2b", "#1f6fb4", "#c8442f"
-COLOURS = (
-    BLUE,
-    RED,
-    "#4a9a5a",
-    "#8a5ab0",
-    "#d08a20",
-    "#2a9aa0",
-    "#a0506f",
-    "#7a7a7a",
-    "#b0a060",
-)  # of many lines
+COLOURS = (BLUE, RED, *"#4a9a5a #8a5ab0 #d08a20 #2a9aa0 #a0506f #7a7a7a #b0a060".split())  # of many lines
 
 
 def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
-    """An empty figure, which no window or global state knows about; without a layout its panels stay where
-    they are put.
+    """Make an empty figure that no window or global state knows about.
+
+    Without a layout its panels stay where they are put.
     """
     try:
         from matplotlib.figure import Figure
@@ -46,12 +37,12 @@ def canvas(width: float, height: float, layout: Literal["constrained"] | None = 
 
 
 def figure(width: float = 8.0, height: float = 4.5) -> Axes:
-    """Axes on a figure of their own."""
+    """Make axes on a figure of their own."""
     return plain(canvas(width, height).subplots())
 
 
 def plain(ax: Axes) -> Axes:
-    """The axes without a frame, on a faint grid."""
+    """Take the frame off the axes and put a faint grid behind them."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="#e6e6e6", linewidth=0.8)
     ax.set_axisbelow(True)
@@ -67,7 +58,7 @@ def plot_predictions_1d(
     grid: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Mean, error bars of two standard deviations, data and inducing inputs of a model with one input.
+    """Draw mean, error bars of two standard deviations, data and inducing inputs of a model with one input.
 
     A fitted estimator is drawn in the user's units, with the error bars of a new observation; a Posterior
     with those of f, or of an observation when its `noise` variance is given. Multiscale basis functions are
@@ -95,8 +86,7 @@ def plot_predictions_1d(
 
 
 def plot_comparison(results: DataFrame) -> Figure:
-    """What `inducing.compare` found: error and log loss against m, and error against seconds. [000 Fig 2],
-    [001 Fig 3]
+    """Draw what `ig.compare` found: error and log loss against m, and error against seconds. [000 Fig 2]
 
     Lines are means over the repeats, bars reach from the least to the greatest. The exact GP, having no m, is
     a level.
@@ -116,17 +106,8 @@ def plot_comparison(results: DataFrame) -> Figure:
                 ax.axhline(y[0], color=colour, linestyle=":", label=method)
                 continue
             spread = np.array([y - groups[up].min(), groups[up].max() - y])  # (2, sizes)
-            ax.errorbar(
-                x,
-                y,
-                spread,
-                color=colour,
-                marker="o",
-                markersize=4,
-                linewidth=1.6,
-                elinewidth=1,
-                label=method,
-            )
+            style: dict[str, Any] = dict(marker="o", markersize=4, linewidth=1.6, elinewidth=1)
+            ax.errorbar(x, y, spread, color=colour, label=method, **style)
         ax.set_xscale("log")
         ax.set_ylabel(up.upper())
         if across == "size":
@@ -140,22 +121,37 @@ def plot_comparison(results: DataFrame) -> Figure:
     return picture
 
 
+def draw_basis_2d(ax: Axes, basis: Basis) -> None:
+    """Draw a cross for each inducing input, and an ellipse of one width about it if the basis has widths."""
+    from matplotlib.patches import Ellipse
+
+    centers, widths = places(basis)
+    if widths is not None:
+        for center, (a, b) in zip(centers, widths, strict=True):
+            ax.add_patch(Ellipse(center, 2 * a, 2 * b, facecolor="none", edgecolor=RED, linewidth=1.2))
+    ax.plot(centers[:, 0], centers[:, 1], "x", color=RED, markersize=7, markeredgewidth=1.8)
+
+
+def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:
+    """The places of the basis functions, and their widths if they have any. (m, d)"""
+    return (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
+
+
 def save(picture: Axes | Figure, path: Path | str, *, dpi: int = 150) -> Path:
-    """The picture as a file of the suffix's kind, PNG for instance: whole or not at all."""
+    """Write the picture to a file of the suffix's kind, PNG for instance: whole or not at all."""
     path, picture = Path(path), cast("Figure", picture.figure)
-    with replacing(path) as part:
-        picture.savefig(part, dpi=dpi)
+    with replacing(path) as temporary:
+        picture.savefig(temporary, dpi=dpi)
     return path
 
 
 def _draw_basis(ax: Axes, centers: np.ndarray, widths: np.ndarray | None) -> None:
-    """Along the lower edge: a cross for each inducing input, a bar of ± one width where the basis has widths."""
+    """Draw a cross for each inducing input along the lower edge, with a bar of ± one width if it has any."""
     low, high = ax.get_ylim()
     floor = np.full(len(centers), low - 0.04 * (high - low))  # (m,)
     if widths is not None:
-        ax.errorbar(
-            centers, floor, xerr=widths, fmt="none", ecolor=RED, elinewidth=1.2, capsize=2.5, alpha=0.6
-        )
+        style: dict[str, Any] = dict(fmt="none", ecolor=RED, elinewidth=1.2, capsize=2.5, alpha=0.6)
+        ax.errorbar(centers, floor, xerr=widths, **style)
     ax.plot(centers, floor, "x", color=RED, markersize=6, markeredgewidth=1.6, label="inducing inputs")
     ax.set_ylim(low - 0.08 * (high - low), high)
 
@@ -175,7 +171,7 @@ def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Inducing inputs and widths in the units the model predicts in."""
     basis = model.posterior_.basis if _is_estimator(model) else model.basis
     shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
-    centers, widths = (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
+    centers, widths = places(basis)
     if centers.shape[1] != 1:
         raise ShapeError(
             f"A one-dimensional plot needs a model with one input; this one has {centers.shape[1]}."

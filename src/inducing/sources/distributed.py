@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -51,36 +51,25 @@ def cluster(
     distributed = _dask()
     if address is not None and workers is not None:
         raise ParameterError("give the address of a scheduler or a number of local workers, not both")
-    if address is None:
-        count = max(1, cores() // threads) if workers is None else workers
-        if count < 1 or threads < 1:
-            raise ParameterError(
-                f"a cluster needs at least one worker of one thread, but {count} of {threads} were asked for"
-            )
-        local = distributed.LocalCluster(
-            n_workers=count,
-            threads_per_worker=threads,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        )
-        address = local.scheduler_address
-    else:
-        local = None
-    try:
-        client = distributed.Client(address, timeout=CONNECT_TIMEOUT)
-    except (OSError, ValueError) as error:
-        raise ClusterError(
-            f"there is no Dask scheduler at {address!r} ({error}); start one, or check the address"
-        ) from error
-    try:
+    with ExitStack() as opened:
+        if address is None:
+            count = max(1, cores() // threads) if workers is None else workers
+            if count < 1 or threads < 1:
+                raise ParameterError(
+                    f"a cluster needs at least one worker of one thread, but {count} of {threads} were asked"
+                )
+            places: dict[str, Any] = dict(host="127.0.0.1", dashboard_address="127.0.0.1:0", processes=True)
+            local = distributed.LocalCluster(n_workers=count, threads_per_worker=threads, **places)
+            address = opened.enter_context(closing(local)).scheduler_address
+        try:
+            client = opened.enter_context(closing(distributed.Client(address, timeout=CONNECT_TIMEOUT)))
+        except (OSError, ValueError) as error:
+            raise ClusterError(
+                f"there is no Dask scheduler at {address!r} ({error}); start one, or check the address"
+            ) from error
         if dashboard:
             print(f"dashboard: {client.dashboard_link}", file=sys.stderr, flush=True)
         yield client
-    finally:
-        client.close()
-        if local is not None:
-            local.close()
 
 
 def spread(source: Source, client: Any = None, *, device: str | None = None) -> Source:
