@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UnknownNameError
-from .app import app, output_option, print_table, progress_line
-from .models import inputs_and_target
+from .app import DropMissing, Exclude, app, inputs_and_target, output_option, print_table
 
 
 @app.command()
@@ -44,10 +43,8 @@ def watch(
     frames: Annotated[int, typer.Option(min=2, help="Most frames.")] = 60,
     fps: Annotated[int, typer.Option(min=1, max=50, help="Frames per second.")] = 12,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of the optimiser.")] = 200,
-    exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")
-    ] = False,
+    exclude: Exclude = None,
+    drop_missing: DropMissing = False,
     seed: Annotated[int, typer.Option(help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
     """Animate a fit: inducing inputs and widths as they move, what the model predicts, the evidence. Ctrl-C
@@ -55,6 +52,7 @@ def watch(
     """
     from ..learning import recipes
     from ..pictures import animation, plots
+    from ..progress import Line
     from ..sources import datasets
 
     if out.suffix.lower() not in animation.SUFFIXES:
@@ -70,10 +68,10 @@ def watch(
     elif target is None:
         raise typer.BadParameter("a table needs --target, the column to predict")
     else:
-        features, y, encoder = inputs_and_target(table, target, exclude or [], drop_missing)
+        features, y, encoder = inputs_and_target(table, target, exclude, drop_missing)
         X, names = features.to_numpy(), encoder.feature_names
     animation.require_few_inputs(X)
-    with progress_line() as progress:
+    with Line(None) as progress:
         task = animation.task_for(
             X,
             y,

@@ -1,6 +1,4 @@
-"""Ways to fit one table, side by side: error, log loss and time by the number of basis functions. [000 Fig
-2], [001 Fig 3]
-"""
+"""`compare`: ways to fit one table, side by side, by error, log loss and time. [000 Fig 2], [001 Fig 3]"""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from .. import metrics
 from ..errors import EmptyDataError, ParameterError, UnknownNameError
 from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
+from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
 from .regressor import SparseGPRegressor
 
@@ -25,10 +24,7 @@ ROWS = tuple(name for name, row in TABLE.items() if not row.blocks)
 METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS, "exact")))
 USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain")
 EXACT_ROWS = 1000  # of the exact GP, at most
-BLIND = (
-    "random",
-    "kmeans",
-)  # rules that look at no kernel, so that hyperparameters learned before do not matter
+BLIND = ("random", "kmeans")  # rules that look at no kernel: hyperparameters learned before do not matter
 
 
 @dataclass(frozen=True)
@@ -72,9 +68,9 @@ def compare(
     A method is one of METHODS:
 
         a recipe         "auto", "direct", "spgp-full", …, as `SparseGPRegressor(recipe=…)`
-        a rule           "random", "information-gain", …: the basis stays where `selection` puts it, and hyperparameters are
-                         learned; a rule that looks at the kernel is given one learned on k-means centres first, with half of
-                         the iterations
+        a rule           "random", "information-gain", …: the basis stays where `selection` puts it, and
+                         hyperparameters are learned; a rule that looks at the kernel is given one learned on
+                         k-means centres first, with half of the iterations
         an approximation "vfe", "dtc", …: everything at once, by its own evidence
         "exact"          the exact GP on at most 1000 rows, whatever the size
 
@@ -104,7 +100,7 @@ def compare(
 
 
 def summary(results: DataFrame) -> DataFrame:
-    """Means over the repeats, one row for each method and size in the order they came."""
+    """Average over the repeats: one row for each method and size in the order they came."""
     numbers = ["m", "smse", "msll", "coverage", "noise", "log_evidence", "iterations", "seconds"]
     return results.groupby(["method", "size"], sort=False)[numbers].mean().reset_index()
 
@@ -124,18 +120,11 @@ def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tu
         raise ParameterError(f"a size is a number of basis functions, at least 1, but one is {min(sizes)}")
     sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
     exact = [(EXACT_ROWS, repeat, "exact") for repeat in range(repeats) if "exact" in methods]
-    return exact + [
-        (m, repeat, method)
-        for m in sizes
-        for repeat in range(repeats)
-        for method in methods
-        if method != "exact"
-    ]
+    others = [method for method in methods if method != "exact"]
+    return exact + [(m, repeat, method) for m in sizes for repeat in range(repeats) for method in others]
 
 
 def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    from ..model.problem import as_inputs, as_targets
-
     X = as_inputs(np.asarray(X, dtype=np.float64))
     y = as_targets(np.asarray(y, dtype=np.float64), X)
     if y.ndim != 1:
@@ -150,14 +139,13 @@ def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarr
 def _split(X: np.ndarray, y: np.ndarray, fraction: float, seed: int) -> Iterator[np.ndarray]:
     from sklearn.model_selection import train_test_split
 
-    return train_test_split(
-        X, y, test_size=round(fraction * len(y)), random_state=seed
-    )  # X, X_test, y, y_test
+    test_size = round(fraction * len(y))
+    return train_test_split(X, y, test_size=test_size, random_state=seed)  # X, X_test, y, y_test
 
 
 @dataclass(frozen=True)
 class _Fitting:
-    """A method at work."""
+    """One method with its settings, called with the rows to fit."""
 
     method: str
     size: int
@@ -178,29 +166,16 @@ class _Fitting:
             return self._fitted(X, y, inducing=self.method, optimize="hyperparameters")
         half = self.max_iter // 2
         first = self._fitted(X, y, optimize="hyperparameters", max_iter=half)
-        return self._fitted(
-            X,
-            y,
-            inducing=self.method,
-            kernel=first.kernel_,
-            noise=first.noise_,
-            optimize="hyperparameters",
-            max_iter=self.max_iter - half,
-        )
+        learned = {"kernel": first.kernel_, "noise": first.noise_, "max_iter": self.max_iter - half}
+        return self._fitted(X, y, inducing=self.method, optimize="hyperparameters", **learned)
 
     def _fitted(self, X: np.ndarray, y: np.ndarray, **settings: Any) -> SparseGPRegressor:
         usual = {"approximation": self.approximation, "kernel": self.kernel, "max_iter": self.max_iter}
         size = min(self.size, len(np.unique(X, axis=0)))  # no more basis functions than different rows
-        model = SparseGPRegressor(
-            n_inducing=size, random_state=self.seed, progress=_silent, **(usual | settings)
-        ).fit(X, y)
+        model = SparseGPRegressor(n_inducing=size, random_state=self.seed, **(usual | settings)).fit(X, y)
         if "interrupted" in model.fit_result_.message:
             raise KeyboardInterrupt  # a fit cut short says nothing about its method
         return model
-
-
-def _silent(iteration: int, value: float) -> None:
-    pass
 
 
 def _result(
