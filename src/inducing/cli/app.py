@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from .. import __version__
@@ -64,8 +65,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def inducing(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Sparse Gaussian processes for tables: fit, predict with error bars, inspect."""
@@ -85,18 +85,16 @@ def in_existing_folder(path: Path) -> Path:
 
 def output_option(help: str) -> Any:
     """`--out`, a file in a folder that exists."""
-    return typer.Option("--out", "-o", callback=in_existing_folder, help=help)
+    return Option("--out", "-o", callback=in_existing_folder, help=help)
 
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `inducing fit`.")]
-Target = Annotated[
-    str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")
-]
-Exclude = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
-DropMissing = Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")]
-StationaryKernel = Annotated[
-    str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")
-]
+Model = Annotated[Path, Argument(metavar="MODEL", help="Model file written by `inducing fit`.")]
+Target = Annotated[str, Option("--target", "-t", help="The column to predict; the others are the inputs.")]
+Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
+DropMissing = Annotated[bool, Option("--drop-missing", help="Leave out rows with missing values.")]
+Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
+Approximation = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
+StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")]
 
 
 # Tables and model files in

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from .app import (
     DropMissing,
@@ -41,35 +42,28 @@ def _is_table(path: Path | None) -> Path | None:
 
 @app.command()
 def compare(
-    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
+    table: Annotated[Path, Argument(help="CSV, TSV or parquet file, one row per observation.")],
     target: Target,
-    sizes: Annotated[str, typer.Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
+    sizes: Annotated[str, Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="With commas: recipes (auto, direct, spgp-full, vsgp-full, …), rules with learned "
             "hyperparameters (random, kmeans, variance, information-gain, …), approximations (vfe, fitc, "
             "pep, …), exact; by default a few of each."
         ),
     ] = None,
-    approximation: Annotated[str, typer.Option(help="Of recipes and rules.")] = "fitc",
+    approximation: Annotated[str, Option(help="Of recipes and rules.")] = "fitc",
     kernel: StationaryKernel = "RBF",
-    repeats: Annotated[int, typer.Option(min=1, help="Times over, with other rows held out.")] = 1,
-    test_fraction: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of the rows held out.")
-    ] = 0.2,
-    max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of each fit.")] = 200,
-    budget: Annotated[float | None, typer.Option(min=0.0, help="Seconds after which no fit starts.")] = None,
+    repeats: Annotated[int, Option(min=1, help="Times over, with other rows held out.")] = 1,
+    test_fraction: Annotated[float, Option(min=0.01, max=0.9, help="Share of the rows held out.")] = 0.2,
+    max_iter: Annotated[int, Option(min=0, help="Most iterations of each fit.")] = 200,
+    budget: Annotated[float | None, Option(min=0.0, help="Seconds after which no fit starts.")] = None,
     out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            callback=_is_table, help="A table to write, one row for each fit; .csv, .tsv or .parquet."
-        ),
-    ] = None,
+    csv: Annotated[Path | None, Option(callback=_is_table, help="A table of the fits to write.")] = None,
     exclude: Exclude = None,
     drop_missing: DropMissing = False,
-    seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fits.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
     """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C stops and shows what is
     there.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ..errors import ColumnError
 from .app import Model, app, columns_of, is_large, load_model, output_option
@@ -21,17 +22,16 @@ def predict(
     model: Model,
     table: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             help="CSV, TSV or parquet file, folder or 'glob', with the model's input columns, in any order."
         ),
     ],
     out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
     allow_unseen: Annotated[
-        bool,
-        typer.Option("--allow-unseen", help="Take categories not seen in fitting as none of those known."),
+        bool, Option("--allow-unseen", help="Take unknown categories as none of those known.")
     ] = False,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Leave the predictions empty in rows with missing inputs.")
+        bool, Option("--allow-missing", help="No predictions where inputs are missing.")
     ] = False,
 ) -> None:
     """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and
@@ -84,6 +84,7 @@ def _predict_parts(
     The parts of a parquet table are row groups, and keep their types; another table is one part.
     """
     import pandas as pd
+    import pyarrow.parquet as pq
 
     from ..files.atomic import replacing
     from ..sources import tables
@@ -95,15 +96,17 @@ def _predict_parts(
         predictions = add(data)
         tables.write(pd.concat([data, predictions], axis=1), out)
         return int(predictions.iloc[:, 0].notna().sum()), len(data)
-    pieces = from_parquet(table).pieces
+    pieces, writer = from_parquet(table).pieces, None
     rows = done = 0
-    with replacing(out) as part, _Parquet(part) as parquet:
+    with replacing(out) as part, ExitStack() as stack:
         for index, piece in enumerate(pieces):
             whole = piece.table()  # type: ignore[attr-defined]
             data = whole.to_pandas(ignore_metadata=True)
             predictions = add(data)
-            if kind == "parquet":
-                parquet.write(whole, predictions)
+            if kind == "parquet":  # all tables with the columns and types of the first
+                whole = _with_columns(whole, predictions)
+                writer = writer or stack.enter_context(pq.ParquetWriter(part, whole.schema))
+                writer.write_table(whole.select(writer.schema.names).cast(writer.schema))
             else:
                 both = pd.concat([data, predictions], axis=1)
                 both.to_csv(part, sep=tables.SEPARATORS[kind], index=False, mode="a", header=index == 0)
@@ -112,28 +115,11 @@ def _predict_parts(
     return done, rows
 
 
-class _Parquet:
-    """A parquet file that is written table by table, all with the columns and types of the first."""
+def _with_columns(table: Any, predictions: DataFrame) -> Any:
+    """An Arrow table with the columns of predictions beside its own."""
+    import pyarrow as pa
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.writer = path, ExitStack()
-        self.file: Any = None
-
-    def write(self, table: Any, predictions: DataFrame) -> None:
-        """Write a table and the columns of predictions beside it."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        for name, column in predictions.items():
-            kind = pa.float64() if column.dtype.kind == "f" else pa.array(column.dropna()).type
-            table = table.append_column(str(name), pa.array(column, from_pandas=True, type=kind))
-        table = table.replace_schema_metadata(None)
-        if self.file is None:
-            self.file = self.writer.enter_context(pq.ParquetWriter(self.path, table.schema))
-        self.file.write_table(table.select(self.file.schema.names).cast(self.file.schema))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.writer.close()
+    for name, column in predictions.items():
+        kind = pa.float64() if column.dtype.kind == "f" else pa.array(column.dropna()).type
+        table = table.append_column(str(name), pa.array(column, from_pandas=True, type=kind))
+    return table.replace_schema_metadata(None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ..errors import ModelFileError, ParameterError
 from .app import Exclude, Target, app, file_size, in_existing_folder, output_option, print_table, show
@@ -22,58 +23,37 @@ def _is_writable(name: str | None) -> str | None:
 
 @app.command()
 def stream(
-    source: Annotated[
-        str, typer.Argument(help="CSV, TSV or JSON lines file, or - for stdin; one row a line.")
-    ],
+    source: Annotated[str, Argument(help="CSV, TSV or JSON lines file, or - for stdin.")],
     target: Target,
     out: Annotated[Path, output_option("The model file, written at every save.")],
     predictions: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--predictions",
             "-p",
             callback=_is_writable,
             help="CSV file, or - for stdout: what was predicted of each row before it was read.",
         ),
     ] = None,
-    task: Annotated[str | None, typer.Option(help="regression (the default) or classification.")] = None,
-    capacity: Annotated[
-        int | None, typer.Option(min=1, help="Number of basis functions, at most; 100 if not given.")
-    ] = None,
-    kernel: Annotated[
-        str | None, typer.Option(help="RBF (the default), Matern12, Matern32, Matern52, …")
-    ] = None,
-    likelihood: Annotated[
-        str | None,
-        typer.Option(help="gaussian, laplace, studentt or poisson; for classes probit, logistic or step."),
-    ] = None,
-    noise: Annotated[
-        float | None, typer.Option(help="Variance of the noise that learning starts from.")
-    ] = None,
+    task: Annotated[str | None, Option(help="regression (the default) or classification.")] = None,
+    capacity: Annotated[int | None, Option(min=1, help="Basis functions, at most; 100 if not given.")] = None,
+    kernel: Annotated[str | None, Option(help="RBF (the default), Matern32, Matern52, …")] = None,
+    likelihood: Annotated[str | None, Option(help="gaussian, laplace, studentt, poisson; probit, …")] = None,
+    noise: Annotated[float | None, Option(help="Variance of the noise to start from.")] = None,
     warmup: Annotated[
-        int | None,
-        typer.Option(min=2, help="Rows that set units and teach hyperparameters; 500 if not given."),
+        int | None, Option(min=2, help="Rows that set units and kernel; 500 if not given.")
     ] = None,
     classes: Annotated[
-        str | None,
-        typer.Option(help="All labels there will ever be, such as a,b,c; else those of the warm-up."),
+        str | None, Option(help="All labels, such as a,b,c; else those of the warm-up.")
     ] = None,
     exclude: Exclude = None,
-    format: Annotated[str, typer.Option(help="csv, tsv, jsonl, or auto: by the first line.")] = "auto",
-    save_rows: Annotated[int, typer.Option(min=1, help="Save the model after so many rows.")] = 10_000,
-    save_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Save it after so many seconds, if rows have come.")
-    ] = 30.0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the model file, where there is one.")
-    ] = False,
-    skip: Annotated[
-        int | None, typer.Option(min=0, help="Rows to pass over; else those already read from this file.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop before the first row that cannot be used.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the learning.")] = 0,
+    format: Annotated[str, Option(help="csv, tsv, jsonl, or auto: by the first line.")] = "auto",
+    save_rows: Annotated[int, Option(min=1, help="Save the model after so many rows.")] = 10_000,
+    save_seconds: Annotated[float, Option(min=0.1, help="Save it after so many seconds.")] = 30.0,
+    resume: Annotated[bool, Option("--resume", help="Go on from the model file.")] = False,
+    skip: Annotated[int | None, Option(min=0, help="Rows to pass over; else those read before.")] = None,
+    strict: Annotated[bool, Option("--strict", help="Stop before the first bad row.")] = False,
+    seed: Annotated[int, Option(help="Seed of the learning.")] = 0,
 ) -> None:
     """Learn from a stream, row by row: predict each row, then read it.
 

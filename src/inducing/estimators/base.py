@@ -29,7 +29,7 @@ LATER = ("full_iter",)  # those that the first files did not have yet
 
 
 class Estimator(BaseEstimator):
-    """What every estimator has: checks of input, the way to the model's units and back, and `save`."""
+    """Base of the estimators: checks of input, the way to the model's units and back, and `save`."""
 
     _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
     kernel_: Kernel
@@ -156,7 +156,7 @@ class Estimator(BaseEstimator):
 
 
 class Streaming:
-    """What the estimators that read streams have: a warm-up, whose rows set the units, and a likelihood."""
+    """Mixin of the estimators that read streams: a warm-up, whose rows set the units, and a likelihood."""
 
     likelihood_: Likelihood
     n_rows_: int  # read so far

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +80,12 @@ def compare(
     fits that are finished.
     """
     import pandas as pd
+    from sklearn.model_selection import train_test_split
 
     results: list[Result] = []
     jobs = _jobs(methods, sizes, repeats)
     data = _checked(X, y, test_fraction)
+    test_rows = round(test_fraction * len(data[1]))
     began = time.perf_counter()
     try:
         for done, (size, repeat, method) in enumerate(jobs):
@@ -91,9 +93,10 @@ def compare(
                 break
             if progress is not None:
                 progress(done, len(jobs), f"{method}, m = {size}, repeat {repeat + 1} of {repeats}")
-            split = _split(*data, test_fraction, random_state + repeat)
-            fit = _Fitting(method, size, approximation, kernel, max_iter, random_state + repeat)
-            results.append(_result(fit, repeat, *split))
+            split = train_test_split(*data, test_size=test_rows, random_state=random_state + repeat)
+            usual = {"kernel": kernel, "max_iter": max_iter, "random_state": random_state + repeat}
+            usual["approximation"] = approximation
+            results.append(_result(method, size, repeat, usual, *split))
     except KeyboardInterrupt:
         pass
     return pd.DataFrame([asdict(result) for result in results], columns=list(Result.__dataclass_fields__))
@@ -136,59 +139,47 @@ def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarr
     return X, y
 
 
-def _split(X: np.ndarray, y: np.ndarray, fraction: float, seed: int) -> Iterator[np.ndarray]:
-    from sklearn.model_selection import train_test_split
-
-    test_size = round(fraction * len(y))
-    return train_test_split(X, y, test_size=test_size, random_state=seed)  # X, X_test, y, y_test
-
-
-@dataclass(frozen=True)
-class _Fitting:
-    """One method with its settings, called with the rows to fit."""
-
-    method: str
-    size: int
-    approximation: str
-    kernel: Any
-    max_iter: int
-    seed: int
-
-    def __call__(self, X: np.ndarray, y: np.ndarray) -> SparseGPRegressor:
-        if self.method in RECIPES:
-            return self._fitted(X, y, recipe=self.method)
-        if self.method in ROWS:
-            return self._fitted(X, y, approximation=self.method, recipe="direct")
-        if self.method == "exact":
-            rows = np.random.default_rng(self.seed).permutation(len(y))[:EXACT_ROWS]
-            return self._fitted(X[rows], y[rows], approximation="exact")
-        if self.method in BLIND:
-            return self._fitted(X, y, inducing=self.method, optimize="hyperparameters")
-        half = self.max_iter // 2
-        first = self._fitted(X, y, optimize="hyperparameters", max_iter=half)
-        learned = {"kernel": first.kernel_, "noise": first.noise_, "max_iter": self.max_iter - half}
-        return self._fitted(X, y, inducing=self.method, optimize="hyperparameters", **learned)
-
-    def _fitted(self, X: np.ndarray, y: np.ndarray, **settings: Any) -> SparseGPRegressor:
-        usual = {"approximation": self.approximation, "kernel": self.kernel, "max_iter": self.max_iter}
-        size = min(self.size, len(np.unique(X, axis=0)))  # no more basis functions than different rows
-        model = SparseGPRegressor(n_inducing=size, random_state=self.seed, **(usual | settings)).fit(X, y)
-        if "interrupted" in model.fit_result_.message:
-            raise KeyboardInterrupt  # a fit cut short says nothing about its method
-        return model
+def _fitted(method: str, size: int, usual: dict[str, Any], X: np.ndarray, y: np.ndarray) -> SparseGPRegressor:
+    """Fit rows by one method, with no more basis functions than there are different rows."""
+    settings: dict[str, Any] = {"inducing": method, "optimize": "hyperparameters"}
+    if method in RECIPES:
+        settings = {"recipe": method}
+    elif method in ROWS:
+        settings = {"approximation": method, "recipe": "direct"}
+    elif method == "exact":
+        settings = {"approximation": "exact"}
+        rows = np.random.default_rng(usual["random_state"]).permutation(len(y))[:EXACT_ROWS]
+        X, y = X[rows], y[rows]
+    elif method not in BLIND:
+        half = usual["max_iter"] // 2
+        first = _fitted("kmeans", size, usual | {"max_iter": half}, X, y)
+        settings |= {"kernel": first.kernel_, "noise": first.noise_, "max_iter": usual["max_iter"] - half}
+    m = min(size, len(np.unique(X, axis=0)))
+    model = SparseGPRegressor(n_inducing=m, **(usual | settings)).fit(X, y)
+    if "interrupted" in model.fit_result_.message:
+        raise KeyboardInterrupt  # a fit cut short says nothing about its method
+    return model
 
 
 def _result(
-    fit: _Fitting, repeat: int, X: np.ndarray, X_test: np.ndarray, y: np.ndarray, y_test: np.ndarray
+    method: str,
+    size: int,
+    repeat: int,
+    usual: dict[str, Any],
+    X: np.ndarray,
+    X_test: np.ndarray,
+    y: np.ndarray,
+    y_test: np.ndarray,
 ) -> Result:
+    """Fit rows by one method, and score it on others."""
     began = time.perf_counter()
-    model = fit(X, y)
+    model = _fitted(method, size, usual, X, y)
     seconds = time.perf_counter() - began
     mean, std = model.predict(X_test, return_std=True)
     assert model.noise_ is not None
     return Result(
-        method=fit.method,
-        size=fit.size,
+        method=method,
+        size=size,
         repeat=repeat,
         m=model.basis_size_,
         smse=metrics.smse(y_test, mean, y),

@@ -247,7 +247,6 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         return likelihood
 
     def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool, stoppable: bool = False) -> None:
-        """Units and hyperparameters from these rows; then read them."""
         if self.optimize not in (None, "hyperparameters"):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
         if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
@@ -271,8 +270,8 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
             likelihood = Gaussian(float(start.fit_result_.noise))
         else:
             if scaled:
-                ratio = _ratio(likelihood, float(start.fit_result_.noise))
-                likelihood = _in_units(likelihood, 1.0 / scaling.y_scale[0] if given else ratio)
+                learned = float(np.sqrt(float(start.fit_result_.noise) / _noise_of(likelihood)))
+                likelihood = _in_units(likelihood, 1.0 / scaling.y_scale[0] if given else learned)
             elif self.mean is None and isinstance(likelihood, Poisson):
                 mean = means.Constant(float(np.log(max(np.mean(y), 0.5 / len(y)))))
             if learn and self.optimize is not None:
@@ -283,26 +282,22 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         self._read(prior(kernel, mean), X, y, stoppable)
 
     def _gaussian_start(self, data: Data, one: bool, given: bool, learn: bool, rng: Any) -> SparseGPRegressor:
-        """Kernel and noise as a batch regression on these rows learns them."""
+        """Learn kernel and noise by a batch regression on these rows."""
+        names = ("kernel", "mean", "restarts", "max_iter", "jitter", "priors")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
-                self.kernel,
-                # what is learned online is nearest to it: everything that the basis cannot hold is noise
-                "vfe",
-                min(self._learning_basis(), len(np.unique(data.X, axis=0))),
+                # nearest to what is learned online: everything that the basis cannot hold is noise
+                approximation="vfe",
+                n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),
                 basis="points",
                 optimize="all" if learn and self.optimize is not None else None,
                 recipe="direct",
                 noise=data.noise,
-                mean=self.mean,
-                restarts=self.restarts,
-                max_iter=self.max_iter,
-                jitter=self.jitter,
                 fixed=(*self.fixed, "noise") if given else self.fixed,
-                priors=self.priors,
                 standardize=False,
                 random_state=int(rng.integers(2**31)),
                 progress=progress,
+                **{name: getattr(self, name) for name in names},
             ).fit(data.X, data.Y[:, 0] if one else data.Y)
 
     def _learn(
@@ -315,8 +310,8 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         given: bool,
         rng: Any,
     ) -> tuple[Kernel, Likelihood, Mean]:
-        """What another likelihood makes of a Gaussian start: kernel and mean by EP's evidence, its scale by Σ
-        log⟨p(y|f)⟩.
+        """Learn from a Gaussian start under another likelihood: kernel and mean by EP's evidence, its scale
+        by Σ log⟨p(y|f)⟩.
         """
         free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
         if free:
@@ -338,12 +333,10 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
                 rng=rng,
             )
         except FactorisationError as error:
-            warnings.warn(
-                f"EP could not learn a kernel under {likelihood} ({error}); this is the one of Gaussian "
-                "noise",
-                InducingWarning,
-                stacklevel=5,
+            text = (
+                f"EP could not learn a kernel under {likelihood} ({error}); this is the one of Gaussian noise"
             )
+            warnings.warn(text, InducingWarning, stacklevel=5)
             return kernel, likelihood, mean
         self.n_iter_ += result.n_iterations
         if free:
@@ -410,11 +403,6 @@ def _noise_of(likelihood: Likelihood) -> float:
     """The variance of y about f; where there is none, the square of the scale."""
     variance = float(likelihood.predict(0.0, 0.0)[1])
     return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
-
-
-def _ratio(likelihood: Likelihood, variance: float) -> float:
-    """By how much y must be scaled for its noise to have this variance."""
-    return float(np.sqrt(variance / _noise_of(likelihood)))
 
 
 def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:
