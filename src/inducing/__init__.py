@@ -43,6 +43,17 @@ _NAMES = {
     "as_source": "sources.arrays",
     "load": "files.models",
 }
+# what a model file may hold, by the name of its class; nothing else in a file is ever imported
+SAVED = {
+    name: _NAMES[name]
+    for name in (
+        "Posterior",
+        "SparseGPRegressor",
+        "SparseGPClassifier",
+        "OnlineGPRegressor",
+        "GPDensity",
+    )
+}
 _MODULES = {
     "backend": "numerics.arrays",
     "kernels": "model.kernels",

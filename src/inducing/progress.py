@@ -1,4 +1,4 @@
-"""What long computations show of themselves."""
+"""Progress of long computations on stderr: bars, the iterations of a fit, the status of a stream, notices."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before anything is shown
+PAUSE = 0.5, 10.0  # seconds between two lines of a `Status`, on a terminal and elsewhere
 
 
 class Bars:
@@ -39,13 +40,73 @@ class Bars:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 
 
+class Line:
+    """The progress of a fit: called after each iteration, it calls the caller's own function or writes a line.
+
+    progress is that function, or `wanted` of the `Bars` that are written.
+    """
+
+    def __init__(self, progress: Callable[[int, float], None] | bool | None, what: str = "fit") -> None:
+        self.call = progress if callable(progress) else None
+        self.bars, self.what = Bars(False if callable(progress) else progress), what
+
+    def __call__(self, iteration: int, value: float) -> None:
+        if self.call is not None:
+            self.call(iteration, value)
+        self.bars.show("iterations", f"{self.what}: iteration {iteration}, log evidence {value:.4f}")
+
+    def part(self, done: int, parts: int | None) -> None:
+        """Show how far a pass over the parts of a source is."""
+        self.bars.show("parts", "parts read", done, parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.__exit__(*error)
+
+
+class Status:
+    """One line on stderr about what goes on for long: written over on a terminal, elsewhere a new one now and
+    then.
+    """
+
+    def __init__(self) -> None:
+        self.began, self._shown, self._open = time.monotonic(), 0.0, False
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self.began
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Write text(), if it is time."""
+        now, terminal = time.monotonic(), sys.stderr.isatty()
+        if now - self.began < PATIENCE or now - self._shown < PAUSE[not terminal]:
+            return
+        line = f"\r{text()}\x1b[K" if terminal else f"{text()}\n"
+        print(line, end="", file=sys.stderr, flush=True)
+        self._shown, self._open = now, terminal
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        self.end()
+        print(text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line that is written over."""
+        if self._open:
+            print(file=sys.stderr)
+            self._open = False
+
+
 @contextmanager
-def told_if_slow(text: str) -> Iterator[None]:
+def notice_if_slow(text: str) -> Iterator[None]:
     """Write one line on stderr, if it is a terminal, when what is inside takes more than two seconds."""
     timer = threading.Timer(PATIENCE, lambda: print(text, file=sys.stderr))
     timer.daemon = True
@@ -58,15 +119,10 @@ def told_if_slow(text: str) -> Iterator[None]:
 
 
 def _start() -> Any:
+    """Start rich's live display."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn
+    from rich.progress import TextColumn, TimeElapsedColumn
     from rich.text import Text
 
     class Where(ProgressColumn):

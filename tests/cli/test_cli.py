@@ -327,18 +327,13 @@ def test_demo_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 @pytest.mark.parametrize(
-    "command", [["--help"], ["fit", "--help"], ["--version"], ["reproduce"], ["predict"]], ids=" ".join
+    "command", [["--help"], ["fit", "--help"], ["--version"], ["inspect"], ["predict"]], ids=" ".join
 )
 def test_output_that_nobody_reads_ends_a_command_silently(folder, command):
     """As by SIGPIPE: what `inducing ... | head -1` may meet, whether Typer, Rich or a command itself prints."""
-    if command == ["predict"]:
-        command = [
-            "predict",
-            str(folder / "model"),
-            str(folder / "train.csv"),
-            "--out",
-            str(folder / "unread.csv"),
-        ]
+    model, table, unread = (str(folder / name) for name in ("model", "train.csv", "unread.csv"))
+    more = {"inspect": [model], "predict": [model, table, "--out", unread]}
+    command = [*command, *more.get(command[0], [])]
     read, write = os.pipe()
     os.close(read)
     python = [sys.executable, "-c", "from inducing.cli import main; main()"]

@@ -1,6 +1,7 @@
 """Streams that stop and go on: model files that hold all there is, and running metrics."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import inducing as ig
 from inducing import errors
 from inducing.files import models as files
 from inducing.model.likelihoods import Gaussian, Poisson
-from inducing.streams.prequential import RunningClassification, RunningRegression
+from inducing.streams.scores import RunningClassification, RunningRegression, scores_from
 from online_problem import KERNEL, NOISE
 
 rng = np.random.default_rng(5)
@@ -67,7 +68,7 @@ def test_a_stream_goes_on_from_its_file_as_if_it_had_not_stopped(tmp_path, name,
 
 def saved(model, folder):
     model.save(folder / "saved")
-    return files._read(folder / "saved")
+    return files.read(folder / "saved")
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -114,15 +115,10 @@ def test_a_posterior_keeps_its_log_predictive(tmp_path):
 )
 def test_forged_streams(tmp_path, words, change):
     ig.OnlineGPRegressor(optimize=None).partial_fit(X[:25], Y[:25]).save(tmp_path / "model")
-    record, tensors = files._read(tmp_path / "model")
+    record, tensors = files.read(tmp_path / "model")
     change(record, tensors)
     text = json.dumps(record)
-    head = {
-        "format": "inducing",
-        "format_version": "1",
-        "model": text,
-        "sha256": files._digest(text, tensors),
-    }
+    head = {"format": "inducing", "format_version": "1", "model": text, "sha256": files.digest(text, tensors)}
     save_file(tensors, tmp_path / "model", head)
     with pytest.raises(errors.ModelFileError, match=words):
         ig.load(tmp_path / "model")
@@ -143,7 +139,7 @@ def test_running_metrics_are_those_of_a_plain_loop():
     assert_allclose(got["SMSE"], np.sum((y - mean)[30:] ** 2) / squares, rtol=1e-8)
     assert_allclose(got["NLPD"], -np.mean(log_density[30:]), rtol=1e-10)
     assert_allclose(got["MSLL"], np.mean(trivial) - np.mean(log_density[30:]), rtol=1e-8)
-    assert RunningRegression(**running.to_json()) == running
+    assert scores_from(asdict(running)) == running
     assert RunningRegression().values() == {}
 
 

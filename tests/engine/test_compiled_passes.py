@@ -181,9 +181,9 @@ def test_slow_work_is_told_on_terminals_alone(
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
     for terminal in (False, True):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
-        with progress.told_if_slow("at work"):
+        with progress.notice_if_slow("at work"):
             time.sleep(0.2)
-        with progress.told_if_slow("in vain"):
+        with progress.notice_if_slow("in vain"):
             pass
         time.sleep(0.1)
         assert capsys.readouterr().err == ("at work\n" if terminal else "")

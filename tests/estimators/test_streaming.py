@@ -19,8 +19,8 @@ import oracle
 import oracle_online
 from contract import check_array_api_input
 from inducing import errors
+from inducing.inference.online import Learner
 from inducing.model.likelihoods import Custom, Gaussian, Laplace, Poisson, Probit, StudentT
-from inducing.streams import reading
 from online_problem import K0, KERNEL, NOISE
 
 
@@ -385,7 +385,7 @@ def test_bad_batches_change_nothing(rows):
 
 def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
     monkeypatch.setattr("inducing.inference.online.TURN", 50)
-    calls, original = [], reading.Learner.read
+    calls, original = [], Learner.read
 
     def interrupted(self, *rows):
         calls.append(1)
@@ -393,7 +393,7 @@ def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
             raise KeyboardInterrupt
         return original(self, *rows)
 
-    monkeypatch.setattr(reading.Learner, "read", interrupted)
+    monkeypatch.setattr(Learner, "read", interrupted)
     with pytest.warns(errors.InterruptedWarning, match="after 150 of 400 rows"):
         model = plain(capacity=15).fit(X, Y)
     assert model.n_rows_ == 150

@@ -1,6 +1,7 @@
 """Model files: what is saved comes back to the bit, and nothing else is opened."""
 
 import json
+import os
 import pickle
 import struct
 
@@ -215,7 +216,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(model, path, monkeypatc
     def full_disk(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(errors.ModelFileError, match="No space left"):
         model.save(path, metadata={})
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
@@ -297,15 +298,10 @@ def forged(path, change):
     """A file with a right checksum whose record and tensors `change` has altered: what a stranger could
     write.
     """
-    record, tensors = files._read(path)
+    record, tensors = files.read(path)
     change(record, tensors)
     text = json.dumps(record)
-    head = {
-        "format": "inducing",
-        "format_version": "1",
-        "model": text,
-        "sha256": files._digest(text, tensors),
-    }
+    head = {"format": "inducing", "format_version": "1", "model": text, "sha256": files.digest(text, tensors)}
     save_file(tensors, path, head)
     return path
 
@@ -350,7 +346,7 @@ def test_forged_files(path, words, change):
 
 
 def test_other_versions(path):
-    record, tensors = files._read(path)
+    record, tensors = files.read(path)
     text = json.dumps(record)
     for version in ("0", "2", "1000", "one"):
         save_file(
@@ -362,13 +358,13 @@ def test_other_versions(path):
 
 
 def test_json_that_is_none(path):
-    _, tensors = files._read(path)
+    _, tensors = files.read(path)
     for text in ("", "[]", "{", "[" * 100_000):
         head = {
             "format": "inducing",
             "format_version": "1",
             "model": text,
-            "sha256": files._digest(text, tensors),
+            "sha256": files.digest(text, tensors),
         }
         save_file(tensors, path, head)
         refused(path, "does not describe a model")

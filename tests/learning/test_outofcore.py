@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import inducing as ig
 from experiments import reproduce
 from inducing.cli import app
-from inducing.cli.large import is_large
+from inducing.cli.app import is_large
 from inducing.engine.parts import Parted
 from inducing.errors import ColumnError, ModelFileError, ParameterError, ShapeError, UnknownNameError
 from inducing.inference import selection

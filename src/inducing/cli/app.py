@@ -1,5 +1,4 @@
-"""The application all commands register with, and what they share: errors as lines, progress, tables on the
-terminal.
+"""The application all commands register with, and what they share: errors as lines, options, tables.
 
 Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with
 one line on stderr and exit code 1; bad usage with exit code 2. Where nobody reads its output any longer, as
@@ -10,16 +9,24 @@ ended.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..errors import InducingError
+from ..errors import ColumnError, EmptyDataError, InducingError, ModelFileError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pandas import DataFrame
+
+    from ..sources.tables import Encoder
+
+UNREAD = 141  # 128 and the number of SIGPIPE
+MANY_ROWS = 200_000  # a parquet file of more is read in parts
 
 
 class Commands(TyperGroup):
@@ -42,28 +49,11 @@ class Commands(TyperGroup):
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
-UNREAD = 141  # 128 and the number of SIGPIPE
-
-
 def main() -> None:
     try:
         app(prog_name="inducing")
     except SystemExit as end:  # Typer's and Rich's answer to a closed pipe is a silent 1
         raise SystemExit(UNREAD if isinstance(end.__context__, BrokenPipeError) else end.code) from None
-
-
-def in_existing_folder(path: Path) -> Path:
-    """Found out before an hour of fitting, not after."""
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist")
-    if path.is_dir():
-        raise typer.BadParameter(f"{str(path)!r} is a folder; name a file")
-    return path
-
-
-def output_option(help: str) -> Any:
-    """`--out`, a file in a folder that exists."""
-    return typer.Option("--out", "-o", callback=in_existing_folder, help=help)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,38 +65,119 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def inducing(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Sparse Gaussian processes for tables: fit, predict with error bars, inspect."""
 
 
-class Shown:
-    """What a fit shows of itself: a line with the iteration and the objective, and a bar for the pass over
-    parts.
+# Options
+
+
+def in_existing_folder(path: Path) -> Path:
+    """Raise if a file cannot be written there: before an hour of fitting, not after."""
+    if not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist")
+    if path.is_dir():
+        raise typer.BadParameter(f"{str(path)!r} is a folder; name a file")
+    return path
+
+
+def output_option(help: str) -> Any:
+    """`--out`, a file in a folder that exists."""
+    return Option("--out", "-o", callback=in_existing_folder, help=help)
+
+
+Model = Annotated[Path, Argument(metavar="MODEL", help="Model file written by `inducing fit`.")]
+Target = Annotated[str, Option("--target", "-t", help="The column to predict; the others are the inputs.")]
+Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
+DropMissing = Annotated[bool, Option("--drop-missing", help="Leave out rows with missing values.")]
+Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
+Approximation = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
+StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")]
+
+
+# Tables and model files in
+
+
+def inputs_and_target(
+    table: Path, target: str, exclude: list[str] | None, drop_missing: bool
+) -> tuple[DataFrame, np.ndarray, Encoder]:
+    """Read X (n, d) and y (n,) from a table, and how X came from its columns that are neither target nor
+    excluded.
     """
+    from ..sources import tables
 
-    def __init__(self, bars: Any) -> None:
-        self.bars = bars
+    data = tables.read(table)
+    tables.require_columns(data, [target, *(exclude or [])])
+    data = data.drop(columns=exclude or [])
+    if target not in data.columns:
+        raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
+    if not drop_missing:
+        tables.require_complete(
+            data, data.columns, "fill them in, or pass --drop-missing to leave those rows out"
+        )
+    rows = tables.complete_rows(data, data.columns)  # (n,) of bool
+    if not rows.any():
+        raise EmptyDataError(f"All {len(data)} rows have missing values: exclude the columns that cause it.")
+    if not rows.all():
+        typer.echo(f"Left out {(~rows).sum()} of {len(data)} rows, which have missing values.")
+    data = data[rows]
+    encoder = tables.Encoder.fit(data.drop(columns=target))
+    X, y = encoder.transform(data), tables.numbers(data[target], target)
+    if y.min() == y.max():
+        raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
+    return X, y, encoder
 
-    def __call__(self, iteration: int, objective: float) -> None:
-        self.bars.show("fit", f"fitting: iteration {iteration}, objective {objective:.6g}")
 
-    def part(self, done: int, parts: int | None) -> None:
-        self.bars.show("parts", "parts read", done, parts)
+def is_large(table: Path) -> bool:
+    """Whether a table is many files, or a parquet file with many rows."""
+    if table.is_dir() or any(mark in str(table) for mark in "*?["):
+        return True
+    if not (table.is_file() and table.suffix.lower() in (".parquet", ".pq")):
+        return False
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(table).num_rows > MANY_ROWS
+    except (pa.ArrowInvalid, OSError):
+        return False  # reading it will say what is wrong
 
 
-@contextmanager
-def progress_line() -> Iterator[Shown]:
-    """Progress on stderr, while a terminal is there to see it."""
-    from ..progress import Bars
+def load_model(path: Path) -> Any:
+    """Load the estimator in a file, which must predict one target."""
+    from ..files.models import load
+    from ..model.posterior import Posterior
 
-    with Bars() as bars:
-        yield Shown(bars)
+    model = load(path)
+    if isinstance(model, Posterior) or not posterior_of(model).one_output:
+        raise ModelFileError(f"{str(path)!r} is no model of one target: use it from Python.")
+    return model
 
 
-def print_table(title: str, rows: dict[str, str]) -> None:
+def posterior_of(model: Any) -> Any:
+    """The posterior of an estimator, of a classifier its first."""
+    return model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_
+
+
+def columns_of(model: Any) -> tuple[Encoder, str]:
+    """How a table becomes the model's inputs, and its target; a model fitted in Python may know less."""
+    from ..sources.tables import Encoder
+
+    metadata = model.metadata_
+    if "encoder" in metadata:
+        return Encoder.from_json(metadata["encoder"]), metadata.get("target", "y")
+    if hasattr(model, "feature_names_in_"):
+        return Encoder(tuple(model.feature_names_in_)), metadata.get("target", "y")
+    raise ModelFileError("The model knows no column names: fit it with `inducing fit`, or from a data frame.")
+
+
+# Reports
+
+
+def print_table(title: str, rows: dict[str, str], *, to_stderr: bool = False) -> None:
+    """Print names and values under a title."""
     from rich.table import Table
 
     table = Table(show_header=False)
@@ -114,12 +185,29 @@ def print_table(title: str, rows: dict[str, str]) -> None:
     table.add_column(justify="right", overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
-    show(title, table)
+    show(title, table, to_stderr=to_stderr)
 
 
-def show(*things: Any) -> None:
+def show(*things: Any, to_stderr: bool = False) -> None:
+    """Print texts and rich tables."""
     from rich.console import Console
 
-    console = Console(markup=False, emoji=False, highlight=False)  # a column may be called "width [m]"
+    # a column may be called "width [m]"
+    console = Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
     for thing in things:
         console.print(thing)
+
+
+def formatted(metrics: dict[str, float]) -> dict[str, str]:
+    return {
+        name: f"{100 * value:.1f} %" if "%" in name else f"{value:.4f}" for name, value in metrics.items()
+    }
+
+
+def noise_std(model: Any) -> str:
+    return "given row by row" if model.noise_ is None else f"{model.noise_**0.5:.4g}"
+
+
+def file_size(path: Path) -> str:
+    kibibytes = path.stat().st_size / 1024
+    return f"{kibibytes:.1f} KiB" if kibibytes < 1024 else f"{kibibytes / 1024:.1f} MiB"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from .app import app, in_existing_folder, output_option, show
-from .models import inputs_and_target
+from .app import (
+    DropMissing,
+    Exclude,
+    StationaryKernel,
+    Target,
+    app,
+    in_existing_folder,
+    inputs_and_target,
+    output_option,
+    show,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,53 +42,40 @@ def _is_table(path: Path | None) -> Path | None:
 
 @app.command()
 def compare(
-    table: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file, one row per observation.")],
-    target: Annotated[
-        str, typer.Option("--target", "-t", help="The column to predict; the others are the inputs.")
-    ],
-    sizes: Annotated[str, typer.Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
+    table: Annotated[Path, Argument(help="CSV, TSV or parquet file, one row per observation.")],
+    target: Target,
+    sizes: Annotated[str, Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="With commas: recipes (auto, direct, spgp-full, vsgp-full, …), rules with learned "
-            "hyperparameters (random, "
-            "kmeans, variance, information-gain, …), approximations (vfe, fitc, pep, …), exact; by default "
-            "a few of each."
+            "hyperparameters (random, kmeans, variance, information-gain, …), approximations (vfe, fitc, "
+            "pep, …), exact; by default a few of each."
         ),
     ] = None,
-    approximation: Annotated[str, typer.Option(help="Of recipes and rules.")] = "fitc",
-    kernel: Annotated[
-        str, typer.Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")
-    ] = "RBF",
-    repeats: Annotated[int, typer.Option(min=1, help="Times over, with other rows held out.")] = 1,
-    test_fraction: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of the rows held out.")
-    ] = 0.2,
-    max_iter: Annotated[int, typer.Option(min=0, help="Most iterations of each fit.")] = 200,
-    budget: Annotated[float | None, typer.Option(min=0.0, help="Seconds after which no fit starts.")] = None,
+    approximation: Annotated[str, Option(help="Of recipes and rules.")] = "fitc",
+    kernel: StationaryKernel = "RBF",
+    repeats: Annotated[int, Option(min=1, help="Times over, with other rows held out.")] = 1,
+    test_fraction: Annotated[float, Option(min=0.01, max=0.9, help="Share of the rows held out.")] = 0.2,
+    max_iter: Annotated[int, Option(min=0, help="Most iterations of each fit.")] = 200,
+    budget: Annotated[float | None, Option(min=0.0, help="Seconds after which no fit starts.")] = None,
     out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            callback=_is_table, help="A table to write, one row for each fit; .csv, .tsv or .parquet."
-        ),
-    ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the held-out rows and of the fits.")] = 0,
+    csv: Annotated[Path | None, Option(callback=_is_table, help="A table of the fits to write.")] = None,
+    exclude: Exclude = None,
+    drop_missing: DropMissing = False,
+    seed: Annotated[int, Option(help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
     """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C stops and shows what is
     there.
     """
     from ..estimators import comparison
     from ..pictures import plots
+    from ..progress import Bars
     from ..sources import tables
 
     wanted = _sizes(sizes)
-    X, y, _ = inputs_and_target(table, target, exclude or [], drop_missing)
-    with _progress_bar() as progress:
+    X, y, _ = inputs_and_target(table, target, exclude, drop_missing)
+    with Bars() as bars:
         results = comparison.compare(
             X,
             y,
@@ -93,7 +88,7 @@ def compare(
             max_iter=max_iter,
             budget=budget,
             random_state=seed,
-            progress=progress,
+            progress=lambda done, total, what: bars.show("fits", what, done, total),
         )
     if not len(results):
         typer.echo("No fit was finished.")
@@ -113,20 +108,8 @@ def compare(
         typer.echo(f"Picture: {out}")
 
 
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on stderr, while a terminal is there to see it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("fitting")
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
-
-
 def _print(title: str, summary: DataFrame) -> None:
-    """One line for each method and size; the least error and log loss of a size are marked."""
+    """Print a line for each method and size; the least error and log loss of a size are marked."""
     from rich.table import Table
 
     table = Table(title=title)

@@ -7,54 +7,38 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from ..errors import UnknownNameError
-from .app import app, output_option, print_table, progress_line
-from .models import inputs_and_target
+from .app import Approximation, DropMissing, Exclude, Size, app, inputs_and_target, output_option, print_table
 
 
 @app.command()
 def watch(
-    table: Annotated[
-        Path | None,
-        typer.Argument(help="CSV, TSV or parquet file with one or two input columns; none is a toy."),
-    ] = None,
-    target: Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.")] = None,
+    table: Annotated[Path | None, Argument(help="Table with one or two inputs; none is a toy.")] = None,
+    target: Annotated[str | None, Option("--target", "-t", help="The column to predict.")] = None,
     out: Annotated[Path, output_option("The animation to write, .gif or .html.")] = Path("watch.gif"),
-    basis: Annotated[str, typer.Option(help="points or multiscale.")] = "points",
-    approximation: Annotated[str, typer.Option(help="fitc, vfe, dtc, sor, pep, …")] = "fitc",
-    n_inducing: Annotated[
-        int, typer.Option("--n-inducing", "-m", min=1, help="Number of basis functions.")
-    ] = 8,
-    start: Annotated[
-        str, typer.Option(help="Where they start: left, kmeans, random, variance, …")
-    ] = "kmeans",
+    basis: Annotated[str, Option(help="points or multiscale.")] = "points",
+    approximation: Approximation = "fitc",
+    n_inducing: Size = 8,
+    start: Annotated[str, Option(help="Where they start: left, kmeans, random, …")] = "kmeans",
     recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="direct, auto, …; by default all at once, but widths are freed half-way (vsgp-full)."
-        ),
+        str | None, Option(help="direct, auto, …; by default all at once, widths half-way.")
     ] = None,
-    hold: Annotated[
-        bool,
-        typer.Option(
-            "--hold", help="Hold kernel and noise where an exact GP finds them: only the basis moves."
-        ),
-    ] = False,
-    frames: Annotated[int, typer.Option(min=2, help="Most frames.")] = 60,
-    fps: Annotated[int, typer.Option(min=1, max=50, help="Frames per second.")] = 12,
-    max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of the optimiser.")] = 200,
-    exclude: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the start, and of the toy.")] = 0,
+    hold: Annotated[bool, Option("--hold", help="Hold kernel and noise at an exact GP's.")] = False,
+    frames: Annotated[int, Option(min=2, help="Most frames.")] = 60,
+    fps: Annotated[int, Option(min=1, max=50, help="Frames per second.")] = 12,
+    max_iter: Annotated[int, Option(min=1, help="Most iterations of the optimiser.")] = 200,
+    exclude: Exclude = None,
+    drop_missing: DropMissing = False,
+    seed: Annotated[int, Option(help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
     """Animate a fit: inducing inputs and widths as they move, what the model predicts, the evidence. Ctrl-C
     ends it early.
     """
     from ..learning import recipes
     from ..pictures import animation, plots
+    from ..progress import Line
     from ..sources import datasets
 
     if out.suffix.lower() not in animation.SUFFIXES:
@@ -70,10 +54,10 @@ def watch(
     elif target is None:
         raise typer.BadParameter("a table needs --target, the column to predict")
     else:
-        features, y, encoder = inputs_and_target(table, target, exclude or [], drop_missing)
+        features, y, encoder = inputs_and_target(table, target, exclude, drop_missing)
         X, names = features.to_numpy(), encoder.feature_names
     animation.require_few_inputs(X)
-    with progress_line() as progress:
+    with Line(None) as progress:
         task = animation.task_for(
             X,
             y,

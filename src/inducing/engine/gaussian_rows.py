@@ -16,7 +16,7 @@ from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
 from ..numerics.workers import cores
-from ..progress import told_if_slow
+from ..progress import notice_if_slow
 from .row_sites import add_terms
 from .sums import Back, Held, Work, add_gradients
 
@@ -56,7 +56,7 @@ def form_of(P: Problem) -> Form | None:
     if e is None:
         return None
     assert isinstance(P.kernel, RBF)
-    with told_if_slow("compiling, once on this machine ..."):
+    with notice_if_slow("compiling, once on this machine ..."):
         from . import tiles  # noqa: F401
 
         if P.blocks is not None:

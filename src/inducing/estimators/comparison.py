@@ -1,11 +1,9 @@
-"""Ways to fit one table, side by side: error, log loss and time by the number of basis functions. [000 Fig
-2], [001 Fig 3]
-"""
+"""`compare`: ways to fit one table, side by side, by error, log loss and time. [000 Fig 2], [001 Fig 3]"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ from .. import metrics
 from ..errors import EmptyDataError, ParameterError, UnknownNameError
 from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
+from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
 from .regressor import SparseGPRegressor
 
@@ -25,10 +24,7 @@ ROWS = tuple(name for name, row in TABLE.items() if not row.blocks)
 METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS, "exact")))
 USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain")
 EXACT_ROWS = 1000  # of the exact GP, at most
-BLIND = (
-    "random",
-    "kmeans",
-)  # rules that look at no kernel, so that hyperparameters learned before do not matter
+BLIND = ("random", "kmeans")  # rules that look at no kernel: hyperparameters learned before do not matter
 
 
 @dataclass(frozen=True)
@@ -72,9 +68,9 @@ def compare(
     A method is one of METHODS:
 
         a recipe         "auto", "direct", "spgp-full", …, as `SparseGPRegressor(recipe=…)`
-        a rule           "random", "information-gain", …: the basis stays where `selection` puts it, and hyperparameters are
-                         learned; a rule that looks at the kernel is given one learned on k-means centres first, with half of
-                         the iterations
+        a rule           "random", "information-gain", …: the basis stays where `selection` puts it, and
+                         hyperparameters are learned; a rule that looks at the kernel is given one learned on
+                         k-means centres first, with half of the iterations
         an approximation "vfe", "dtc", …: everything at once, by its own evidence
         "exact"          the exact GP on at most 1000 rows, whatever the size
 
@@ -84,10 +80,12 @@ def compare(
     fits that are finished.
     """
     import pandas as pd
+    from sklearn.model_selection import train_test_split
 
     results: list[Result] = []
     jobs = _jobs(methods, sizes, repeats)
     data = _checked(X, y, test_fraction)
+    test_rows = round(test_fraction * len(data[1]))
     began = time.perf_counter()
     try:
         for done, (size, repeat, method) in enumerate(jobs):
@@ -95,16 +93,17 @@ def compare(
                 break
             if progress is not None:
                 progress(done, len(jobs), f"{method}, m = {size}, repeat {repeat + 1} of {repeats}")
-            split = _split(*data, test_fraction, random_state + repeat)
-            fit = _Fitting(method, size, approximation, kernel, max_iter, random_state + repeat)
-            results.append(_result(fit, repeat, *split))
+            split = train_test_split(*data, test_size=test_rows, random_state=random_state + repeat)
+            usual = {"kernel": kernel, "max_iter": max_iter, "random_state": random_state + repeat}
+            usual["approximation"] = approximation
+            results.append(_result(method, size, repeat, usual, *split))
     except KeyboardInterrupt:
         pass
     return pd.DataFrame([asdict(result) for result in results], columns=list(Result.__dataclass_fields__))
 
 
 def summary(results: DataFrame) -> DataFrame:
-    """Means over the repeats, one row for each method and size in the order they came."""
+    """Average over the repeats: one row for each method and size in the order they came."""
     numbers = ["m", "smse", "msll", "coverage", "noise", "log_evidence", "iterations", "seconds"]
     return results.groupby(["method", "size"], sort=False)[numbers].mean().reset_index()
 
@@ -124,18 +123,11 @@ def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tu
         raise ParameterError(f"a size is a number of basis functions, at least 1, but one is {min(sizes)}")
     sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
     exact = [(EXACT_ROWS, repeat, "exact") for repeat in range(repeats) if "exact" in methods]
-    return exact + [
-        (m, repeat, method)
-        for m in sizes
-        for repeat in range(repeats)
-        for method in methods
-        if method != "exact"
-    ]
+    others = [method for method in methods if method != "exact"]
+    return exact + [(m, repeat, method) for m in sizes for repeat in range(repeats) for method in others]
 
 
 def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    from ..model.problem import as_inputs, as_targets
-
     X = as_inputs(np.asarray(X, dtype=np.float64))
     y = as_targets(np.asarray(y, dtype=np.float64), X)
     if y.ndim != 1:
@@ -147,73 +139,47 @@ def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarr
     return X, y
 
 
-def _split(X: np.ndarray, y: np.ndarray, fraction: float, seed: int) -> Iterator[np.ndarray]:
-    from sklearn.model_selection import train_test_split
-
-    return train_test_split(
-        X, y, test_size=round(fraction * len(y)), random_state=seed
-    )  # X, X_test, y, y_test
-
-
-@dataclass(frozen=True)
-class _Fitting:
-    """A method at work."""
-
-    method: str
-    size: int
-    approximation: str
-    kernel: Any
-    max_iter: int
-    seed: int
-
-    def __call__(self, X: np.ndarray, y: np.ndarray) -> SparseGPRegressor:
-        if self.method in RECIPES:
-            return self._fitted(X, y, recipe=self.method)
-        if self.method in ROWS:
-            return self._fitted(X, y, approximation=self.method, recipe="direct")
-        if self.method == "exact":
-            rows = np.random.default_rng(self.seed).permutation(len(y))[:EXACT_ROWS]
-            return self._fitted(X[rows], y[rows], approximation="exact")
-        if self.method in BLIND:
-            return self._fitted(X, y, inducing=self.method, optimize="hyperparameters")
-        half = self.max_iter // 2
-        first = self._fitted(X, y, optimize="hyperparameters", max_iter=half)
-        return self._fitted(
-            X,
-            y,
-            inducing=self.method,
-            kernel=first.kernel_,
-            noise=first.noise_,
-            optimize="hyperparameters",
-            max_iter=self.max_iter - half,
-        )
-
-    def _fitted(self, X: np.ndarray, y: np.ndarray, **settings: Any) -> SparseGPRegressor:
-        usual = {"approximation": self.approximation, "kernel": self.kernel, "max_iter": self.max_iter}
-        size = min(self.size, len(np.unique(X, axis=0)))  # no more basis functions than different rows
-        model = SparseGPRegressor(
-            n_inducing=size, random_state=self.seed, progress=_silent, **(usual | settings)
-        ).fit(X, y)
-        if "interrupted" in model.fit_result_.message:
-            raise KeyboardInterrupt  # a fit cut short says nothing about its method
-        return model
-
-
-def _silent(iteration: int, value: float) -> None:
-    pass
+def _fitted(method: str, size: int, usual: dict[str, Any], X: np.ndarray, y: np.ndarray) -> SparseGPRegressor:
+    """Fit rows by one method, with no more basis functions than there are different rows."""
+    settings: dict[str, Any] = {"inducing": method, "optimize": "hyperparameters"}
+    if method in RECIPES:
+        settings = {"recipe": method}
+    elif method in ROWS:
+        settings = {"approximation": method, "recipe": "direct"}
+    elif method == "exact":
+        settings = {"approximation": "exact"}
+        rows = np.random.default_rng(usual["random_state"]).permutation(len(y))[:EXACT_ROWS]
+        X, y = X[rows], y[rows]
+    elif method not in BLIND:
+        half = usual["max_iter"] // 2
+        first = _fitted("kmeans", size, usual | {"max_iter": half}, X, y)
+        settings |= {"kernel": first.kernel_, "noise": first.noise_, "max_iter": usual["max_iter"] - half}
+    m = min(size, len(np.unique(X, axis=0)))
+    model = SparseGPRegressor(n_inducing=m, **(usual | settings)).fit(X, y)
+    if "interrupted" in model.fit_result_.message:
+        raise KeyboardInterrupt  # a fit cut short says nothing about its method
+    return model
 
 
 def _result(
-    fit: _Fitting, repeat: int, X: np.ndarray, X_test: np.ndarray, y: np.ndarray, y_test: np.ndarray
+    method: str,
+    size: int,
+    repeat: int,
+    usual: dict[str, Any],
+    X: np.ndarray,
+    X_test: np.ndarray,
+    y: np.ndarray,
+    y_test: np.ndarray,
 ) -> Result:
+    """Fit rows by one method, and score it on others."""
     began = time.perf_counter()
-    model = fit(X, y)
+    model = _fitted(method, size, usual, X, y)
     seconds = time.perf_counter() - began
     mean, std = model.predict(X_test, return_std=True)
     assert model.noise_ is not None
     return Result(
-        method=fit.method,
-        size=fit.size,
+        method=method,
+        size=size,
         repeat=repeat,
         m=model.basis_size_,
         smse=metrics.smse(y_test, mean, y),

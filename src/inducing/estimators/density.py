@@ -1,28 +1,29 @@
 """`GPDensity`: a density with error bars, under scikit-learn's contract of density estimators. [004 §5.3]
 
-The mathematics is in `squared`; here are boxes, units, the choice of the smoothness, and draws.
+The mathematics is in `beside.squared`; here are boxes, units, the choice of the smoothness, and draws.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from ..beside.squared import Estimate, Fourier, OrnsteinUhlenbeck, Prior, estimate, left_out, moments
-from ..errors import ParameterError, ShapeError, UnknownNameError
+from ..beside.squared import Estimate, Fourier, OrnsteinUhlenbeck, Prior, estimate, left_out, mass, moments
+from ..errors import ModelFileError, ParameterError, ShapeError, UnknownNameError
+from ..files.records import Arrays, Plain, number
 from ..inference import selection
 from ..model.kernels import Trigonometric
+from ..model.posterior import Posterior
 from ..model.problem import as_inputs
 from ..progress import Bars
-from .preparation import checked_weights, named
+from .base import Estimator, generator
+from .preparation import checked_weights
 
 KERNELS = ("trigonometric", "ornstein-uhlenbeck")
 GIVE_UP = 4  # orders in a row that bring no evidence
@@ -30,54 +31,50 @@ LENGTHSCALES = np.geomspace(0.02, 0.64, 6)  # of the unit interval, tried where 
 PROPOSALS = 1 << 14  # points at which a draw is tried at once
 
 
-class GPDensity(DensityMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class GPDensity(DensityMixin, Estimator):
     """The density f²/∫f² of a Gaussian process f, by expectation propagation.
 
     The rows lie in a box: `bounds`, or their range and a margin. Beyond it the density is 0 and its logarithm
     -inf. The trigonometric kernel takes opposite sides of the box for the same place, which is right for
     angles and times of day with `bounds`, and does no harm where the margin keeps the sides empty.
 
-    Parameters ---------- kernel : "trigonometric": Fourier series up to `order` along each input, any density
-    that is smooth on that scale.
-        "ornstein-uhlenbeck": rough densities of one input.
-    order : of the series; None takes the one of most evidence. lengthscale : of the Ornstein-Uhlenbeck
-    process, in units of X; None takes one of six by the density of left-out rows. bounds : None, or the box
-    as pairs (low, high), one for each input. padding : width of the margin on each side, as a share of the
-    range. max_functions : limit of (2 order + 1)^d, the dimension of the space, in the search for an order.
-    max_iter : limit of sweeps. tol : sweeps end when one moves less than this share of the mass from one
-    place to another. damping : in (0, 1], how far a site goes towards its new value; halved by itself where
-    that is needed.
+    Parameters
+    ----------
+    kernel : "trigonometric": Fourier series up to `order` along each input, any density that is smooth on
+        that scale. "ornstein-uhlenbeck": rough densities of one input.
+    order : of the series; None takes the one of most evidence.
+    lengthscale : of the Ornstein-Uhlenbeck process, in units of X; None takes one of six by the density of
+        left-out rows.
+    bounds : None, or the box as pairs (low, high), one for each input.
+    padding : width of the margin on each side, as a share of the range.
+    max_functions : limit of (2 order + 1)^d, the dimension of the space, in the search for an order.
+    max_iter : limit of sweeps.
+    tol : sweeps end when one moves less than this share of the mass from one place to another.
+    damping : in (0, 1], how far a site goes towards its new value; halved by itself where that is needed.
 
-    Attributes ---------- posterior_ : the Posterior of f on the unit box. kernel_, basis_size_,
-    n_features_in_, feature_names_in_ (from data frames). order_ or lengthscale_ : that of the fit. lam_ : λ
-    of [004 eq. 5.25], 1 for the latter. mass_ : ∫E f² over the unit box. low_, span_ : (d,), the box.
-    n_iter_, converged_ : of the sweeps. log_evidence_ : log probability of X under the prior, in its own
-    units; None for "ornstein-uhlenbeck". scores_ : log evidence of every order tried, or log density of
-    left-out rows of every lengthscale.
+    Attributes
+    ----------
+    posterior_ : the Posterior of f on the unit box.
+    kernel_, basis_size_, n_features_in_, feature_names_in_ (from data frames).
+    order_ or lengthscale_ : that of the fit. lam_ : λ of [004 eq. 5.25], 1 for the latter.
+    mass_ : ∫E f² over the unit box. low_, span_ : (d,), the box. n_iter_, converged_ : of the sweeps.
+    log_evidence_ : log probability of X under the prior, in its own units; None for "ornstein-uhlenbeck".
+    scores_ : log evidence of every order tried, or log density of left-out rows of every lengthscale.
     """
 
-    def __init__(
-        self,
-        kernel: str = "trigonometric",
-        order: int | None = None,
-        *,
-        lengthscale: float | None = None,
-        bounds: Any = None,
-        padding: float = 0.2,
-        max_functions: int = 500,
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        damping: float = 0.5,
-    ) -> None:
-        self.kernel = kernel
-        self.order = order
-        self.lengthscale = lengthscale
-        self.bounds = bounds
-        self.padding = padding
-        self.max_functions = max_functions
-        self.max_iter = max_iter
-        self.tol = tol
-        self.damping = damping
+    kernel: str = "trigonometric"
+    order: int | None = None
+    _: KW_ONLY
+    lengthscale: float | None = None
+    bounds: Any = None
+    padding: float = 0.2
+    max_functions: int = 500
+    max_iter: int = 100
+    tol: float = 1e-3
+    damping: float = 0.5
+
+    _units = ("low", "span")
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the density of the rows X (n, d). A row of weight w counts w times, one of weight 0 not at
@@ -86,7 +83,7 @@ class GPDensity(DensityMixin, BaseEstimator):
         The order of the rows does not matter: equal ones are merged, and all are visited in an order of their
         own.
         """
-        X = self._checked(X, reset=True)
+        X = as_inputs(self._validated(X, reset=True, ensure_min_samples=2))
         if self.kernel not in KERNELS:
             raise UnknownNameError(
                 f"there is no density kernel {self.kernel!r}; choose one of {', '.join(KERNELS)}"
@@ -104,31 +101,31 @@ class GPDensity(DensityMixin, BaseEstimator):
         for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         with Bars() as bars:
-            found, scores = self._best(U, times, bars)
-        if not found.converged:
+            best, scores = self._best(U, times, bars)
+        if not best.converged:
             text = (
                 f"the sweeps did not settle within max_iter={self.max_iter}; try damping below {self.damping}"
             )
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
-        self.posterior_ = replace(found.posterior, sites=None)  # which belong to the rows
+        self.posterior_ = replace(best.posterior, sites=None)  # which belong to the rows
+        self.kernel_, self.basis_size_ = best.posterior.kernel, len(best.posterior)
         self.mass_, self.lam_, self.n_iter_, self.converged_ = (
-            found.mass,
-            found.lam,
-            found.n_sweeps,
-            found.converged,
+            best.mass,
+            best.lam,
+            best.n_sweeps,
+            best.converged,
         )
         units = float(np.sum(weights) * np.sum(np.log(self.span_)))
-        self.log_evidence_ = None if found.log_evidence is None else found.log_evidence - units
+        self.log_evidence_ = None if best.log_evidence is None else best.log_evidence - units
         self.scores_ = {key: value - units for key, value in scores.items()}
-        self.kernel_, self.basis_size_ = found.posterior.kernel, len(found.posterior)
         return self
 
     def pdf(self, X: Any, return_std: bool = False) -> Any:
-        """The expected density at each row of X; on request with its standard deviation. (n,) each [004 eq.
-        5.24]
+        """The expected density at each row of X; on request with its standard deviation. (n,) each
+        [004 eq. 5.24]
         """
         check_is_fitted(self)
-        U = (self._checked(X, reset=False) - self.low_) / self.span_
+        U = (as_inputs(self._validated(X, reset=False)) - self.low_) / self.span_
         inside = np.all((U >= 0.0) & (U <= 1.0), axis=1)
         value, deviation = np.zeros(len(U)), np.zeros(len(U))
         if np.any(inside):
@@ -150,33 +147,35 @@ class GPDensity(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         if isinstance(n_samples, bool) or int(n_samples) != n_samples or n_samples < 0:
             raise ParameterError(f"n_samples must be a whole number of at least 0, but is {n_samples}")
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        bound, drawn, d = self._bound(), [np.empty((0, self.n_features_in_))], self.n_features_in_
+        rng, bound, d = generator(random_state), self._bound(), self.n_features_in_
+        drawn = [np.empty((0, d))]
         while sum(map(len, drawn)) < n_samples:
             U = rng.random((PROPOSALS, d))
             drawn.append(U[rng.random(PROPOSALS) * bound < moments(self.posterior_, U)[0]])
         return self.low_ + self.span_ * np.concatenate(drawn)[: int(n_samples)]
 
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to a file for `inducing.load`; `metadata` is a dictionary of yours, of plain
-        JSON.
-        """
-        from ..files.models import save
+    def _more_to_record(self) -> tuple[Plain, Arrays]:
+        scores = [[key, value if np.isfinite(value) else None] for key, value in self.scores_.items()]
+        plain = {
+            "lam": self.lam_,
+            "converged": bool(self.converged_),
+            "log_evidence_of_x": self.log_evidence_,
+            "smoothness": getattr(self, "lengthscale_", None),
+            "scores": scores,
+        }
+        return plain, {}
 
-        save(self, path, metadata)
-
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
-        """scikit-learn's checks of shapes, names and types, with this package's errors."""
-        if hasattr(X, "tocsr"):
-            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
-        least = 2 if reset else 1
-        try:
-            X = validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=least
-            )
-        except ValueError as error:
-            raise named(error) from error
-        return np.asarray(as_inputs(X))
+    def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
+        self.posterior_, self.mass_ = posterior, mass(posterior)
+        self.lam_, self.converged_ = float(plain["lam"]), bool(plain["converged"])
+        self.log_evidence_ = number(plain["log_evidence_of_x"])
+        self.scores_ = {key: -np.inf if value is None else float(value) for key, value in plain["scores"]}
+        if isinstance(posterior.kernel, Trigonometric):
+            self.order_ = posterior.kernel.order
+        else:
+            self.lengthscale_ = float(plain["smoothness"])
+        if not self.mass_ > 0.0:
+            raise ModelFileError(f"its density has the mass {self.mass_}")
 
     def _box(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Its lower corner and its sides. (d,) each"""
@@ -187,11 +186,8 @@ class GPDensity(DensityMixin, BaseEstimator):
             except (TypeError, ValueError):
                 bounds = np.empty(0)
             bounds = bounds[None] if bounds.shape == (2,) and d == 1 else bounds
-            if (
-                bounds.shape != (d, 2)
-                or not np.all(np.isfinite(bounds))
-                or not np.all(bounds[:, 0] < bounds[:, 1])
-            ):
+            right = bounds.shape == (d, 2) and np.all(np.isfinite(bounds))
+            if not right or not np.all(bounds[:, 0] < bounds[:, 1]):
                 raise ParameterError(
                     f"bounds must be {d} pairs (low, high) with low < high, but are {self.bounds}"
                 )
@@ -214,16 +210,15 @@ class GPDensity(DensityMixin, BaseEstimator):
         scores: dict[Any, float] = {}
         for name, prior in self._priors(U.shape[1]):
             bars.show("density", f"density: smoothness {name:g}, {len(scores)} tried before")
-            options = {
-                "hold": isinstance(prior, OrnsteinUhlenbeck),
-                "convergence": self.tol,
-                "damping": self.damping,
-            }
-            found = estimate(prior, U, times, limit=self.max_iter, **options)
-            score = _score(found, U, times)
+            hold, rule = (
+                isinstance(prior, OrnsteinUhlenbeck),
+                {"convergence": self.tol, "damping": self.damping},
+            )
+            trial = estimate(prior, U, times, limit=self.max_iter, hold=hold, **rule)
+            score = _score(trial, U, times)
             since += 1
             if best is None or score > max(scores.values()):
-                best, chosen, since = found, name, 0
+                best, chosen, since = trial, name, 0
             scores[name] = score
             if since == GIVE_UP and isinstance(prior, Fourier):
                 break
@@ -269,9 +264,9 @@ class GPDensity(DensityMixin, BaseEstimator):
         return float(np.max(moments(self.posterior_, grid)[0])) / np.cos(0.5 * np.pi / fine) ** d
 
 
-def _score(found: Estimate, U: np.ndarray, times: np.ndarray) -> float:
+def _score(trial: Estimate, U: np.ndarray, times: np.ndarray) -> float:
     """Log evidence, or log density of left-out rows where there is none; -inf where neither is known."""
-    if isinstance(found.prior, Fourier):
-        return -np.inf if found.log_evidence is None else found.log_evidence
-    seen = left_out(found.posterior, U) / found.mass
+    if isinstance(trial.prior, Fourier):
+        return -np.inf if trial.log_evidence is None else trial.log_evidence
+    seen = left_out(trial.posterior, U) / trial.mass
     return float(times @ np.log(seen)) if np.all(seen > 0.0) else -np.inf

@@ -1,30 +1,29 @@
-"""Regression from a stream, for scikit-learn: units and hyperparameters from the first rows, then every row
-once.
+"""`OnlineGPRegressor`: regression from a stream under scikit-learn's contract. Units and hyperparameters come
+from the first rows; then every row is read once.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import (
     FactorisationError,
     InducingWarning,
     LabelError,
+    ModelFileError,
     ParameterError,
     ShapeError,
     UnknownNameError,
 )
+from ..files.records import Arrays, Plain
 from ..inference import selection
 from ..inference.online import Seen, update
-from ..learning.ascent import Line
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..model import means
 from ..model.bases import Points
@@ -34,35 +33,30 @@ from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
 from ..numerics.arrays import to_numpy
-from ..streams.reading import all_or_nothing, most_informative_rows, read
-from .preparation import Data, named, per_output
+from ..progress import Line
+from ..streams.feeding import all_or_nothing, most_informative_rows
+from .base import Estimator, Streaming, generator
+from .preparation import Data, per_output
 from .regressor import SparseGPRegressor
 
-NAMES = (
-    "gaussian",
-    "laplace",
-    "studentt",
-    "poisson",
-)  # likelihoods whose scale, where they have one, can be learned
-UNITS = {
-    Gaussian: ("variance", 2),
-    Laplace: ("scale", 1),
-    StudentT: ("scale", 1),
-}  # what is in units of y, to which power
+NAMES = ("gaussian", "laplace", "studentt", "poisson")  # their scale, where they have one, can be learned
+# what a likelihood has in units of y, and to which power of them
+UNITS = {Gaussian: ("variance", 2), Laplace: ("scale", 1), StudentT: ("scale", 1)}
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with
 
 
 class Forecast(NamedTuple):
-    """What the model said of each row just before it read it; NaN for the rows of the warm-up."""
+    """The prediction of each row just before it was read; NaN for the rows of the warm-up."""
 
     mean: np.ndarray  # (n,) or (n, p), of y
     std: np.ndarray
     log_density: np.ndarray  # (n,): of y under the whole predictive distribution
 
 
-class OnlineGPRegressor(RegressorMixin, BaseEstimator):
-    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²). [004 chapter
-    3]
+@dataclass(eq=False, repr=False)
+class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
+    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²).
+    [004 chapter 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
     reads more, from what `fit` left or from nothing: then the first `warmup` rows, in one batch or many, set
@@ -74,83 +68,62 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
     `kernel`, `kernel_`, `mean`, `fixed`, `priors`, `posterior_` and `likelihood_` in those of the
     standardised data.
 
-    Parameters ---------- kernel : a Kernel, or the name of a stationary one with a lengthscale for each
-    input; None is "rbf". capacity : how many basis functions, at most; None is no limit. likelihood :
-    "gaussian", "laplace" and "studentt" (for outliers), whose scale is learned, "poisson" (for counts), or
-    one
-        from `inducing.likelihoods`, taken as it is. y is standardised where the likelihood knows its units: not for counts.
-    noise : variance of the noise to start from, for a likelihood given by name. mean : a prior mean from
-    `inducing.means`; None is the average of y, for counts the logarithm of their average. tolerance,
-    removal_score, order : as for `inducing.update`, there score. order="information" looks at all rows of a
-    batch
-        before it reads each.
-    optimize : "hyperparameters", or None to take kernel and noise as they start. warmup : how many rows
-    `partial_fit` takes units and hyperparameters from. learning_rows : how many rows, at most, drawn at
-    random, hyperparameters are learned from. max_iter, restarts, jitter, fixed, priors : of the learning, as
-    for `inducing.fit`. random_state : seed of the learning. verbose : 1 always shows progress; else terminals
-    see it after two seconds.
+    Parameters
+    ----------
+    kernel : a Kernel, or the name of a stationary one with a lengthscale for each input; None is "rbf".
+    capacity : how many basis functions, at most; None is no limit.
+    likelihood : "gaussian", "laplace" and "studentt" (for outliers), whose scale is learned, "poisson" (for
+        counts), or one from `inducing.likelihoods`, taken as it is. y is standardised where the likelihood
+        knows its units: not for counts.
+    noise : variance of the noise to start from, for a likelihood given by name.
+    mean : a prior mean from `inducing.means`; None is the average of y, for counts the logarithm of their
+        average.
+    tolerance, removal_score, order : as for `inducing.update`, there score. order="information" looks at all
+        rows of a batch before it reads each.
+    optimize : "hyperparameters", or None to take kernel and noise as they start.
+    warmup : how many rows `partial_fit` takes units and hyperparameters from.
+    learning_rows : how many rows, at most, drawn at random, hyperparameters are learned from.
+    max_iter, restarts, jitter, fixed, priors : of the learning, as for `inducing.fit`.
+    random_state : seed of the learning.
+    verbose : 1 always shows progress; else terminals see it after two seconds.
 
-    Attributes ---------- posterior_ : the Posterior of the standardised data. kernel_, likelihood_,
-    basis_size_, n_iter_ (of the learning, at least 1), n_features_in_, feature_names_in_ (from data frames),
-    x_mean_, x_scale_, y_mean_, y_scale_. noise_ : variance of y about f, a number or one per output; None for
-    counts and likelihoods of your own. n_rows_ : how many rows were read. warming_up_ : whether units and
-    hyperparameters may still change. log_predictive_ : Σ log p(y | rows before), in the units of y, since the
-    units were set.
+    Attributes
+    ----------
+    posterior_ : the Posterior of the standardised data.
+    kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_features_in_,
+        feature_names_in_ (from data frames), x_mean_, x_scale_, y_mean_, y_scale_.
+    noise_ : variance of y about f, a number or one per output; None for counts and likelihoods of your own.
+    n_rows_ : how many rows were read. warming_up_ : whether units and hyperparameters may still change.
+    log_predictive_ : Σ log p(y | rows before), in the units of y, since the units were set.
     """
 
-    _held: tuple[np.ndarray, np.ndarray] | None  # the rows of a warm-up that has not ended
-    _begun_with: int  # how many rows set the units
-    y_mean_: Any
-    y_scale_: Any
+    kernel: Kernel | str | None = None
+    capacity: int | None = 100
+    _: KW_ONLY
+    likelihood: Likelihood | str = "gaussian"
+    noise: float | None = None
+    mean: Mean | None = None
+    tolerance: float = 1e-6
+    removal_score: str = "mean"
+    order: str = "given"
+    optimize: str | None = "hyperparameters"
+    warmup: int = 500
+    learning_rows: int = 1000
+    max_iter: int = 100
+    restarts: int = 0
+    jitter: float = 1e-8
+    fixed: Any = ()
+    priors: Any = None
+    standardize: bool = True
+    random_state: Any = None
+    verbose: int = 0
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        capacity: int | None = 100,
-        *,
-        likelihood: Likelihood | str = "gaussian",
-        noise: float | None = None,
-        mean: Mean | None = None,
-        tolerance: float = 1e-6,
-        removal_score: str = "mean",
-        order: str = "given",
-        optimize: str | None = "hyperparameters",
-        warmup: int = 500,
-        learning_rows: int = 1000,
-        max_iter: int = 100,
-        restarts: int = 0,
-        jitter: float = 1e-8,
-        fixed: Any = (),
-        priors: Any = None,
-        standardize: bool = True,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.capacity = capacity
-        self.likelihood = likelihood
-        self.noise = noise
-        self.mean = mean
-        self.tolerance = tolerance
-        self.removal_score = removal_score
-        self.order = order
-        self.optimize = optimize
-        self.warmup = warmup
-        self.learning_rows = learning_rows
-        self.max_iter = max_iter
-        self.restarts = restarts
-        self.jitter = jitter
-        self.fixed = fixed
-        self.priors = priors
-        self.standardize = standardize
-        self.random_state = random_state
-        self.verbose = verbose
+    _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = (
-            isinstance(self.likelihood, Gaussian) or str(self.likelihood).lower() == "gaussian"
-        )
+        name = str(self.likelihood).lower()
+        tags.target_tags.multi_output = isinstance(self.likelihood, Gaussian) or name == "gaussian"
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -170,32 +143,20 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def predict_then_fit(self, X: Any, y: Any) -> Forecast:
-        """`partial_fit`, and what the model said of each row just before it read it."""
+        """`partial_fit`, and the prediction of each row just before it was read."""
         with all_or_nothing(self):
             fresh = not hasattr(self, "posterior_")
             X, y = self._checked(X, y, reset=fresh)
             if fresh:
-                self._held = X[:0], y[:0]
-            if not fresh and y.shape[1:] != np.shape(self.y_mean_):
+                self._held, self._begun_with = (X[:0], y[:0]), 0
+            elif y.shape[1:] != np.shape(self.y_mean_):
                 raise ShapeError(
                     f"y has shape {y.shape}, but the model has {np.size(self.y_mean_)} output(s)"
                 )
             if self._held is None:
-                return self._forecast(self._read(self.posterior_, X, y))
-            nothing = Forecast(np.full_like(y, np.nan), np.full_like(y, np.nan), np.full(len(y), np.nan))
-            held = np.concatenate([self._held[0], X]), np.concatenate([self._held[1], y])
-            warm = len(held[0]) >= self.warmup
-            if warm or fresh or len(held[0]) >= 2 * self._begun_with:
-                self._begin(*held, learn=warm)
-            else:
-                self._read(self.posterior_, X, y)
-            self._held = None if warm else held
-            return nothing
-
-    @property
-    def warming_up_(self) -> bool:
-        check_is_fitted(self)
-        return self._held is not None
+                return self._forecast(self._read_on(X, y))
+            self._warm_up(X, y)
+            return Forecast(np.full_like(y, np.nan), np.full_like(y, np.nan), np.full(len(y), np.nan))
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
@@ -204,7 +165,6 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         or with the joint covariance (n, n) or (n, n, p). These are of new observations; of f with
         latent=True.
         """
-        check_is_fitted(self)
         if return_std and return_cov:
             raise ParameterError("return_std and return_cov were both given; ask for one of them")
         Xs = self._queries(X)
@@ -220,9 +180,8 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         """Draws of new observations at X, which share one draw of f, or of f(X) itself with latent=True. (n,
         s) or (n, p, s)
         """
-        check_is_fitted(self)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        f = np.moveaxis(self.posterior_.sample(self._queries(X), n_samples, rng), 0, -1)
+        Xs, rng = self._queries(X), generator(random_state)
+        f = np.moveaxis(self.posterior_.sample(Xs, n_samples, rng), 0, -1)
         y = f if latent else self.likelihood_.sample(f, rng)
         scale, mean = (v if np.ndim(v) == 0 else v[:, None] for v in (self.y_scale_, self.y_mean_))
         return y * scale + mean
@@ -236,19 +195,9 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         if type(self.likelihood_) not in UNITS:
             raise ParameterError(f"the gain of a row without its y is not known for {self.likelihood_}")
-        variance = _noise_of(self.likelihood_)
-        post = replace(
-            self.posterior_, w=self.posterior_.w[:, :1], one_output=True, mean_function=Zero()
-        )  # variance is all
-        return most_informative_rows([post], Gaussian(variance), self._queries(X), n)
-
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the model to a file for `inducing.load`, with all it needs to go on, such as the rows of a
-        warm-up that has not ended; `metadata` is a dictionary of yours, of plain JSON.
-        """
-        from ..files.models import save
-
-        save(self, path, metadata)
+        w = self.posterior_.w[:, :1]  # of one output and without a mean, since variance is all
+        post = replace(self.posterior_, w=w, one_output=True, mean_function=Zero())
+        return most_informative_rows([post], Gaussian(_noise_of(self.likelihood_)), self._queries(X), n)
 
     @property
     def noise_(self) -> Any:
@@ -259,34 +208,27 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
     @property
     def log_predictive_(self) -> float:
         # the densities of y and of y / y_scale differ by the factor y_scale for each observation
-        return float(self.posterior_.log_predictive or 0.0) - self.n_rows_ * float(
-            np.sum(np.log(self.y_scale_))
-        )
+        shift = self.n_rows_ * float(np.sum(np.log(self.y_scale_)))
+        return float(self.posterior_.log_predictive or 0.0) - shift
 
-    def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
-        """scikit-learn's checks of shapes, names and types, with this package's errors; y as the likelihood
-        knows it.
-        """
-        if hasattr(X, "tocsr"):
-            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+    def _more_to_record(self) -> tuple[Plain, Arrays]:
+        return self._stream_record()
+
+    def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
+        self.posterior_ = posterior
+        self._restore_stream(plain, arrays, np.shape(self.y_mean_))
+        if isinstance(self.likelihood_, Binary):
+            raise ModelFileError(f"it is a regression with {self.likelihood_}")
+
+    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to learn from: numbers, and targets as the likelihood knows them."""
         likelihood = self._start_likelihood()
-        options = (
-            {}
-            if isinstance(y, str)
-            else {"multi_output": isinstance(likelihood, Gaussian), "y_numeric": True}
-        )
-        try:
-            checked = validate_data(
-                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options
-            )
-        except ValueError as error:
-            raise named(error) from error
-        if isinstance(y, str):
-            return as_inputs(checked)
-        return as_inputs(checked[0]), likelihood.check(checked[1])
+        several = isinstance(likelihood, Gaussian)
+        X, y = self._validated(X, y, reset=reset, multi_output=several, y_numeric=True)
+        return as_inputs(X), likelihood.check(y)
 
     def _start_likelihood(self) -> Likelihood:
-        """In the units of y."""
+        """The likelihood as given, in the units of y."""
         likelihood = self.likelihood
         if isinstance(likelihood, str) and likelihood.lower() in NAMES:
             return BY_NAME[likelihood.lower()]()
@@ -305,7 +247,6 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         return likelihood
 
     def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool, stoppable: bool = False) -> None:
-        """Units and hyperparameters from these rows; then read them."""
         if self.optimize not in (None, "hyperparameters"):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
         if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
@@ -317,14 +258,10 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         noise = _noise_of(likelihood) if given and scaled else self.noise
         columns = _start_targets(likelihood, y)
         data, scaling = Data(X, columns, np.ones(len(X)), noise).standardised(self.standardize)
-        one = y.ndim == 1
-        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
-        self.y_mean_, self.y_scale_ = 0.0, 1.0
-        if scaled:
-            self.y_mean_, self.y_scale_ = (
-                v[0].item() if one else v for v in (scaling.y_mean, scaling.y_scale)
-            )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        one, rng = y.ndim == 1, generator(self.random_state)
+        self._set_units(scaling, one)
+        if not scaled:
+            self.y_mean_, self.y_scale_ = 0.0, 1.0
         rows = np.sort(rng.permutation(len(X))[: self.learning_rows])
         start = self._gaussian_start(data[rows], one, given, learn, rng)
         kernel, mean = start.kernel_, start.posterior_.mean_function
@@ -333,41 +270,34 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
             likelihood = Gaussian(float(start.fit_result_.noise))
         else:
             if scaled:
-                start_noise = float(start.fit_result_.noise)
-                likelihood = _in_units(
-                    likelihood, 1.0 / scaling.y_scale[0] if given else _ratio(likelihood, start_noise)
-                )
+                learned = float(np.sqrt(float(start.fit_result_.noise) / _noise_of(likelihood)))
+                likelihood = _in_units(likelihood, 1.0 / scaling.y_scale[0] if given else learned)
             elif self.mean is None and isinstance(likelihood, Poisson):
                 mean = means.Constant(float(np.log(max(np.mean(y), 0.5 / len(y)))))
             if learn and self.optimize is not None:
                 targets = (y[rows] - self.y_mean_) / self.y_scale_
-                kernel, likelihood, mean = self._learn(
-                    kernel, likelihood, mean, data.X[rows], targets, given, rng
-                )
+                problem = kernel, likelihood, mean, data.X[rows], targets
+                kernel, likelihood, mean = self._learn(*problem, given, rng)
         self.kernel_, self.likelihood_, self.n_rows_, self._begun_with = kernel, likelihood, 0, len(X)
         self._read(prior(kernel, mean), X, y, stoppable)
 
     def _gaussian_start(self, data: Data, one: bool, given: bool, learn: bool, rng: Any) -> SparseGPRegressor:
-        """Kernel and noise as a batch regression on these rows learns them."""
+        """Learn kernel and noise by a batch regression on these rows."""
+        names = ("kernel", "mean", "restarts", "max_iter", "jitter", "priors")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
-                self.kernel,
-                # what is learned online is nearest to it: everything that the basis cannot hold is noise
-                "vfe",
-                min(self._learning_basis(), len(np.unique(data.X, axis=0))),
+                # nearest to what is learned online: everything that the basis cannot hold is noise
+                approximation="vfe",
+                n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),
                 basis="points",
                 optimize="all" if learn and self.optimize is not None else None,
                 recipe="direct",
                 noise=data.noise,
-                mean=self.mean,
-                restarts=self.restarts,
-                max_iter=self.max_iter,
-                jitter=self.jitter,
                 fixed=(*self.fixed, "noise") if given else self.fixed,
-                priors=self.priors,
                 standardize=False,
                 random_state=int(rng.integers(2**31)),
                 progress=progress,
+                **{name: getattr(self, name) for name in names},
             ).fit(data.X, data.Y[:, 0] if one else data.Y)
 
     def _learn(
@@ -380,8 +310,8 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         given: bool,
         rng: Any,
     ) -> tuple[Kernel, Likelihood, Mean]:
-        """What another likelihood makes of a Gaussian start: kernel and mean by EP's evidence, its scale by Σ
-        log⟨p(y|f)⟩.
+        """Learn from a Gaussian start under another likelihood: kernel and mean by EP's evidence, its scale
+        by Σ log⟨p(y|f)⟩.
         """
         free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
         if free:
@@ -403,12 +333,10 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
                 rng=rng,
             )
         except FactorisationError as error:
-            warnings.warn(
-                f"EP could not learn a kernel under {likelihood} ({error}); this is the one of Gaussian "
-                "noise",
-                InducingWarning,
-                stacklevel=5,
+            text = (
+                f"EP could not learn a kernel under {likelihood} ({error}); this is the one of Gaussian noise"
             )
+            warnings.warn(text, InducingWarning, stacklevel=5)
             return kernel, likelihood, mean
         self.n_iter_ += result.n_iterations
         if free:
@@ -430,16 +358,15 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         best = minimize_scalar(cost, bounds=(-4.0, 2.0), method="bounded", options={"xatol": 0.05})
         return _in_units(likelihood, float(np.exp(best.x)))
 
+    def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
+        return self._read(self.posterior_, X, y)
+
     def _read(self, post: Posterior, X: np.ndarray, y: np.ndarray, stoppable: bool = False) -> Seen:
-        X, y = (X - self.x_mean_) / self.x_scale_, (y - self.y_mean_) / self.y_scale_
+        X, y = self._in_model_units(X), (y - self.y_mean_) / self.y_scale_
         if y.ndim == 2 and post.w.shape[1] != y.shape[1]:
             post = replace(post, w=np.zeros((0, y.shape[1])), one_output=False)
-        Y = y.reshape(len(y), 1, -1)
-        rule: Any = self.capacity, self.tolerance, self.removal_score, self.order
-        (post,), seen, n = read(
-            [post], self.likelihood_, X, Y, *rule, verbose=bool(self.verbose), stoppable=stoppable
-        )
-        self.posterior_, self.basis_size_, self.n_rows_ = post, len(post), self.n_rows_ + n
+        (self.posterior_,), seen = self._feed([post], X, y.reshape(len(y), 1, -1), stoppable)
+        self.basis_size_ = len(self.posterior_)
         return seen
 
     def _forecast(self, seen: Seen) -> Forecast:
@@ -447,33 +374,23 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
         log_density = seen.log_density[:, 0] - np.sum(np.log(self.y_scale_))
         return Forecast(*self._observed(mean, seen.variance[:, 0]), log_density)
 
-    def _queries(self, X: Any) -> np.ndarray:
-        return (self._checked(X, reset=False) - self.x_mean_) / self.x_scale_
-
     def _observed(
         self, mean: np.ndarray, variance: np.ndarray, latent: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of y, or of f, in the user's units, from those of the standardised f."""
+        """Mean and standard deviation of y, or of f, in the user's units, from mean and variance of f."""
         variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
         if not latent:
             mean, variance = self.likelihood_.predict(mean, variance)
         return self._in_user_units(mean), np.sqrt(per_output(variance, self.y_scale_))
 
     def _joint(self, Xs: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        covariance = per_output(
-            to_numpy(self.posterior_.covariance(Xs)), self.y_scale_
-        )  # (n, n) or (n, n, p)
-        if not latent:
-            if self.noise_ is None:
-                raise ParameterError(
-                    f"the joint covariance of y is not known for {self.likelihood_}; ask with latent=True"
-                )
-            rows = np.arange(len(covariance))
-            covariance[rows, rows] += self.noise_
+        noise = 0.0 if latent else self.noise_
+        if noise is None:
+            raise ParameterError(
+                f"the joint covariance of y is not known for {self.likelihood_}; ask with latent=True"
+            )
+        covariance = self._observed_covariance(to_numpy(self.posterior_.covariance(Xs)), noise)
         return self._in_user_units(to_numpy(self.posterior_.mean(Xs))), covariance
-
-    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
-        return mean * self.y_scale_ + self.y_mean_
 
 
 def _in_units(likelihood: Likelihood, factor: float) -> Likelihood:
@@ -486,11 +403,6 @@ def _noise_of(likelihood: Likelihood) -> float:
     """The variance of y about f; where there is none, the square of the scale."""
     variance = float(likelihood.predict(0.0, 0.0)[1])
     return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
-
-
-def _ratio(likelihood: Likelihood, variance: float) -> float:
-    """By how much y must be scaled for its noise to have this variance."""
-    return float(np.sqrt(variance / _noise_of(likelihood)))
 
 
 def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:

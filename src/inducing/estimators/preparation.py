@@ -1,4 +1,6 @@
-"""What estimators do with data before any mathematics: check weights, merge repeated rows, standardise."""
+"""Data before any mathematics: weights are checked, repeated rows merged, columns standardised, a kernel
+started.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
+from ..errors import (
+    ColumnError,
+    EmptyDataError,
+    InducingError,
+    NonFiniteError,
+    ParameterError,
+    ShapeError,
+    UnknownNameError,
+)
 from ..inference import selection
+from ..model import kernels
+from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import Stationary
 from ..model.problem import as_noise
 from ..model.table import TABLE
 from ..sources.source import Part, Source
@@ -16,8 +29,8 @@ from ..sources.source import Part, Source
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """model = (user - mean) / scale, column by column. Called with a part of a source, it gives that in the
-    model's units.
+    """The way from the user's units to the model's: (a - mean) / scale, column by column. Called with a part
+    of a source, it gives that in the model's units.
     """
 
     x_mean: np.ndarray  # (d,)
@@ -27,7 +40,7 @@ class Scaling:
 
     @staticmethod
     def none(d: int, p: int) -> Scaling:
-        """The model's units are the user's."""
+        """The scaling that changes nothing."""
         return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
 
     def __call__(self, part: Part) -> Part:
@@ -35,7 +48,7 @@ class Scaling:
         return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
 
     def alike(self, varying: np.ndarray) -> Scaling:
-        """One scale for all outputs, from those that vary, so that a noise given in the user's units means
+        """Take one scale for all outputs, from those that vary: a noise given in the user's units then means
         the same to each.
         """
         scales = self.y_scale[varying] if np.any(varying) else self.y_scale
@@ -57,6 +70,7 @@ class Data:
 
     @staticmethod
     def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> Data:
+        """Rows of positive weight, sorted, equal ones merged."""
         if noise is not None:
             values, one = as_noise(noise, X)
             noise = float(values[0]) if one else values
@@ -70,11 +84,10 @@ class Data:
         """The data in the model's units, or as they are; and the way back."""
         scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
         if really:
-            scaling = Scaling(
-                *center_and_scale(self.X, self.weights), *center_and_scale(self.Y, self.weights)
-            )
-        if really and self.noise is not None:
-            scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
+            of_X, of_Y = center_and_scale(self.X, self.weights), center_and_scale(self.Y, self.weights)
+            scaling = Scaling(*of_X, *of_Y)
+            if self.noise is not None:
+                scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
         return self.scaled(scaling), scaling
 
     def scaled(self, scaling: Scaling) -> Data:
@@ -89,14 +102,10 @@ class Data:
 
 
 def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of each column; a constant one has its own size as scale. (q,)
-    each
-    """
+    """Weighted mean and standard deviation of each column; a constant one has its size as scale. (q,) each"""
     constant = np.ptp(A, axis=0) == 0
     mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
-    largest = np.max(
-        np.abs(A - mean), axis=0
-    )  # squares of tiny or huge numbers are not floats, those of ratios are
+    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are no floats, of ratios are
     largest[constant] = 1.0
     scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
     return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
@@ -129,45 +138,62 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     return weights
 
 
-def check_parted(
-    source: Source,
-    sample_weight: Any,
-    noise: Any,
-    device: str | None,
-    approximation: str,
-    recipe: str,
-    full_iter: Any,
-) -> None:
-    """What rows that come in parts can do."""
+def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
+    """Raise if a source, or the parameters of a regressor over it, cannot be fitted."""
+    message, known = "", [name for name, row in TABLE.items() if not row.blocks]
     if source.n_outputs == 0:
-        raise ParameterError("the source has no targets; name the target column, or give y")
-    if sample_weight is not None:
-        raise ParameterError(
-            "rows that come in parts have no weights; leave sample_weight out, or give arrays"
-        )
-    if np.ndim(noise) > 0:
-        raise ParameterError(
-            f"rows that come in parts have one noise, but noise has {np.size(noise)} entries; give a number"
-        )
-    if device is not None:
-        raise ParameterError(
-            "device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)"
-        )
-    if approximation not in TABLE or TABLE[approximation].blocks:
-        known = ", ".join(name for name, row in TABLE.items() if not row.blocks)
-        raise ParameterError(
-            f"{approximation!r} needs all rows at once; for rows in parts choose one of {known}"
-        )
-    if recipe == "pitc":
-        raise ParameterError(
-            "the recipe 'pitc' needs all rows at once; for rows in parts use inducing.fit with blocks="
-        )
-    if full_iter is not None and (not isinstance(full_iter, int | np.integer) or full_iter < 0):
-        raise ParameterError(f"full_iter must be a number of iterations or None, not {full_iter!r}")
+        message = "the source has no targets; name the target column, or give y"
+    elif sample_weight is not None:
+        message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
+    elif np.ndim(model.noise) > 0:
+        n = np.size(model.noise)
+        message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"
+    elif model.device is not None:
+        message = "device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)"
+    elif model.approximation not in known:
+        row = model.approximation
+        message = f"{row!r} needs all rows at once; for rows in parts choose one of {', '.join(known)}"
+    elif model.recipe == "pitc":
+        message = "the recipe 'pitc' needs all rows at once; for rows in parts use inducing.fit with blocks="
+    elif model.full_iter is not None and (
+        not isinstance(model.full_iter, int | np.integer) or model.full_iter < 0
+    ):
+        message = f"full_iter must be a number of iterations or None, not {model.full_iter!r}"
+    if message:
+        raise ParameterError(message)
+
+
+def start_kernel(
+    kernel: Kernel | str | None, X: np.ndarray, weights: np.ndarray, variance: float, ard: bool = True
+) -> Kernel:
+    """The kernel as given; or that of a name, "rbf" for None, with lengthscales of √d standard deviations:
+    with `ard` one for each input, else one.
+    """
+    kernel = "rbf" if kernel is None else kernel
+    if isinstance(kernel, Kernel):
+        return kernel
+    kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
+    if kind is None or not issubclass(kind, Stationary):
+        known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
+        raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
+    scales: Any = center_and_scale(X, weights)[1]  # (d,)
+    varying = np.ptp(X, axis=0) > 0
+    if not ard:
+        scales = float(np.sqrt(np.mean(scales[varying] ** 2))) if np.any(varying) else 1.0
+    root = float(np.sqrt(max(1, int(np.count_nonzero(varying)))))
+    return kind(lengthscale=root * scales, variance=variance)  # type: ignore[call-arg]
+
+
+def start_inducing(inducing: Any, d: int) -> np.ndarray:
+    """Inducing inputs given as an array (m, d), in the user's units."""
+    Z = np.asarray(inducing, dtype=float)
+    if Z.ndim != 2 or Z.shape[1] != d:
+        raise ShapeError(f"inducing must be an array (m, {d}), but has shape {Z.shape}")
+    return Z
 
 
 def named(error: ValueError) -> InducingError:
-    """One of scikit-learn's complaints under this package's name for it."""
+    """The error of this package for one of scikit-learn's."""
     text = str(error)
     if "sample(s)" in text:
         return EmptyDataError(text)

@@ -1,45 +1,52 @@
-"""The scikit-learn surface: standardise, choose a start, call `fit`, report in the user's units. No
-mathematics.
-"""
+"""`SparseGPRegressor`: sparse Gaussian process regression under scikit-learn's contract."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
-from ..errors import ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
+from ..errors import ModelFileError, ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
+from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.pic import PICPredictor
 from ..learning import outofcore, recipes
-from ..learning.ascent import Line
 from ..learning.diagnosis import diagnosis_of
 from ..learning.stages import Fit
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
-from ..model.kernels.stationary import Stationary
 from ..model.posterior import Posterior
 from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
+from ..progress import Line
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask, predict_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Part, Source
-from .preparation import Data, Scaling, center_and_scale, check_parted, checked_weights, named, per_output
+from .base import Estimator, generator
+from .preparation import (
+    Data,
+    Scaling,
+    check_parted,
+    checked_weights,
+    per_output,
+    start_inducing,
+    start_kernel,
+)
 
 
-class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
     """Sparse Gaussian process regression for scikit-learn.
 
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
@@ -47,104 +54,82 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     data: `kernel`, `kernel_`, `mean`, `fixed`, `priors`, `posterior_` (a lengthscale of 2 is two standard
     deviations of that input). With standardize=False the two are the same.
 
-    Parameters ---------- kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a
-    lengthscale for each input,
-        started at √d standard deviations; None is "rbf".
+    Parameters
+    ----------
+    kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each
+        input, started at √d standard deviations; None is "rbf".
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact", "cg" or "sod".
     n_inducing : how many basis functions, and no more than the data have different rows. "exact" and "cg"
-    have one per row. basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto":
-    multiscale where the recipe "auto"
-        starts it by itself and the kernel is a plain RBF, points otherwise.
+        have one per row.
+    basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale where
+        the recipe "auto" starts it by itself and the kernel is a plain RBF, points otherwise.
     inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random",
-    "variance", "novelty",
-        "information-gain", "smola-bartlett", "matching-pursuit"; those that need a kernel and noise get the ones of the start.
-        None leaves it to the recipe: "auto" takes "variance" with a kernel learned from a few rows, the others "kmeans".
-    optimize : "all", "hyperparameters", "basis", or None to learn nothing. recipe : how all of it is learned,
-    one of `inducing.recipes`: "auto" goes from VFE to FITC in stages, "direct" does not. validation_fraction
-    : share of the rows (10 to 500 of them) that "auto" holds out while it learns, to end and choose its
-        stages by; the posterior then has all rows. 0 holds out none.
+        "variance", "novelty", "information-gain", "smola-bartlett", "matching-pursuit"; those that need a
+        kernel and noise get the ones of the start. None leaves it to the recipe: "auto" takes "variance" with
+        a kernel learned from a few rows, the others "kmeans".
+    optimize : "all", "hyperparameters", "basis", or None to learn nothing.
+    recipe : how all of it is learned, one of `inducing.recipes`: "auto" goes from VFE to FITC in stages,
+        "direct" does not.
+    validation_fraction : share of the rows (10 to 500 of them) that "auto" holds out while it learns, to end
+        and choose its stages by; the posterior then has all rows. 0 holds out none.
     projection : None, or a number of directions: the kernel then sees that many linear combinations of the
-    inputs, learned
-        with everything else.
+        inputs, learned with everything else.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
-    of the
-        targets' variance. When it is given, several outputs are scaled alike, so that it means the same to each.
-    mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y. power :
-    of "pep", in (0, 1]. n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about
-    n_inducing rows. restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`. full_iter
-    : iterations over all rows, where they come in parts; `max_iter` is then for those over the sample. None
-    takes at
-        most 30, fewer when they gain too little; of a number given all are taken, unless it converges before.
-    random_state : seed of the start and the restarts. verbose : 1 shows the iterations on stderr. progress :
-    a function of (iteration, objective), called after each. device : None computes with NumPy; "cuda" and
-    other PyTorch devices compute there, in double precision.
+        of the targets' variance. When it is given, several outputs are scaled alike, so that it means the
+        same to each.
+    mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
+    power : of "pep", in (0, 1].
+    n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
+    restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
+    full_iter : iterations over all rows, where they come in parts; `max_iter` is then for those over the
+        sample. None takes at most 30, fewer when they gain too little; of a number given all are taken,
+        unless it converges before.
+    random_state : seed of the start and the restarts.
+    verbose : 1 shows the iterations on stderr.
+    progress : a function of (iteration, objective), called after each.
+    device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
 
-    Attributes ---------- posterior_ : the Posterior (for "pic" a predictor) of the standardised data.
-    fit_result_ : what `inducing.fit` gave; where
-        rows come in parts, its n_evaluations of evidence and gradient, and their seconds, are those over all of them.
+    Attributes
+    ----------
+    posterior_ : the Posterior (for "pic" a predictor) of the standardised data.
+    fit_result_ : what `inducing.fit` gave; where rows come in parts, its n_evaluations of evidence and
+        gradient, and their seconds, are those over all of them.
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
-    print it. Of rows
-        that come in parts it looks at a sample.
+        print it. Of rows that come in parts it looks at a sample.
     kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
     noise_ : variance of the noise of y, a number or one per output; None where it was given row by row.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        approximation: str = "fitc",
-        n_inducing: int = 100,
-        basis: str = "auto",
-        *,
-        inducing: Any = None,
-        optimize: str | None = "all",
-        recipe: str = "auto",
-        validation_fraction: float = 0.1,
-        projection: int | None = None,
-        noise: Any = None,
-        mean: Any = None,
-        power: float | None = None,
-        n_blocks: int | None = None,
-        restarts: int = 0,
-        max_iter: int = 1000,
-        full_iter: int | None = None,
-        jitter: float = 1e-8,
-        fixed: Any = (),
-        priors: Any = None,
-        standardize: bool = True,
-        random_state: Any = None,
-        verbose: int = 0,
-        progress: Any = None,
-        device: str | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.approximation = approximation
-        self.n_inducing = n_inducing
-        self.basis = basis
-        self.inducing = inducing
-        self.optimize = optimize
-        self.recipe = recipe
-        self.validation_fraction = validation_fraction
-        self.projection = projection
-        self.noise = noise
-        self.mean = mean
-        self.power = power
-        self.n_blocks = n_blocks
-        self.restarts = restarts
-        self.max_iter = max_iter
-        self.full_iter = full_iter
-        self.jitter = jitter
-        self.fixed = fixed
-        self.priors = priors
-        self.standardize = standardize
-        self.random_state = random_state
-        self.verbose = verbose
-        self.progress = progress
-        self.device = device
-        self.checkpoint = checkpoint
+    kernel: Kernel | str | None = None
+    approximation: str = "fitc"
+    n_inducing: int = 100
+    basis: str = "auto"
+    _: KW_ONLY
+    inducing: Any = None
+    optimize: str | None = "all"
+    recipe: str = "auto"
+    validation_fraction: float = 0.1
+    projection: int | None = None
+    noise: Any = None
+    mean: Any = None
+    power: float | None = None
+    n_blocks: int | None = None
+    restarts: int = 0
+    max_iter: int = 1000
+    full_iter: int | None = None
+    jitter: float = 1e-8
+    fixed: Any = ()
+    priors: Any = None
+    standardize: bool = True
+    random_state: Any = None
+    verbose: int = 0
+    progress: Any = None
+    device: str | None = None
+    checkpoint: str | Path | None = None
+
+    _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at
@@ -163,35 +148,33 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if is_parted(X):
             source = as_source(X, y)
             return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
-        X, y = self._checked(X, y, reset=True)
-        weights = checked_weights(sample_weight, X)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        one_output, per_row = y.ndim == 1, np.ndim(self.noise) > 0
+        X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
+        X = as_inputs(X)
+        y = as_targets(y, X)
+        weights, rng = checked_weights(sample_weight, X), generator(self.random_state)
+        one_output = y.ndim == 1
         data = Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize)
         task, optimize = self._task(data, scaling, one_output, rng)
         result = self._train(task, optimize)
-        self._learned(result, scaling, one_output, per_row, data.weights.sum())
+        rows = float(data.weights.sum())
+        self._take(result, scaling, one_output, rows)
         self.n_rows_ = len(X)
-        self.report_ = diagnosis_of(result, task.problem).shifted(self._shift(data.weights.sum()))
+        self.report_ = diagnosis_of(result, task.problem).shifted(self._shift(rows))
         return self
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
-        """The recipe on a sample of the rows, then all of them."""
-        check_parted(
-            source, sample_weight, self.noise, self.device, self.approximation, self.recipe, self.full_iter
-        )
-        source, one_output = source.cached(), source.one_output
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        """Fit a sample of the rows by the recipe, then all of them."""
+        check_parted(source, sample_weight, self)
+        source, one_output, rng = source.cached(), source.one_output, generator(self.random_state)
         with Line(bool(self.verbose)) as line:
-            found = outofcore.survey(source.watched(line.part) if self.verbose else source)
-        rows, sample = found.moments.n, found.sample
+            survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
+        moments, sample = survey.moments, survey.sample
         scaling = Scaling.none(source.n_features, source.n_outputs)
         if self.standardize:
-            scaling = Scaling(*found.moments.X.center_and_scale(), *found.moments.Y.center_and_scale())
-            scaling = (
-                scaling if self.noise is None else scaling.alike(found.moments.Y.low < found.moments.Y.high)
-            )
+            scaling = Scaling(*moments.X.center_and_scale(), *moments.Y.center_and_scale())
+            if self.noise is not None:
+                scaling = scaling.alike(moments.Y.low < moments.Y.high)
         scaled = source.changed(scaling)
         count = outofcore.judges(sample, self.validation_fraction)
         few = sample.rows(count, outofcore.START, False)
@@ -211,32 +194,30 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             held_out=(judge.X, judge.y) if count else None,
             key=float(sample.keys[count]),
         )
-        self._learned(result, scaling, one_output, False, rows)
-        self.n_rows_, self.n_features_in_ = rows, source.n_features
+        self._take(result, scaling, one_output, moments.n)
+        self.n_rows_, self.n_features_in_ = moments.n, source.n_features
         self.__dict__.pop("feature_names_in_", None)
         if source.layout.feature_names is not None:
             self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
         again = task.after(result).set(max_iterations=0, progress=False, trace=None, checkpoint=None).run()
-        self.report_ = diagnosis_of(again, task.problem).shifted(self._shift(data.weights.sum()))
-        self.report_ = replace(self.report_, at_bounds=result.at_bounds, converged=result.converged)
+        report = diagnosis_of(again, task.problem).shifted(self._shift(float(data.weights.sum())))
+        self.report_ = replace(report, at_bounds=result.at_bounds, converged=result.converged)
         return self
 
     def _task(
         self, data: Data, scaling: Scaling, one_output: bool, rng: Any, source: Source | None = None
     ) -> tuple[recipes.Task, str]:
-        """What there is to learn, and which part of it; with a source, `data` are a sample of its rows."""
-        kernel = self._start_kernel(data)
+        """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
+        kernel = start_kernel(self.kernel, data.X, data.weights, data.target_variance())
         Z, whole = self._start_inducing(data, scaling, kernel, rng)
         if source is not None and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
         if self.approximation == "sod":
             data = data[np.unique(selection.nearest(Z, data.X))]
         self._centres = self._block_centres(data.X, len(Z), rng)
-        optimize = (
-            "hyperparameters"
-            if self.optimize is None or (whole and self.optimize == "all")
-            else self.optimize
-        )
+        optimize = self.optimize
+        if optimize is None or (whole and optimize == "all"):
+            optimize = "hyperparameters"
         task = recipes.Task(
             kernel,
             self._start_basis(Z, kernel, free=optimize == "all"),
@@ -268,18 +249,13 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _train(self, task: recipes.Task, optimize: str) -> Fit:
         return recipes.train(self.recipe, task, optimize)
 
-    def _learned(self, result: Fit, scaling: Scaling, one_output: bool, per_row: bool, rows: float) -> None:
-        self.fit_result_ = result
-        self.posterior_ = _in_rows(result.posterior)
-        self.kernel_, self.basis_size_, self.n_iter_ = (
-            result.kernel,
-            len(result.posterior.basis),
-            result.n_iterations,
-        )
-        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
-        self.y_mean_ = float(scaling.y_mean[0]) if one_output else scaling.y_mean
-        self.y_scale_ = float(scaling.y_scale[0]) if one_output else scaling.y_scale
-        self.noise_ = None if per_row else result.noise * np.square(self.y_scale_)
+    def _take(self, result: Fit, scaling: Scaling, one_output: bool, rows: float) -> None:
+        """Take the result of a fit to so many rows, and the units it is in."""
+        self.fit_result_, self.posterior_ = result, _in_rows(result.posterior)
+        self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
+        self.basis_size_ = len(result.posterior.basis)
+        self._set_units(scaling, one_output)
+        self.noise_ = None if np.ndim(self.noise) > 0 else result.noise * np.square(self.y_scale_)
         assert result.posterior.log_evidence is not None
         self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
         self.__dict__.pop("metadata_", None)
@@ -300,18 +276,16 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ParameterError("return_std and return_cov were both given; ask for one of them")
         if is_parted(X):
             return self._predict_source(X, return_std, return_cov, latent)
-        Xs = self._queries(X)
-        if return_cov:
-            return self._joint(Xs, latent)
-        return self._predicted(Xs, return_std, latent)
+        Xs = placed(self._queries(X), self.device)
+        return self._joint(Xs, latent) if return_cov else self._marginals(Xs, return_std, latent)
 
-    def _predicted(self, Xs: Array, return_std: bool, latent: bool) -> Any:
+    def _marginals(self, Xs: Array, return_std: bool, latent: bool) -> Any:
+        """The mean, on request with standard deviations, at rows in the model's units."""
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
-        variance = per_output(
-            np.maximum(variance, 0.0), self.y_scale_
-        )  # the core has warned of any below rounding
+        variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
+        variance = per_output(variance, self.y_scale_)
         return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
 
     def light(self) -> Self:
@@ -329,21 +303,20 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         names = getattr(self, "feature_names_in_", None)
         if is_dask(X):
-            ask = partial(_predicted_rows, model=self.light(), return_std=return_std, latent=latent)
+            ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
             return predict_dask(ask, X, names, self.n_features_in_)
         source = as_source(X, columns=None if names is None else list(names)).without_targets()
         if source.n_features != self.n_features_in_:
             raise ShapeError(
                 f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
             )
-        said = list(source.map(_predicted_rows, self.light(), return_std, latent))
-        return tuple(map(np.concatenate, zip(*said, strict=True))) if return_std else np.concatenate(said)
+        parts = list(source.map(predict_rows, self.light(), return_std, latent))
+        return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
         """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
-        check_is_fitted(self)
-        mean, covariance = self._joint(self._queries(X), latent)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        mean, covariance = self._joint(placed(self._queries(X), self.device), latent)
+        rng = generator(random_state)
 
         def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
             return rng.multivariate_normal(mean, covariance, n_samples, check_valid="ignore", method="eigh").T
@@ -352,46 +325,26 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return draw(mean, covariance)
         return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
 
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to a file for `inducing.load`; `metadata` is a dictionary of yours, of plain
-        JSON.
-        """
-        from ..files.models import save
-
-        save(self, path, metadata)
-
-    def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
-        """scikit-learn's checks of shapes, names and types, with this package's errors."""
-        if hasattr(X, "tocsr"):
-            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
-        if isinstance(X, Source) or isinstance(y, Source):
-            raise ShapeError(
-                "X and y must be arrays here; a source, which holds both, is the X of `fit` and `predict` "
-                "alone"
+    def _saved_posterior(self) -> Posterior:
+        post = getattr(self, "posterior_", None)
+        if post is not None and not isinstance(post, Posterior):
+            raise ModelFileError(
+                f"a model with approximation={self.approximation!r} needs its training data at every query, "
+                "and a file never holds those; fit 'pitc' or 'fitc' to save"
             )
-        options = {} if isinstance(y, str) else {"multi_output": True, "y_numeric": True}
-        try:
-            checked = validate_data(
-                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options
-            )
-        except ValueError as error:
-            raise named(error) from error
-        if isinstance(y, str):
-            return as_inputs(checked)
-        X = as_inputs(checked[0])
-        return X, as_targets(checked[1], X)
+        return super()._saved_posterior()
 
-    def _start_kernel(self, data: Data) -> Kernel:
-        kernel = "rbf" if self.kernel is None else self.kernel
-        if isinstance(kernel, Kernel):
-            return kernel
-        kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
-        if kind is None or not issubclass(kind, Stationary):
-            known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
-            raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
-        scales = center_and_scale(data.X, data.weights)[1]  # (d,)
-        varying = max(1, int(np.count_nonzero(np.ptp(data.X, axis=0))))
-        return kind(lengthscale=np.sqrt(varying) * scales, variance=data.target_variance())  # type: ignore[call-arg]
+    def _more_to_record(self) -> tuple[Plain, Arrays]:
+        noise = {} if self.noise_ is None else {"noise": self.noise_}
+        return {"log_evidence_of_y": self.log_evidence_}, noise
+
+    def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
+        self.posterior_, self.noise_ = posterior, None
+        self.log_evidence_ = float(plain["log_evidence_of_y"])
+        if "noise" in arrays:
+            noise = array(arrays, "noise")
+            expect(noise.shape == np.shape(self.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
+            self.noise_ = number_or_array(noise)
 
     def _start_inducing(
         self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
@@ -403,31 +356,26 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return data.X, True
         rule_name = "kmeans" if self.inducing is None else self.inducing
         if not isinstance(rule_name, str):
-            Z = np.asarray(self.inducing, dtype=float)
-            if Z.ndim != 2 or Z.shape[1] != data.X.shape[1]:
-                raise ShapeError(f"inducing must be an array (m, {data.X.shape[1]}), but has shape {Z.shape}")
+            Z = start_inducing(self.inducing, data.X.shape[1])
             return (Z - scaling.x_mean) / scaling.x_scale, False
         if rule_name not in selection.BY_NAME:
             known = ", ".join(selection.BY_NAME)
             raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule_name!r}")
-        rule = selection.BY_NAME[rule_name]
-        Z = rule(
-            data.X, self.n_inducing, rng, data.weights, kernel=kernel, noise=data.noise, y=self._centred(data)
-        )
+        known_model = {"kernel": kernel, "noise": data.noise, "y": self._centred(data)}
+        Z = selection.BY_NAME[rule_name](data.X, self.n_inducing, rng, data.weights, **known_model)
         if len(Z) >= self.n_inducing:
             return Z, len(Z) == len(data.X)
         whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])
         if (
             self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default
         ):  # it was asked for
-            reason = f"the data have {len(Z)} different rows; each of these is one"
-            if not whole:
-                reason = f"{rule_name!r} found {len(Z)} that are new to each other; choose another rule to have more"
-            warnings.warn(
-                f"{self.n_inducing} inducing points were asked for, but {reason}",
-                ReducedBasisWarning,
-                stacklevel=3,
+            reason = (
+                f"{rule_name!r} found {len(Z)} that are new to each other; choose another rule to have more"
             )
+            if whole:
+                reason = f"the data have {len(Z)} different rows; each of these is one"
+            message = f"{self.n_inducing} inducing points were asked for, but {reason}"
+            warnings.warn(message, ReducedBasisWarning, stacklevel=3)
         return Z, whole
 
     def _centred(self, data: Data) -> np.ndarray:
@@ -456,12 +404,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return None
         return selection.kmeans(X, max(1, round(len(X) / m)) if self.n_blocks is None else self.n_blocks, rng)
 
-    def _queries(self, X: Any) -> Array:
-        return self._queries_of(self._checked(X, reset=False))
-
-    def _queries_of(self, X: np.ndarray) -> Array:
-        return placed((X - self.x_mean_) / self.x_scale_, self.device)
-
     def _ask(self, what: str, Xs: Array) -> Any:
         """The posterior's `predict` or `covariance`, PIC's with the blocks of the queries."""
         if isinstance(self.posterior_, PICPredictor):
@@ -474,14 +416,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
 
     def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        covariance = per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
-        if not latent:
-            rows = np.arange(len(covariance))
-            covariance[rows, rows] += self._new_noise()
+        noise = 0.0 if latent else self._new_noise()
+        covariance = self._observed_covariance(to_numpy(self._ask("covariance", Xs)), noise)
         return self._in_user_units(self._mean(Xs)), covariance
-
-    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
-        return mean * self.y_scale_ + self.y_mean_
 
     def _new_noise(self) -> Any:
         """The noise of an observation yet to be made, a number or (p,)."""
@@ -505,6 +442,11 @@ def _in_rows(posterior: Any) -> Any:
     return replace(posterior, basis=basis, L=rows(posterior.L), w=rows(posterior.w), A=A)
 
 
-def _predicted_rows(rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool, latent: bool) -> Any:
-    """Of a part, or of an array of rows that was checked."""
-    return model._predicted(model._queries_of(rows.X if isinstance(rows, Part) else rows), return_std, latent)
+def predict_rows(
+    rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool = False, latent: bool = False
+) -> Any:
+    """Predict at a part of a source, or an array, that was checked when it was read: names, shape and numbers
+    are taken as right.
+    """
+    X = rows.X if isinstance(rows, Part) else rows
+    return model._marginals(placed(model._in_model_units(X), model.device), return_std, latent)

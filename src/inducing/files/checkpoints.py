@@ -1,8 +1,7 @@
-"""Where an optimisation keeps its best point, so that a killed one can go on."""
+"""Checkpoints: the best point of an optimisation on disk, from which a killed one goes on."""
 
 from __future__ import annotations
 
-import os
 import time
 import zipfile
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ModelFileError
+from .atomic import replacing
 
 INTERVAL = 5.0  # seconds between writes
 
@@ -43,8 +43,6 @@ class Checkpoint:
         """Keep x if no point of a greater value was kept before; now and then, or at once with `force`."""
         if value < self._best or (not force and time.monotonic() - self._last < INTERVAL):
             return
-        temporary = self.path.with_name(self.path.name + ".partial")
-        with open(temporary, "wb") as file:
+        with replacing(self.path) as part, open(part, "wb") as file:
             np.savez(file, x=x, fingerprint=np.array(self.fingerprint))
-        os.replace(temporary, self.path)
         self._last, self._best = time.monotonic(), value

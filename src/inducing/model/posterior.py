@@ -10,7 +10,7 @@ comparing use it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -336,6 +336,33 @@ def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) 
         )
         warnings.warn(message, ReducedBasisWarning, stacklevel=2)
     return Posterior(kernel, basis[kept], L, np.zeros((m, 1)), np.eye(m), mean or Zero(), jitter=0.0)
+
+
+def predict_together(posteriors: Sequence[Posterior], X: Array) -> Marginals:
+    """Mean and variance of f of each of several posteriors on one kernel and basis, whose values they share.
+    (n, c) each
+    """
+    first, c = posteriors[0], len(posteriors)
+    X = first._inputs(X)
+    with blas_for(len(first)):
+        roots = [post.variance_root for post in posteriors]
+    plain = first.conditional != "deterministic" and isinstance(first.mean_function, Zero)
+    if not plain or any(root is None for root in roots):
+        parts = [post.predict(X) for post in posteriors]
+        return Marginals(*(np.stack(columns, axis=1) for columns in zip(*parts)))
+    alpha = np.concatenate([post.coefficients for post in posteriors], axis=1)  # (m, c)
+    mean, variance = np.empty((len(X), c)), np.empty((len(X), c))
+
+    def step(_: None, rows: slice) -> None:
+        K = contiguous(first.basis.cross(first.kernel, X[rows]))
+        mean[rows] = K @ alpha
+        k = first.kernel.diag(X[rows])
+        for j, T in enumerate(roots):
+            variance[rows, j] = k - row_squares(times_lower(K.copy(), T, transposed=True))
+
+    tasks = row_slices(len(X), chunk_rows(len(X), len(first), X))
+    run_over(tasks, lambda: None, step, parallel=len(tasks) > 1)
+    return Marginals(mean, variance)
 
 
 def kl_divergence(first: Posterior, second: Posterior) -> float:

@@ -1,3 +1,3 @@
-"""Rows as they come: reading lines, predicting before learning, running scores, sessions that are saved and
-resumed. May import the rooms from `numerics` to `beside`.
+"""Rows as they come: `lines` reads them, `feeding` gives them to a learner, `scores` adds up how good their
+predictions were, `session` keeps it all and saves it. May import the rooms from `numerics` to `beside`.
 """

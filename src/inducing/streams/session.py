@@ -1,4 +1,6 @@
-"""A stream while it is read: the model, where it stands, what it says of every row, and when it is saved."""
+"""A session: a stream while it is read. It keeps the model, where the stream stands, what was predicted of
+every row, and saves it all on the way, so that a killed session goes on from its file.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
+import numpy as np
 
-from ..cli.app import in_existing_folder
-from ..errors import LabelError, NonFiniteError, ShapeError
-from .rows import BadRow, Format, Lines, Stop, fingerprint
+from ..errors import LabelError, ModelFileError, NonFiniteError, ShapeError
+from ..files.models import load
+from ..progress import Status
+from .lines import BadRow, Format, Lines, fingerprint, opened, stop_on_signals
+from .scores import RunningClassification, RunningRegression, scores_from
 
 BATCH = 512  # rows given to the model at once, at most; each is still predicted before it is read
-SHOWN = 0.5, 10.0  # seconds between two reports, on a terminal and elsewhere
-PATIENCE = 2.0  # seconds before the first
 
 
 class Row(NamedTuple):
@@ -48,7 +50,7 @@ class Place:
 
 @dataclass
 class Predictions:
-    """A CSV file of what the model said of each row."""
+    """A CSV file, or stdout, with the prediction of each row; `file` is None where nobody asked."""
 
     file: Any = None
     begun: bool = False
@@ -56,13 +58,13 @@ class Predictions:
     @staticmethod
     @contextmanager
     def opened(name: str | None, written: int) -> Iterator[Predictions]:
-        """Goes on after `written` bytes: what was said of rows that the saved model has not read will be said
-        again.
+        """Open the file of that name, "-" for stdout, and go on after `written` bytes: rows that the saved
+        model has not read will be predicted again.
         """
         if name is None or name == "-":
             yield Predictions(None if name is None else sys.stdout)
             return
-        path = in_existing_folder(Path(name))
+        path = Path(name)
         going_on = 0 < written <= (path.stat().st_size if path.is_file() else 0)
         if going_on:
             os.truncate(path, written)
@@ -86,65 +88,133 @@ class Predictions:
 
 @dataclass
 class Session:
+    """A stream and the estimator that learns from it: every row is predicted, then read.
+
+    The model is saved to `out` after so many rows, after so many seconds if rows have come, and at the end.
+    Rows that cannot be used are refused with their numbers, from 1 on without the header, and leave the model
+    as it was; a strict session stops before the first of them.
+    """
+
     out: Path
     target: str
-    model: Any
-    metrics: Any  # of `prequential`
+    model: Any  # an estimator with warmup, predict_then_fit and save
+    scores: RunningRegression | RunningClassification
     classes: list[str] | None = None  # None for a regression, and for a classification until they are known
     place: Place = field(default_factory=Place)
     strict: bool = False
     save_rows: int = 10_000
     save_seconds: float = 30.0
-    format: Format | None = None
-    predictions: Predictions = field(default_factory=Predictions)
     stopped_at: int | None = None  # the row that was refused, where that ends the stream
+    read: int = 0  # rows that this session has read
+    format: Format = field(init=False)
+    predictions: Predictions = field(init=False, default_factory=Predictions)
+    status: Status = field(init=False, default_factory=Status)
 
     def __post_init__(self) -> None:
-        self.waiting: list[Row] = []  # of a classification whose classes are not known yet
-        self.began = self.saved_at = time.monotonic()
-        self.unsaved, self.read, self.shown, self.line = 0, 0, 0.0, False
+        self._waiting: list[Row] = []  # of a classification whose classes are not known yet
+        self._unsaved, self._saved_at = 0, time.monotonic()
+
+    @staticmethod
+    def begun(out: Path, target: str, model: Any, classes: list[str] | None = None) -> Session:
+        """A new session; `classes` are all labels there will ever be, None takes those of the warm-up."""
+        kind = RunningClassification if hasattr(model, "predict_proba") else RunningRegression
+        return Session(out, target, model, kind(), classes)
+
+    @staticmethod
+    def resumed(out: Path) -> Session:
+        """The session that saved a model file."""
+        model = load(out)
+        metadata = getattr(model, "metadata_", {})
+        state = metadata.get("stream")
+        if not isinstance(state, dict):
+            raise ModelFileError(f"{str(out)!r} is no model of a stream: name another file.")
+        labels = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
+        try:
+            scores, place = scores_from(state["metrics"]), Place(**state["place"])
+        except (KeyError, TypeError) as error:
+            raise ModelFileError(f"{str(out)!r} does not say where its stream stood ({error!r}).") from error
+        return Session(out, str(metadata.get("target")), model, scores, labels, place)
 
     @property
     def classifies(self) -> bool:
         return hasattr(self.model, "predict_proba")
 
-    @property
-    def inputs(self) -> list[str] | None:
-        """The columns a model has been made with."""
-        return self.model.metadata_["encoder"]["columns"] if hasattr(self.model, "metadata_") else None
+    def run(
+        self,
+        source: str,
+        *,
+        format: str = "auto",
+        exclude: Sequence[str] = (),
+        skip: int | None = None,
+        predictions: str | None = None,
+    ) -> None:
+        """Read a file, "-" for stdin, until it ends, SIGINT or SIGTERM comes or, in a strict session, a row
+        is refused.
 
-    @property
-    def changed(self) -> bool:
-        """Whether there is something to save."""
-        return self.unsaved > 0 and not self.waiting and hasattr(self.model, "n_rows_")
+        format is "csv", "tsv", "jsonl", or "auto": by the first line. Rows that were read from this file
+        before are passed over, or `skip` of them where that is given. predictions names a CSV file, "-" for
+        stdout, for what was predicted of each row before it was read.
+        """
+        with opened(source) as fd, stop_on_signals() as stop:
+            lines = Lines(fd, stop)
+            self._find_rows(lines, source, format, exclude, skip)
+            with Predictions.opened(predictions, self.place.written) as self.predictions:
+                self._follow(lines)
+        self.status.end()
 
-    def follow(self, lines: Lines, stop: Stop) -> None:
-        """Read until the stream ends, a signal comes or, where that is asked for, a row is refused."""
+    def _find_rows(
+        self, lines: Lines, source: str, kind: str, exclude: Sequence[str], skip: int | None
+    ) -> None:
+        """Find the columns by the first line; then go to the first row that the model has not read."""
+        place, path = self.place, None if source == "-" else str(Path(source).resolve())
+        inputs = self.model.metadata_["encoder"]["columns"] if hasattr(self.model, "metadata_") else None
+        first = lines.first()
+        self.format = Format.of(first, kind, self.target, exclude, inputs, self.classifies)
+        if self.format.separator is None:
+            lines.rest, first = first + lines.rest, b""
+        known = path is not None and skip is None and path == place.source
+        if known and fingerprint(lines.fd, place.offset) == place.head:
+            os.lseek(lines.fd, place.offset, os.SEEK_SET)
+            lines.rest = b""
+            self.status.note(f"inducing: going on after row {place.rows} of {source}")
+            return
+        if path is not None:
+            place.rows = 0
+        place.source, place.offset = path, len(first)
+        left = skip or 0
+        while left and not (lines.ended or lines.stop.asked()):
+            passed = lines.left() or lines.wait(60.0)
+            lines.rest = b"".join(passed[left:]) + lines.rest
+            place.offset += sum(map(len, passed[:left]))
+            place.rows += min(left, len(passed))
+            left -= min(left, len(passed))
+
+    def _follow(self, lines: Lines) -> None:
+        """Read the lines as they come."""
         try:
-            ready = lines.held()
-            while not stop.asked():
+            ready = lines.left()
+            while not lines.stop.asked():
                 for start in range(0, len(ready), BATCH):
-                    self.take(ready[start : start + BATCH])
-                    self.save_if_due(lines.fd)
-                    self.report()
-                    if stop.asked():
+                    self._take(ready[start : start + BATCH])
+                    self._save_if_due(lines.fd)
+                    self.status.show(self._status)
+                    if lines.stop.asked():
                         break
                 if lines.ended:
                     break
-                due = self.saved_at + self.save_seconds - time.monotonic()
-                ready = lines.wait(due if self.changed else 60.0)
-                self.save_if_due(lines.fd)
-            if self.waiting:  # for classes that will not come now
-                self.learn([], end=True)
+                due = self._saved_at + self.save_seconds - time.monotonic()
+                ready = lines.wait(due if self._changed else 60.0)
+                self._save_if_due(lines.fd)
+            if self._waiting:  # for classes that will not come now
+                self._learn([], end=True)
         except Refused:
             pass
         finally:
-            if self.changed:
-                self.save(lines.fd)
+            if self._changed:
+                self._save(lines.fd)
 
-    def take(self, lines: Sequence[bytes]) -> None:
-        """Rows from lines: predicted, then read."""
-        assert self.format is not None
+    def _take(self, lines: Sequence[bytes]) -> None:
+        """Take rows from lines, and learn from them."""
         rows: list[Row] = []
         for line in lines:
             start = self.place.offset
@@ -154,127 +224,84 @@ class Session:
             except BadRow as error:
                 self.place.rows += 1
                 if self.strict:
-                    self.learn(rows)
+                    self._learn(rows)
                     rows = []
-                self.refuse(Row(self.place.rows, start, [], None), error)
+                self._refuse(Row(self.place.rows, start, [], None), str(error))
                 continue
             if values is not None:
                 self.place.rows += 1
                 rows.append(Row(self.place.rows, start, *values))
-        self.learn(rows)
+        self._learn(rows)
 
-    def learn(self, rows: list[Row], *, end: bool = False) -> None:
+    def _learn(self, rows: list[Row], *, end: bool = False) -> None:
+        """Predict rows, then read them; those of a classification wait until its classes are known."""
         if self.classifies and self.classes is None:
-            self.waiting += rows
-            if len(self.waiting) < self.model.warmup and not end:
+            self._waiting += rows
+            if len(self._waiting) < self.model.warmup and not end:
                 return
-            self.classes = sorted({row.y for row in self.waiting[: self.model.warmup]})
+            self.classes = sorted({row.y for row in self._waiting[: self.model.warmup]})
             if len(self.classes) < 2:
-                count, known = len(self.waiting), self.classes
+                count, known = len(self._waiting), self.classes
                 raise LabelError(
                     f"The first {count} rows hold the label {known} alone: name all there are with --classes."
                 )
-            rows, self.waiting = self.waiting, []
+            rows, self._waiting = self._waiting, []
         while rows:
-            left = self.model.warmup - getattr(
-                self.model, "n_rows_", 0
-            )  # the warm-up ends on the row it should
-            self._learn(rows[:left] if left > 0 else rows)
+            left = self.model.warmup - getattr(self.model, "n_rows_", 0)  # it ends on the row it should
+            self._read(rows[:left] if left > 0 else rows)
             rows = rows[left:] if left > 0 else []
 
-    def _learn(self, rows: list[Row]) -> None:
-        """The model reads these rows; any that it refuses is found by halving."""
-        import numpy as np
-
+    def _read(self, rows: list[Row]) -> None:
+        """Let the model read rows; any that it refuses is found by halving."""
         X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows])
         try:
-            said = self.model.predict_then_fit(X, y, *([self.classes] if self.classifies else []))
+            forecast = self.model.predict_then_fit(X, y, *([self.classes] if self.classifies else []))
         except (LabelError, NonFiniteError, ShapeError) as error:
             if len(rows) > 1:
-                self._learn(rows[: len(rows) // 2])
-                self._learn(rows[len(rows) // 2 :])
+                self._read(rows[: len(rows) // 2])
+                self._read(rows[len(rows) // 2 :])
             else:
-                self.refuse(rows[0], str(error).replace("row 0", "it"))
+                self._refuse(rows[0], str(error).replace("row 0", "it"))
             return
-        self.unsaved, self.read = self.unsaved + len(rows), self.read + len(rows)
-        if self.classifies:
-            self.metrics.add(y, said, self.classes)
-            kinds, columns = [f"={label}" for label in self.classes or []], said
+        self._unsaved, self.read = self._unsaved + len(rows), self.read + len(rows)
+        if isinstance(self.scores, RunningClassification):
+            self.scores.add(y, forecast, self.classes or [])
+            kinds, columns = [f"={label}" for label in self.classes or []], forecast
         else:
-            self.metrics.add(y, said.mean, said.log_density)
-            kinds, columns = ["_mean", "_std"], np.stack([said.mean, said.std], axis=1)
+            self.scores.add(y, forecast.mean, forecast.log_density)
+            kinds, columns = ["_mean", "_std"], np.stack([forecast.mean, forecast.std], axis=1)
         header = ["row", self.target, *(f"{self.target}{kind}" for kind in kinds)]
         values = (["" if v != v else v for v in line] for line in columns.tolist())  # no prediction is NaN
         self.predictions.write(header, ((row.number, row.y, *line) for row, line in zip(rows, values)))
 
-    def refuse(self, row: Row, why: Any) -> None:
-        self._end_line()
-        typer.echo(f"inducing: row {row.number} refused: {why}", err=True)
+    def _refuse(self, row: Row, reason: str) -> None:
+        self.status.note(f"inducing: row {row.number} refused: {reason}")
         if self.strict:
             self.place.rows, self.place.offset, self.stopped_at = row.number - 1, row.start, row.number
             raise Refused
         self.place.refused += 1
-        self.unsaved += 1
+        self._unsaved += 1
 
-    def save_if_due(self, fd: int) -> None:
-        late = time.monotonic() - self.saved_at >= self.save_seconds
-        if self.changed and (late or self.unsaved >= self.save_rows):
-            self.save(fd)
+    @property
+    def _changed(self) -> bool:
+        """Whether there is something to save."""
+        return self._unsaved > 0 and not self._waiting and hasattr(self.model, "n_rows_")
 
-    def save(self, fd: int) -> None:
-        assert self.format is not None
+    def _save_if_due(self, fd: int) -> None:
+        late = time.monotonic() - self._saved_at >= self.save_seconds
+        if self._changed and (late or self._unsaved >= self.save_rows):
+            self._save(fd)
+
+    def _save(self, fd: int) -> None:
         self.place.head = "" if self.place.source is None else fingerprint(fd, self.place.offset)
         self.place.written = self.predictions.size()
-        stream = {"place": asdict(self.place), "metrics": self.metrics.to_json()}
+        stream = {"place": asdict(self.place), "metrics": asdict(self.scores)}
         encoder = {"columns": list(self.format.inputs), "categories": {}}
         self.model.save(self.out, {"target": self.target, "encoder": encoder, "stream": stream})
-        self.unsaved, self.saved_at = 0, time.monotonic()
+        self._unsaved, self._saved_at = 0, time.monotonic()
 
-    def report(self) -> None:
-        """A line on stderr: written over on a terminal, a new one now and then elsewhere."""
-        now, terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self.began < PATIENCE or now - self.shown < SHOWN[not terminal]:
-            return
-        text = f"{self.place.rows:,} rows, {self.place.refused} refused, {self.read / (now - self.began):,.0f} rows/s"
-        text += f", {getattr(self.model, 'basis_size_', 0)} basis functions"
-        text += "".join(f", {name} {value:.4f}" for name, value in self.metrics.values().items())
-        typer.echo(f"\r{text}\x1b[K" if terminal else text, err=True, nl=not terminal)
-        self.shown, self.line = now, terminal
-
-    def _end_line(self) -> None:
-        if self.line:
-            typer.echo(err=True)
-            self.line = False
-
-    def summarise(self, source: str, *, to_stderr: bool) -> None:
-        from rich.console import Console
-        from rich.table import Table
-
-        from ..cli.models import file_size
-
-        self._end_line()
-        seconds = time.monotonic() - self.began
-        rows = {"rows read": f"{self.read}"}
-        if hasattr(self.model, "n_rows_"):
-            rows |= {
-                "rows read in all": f"{self.model.n_rows_}",
-                "basis functions": f"{self.model.basis_size_}",
-            }
-        rows |= {"refused in all": f"{self.place.refused}", "predicted before read": f"{self.metrics.rows}"}
-        rows |= {name: f"{value:.4f}" for name, value in self.metrics.values().items()} | {
-            "seconds": f"{seconds:.2f}"
-        }
-        table = Table(show_header=False)
-        table.add_column(style="bold")
-        table.add_column(justify="right", overflow="fold")
-        for name, value in rows.items():
-            table.add_row(name, value)
-        console = Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
-        console.print(f"{self.target} from {source}")
-        console.print(table)
-        made = hasattr(self.model, "n_rows_")
-        console.print(
-            f"Model: {self.out} ({file_size(self.out)})"
-            if made
-            else "No model was made: no row could be used."
-        )
+    def _status(self) -> str:
+        speed, size = self.read / self.status.seconds, getattr(self.model, "basis_size_", 0)
+        text = f"{self.place.rows:,} rows, {self.place.refused} refused, {speed:,.0f} rows/s"
+        text += f", {size} basis functions"
+        return text + "".join(f", {name} {value:.4f}" for name, value in self.scores.values().items())

@@ -1,36 +1,21 @@
-"""How good a stream's predictions are, each made before its row was read: running sums, whatever the stream's
-length.
-"""
+"""Scores of a stream's predictions, each made before its row was read, as running sums: memory does not grow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 
 @dataclass
-class Running:
-    """Sums over the rows predicted so far."""
-
-    rows: int = 0
-
-    def values(self) -> dict[str, float]:
-        """The metrics by name; none before the first prediction."""
-        raise NotImplementedError
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass
-class RunningRegression(Running):
-    """SMSE, MSLL and NLPD. The trivial predictor beside it has the mean and variance of the targets read
-    before the row.
+class RunningRegression:
+    """SMSE, MSLL and NLPD of a regression. The trivial predictor beside it has the mean and variance of the
+    targets read before the row.
     """
 
+    rows: int = 0  # predicted so far
     squared: float = 0.0  # Σ (y - mean)²
     squared_trivial: float = 0.0
     loss: float = 0.0  # -Σ log p(y)
@@ -40,7 +25,7 @@ class RunningRegression(Running):
     scatter: float = 0.0
 
     def add(self, y: np.ndarray, mean: np.ndarray, log_density: np.ndarray) -> None:
-        """Rows in the order they were read; those with a NaN for a prediction count as targets only."""
+        """Add rows in the order they were read; those with a NaN for a prediction count as targets only."""
         count, z = self.targets + np.arange(len(y)), y - self.mean  # before each row
         sums, squares = _before(z), _before(z * z)
         spread = self.scatter + squares - sums**2 / np.maximum(count, 1)
@@ -50,34 +35,31 @@ class RunningRegression(Running):
         self.squared += float(np.sum((y - mean)[rows] ** 2))
         self.squared_trivial += float(np.sum(e * e))
         self.loss -= float(np.sum(log_density[rows]))
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # targets without variance have no trivial predictor
+        with np.errstate(divide="ignore", invalid="ignore"):  # without variance there is no trivial predictor
             self.loss_trivial += float(np.sum(0.5 * (np.log(2.0 * np.pi * variance) + e * e / variance)))
         self.targets += len(y)
         self.scatter = float(self.scatter + np.sum(z * z) - np.sum(z) ** 2 / max(self.targets, 1))
         self.mean += float(np.sum(z)) / max(self.targets, 1)
 
     def values(self) -> dict[str, float]:
+        """The metrics by name; none before the first prediction."""
         if not self.rows:
             return {}
         smse = self.squared / self.squared_trivial if self.squared_trivial > 0 else np.nan
-        return {
-            "SMSE": smse,
-            "MSLL": (self.loss - self.loss_trivial) / self.rows,
-            "NLPD": self.loss / self.rows,
-        }
+        msll, nlpd = (self.loss - self.loss_trivial) / self.rows, self.loss / self.rows
+        return {"SMSE": smse, "MSLL": msll, "NLPD": nlpd}
 
 
 @dataclass
-class RunningClassification(Running):
-    """The share of wrong labels, and the mean of -log p(label)."""
+class RunningClassification:
+    """Error (the share of wrong labels) and log loss (the mean of -log p(label)) of a classification."""
 
+    rows: int = 0  # predicted so far
     wrong: int = 0
     loss: float = 0.0
 
     def add(self, labels: np.ndarray, p: np.ndarray, classes: Sequence[Any] | np.ndarray) -> None:
-        """Labels (n,) and the probabilities (n, classes) they were given."""
+        """Add labels (n,) and the probabilities (n, classes) they were given."""
         rows = np.isfinite(p[:, 0])
         truth = np.asarray(labels)[rows, None] == np.asarray(classes)  # (n, classes)
         self.rows += int(np.count_nonzero(rows))
@@ -85,9 +67,15 @@ class RunningClassification(Running):
         self.loss -= float(np.sum(np.log(np.maximum(p[rows][truth], 1e-300))))
 
     def values(self) -> dict[str, float]:
+        """The metrics by name; none before the first prediction."""
         return {"error": self.wrong / self.rows, "log loss": self.loss / self.rows} if self.rows else {}
 
 
 def _before(values: np.ndarray) -> np.ndarray:
     """Sums of all values before each one."""
     return np.cumsum(values) - values
+
+
+def scores_from(sums: dict[str, Any]) -> RunningRegression | RunningClassification:
+    """The scores with these sums, as `dataclasses.asdict` gives them."""
+    return RunningClassification(**sums) if "wrong" in sums else RunningRegression(**sums)

@@ -1,5 +1,5 @@
-"""Rows of a stream: lines from a file or from stdin as they come, and the numbers in them or what is wrong
-with them.
+"""Lines of a stream, from a file or from stdin as they come, and the numbers in them or what is wrong with
+them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import math
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ..errors import ColumnError, EmptyDataError, UnknownNameError
+from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
 
 CHUNK = 1 << 18  # bytes asked for at once; a pipe gives what it has
 LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
@@ -29,7 +31,7 @@ class Stop:
     def __init__(self, fd: int) -> None:
         self.fd, self._asked = fd, False
 
-    def ask(self, *_: Any) -> None:
+    def ask(self, *_: object) -> None:
         self._asked = True
 
     def asked(self) -> bool:
@@ -38,7 +40,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """While it lasts, signals only ask: a row is read whole or not at all."""
+    """Let SIGINT and SIGTERM only ask for the end, while it lasts: a row is read whole or not at all."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     stop = Stop(read)
@@ -54,9 +56,21 @@ def stop_on_signals() -> Iterator[Stop]:
         os.close(write)
 
 
+@contextmanager
+def opened(source: str) -> Iterator[int]:
+    """The file descriptor of a file, or of stdin for "-"."""
+    if source == "-":
+        yield sys.stdin.fileno()
+        return
+    if not Path(source).is_file():
+        raise DataNotFoundError(f"There is no file {source!r}: check the name.")
+    with open(source, "rb", buffering=0) as file:
+        yield file.fileno()
+
+
 @dataclass
 class Lines:
-    """Whole lines of an open file descriptor, and how many bytes of it they were."""
+    """The lines of an open file descriptor, each with its end, as they come."""
 
     fd: int
     stop: Stop
@@ -64,7 +78,7 @@ class Lines:
     ended: bool = False
 
     def wait(self, seconds: float) -> list[bytes]:
-        """The lines that have come, each with its end; none after so many seconds, a signal or the end."""
+        """Wait for lines, and give those that have come; none after so many seconds, a signal or the end."""
         ready, _, _ = select.select([self.fd, self.stop.fd], [], [], max(seconds, 0.0))
         if self.fd not in ready or self.stop.asked():
             return []
@@ -77,24 +91,22 @@ class Lines:
             raise ColumnError(f"A row has no end after {len(self.rest)} bytes: rows are lines.")
         return [line + b"\n" for line in lines]
 
-    def one(self) -> bytes:
-        """The first line, waited for; what came after it stays. Nothing where the stream ends or a signal
-        comes.
-        """
+    def first(self) -> bytes:
+        """Wait for the first line; what came after it stays. Nothing where the stream ends or a signal comes."""
         lines: list[bytes] = []
         while not (lines or self.ended or self.stop.asked()):
             lines = self.wait(3600.0)
         self.rest = b"".join(lines[1:]) + self.rest
         return lines[0] if lines else b""
 
-    def held(self) -> list[bytes]:
-        """Whole lines that `one` has left."""
+    def left(self) -> list[bytes]:
+        """The whole lines that `first` has left."""
         *lines, self.rest = self.rest.split(b"\n")
         return [line + b"\n" for line in lines]
 
 
 def fingerprint(fd: int, size: int) -> str:
-    """Of the first bytes of a file, no more than `size`: a file that grew has the same, another file has not."""
+    """The checksum of the first bytes of a file, no more than `size`: the same when it has grown."""
     return hashlib.sha256(os.pread(fd, min(size, HEAD), 0)).hexdigest()
 
 
@@ -122,8 +134,8 @@ class Format:
         inputs: Sequence[str] | None,
         labels: bool,
     ) -> Format:
-        """From a stream's first line: the header of a CSV file, or the first object. `inputs` are those a
-        model has.
+        """The format by a stream's first line: the header of a CSV file, or the first object. `inputs` are
+        those a model has.
         """
         text = _text(line)
         if not text:
@@ -134,13 +146,10 @@ class Format:
             kind = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv"
         separator = {"csv": ",", "tsv": "\t", "jsonl": None}[kind]
         try:
-            names = (
-                list(_object(text))
-                if separator is None
-                else [name.strip() for name in _fields(text, separator)]
-            )
+            found = _object(text) if separator is None else map(str.strip, _fields(text, separator))
         except BadRow as error:
             raise ColumnError(f"The first row does not tell the columns: {error}.") from error
+        names = list(found)
         twice = {name for name in names if names.count(name) > 1}
         missing = [name for name in (target, *exclude, *(inputs or ())) if name not in names]
         if twice or missing:

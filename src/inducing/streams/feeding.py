@@ -1,5 +1,5 @@
-"""What the estimators that read streams share: rows in turns with a line of progress, all of a batch or
-nothing, queries.
+"""Feeding rows to a learner: in turns with a line of progress, all of a batch or nothing, the most
+informative first.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -32,37 +31,36 @@ def read(
     verbose: bool = False,
     stoppable: bool = False,
 ) -> tuple[list[Posterior], Seen, int]:
-    """The processes after the rows X (n, d) with Y (n, c, p), what they said of each before, and how many
-    were read.
+    """Read the rows X (n, d) with Y (n, c, p): the processes after them, what they predicted of each row
+    before it was read, and how many were read.
 
     Where it is `stoppable`, Ctrl-C ends it early with a warning; else it ends it with nothing changed.
     """
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, True)
     seen, posts, done = Seen.nothing(*Y.shape), learner.posteriors(), 0
-    bars = Bars(True if verbose else None)
-    try:
-        for rows in learner.turns(X, Y, order):
-            for whole, part in zip(seen, learner.read(X[rows], Y[rows])):
-                whole[rows] = part
-            posts, done = learner.posteriors(), done + len(rows)
-            bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
-    except KeyboardInterrupt:
-        if not (stoppable and done):
-            raise
-        warnings.warn(
-            f"interrupted after {done} of {len(X)} rows; the model is what these have taught it",
-            InterruptedWarning,
-            stacklevel=3,
-        )
-    finally:
-        bars.__exit__()
+    with Bars(True if verbose else None) as bars:
+        try:
+            for rows in learner.turns(X, Y, order):
+                for whole, part in zip(seen, learner.read(X[rows], Y[rows])):
+                    whole[rows] = part
+                posts, done = learner.posteriors(), done + len(rows)
+                bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
+        except KeyboardInterrupt:
+            if not (stoppable and done):
+                raise
+            warnings.warn(
+                f"interrupted after {done} of {len(X)} rows; the model is what these have taught it",
+                InterruptedWarning,
+                stacklevel=3,
+            )
     return posts, seen, done
 
 
 def most_informative_rows(
     posts: Sequence[Posterior], likelihood: Likelihood, X: np.ndarray, n: int
 ) -> np.ndarray:
-    """The n rows whose y, unknown yet, would teach the processes most, the best first. (n,) [004 §3.8.1]
+    """Choose the n rows whose y, unknown yet, would teach the processes most, the best first. (n,)
+    [004 §3.8.1]
 
     After each choice the processes read that row with the y they expect most, so that the next is not its
     neighbour. Under Gaussian noise their variances are then what they will be, whatever y is.
@@ -84,8 +82,8 @@ def most_informative_rows(
 
 
 @contextmanager
-def all_or_nothing(model: Any) -> Iterator[None]:
-    """An estimator whose attributes are what they were when anything goes wrong."""
+def all_or_nothing(model: object) -> Iterator[None]:
+    """Give an estimator back the attributes it had when anything goes wrong."""
     before = dict(vars(model))
     try:
         yield

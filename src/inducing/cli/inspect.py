@@ -1,0 +1,100 @@
+"""`inducing inspect`: what a model file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import ModelFileError
+from .app import (
+    Model,
+    app,
+    columns_of,
+    file_size,
+    formatted,
+    load_model,
+    noise_std,
+    posterior_of,
+    print_table,
+    show,
+)
+
+
+@app.command()
+def inspect(model: Model) -> None:
+    """Show what a model file holds: kernel, lengthscales by input, noise, basis, evidence."""
+    estimator = load_model(model)
+    metadata = estimator.metadata_
+    rows = {"file": f"{model} ({file_size(model)})", "model": type(estimator).__name__}
+    if "target" in metadata:
+        rows["target"] = metadata["target"]
+    rows |= {"inputs": f"{estimator.n_features_in_}"} | _about(estimator)
+    rows |= {f"held-out {name}": text for name, text in formatted(metadata.get("held_out", {})).items()}
+    print_table("Model", rows)
+    _print_kernel(estimator)
+
+
+def _about(estimator: Any) -> dict[str, str]:
+    """What is worth knowing of each kind of model."""
+    rows = {"basis": f"{estimator.basis_size_} {type(posterior_of(estimator).basis).__name__}"}
+    if hasattr(estimator, "approximation"):
+        evidence = {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": noise_std(estimator)}
+        return {"approximation": estimator.approximation} | rows | evidence
+    if hasattr(estimator, "classes_"):
+        rows |= {"classes": ", ".join(map(str, estimator.classes_)), "method": estimator.method}
+        if estimator.log_evidence_ is not None:
+            rows["log evidence"] = f"{estimator.log_evidence_:.6g}"
+    else:
+        rows["log predictive density"] = f"{estimator.log_predictive_:.6g}"
+        if estimator.noise_ is not None:
+            rows["noise std"] = noise_std(estimator)
+    rows |= {"capacity": f"{estimator.capacity}", "likelihood": type(estimator.likelihood_).__name__}
+    rows["rows read"] = f"{estimator.n_rows_}"
+    if estimator.warming_up_:
+        rows["warm-up"] = f"{estimator.n_rows_} of {estimator.warmup} rows: units and kernel are not settled"
+    return rows | _about_stream(estimator.metadata_.get("stream"))
+
+
+def _about_stream(stream: Any) -> dict[str, str]:
+    """How a stream has gone, by what the model file says of it."""
+    from ..streams.scores import scores_from
+
+    if not isinstance(stream, dict):
+        return {}
+    metrics = formatted(scores_from(stream["metrics"]).values())
+    return {"rows refused": f"{stream['place']['refused']}"} | {
+        f"stream {name}": text for name, text in metrics.items()
+    }
+
+
+def _print_kernel(estimator: Any) -> None:
+    """Print each part of the kernel; its lengthscales input by input, the most relevant first."""
+    import numpy as np
+    from rich.table import Table
+
+    d = estimator.n_features_in_
+    try:
+        names = columns_of(estimator)[0].feature_names
+    except ModelFileError:
+        names = tuple(f"x{i + 1}" for i in range(d))
+    scale = np.broadcast_to(estimator.x_scale_, d)  # (d,)
+    for path, part in _parts(estimator.kernel_.spec()):
+        numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
+        table = Table("input")
+        table.add_column("lengthscale", justify="right")
+        table.add_column("in standard deviations", justify="right")
+        columns = range(d) if part.get("columns") is None else part["columns"]
+        if "lengthscale" in part:
+            lengthscale = np.broadcast_to(part["lengthscale"], len(columns))
+            for i in np.argsort(lengthscale, kind="stable"):
+                j = columns[i]
+                table.add_row(str(names[j]), f"{lengthscale[i] * scale[j]:.4g}", f"{lengthscale[i]:.4g}")
+        show(f"Kernel {path}{part['name']}: {numbers}", table)
+
+
+def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The leaves of a kernel's spec with their paths: '0.', '1.0.'."""
+    if "parts" not in spec:
+        yield path, spec
+    for i, part in enumerate(spec.get("parts", [])):
+        yield from _parts(part, f"{path}{i}.")

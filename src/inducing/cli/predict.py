@@ -1,0 +1,125 @@
+"""`inducing predict`: a table with a model's predictions beside its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from ..errors import ColumnError
+from .app import Model, app, columns_of, is_large, load_model, output_option
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@app.command()
+def predict(
+    model: Model,
+    table: Annotated[
+        Path,
+        Argument(
+            help="CSV, TSV or parquet file, folder or 'glob', with the model's input columns, in any order."
+        ),
+    ],
+    out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
+    allow_unseen: Annotated[
+        bool, Option("--allow-unseen", help="Take unknown categories as none of those known.")
+    ] = False,
+    allow_missing: Annotated[
+        bool, Option("--allow-missing", help="No predictions where inputs are missing.")
+    ] = False,
+) -> None:
+    """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and
+    probabilities.
+    """
+    from ..progress import Line
+    from ..sources import tables
+
+    estimator = load_model(model)
+    encoder, target = columns_of(estimator)
+
+    def add(data: DataFrame) -> DataFrame:
+        """The predictions for the rows of a table, none where inputs are missing."""
+        tables.require_columns(data, encoder.columns)
+        if not allow_missing:
+            tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
+        rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
+        X = encoder.transform(data[rows], allow_unseen=allow_unseen)
+        predictions = _predictions(estimator, X, target)
+        taken = [name for name in predictions.columns if name in data.columns]
+        if taken:
+            raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
+        return predictions.set_index(data.index[rows]).reindex(data.index)
+
+    with Line(None) as progress:
+        done, rows = _predict_parts(table, out, add, progress.part)
+    typer.echo(f"Predictions: {out} ({done} of {rows} rows)")
+
+
+def _predictions(estimator: Any, X: DataFrame, target: str) -> DataFrame:
+    import pandas as pd
+
+    queries = X if hasattr(estimator, "feature_names_in_") else X.to_numpy()
+    if not hasattr(estimator, "classes_"):
+        mean, std = estimator.predict(queries, return_std=True) if len(X) else ([], [])
+        return pd.DataFrame({f"{target}_mean": mean, f"{target}_std": std}, dtype=float)
+    names = [f"{target}={label}" for label in estimator.classes_]
+    p = estimator.predict_proba(queries) if len(X) else None
+    table = pd.DataFrame(p, columns=names, dtype=float)
+    table.insert(0, f"{target}_label", [] if p is None else estimator.classes_[p.argmax(axis=1)])
+    return table
+
+
+def _predict_parts(
+    table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
+) -> tuple[int, int]:
+    """Write a table part by part with the columns that `add` gives for each; how many rows it had predictions
+    for, of how many.
+
+    The parts of a parquet table are row groups, and keep their types; another table is one part.
+    """
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    from ..files.atomic import replacing
+    from ..sources import tables
+    from ..sources.tabular import from_parquet
+
+    kind = tables.kind_of(out)
+    if not (is_large(table) or tables.kind_of(table) == "parquet"):
+        data = tables.read(table)
+        predictions = add(data)
+        tables.write(pd.concat([data, predictions], axis=1), out)
+        return int(predictions.iloc[:, 0].notna().sum()), len(data)
+    pieces, writer = from_parquet(table).pieces, None
+    rows = done = 0
+    with replacing(out) as part, ExitStack() as stack:
+        for index, piece in enumerate(pieces):
+            whole = piece.table()  # type: ignore[attr-defined]
+            data = whole.to_pandas(ignore_metadata=True)
+            predictions = add(data)
+            if kind == "parquet":  # all tables with the columns and types of the first
+                whole = _with_columns(whole, predictions)
+                writer = writer or stack.enter_context(pq.ParquetWriter(part, whole.schema))
+                writer.write_table(whole.select(writer.schema.names).cast(writer.schema))
+            else:
+                both = pd.concat([data, predictions], axis=1)
+                both.to_csv(part, sep=tables.SEPARATORS[kind], index=False, mode="a", header=index == 0)
+            rows, done = rows + len(data), done + int(predictions.iloc[:, 0].notna().sum())
+            report(index + 1, len(pieces))
+    return done, rows
+
+
+def _with_columns(table: Any, predictions: DataFrame) -> Any:
+    """An Arrow table with the columns of predictions beside its own."""
+    import pyarrow as pa
+
+    for name, column in predictions.items():
+        kind = pa.float64() if column.dtype.kind == "f" else pa.array(column.dropna()).type
+        table = table.append_column(str(name), pa.array(column, from_pandas=True, type=kind))
+    return table.replace_schema_metadata(None)

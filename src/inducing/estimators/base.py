@@ -1,0 +1,267 @@
+"""The base of the estimators: checks of input, units, seeds, warm-ups and model files, each in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..errors import ModelFileError, ParameterError, ShapeError
+from ..files.models import save
+from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
+from ..inference.online import Seen
+from ..learning.fitting import LogNormal
+from ..model import kernels, likelihoods, means
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Likelihood
+from ..model.posterior import Posterior
+from ..sources.source import Source
+from ..streams.feeding import read
+from .preparation import Scaling, named, per_output
+
+TRANSIENT = ("verbose", "progress", "device", "checkpoint")  # parameters that a file does not hold
+LATER = ("full_iter",)  # those that the first files did not have yet
+
+
+class Estimator(BaseEstimator):
+    """Base of the estimators: checks of input, the way to the model's units and back, and `save`."""
+
+    _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
+    kernel_: Kernel
+    basis_size_: int
+    n_iter_: int
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    x_mean_: np.ndarray  # (d,)
+    x_scale_: np.ndarray
+    y_mean_: Any  # a number, or (p,)
+    y_scale_: Any
+
+    # Input
+
+    def _validated(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
+        """X, or X and y, after scikit-learn's checks of shapes, names and types, with this package's errors.
+        Whether the numbers are finite is not looked at: that is done once, where they are used.
+        """
+        if hasattr(X, "tocsr"):
+            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+        if isinstance(X, Source) or isinstance(y, Source):
+            raise ShapeError(
+                "X and y must be arrays here; a source, which holds both, is the X of `fit` and `predict` "
+                "alone"
+            )
+        try:
+            return validate_data(
+                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options
+            )
+        except ValueError as error:
+            raise named(error) from error
+
+    # Units
+
+    def _set_units(self, scaling: Scaling, one_output: bool) -> None:
+        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
+        self.y_mean_, self.y_scale_ = (
+            float(v[0]) if one_output else v for v in (scaling.y_mean, scaling.y_scale)
+        )
+
+    def _in_model_units(self, X: np.ndarray) -> np.ndarray:
+        return (X - self.x_mean_) / self.x_scale_
+
+    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
+        return mean * self.y_scale_ + self.y_mean_
+
+    def _queries(self, X: Any) -> np.ndarray:
+        """The rows of X in the model's units."""
+        check_is_fitted(self)
+        return self._in_model_units(self._validated(X, reset=False))
+
+    def _observed_covariance(self, covariance: np.ndarray, noise: Any) -> np.ndarray:
+        """A covariance (n, n) of f in the user's units, (n, n) or (n, n, p), with noise on its diagonal."""
+        covariance = per_output(covariance, self.y_scale_)
+        rows = np.arange(len(covariance))
+        covariance[rows, rows] += noise
+        return covariance
+
+    # Files
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to a file for `inducing.load`, with all it needs to go on; `metadata` is a
+        dictionary of yours, of plain JSON.
+        """
+        save(self, path, metadata)
+
+    def to_record(self) -> tuple[Plain, Arrays]:
+        """Describe the fitted model: plain data for JSON, and arrays by name."""
+        plain, arrays = posterior_record(self._saved_posterior())
+        parameters = {}
+        for name in _saved_names(type(self)):
+            value = getattr(self, name)
+            if name == "inducing" and not isinstance(value, str | None):
+                arrays[name] = value
+            else:
+                parameters[name] = _as_plain(name, value)
+        names = getattr(self, "feature_names_in_", None)
+        plain |= {
+            "parameters": parameters,
+            "n_iterations": int(self.n_iter_),
+            "feature_names": None if names is None else [str(name) for name in names],
+        }
+        arrays |= {name: getattr(self, f"{name}_") for name in self._units}
+        more, more_arrays = self._more_to_record()
+        return plain | more, arrays | more_arrays
+
+    @classmethod
+    def from_record(cls, plain: Plain, arrays: Arrays) -> Self:
+        """Make the estimator of a record; raise if its parts do not fit together."""
+        posterior = posterior_from(plain, arrays)
+        model = cls(**_parameters_from(cls, plain["parameters"], arrays))
+        d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
+        for name in cls._units:
+            value, shape = array(arrays, name), () if posterior.one_output else (p,)
+            expect(value.shape == (shape if name.startswith("y") else (d,)), name, value)
+            expect(name in ("x_mean", "y_mean", "low") or bool(np.all(value > 0)), name, value)
+            setattr(model, f"{name}_", number_or_array(value))
+        names = plain["feature_names"]
+        if names is not None:
+            if len(names) != d or not all(isinstance(name, str) for name in names):
+                raise ModelFileError(f"it names {len(names)} features for {d} inputs")
+            model.feature_names_in_ = np.array(names, dtype=object)
+        if not isinstance(plain["metadata"], dict):
+            raise ModelFileError("its metadata are no dictionary")
+        model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
+        model.n_features_in_, model.n_iter_ = d, int(plain["n_iterations"])
+        model.metadata_ = plain["metadata"]
+        model._restore(plain, arrays, posterior)
+        return model
+
+    def _saved_posterior(self) -> Posterior:
+        """The posterior whose record a file has; raise if it has none."""
+        if not hasattr(self, "kernel_"):
+            raise ParameterError(f"this {type(self).__name__} is not fitted; call fit before save")
+        return self.posterior_  # type: ignore[attr-defined]
+
+    def _more_to_record(self) -> tuple[Plain, Arrays]:
+        """Describe what an estimator has beside its posterior, units and parameters."""
+        raise NotImplementedError
+
+    def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
+        """Take the posterior, and what `_more_to_record` has described."""
+        raise NotImplementedError
+
+
+class Streaming:
+    """Mixin of the estimators that read streams: a warm-up, whose rows set the units, and a likelihood."""
+
+    likelihood_: Likelihood
+    n_rows_: int  # read so far
+    _held: tuple[np.ndarray, np.ndarray] | None  # the rows of a warm-up that has not ended
+    _begun_with: int  # how many rows set the units
+    warmup: int
+    verbose: int
+    capacity: int | None
+    tolerance: float
+    removal_score: Any
+    order: Any
+
+    @property
+    def warming_up_(self) -> bool:
+        check_is_fitted(self)  # type: ignore[arg-type]
+        return self._held is not None
+
+    def _warm_up(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Read rows of the warm-up. The model starts again from all of them whenever their number has
+        doubled, and for good, with hyperparameters learned, at its end.
+        """
+        assert self._held is not None
+        held = np.concatenate([self._held[0], X]), np.concatenate([self._held[1], y])
+        last = len(held[0]) >= self.warmup
+        if last or len(held[0]) >= 2 * self._begun_with:
+            self._begin(*held, learn=last)
+        else:
+            self._read_on(X, y)
+        self._held = None if last else held
+
+    def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool) -> None:
+        """Take units and, to learn, hyperparameters from these rows; then read them."""
+        raise NotImplementedError
+
+    def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
+        """Read rows with the units and hyperparameters there are."""
+        raise NotImplementedError
+
+    def _feed(
+        self, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, stoppable: bool = False
+    ) -> tuple[list[Posterior], Seen]:
+        """The posteriors after rows in the model's units, and what they predicted of each before it."""
+        rule = self.capacity, self.tolerance, self.removal_score, self.order
+        posts, seen, n = read(
+            posts, self.likelihood_, X, Y, *rule, verbose=bool(self.verbose), stoppable=stoppable
+        )
+        self.n_rows_ += n
+        return posts, seen
+
+    def _stream_record(self) -> tuple[Plain, Arrays]:
+        """Describe what a model needs to go on reading."""
+        plain = {"likelihood": self.likelihood_.spec(), "n_rows": int(self.n_rows_), "begun_with": None}
+        if self._held is None:
+            return plain, {}
+        return plain | {"begun_with": int(self._begun_with)}, dict(zip(("warmup.X", "warmup.y"), self._held))
+
+    def _restore_stream(self, plain: Plain, arrays: Arrays, shape: tuple[int, ...]) -> None:
+        """Take what `_stream_record` has described; `shape` is that of the target of a row."""
+        self.likelihood_ = likelihoods.from_spec(plain["likelihood"])
+        self.n_rows_, self._held = int(plain["n_rows"]), None
+        if plain["begun_with"] is not None:
+            self._begun_with = int(plain["begun_with"])
+            X, y = array(arrays, "warmup.X", 2), array(arrays, "warmup.y")
+            expect(X.shape == (self.n_rows_, self.n_features_in_), "warmup.X", X)  # type: ignore[attr-defined]
+            expect(y.shape == (self.n_rows_, *shape), "warmup.y", y)
+            self._held = X, y
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """The random numbers of a `random_state` as scikit-learn knows it."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def _saved_names(kind: type[Estimator]) -> list[str]:
+    """The constructor's parameters that a file holds."""
+    return [name for name in kind._get_param_names() if name not in TRANSIENT]
+
+
+def _as_plain(name: str, value: Any) -> Any:
+    """A constructor's parameter as JSON, or None where it has no meaning without the data."""
+    if name == "random_state":
+        return value if isinstance(value, int) else None
+    if name == "noise" and np.ndim(value) > 0:  # one per row would be training data
+        return None
+    if name == "priors":
+        return {key: [prior.median, prior.sigma] for key, prior in (value or {}).items()} or None
+    if name == "bounds" and value is not None:
+        return np.asarray(value, dtype=float).tolist()
+    if name == "fixed":
+        return list(value)
+    return value.spec() if hasattr(value, "spec") else value
+
+
+def _parameters_from(kind: type[Estimator], saved: Plain, arrays: Arrays) -> dict[str, Any]:
+    """A constructor's parameters from what `_as_plain` made of them."""
+    readers = {"kernel": kernels.from_spec, "mean": means.from_spec, "likelihood": likelihoods.from_spec}
+    parameters: dict[str, Any] = {}
+    for name in _saved_names(kind):
+        if name == "inducing" and name not in saved:
+            parameters[name] = array(arrays, name, 2)
+        elif name == "priors":
+            priors = saved[name] or {}
+            parameters[name] = {key: LogNormal(*values) for key, values in priors.items()} or None
+        elif name in saved or name not in LATER:
+            value: Any = saved[name]
+            value = readers[name](value) if name in readers and isinstance(value, dict) else value
+            parameters[name] = tuple(value) if name == "fixed" else value
+    return parameters

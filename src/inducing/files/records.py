@@ -1,0 +1,103 @@
+"""Records: what a model file says of a model, as plain data for JSON and arrays by name.
+
+A class that files may hold has two methods, `to_record() -> (plain, arrays)` and the class method
+`from_record(plain, arrays)`. Both build on the record of a `Posterior`, which is here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelFileError
+from ..model import kernels, means
+from ..model.bases import Multiscale, Points
+from ..model.posterior import Posterior
+from ..numerics.arrays import to_numpy
+
+Plain = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
+
+
+def posterior_record(post: Posterior) -> tuple[Plain, Arrays]:
+    """Describe a posterior: kernel, mean and numbers, and the factors L, w, A with the basis."""
+    arrays = {"L": post.L, "w": post.w}
+    arrays |= {f"basis.{name}": value for name, value in post.basis.parameters.items()}
+    if post.A is not None:
+        arrays["A"] = post.A
+    plain = {
+        "kernel": post.kernel.spec(),
+        "mean": post.mean_function.spec(),
+        "basis": type(post.basis).__name__,
+        "conditional": post.conditional,
+        "log_evidence": post.log_evidence,
+        "jitter": post.jitter,
+        "one_output": post.one_output,
+        "log_predictive": post.log_predictive,
+    }
+    return plain, {name: to_numpy(value) for name, value in arrays.items()}
+
+
+def posterior_from(plain: Plain, arrays: Arrays) -> Posterior:
+    """Make the posterior of a record; raise if its parts do not fit together."""
+    if plain["basis"] not in BASES:
+        raise ModelFileError(f"it has a basis of unknown kind {plain['basis']!r}")
+    kind = BASES[plain["basis"]]
+    names = ["Z"] if kind is Points else ["centers", "widths"]
+    basis = kind(*(array(arrays, f"basis.{name}", 2) for name in names))
+    m, w, one_output = len(basis), array(arrays, "w", 2), bool(plain["one_output"])
+    expect(w.shape[0] == m and w.shape[1] >= 1 and (not one_output or w.shape[1] == 1), "w", w)
+    factors = {name: array(arrays, name, 2) for name in ("L", "A") if name == "L" or name in arrays}
+    for name, factor in factors.items():
+        expect(factor.shape == (m, m), name, factor)
+    if plain["conditional"] not in ("exact", "deterministic", "independent"):
+        raise ModelFileError(f"it has an unknown test conditional {plain['conditional']!r}")
+    post = Posterior(
+        kernel=kernels.from_spec(plain["kernel"]),
+        basis=basis,
+        L=factors["L"],
+        w=w,
+        A=factors.get("A"),
+        mean_function=means.from_spec(plain["mean"]),
+        conditional=plain["conditional"],
+        log_evidence=number(plain["log_evidence"]),
+        jitter=float(plain["jitter"]),
+        one_output=one_output,
+        log_predictive=number(plain["log_predictive"]),
+    )
+    if m:  # kernel, mean, basis and factors must fit together: ask for one prediction
+        basis.check(post.kernel)
+        mean, variance = post.predict(next(iter(basis.parameters.values()))[:1])
+        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
+            raise ModelFileError("its predictions are not finite")
+    return post
+
+
+def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
+    """An array of finite floats by its name; raise if it is missing or has another type or rank."""
+    if name not in arrays:
+        raise ModelFileError(f"the tensor {name!r} is missing")
+    value = arrays[name]
+    if value.dtype != np.float64 or (ndim is not None and value.ndim != ndim):
+        raise ModelFileError(f"the tensor {name!r} has the wrong type {value.dtype} or shape {value.shape}")
+    if not np.all(np.isfinite(value)):
+        raise ModelFileError(f"the tensor {name!r} holds NaN or infinity")
+    return value
+
+
+def expect(right: bool, name: str, value: np.ndarray) -> None:
+    """Raise if an array is not right."""
+    if not right:
+        raise ModelFileError(f"the tensor {name!r} of shape {value.shape} does not fit the others")
+
+
+def number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def number_or_array(value: np.ndarray) -> Any:
+    """A float where an array has no dimension."""
+    return float(value) if value.ndim == 0 else value
