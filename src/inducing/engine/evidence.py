@@ -139,7 +139,11 @@ def log_evidence_and_gradient(
     sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, the others held."""
-    F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    return gradient_from(P, factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps))
+
+
+def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
+    """The same, given the factors of the first pass."""
     Binv = gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
     value = F.base + float(sums.terms) - 0.5 * float(sums.residual)

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, gradient_of, model_of
+from ..inference.regression import DENSE, gradient_of, model_of, posterior_from
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.workers import blas_for
 from ..sources.moments import moments
 from .ascent import Line
 from .packing import Packing, Parameters, Summary
@@ -33,7 +35,9 @@ class Objective:
     """The log evidence and the log prior, as functions of the variables that move; an `ascent.Objective`."""
 
     def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
-        self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence or _of_the_row
+        self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence
+        self.judged = False  # whether posteriors are asked for on the way
+        self.last: tuple[np.ndarray, Posterior] | None = None  # the variables evaluated last, and theirs
         self.y = targets(P) if isinstance(P, Problem) else None
         self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
         dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
@@ -59,7 +63,8 @@ class Objective:
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """The log evidence plus the log prior, and its gradient in x; FactorisationError where there is none."""
-        value, gradient = self.evidence(self.problem(x))
+        P = self.problem(x)
+        value, gradient = self._of_the_row(P, x) if self.evidence is None else self.evidence(P)
         raw = self.packing.values(x)
         gradient = {name: to_numpy(g) for name, g in gradient.items()}
         for name, prior in self.priors.items():
@@ -67,6 +72,22 @@ class Objective:
             value += log_density
             gradient[name] = gradient[name] + slope
         return value, self.packing.gradient(x, gradient)
+
+    def _of_the_row(self, P: Problem | Parted, x: np.ndarray) -> tuple[float, dict[str, Any]]:
+        """The evidence of the problem's own row; where points are judged, the factors serve its posterior, too."""
+        if not self.judged or P.row.name in DENSE:
+            return gradient_of(P, escalate=False)
+        with blas_for(len(P.basis)):
+            F = factorise(P, escalate=False)
+            value, gradient = gradient_from(P, F)
+        self.last = x.copy(), posterior_from(P, F, value)
+        return value, gradient
+
+    def posterior(self, x: np.ndarray) -> Posterior | Predictor:
+        """What the problem gives at x: known where x was evaluated last."""
+        if self.last is not None and np.array_equal(self.last[0], x):
+            return self.last[1]
+        return model_of(self.problem(x))
 
     def log_prior(self, x: np.ndarray) -> float:
         raw = self.packing.values(x)
@@ -116,24 +137,21 @@ class Score:
                 "held-out rows have no noise of their own: give noise as one number to use them"
             )
         self.objective, self.held_out = objective, held_out
+        objective.judged = True
         self.best = -np.inf
         self.densities: np.ndarray | None = None
 
     def __call__(self, x: np.ndarray) -> float:
-        P = self.objective.problem(x)
         try:
-            posterior = model_of(P)
+            posterior = self.objective.posterior(x)
         except FactorisationError:
             return -np.inf
-        densities = self.held_out.log_densities(posterior, float(P.common_noise))
+        noise = float(self.objective.packing.values(x)["noise"])
+        densities = self.held_out.log_densities(posterior, noise)
         score = float(np.mean(densities))
         if score > self.best:
             self.best, self.densities = score, densities
         return score
-
-
-def _of_the_row(P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-    return gradient_of(P, escalate=False)
 
 
 def parameters_of(P: Problem | Parted) -> Parameters:

@@ -87,7 +87,9 @@ class Task(Settings):
         """The same task with the start of a stage that was made of it; its data need no second check."""
         kernel, basis, noise, mean = parameters_of(stage.problem)
         basis = self.basis if self.approximation in DENSE else basis
-        return self._with(stage.problem, kernel=kernel, basis=basis, noise=noise, mean=mean, fixed=stage.fixed)
+        return self._with(
+            stage.rows, kernel=kernel, basis=basis, noise=noise, mean=mean, fixed=stage.fixed
+        )
 
     def set(self, **settings: Any) -> Task:
         """The same task with other settings; its data need no second check."""
