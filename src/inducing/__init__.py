@@ -46,13 +46,7 @@ _NAMES = {
 # what a model file may hold, by the name of its class; nothing else in a file is ever imported
 SAVED = {
     name: _NAMES[name]
-    for name in (
-        "Posterior",
-        "SparseGPRegressor",
-        "SparseGPClassifier",
-        "OnlineGPRegressor",
-        "GPDensity",
-    )
+    for name in ("Posterior", "SparseGPRegressor", "SparseGPClassifier", "OnlineGPRegressor", "GPDensity")
 }
 _MODULES = {
     "backend": "numerics.arrays",

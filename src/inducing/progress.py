@@ -121,8 +121,14 @@ def notice_if_slow(text: str) -> Iterator[None]:
 def _start() -> Any:
     """Start rich's live display."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn
-    from rich.progress import TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.text import Text
 
     class Where(ProgressColumn):

@@ -185,12 +185,13 @@ def log_evidence_and_gradient(
     sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, the others held."""
-    F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
-    return gradient_given_sites(P, F)
+    return gradient_from(
+        P, factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    )
 
 
-def gradient_given_sites(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
-    """The evidence of a posterior and its gradient, by the second pass."""
+def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
+    """The evidence of a posterior and its gradient, given the factors of the first pass or of the sweeps."""
     Binv = gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
     value = F.base + float(sums.terms) - 0.5 * float(sums.residual)

@@ -13,15 +13,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, gradient_of, model_of
+from ..inference.regression import DENSE, gradient_of, model_of, posterior_from
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.workers import blas_for
 from ..sources.moments import moments
 from .ascent import Line
 from .packing import Packing, Parameters, Summary
@@ -36,8 +38,10 @@ class Objective:
     """The log evidence and the log prior, as functions of the variables that move; an `ascent.Objective`."""
 
     def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
-        self.P, self.priors = P, dict(settings.priors or {})
-        self.evidence = evidence or RowEvidence()
+        self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence
+        self.memory = SiteMemory()  # of a likelihood: each evaluation starts from the sites of the one before
+        self.judged = False  # whether posteriors are asked for on the way
+        self.last: tuple[np.ndarray, Posterior] | None = None  # the variables evaluated last, and theirs
         self.y = targets(P) if isinstance(P, Problem) else None
         self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
         dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
@@ -63,7 +67,8 @@ class Objective:
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """The log evidence plus the log prior, and its gradient in x; FactorisationError where there is none."""
-        value, gradient = self.evidence(self.problem(x))
+        P = self.problem(x)
+        value, gradient = self._of_the_row(P, x) if self.evidence is None else self.evidence(P)
         raw = self.packing.values(x)
         gradient = {name: to_numpy(g) for name, g in gradient.items()}
         for name, prior in self.priors.items():
@@ -71,6 +76,26 @@ class Objective:
             value += log_density
             gradient[name] = gradient[name] + slope
         return value, self.packing.gradient(x, gradient)
+
+    def _of_the_row(self, P: Problem | Parted, x: np.ndarray) -> tuple[float, dict[str, Any]]:
+        """The evidence of the problem's own row; where points are judged, the factors serve its posterior, too."""
+        if P.row.name in DENSE:
+            value, gradient = gradient_of(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        else:
+            with blas_for(len(P.basis)):
+                F = factorise(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+                value, gradient = gradient_from(P, F)
+            if self.judged:
+                self.last = x.copy(), posterior_from(P, F, value)
+        if P.noise_name in gradient:
+            gradient["noise"] = gradient.pop(P.noise_name)
+        return value, gradient
+
+    def posterior(self, x: np.ndarray) -> Posterior | Predictor:
+        """What the problem gives at x: known where x was evaluated last."""
+        if self.last is not None and np.array_equal(self.last[0], x):
+            return self.last[1]
+        return model_of(self.problem(x))
 
     def log_prior(self, x: np.ndarray) -> float:
         raw = self.packing.values(x)
@@ -124,33 +149,20 @@ class Score:
                 "held-out rows have no noise of their own: give noise as one number to use them"
             )
         self.objective, self.held_out = objective, held_out
+        objective.judged = True
         self.best = -np.inf
         self.densities: np.ndarray | None = None
 
     def __call__(self, x: np.ndarray) -> float:
-        P = self.objective.problem(x)
         try:
-            posterior = model_of(P)
+            posterior = self.objective.posterior(x)
         except FactorisationError:
             return -np.inf
-        densities = self.held_out.log_densities(posterior, parameters_of(P).noise)
+        densities = self.held_out.log_densities(posterior, self.objective.packing.unpack(x).noise)
         score = float(np.mean(densities))
         if score > self.best:
             self.best, self.densities = score, densities
         return score
-
-
-class RowEvidence:
-    """The evidence of a problem's own row of the table; a likelihood's sites start from those of the call before."""
-
-    def __init__(self) -> None:
-        self.memory = SiteMemory()
-
-    def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-        value, gradient = gradient_of(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
-        if P.noise_name in gradient:
-            gradient["noise"] = gradient.pop(P.noise_name)
-        return value, gradient
 
 
 def parameters_of(P: Problem | Parted) -> Parameters:
