@@ -107,11 +107,11 @@ class Process:
         trace, square = float(xp.sum(self.LBinv * self.LBinv)), float(xp.sum(self.w * self.w))
         return half - 0.5 * (trace + square - len(self.w))
 
-    def change(self, old: Process, new: Process) -> Array:
-        """The change from one process to another as a vector in units of this one's spread. (m(m + 1),)"""
-        xp, dG = namespace(self.w), from_lower(new.G - old.G)
+    def change(self, new: Process) -> Array:
+        """The change to another process as a vector in units of this one's spread. (m² + m,)"""
+        xp, dG = namespace(self.w), from_lower(new.G - self.G)
         D = self.LBinv @ dG @ self.LBinv.T
-        d = self.LBinv @ (new.b - old.b - dG @ self.w)
+        d = self.LBinv @ (new.b - self.b - dG @ self.w)
         return xp.concat([xp.reshape(D, (-1,)), d[:, 0]])
 
 
@@ -188,7 +188,7 @@ def converge(
     rate, last, current = 1.0, float("inf"), start
     safe = safely and not start.sites
     best: tuple[float, Process] | None = None
-    past: list[tuple[Process, Process]] = []
+    past: list[tuple[Process, np.ndarray]] = []  # steps and their residuals
     for n in range(1, sweeps + 1):
         step, terms, improper = run(current, rate, safe)
         value = current.base(power) + terms
@@ -196,7 +196,8 @@ def converge(
             current, past = _proper(best[1], best[1].towards(current, 0.5)), []
             continue
         best = value, current
-        distance = _length(current.change(current, step)) / rate
+        residual = to_numpy(current.change(step)) / rate
+        distance = float(np.linalg.norm(residual))
         if safe:
             current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10
             continue
@@ -204,26 +205,21 @@ def converge(
             return FixedPoint(_proper(current, step), n, True)
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(1.0, 1.5 * rate)
-        past = [] if grows else [*past[1 - DEPTH :], (current, step)]
+        past = [] if grows else [*past[1 - DEPTH :], (step, residual)]
         current, last = _mixed(current, step, past), distance
     return FixedPoint(current, sweeps, False)
 
 
-def _length(change: Array) -> float:
-    return float(namespace(change).sum(change * change)) ** 0.5
-
-
-def _mixed(current: Process, step: Process, past: list[tuple[Process, Process]]) -> Process:
+def _mixed(current: Process, step: Process, past: list[tuple[Process, np.ndarray]]) -> Process:
     """The mixture Σ γ step, Σ γ = 1, of the last steps whose residuals Σ γ (step - start) are least; forgets
     the past where that leaves no proper process.
     """
     if len(past) > 1:
-        residuals = np.stack([to_numpy(current.change(*pair)) for pair in past])  # (k, m² + m)
-        differences = residuals[-1] - residuals[:-1]
-        share, *_ = np.linalg.lstsq(differences.T, residuals[-1], rcond=1e-8)
+        residuals = np.stack([residual for _, residual in past])  # (k, m² + m)
+        shares, *_ = np.linalg.lstsq((residuals[-1] - residuals[:-1]).T, residuals[-1], rcond=1e-8)
         mixture = step
-        for gamma, (_, other) in zip(share, past[:-1], strict=True):
-            mixture = mixture.plus(float(gamma), step, other)
+        for share, (other, _) in zip(shares, past[:-1], strict=True):
+            mixture = mixture.plus(float(share), step, other)
         try:
             return mixture.factored()
         except FactorisationError:

@@ -29,7 +29,7 @@ from .ascent import Line
 from .packing import Packing, Parameters, Summary
 from .settings import Settings
 
-SITE_TOLERANCE = 1e-5  # of a likelihood's sites during a climb: the evidence is off by its square
+SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 Evidence = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient in raw parameters
 
