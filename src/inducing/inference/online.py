@@ -1,58 +1,40 @@
-"""Learning from a stream: one row at a time, in O(m²), on a basis that never outgrows its capacity. [004
-chapters 2-3]
+"""Learning from a stream: one row at a time, in O(m²), on a basis that never outgrows its capacity.
+[004 chapters 2-3]
 
 A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis
 function (2.46) or the row is projected on those there are (3.29); when the basis is full, the function whose
-loss costs least in KL goes (3.19-3.24). The compiled steps are in `_online`; they work on the posterior's own
-whitened factors.
+loss costs least in KL goes (3.19-3.24). The steps in `online_loops` work on the posterior's own factors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import (
-    FactorisationError,
-    InducingError,
-    NonFiniteError,
-    ParameterError,
-    ShapeError,
-    UnknownNameError,
-)
+from ..errors import InducingError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary, Gaussian, Likelihood
 from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
+from ..model.removal import OnlineTerms, check_score, removal_scores
 from ..numerics.arrays import to_numpy
-from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower
+from ..numerics.linalg import cholesky_escalating, inverse_lower
 from ..numerics.workers import blas_for, single_threaded_blas
-from . import online_loops as _online
+from . import online_loops as loops
+from .online_loops import Rule, Seen
 
 BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
 FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
+FEW = 16  # rows of a block for which the kernel is not computed with the whole basis once more
 TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
 REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
 FINEST = 1e-12  # the smallest tolerance that rounding leaves a meaning
 
 Order = Literal["given", "information"]
-
-
-class Seen(NamedTuple):
-    """What c processes with p outputs each said of n rows, of every row just before it was read."""
-
-    mean: np.ndarray  # (n, c, p), of the latent f
-    variance: np.ndarray  # (n, c)
-    log_density: np.ndarray  # (n, c): log⟨p(y|f)⟩, of all outputs together
-
-    @staticmethod
-    def nothing(n: int, c: int, p: int) -> Seen:
-        """NaN, to be written over."""
-        return Seen(np.full((n, c, p), np.nan), np.full((n, c), np.nan), np.full((n, c), np.nan))
 
 
 def update(
@@ -89,10 +71,7 @@ def update(
             f"{outputs} outputs share one variance under a Gaussian likelihood alone; use update_together"
         )
     Y = y.reshape(len(X), 1, outputs)
-    learner = Learner([post], likelihood, X.shape[1], capacity, tolerance, score, grow)
-    for rows in learner.turns(X, Y, order):
-        learner.read(X[rows], Y[rows])
-    return learner.posteriors()[0]
+    return Learner([post], likelihood, X.shape[1], capacity, tolerance, score, grow).after(X, Y, order)[0]
 
 
 def update_together(
@@ -107,8 +86,7 @@ def update_together(
     grow: bool = True,
     order: Order = "given",
 ) -> list[Posterior]:
-    """Several processes with one kernel on one shared basis, column j of Y (n, c) for process j: one per
-    class, say.
+    """Several processes with one kernel on one basis, column j of Y (n, c) for process j: one per class, say.
 
     The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of
     information add up.
@@ -123,16 +101,13 @@ def update_together(
             f"Y has shape {Y.shape}, but {len(posts)} processes and {len(X)} rows need {(len(X), len(posts))}"
         )
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, grow)
-    for rows in learner.turns(X, Y[:, :, None], order):
-        learner.read(X[rows], Y[rows, :, None])
-    return learner.posteriors()
+    return learner.after(X, Y[:, :, None], order)
 
 
 def information_gain(post: Posterior, likelihood: Likelihood, X: Any, y: Any = None) -> np.ndarray:
-    """KL(process after the row || process now) of each row alone: what reading it would teach. (n,) [004 eq.
-    3.16]
+    """KL(process after the row || process now) of each row alone: what reading it would teach. (n,)
 
-        ½ [(q² + r)σ² - log(1 + rσ²)]
+        ½ [(q² + r)σ² - log(1 + rσ²)]   [004 eq. 3.16]
 
     Without y, its expectation over what the process itself predicts for y. There E(q² + r) = 0, so -½ E log(1
     + rσ²) remains: no label is needed to ask for the next one. [004 §3.8.1]
@@ -167,9 +142,7 @@ def most_informative(post: Posterior, likelihood: Likelihood, X: Any, y: Any = N
 
 
 class Learner:
-    """Processes on one basis while they read: `_online.State`, and the basis it belongs to. What it began
-    with stays.
-    """
+    """Processes on one basis while they read; those it began with stay as they were."""
 
     def __init__(
         self,
@@ -184,14 +157,11 @@ class Learner:
         if capacity is not None and (isinstance(capacity, bool) or int(capacity) != capacity or capacity < 1):
             raise ParameterError(f"capacity must be a whole number of at least 1, or None, but is {capacity}")
         if not 0.0 <= tolerance < 1.0:
-            raise ParameterError(
-                f"tolerance is relative to k(x, x) and must lie in [0, 1), but is {tolerance}"
-            )
-        if score not in ("mean", "kl"):
-            raise UnknownNameError(f"there is no removal score {score!r}; choose 'mean' or 'kl'")
+            raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), not {tolerance}")
+        check_score(score)
         if not grow and len(posts[0]) == 0:
             raise ParameterError(
-                "a basis that does not grow must not be empty: start from prior(kernel, basis=...)"
+                "a basis that does not grow must not be empty: start from prior(k, basis=...)"
             )
         self.posts, self.likelihood = list(posts), likelihood
         self.kernel = posts[0].kernel
@@ -200,13 +170,11 @@ class Learner:
         self.exact = self.scored and score == "kl"
         self.basis, factors, self.jitter = _factors(self.posts, d)
         self.total = np.array([post.log_predictive or 0.0 for post in posts])
-        self.since = 0  # rows read since `_refresh`
-        self.events = np.zeros(
-            3, dtype=np.int64
-        )  # rows that projected, that grew the basis, that replaced a function of it
+        self.age = 0  # rows read since `refresh`
+        self.events = np.zeros(3, dtype=np.int64)  # rows that projected, grew the basis, replaced a function
         m = len(self.basis)
         room = m + (0 if not grow else BLOCK if capacity is None else max(capacity - m, 0)) + 1
-        self.state = _online.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
+        self.state = loops.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
         self.state.size[0] = m
         for c, (L, w, A) in enumerate(factors):
             self.state.U[:m, :m] = L.T
@@ -214,18 +182,29 @@ class Learner:
             self.state.A[c, :m, :m] = A
         self.state.places[:m] = np.arange(m)
         if self.scored:
-            with blas_for(m):
-                self._refresh()
-                self._start_exact_scores()
+            if not self._resume():
+                with blas_for(m):
+                    self.refresh()
+                    self.start_exact_scores()
             while capacity is not None and self.state.size[0] > capacity:
-                _online.remove(self.state, int(np.argmin(self._scores())))
-            self._collect(np.empty((0, d)))
+                loops.remove(self.state, int(np.argmin(self.scores())))
+            self.collect(np.empty((0, d)))
+
+    @property
+    def rule(self) -> Rule:
+        """How the basis may change; without a capacity the room there is limits it."""
+        capacity = len(self.state.k) if self.capacity is None else self.capacity
+        return Rule(capacity, self.tolerance, self.grow, self.scored)
+
+    def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
+        """The processes after all rows X (n, d) with Y (n, c, p)."""
+        for rows in self.turns(X, Y, order):
+            self.read(X[rows], Y[rows])
+        return self.posteriors()
 
     def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
         """Which rows to read next, until all have been: as they are given, or the most informative one of
-        those left.
-
-        What is yielded must be read before the next is asked for.
+        those left. They must be read before the next are asked for.
         """
         if order not in ("given", "information"):
             raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
@@ -236,114 +215,96 @@ class Learner:
         while len(left):
             gain = np.zeros(len(left))
             for c, post in enumerate(self.posteriors()):
-                gain += information_gain(
-                    post, self.likelihood, X[left], Y[left, c, 0] if post.one_output else Y[left, c]
-                )
+                y = Y[left, c, 0] if post.one_output else Y[left, c]
+                gain += information_gain(post, self.likelihood, X[left], y)
             i = int(np.argmax(gain))
             yield left[i : i + 1]
             left = np.delete(left, i)
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
-        """Rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use; what it began
-        with is.
-        """
+        """Read rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use."""
         seen, block = Seen.nothing(*Y.shape), BLOCK if self.grow else FIXED_BLOCK
         for start in range(0, len(X), block):
             rows = slice(start, min(start + block, len(X)))
             with single_threaded_blas():  # for the kernel: a block is too small to share out
-                if self.since > max(REFRESH, 2 * len(self.basis)):
-                    self.since = 0
-                    self._refresh()
+                if self.age > max(REFRESH, 2 * len(self.basis)):
+                    self.refresh()
                 self._read_block(X[rows], Y[rows], Seen(*(part[rows] for part in seen)))
-            self.since += rows.stop - start
+            self.age += rows.stop - start
         self.total += np.sum(seen.log_density, axis=0)
         return seen
 
     def posteriors(self) -> list[Posterior]:
+        m, state, posts = self.state.size[0], self.state, []
+        for c, post in enumerate(self.posts):
+            L, w = np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(state.w[c, :, :m].T)
+            A = state.A[c, :m, :m].copy()
+            terms = OnlineTerms((L, w, A), tuple(v.copy() for v in self._score_terms(c)), self.age)
+            changes: dict[str, Any] = dict(basis=self.basis, L=L, w=w, A=A, jitter=self.jitter, online=terms)
+            changes |= dict(log_evidence=None, sites=None, log_predictive=float(self.total[c]))
+            posts.append(replace(post, **changes))
+        return posts
+
+    def _score_terms(self, c: int) -> list[np.ndarray]:
+        """What the scores of process c need, as views of the state: α, C + Q, Q and, for "kl", N."""
         m, state = self.state.size[0], self.state
-        return [
-            replace(
-                post,
-                basis=self.basis,
-                L=np.ascontiguousarray(state.U[:m, :m].T),
-                w=np.ascontiguousarray(state.w[c, :, :m].T),
-                A=state.A[c, :m, :m].copy(),
-                log_evidence=None,
-                sites=None,
-                log_predictive=float(self.total[c]),
-                jitter=self.jitter,
-            )
-            for c, post in enumerate(self.posts)
-        ]
+        terms = [state.alpha[c, :, :m], state.CQ[c, :m], state.Q[:m]] if self.scored else []
+        return [*terms, state.N[c, :m, :m]] if self.exact else terms
 
     def _read_block(self, X: np.ndarray, Y: np.ndarray, seen: Seen) -> None:
-        m, b = len(self.basis), len(X)
-        if self.grow and self.capacity is None and m + b + 1 > len(self.state.k):
-            self._make_room(max(2 * m, m + b + 1))
-        if (
-            self.grow
-        ):  # a gram matrix is computed by differences, exactly symmetric: what L was made of is what L meets
-            K = to_numpy(_joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel))[
-                m:
-            ]  # (b, m + b)
-        else:
-            K = to_numpy(self.basis.cross(self.kernel, X))  # (b, m)
-        K = np.ascontiguousarray(K, dtype=float)
+        self.make_room(len(X))
         kss = np.asarray(self.kernel.diag(X), dtype=float)
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
-        limit = len(self.state.k) if self.capacity is None else self.capacity
-        rule = limit, self.tolerance, self.grow, self.scored
+        rows = loops.Rows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
         if self.likelihood.kind is not None:
-            kind, theta, (mean, variance, value) = self.likelihood.kind, self.likelihood.theta, seen
-            read = _online.run(
-                self.state, K, kss, prior, Y, kind, theta, mean, variance, value, self.events, *rule, m
-            )
+            kind, theta = self.likelihood.kind, self.likelihood.theta
+            read = loops.run(self.state, rows, kind, theta, seen, self.events, self.rule)
         else:
-            read = self._run(K, kss, prior, Y, seen, rule, m)
-        if read < b:
+            read = self._run(rows, seen)
+        if read < len(X):
             raise NonFiniteError(
                 f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = "
-                f"{self.state.q.ravel()} and r = "
-                f"{self.state.r} at variance {self.state.variance}; check its y, or use a likelihood with "
-                "more noise"
+                f"{self.state.q.ravel()} and r = {self.state.r} at variance {self.state.variance}; check its "
+                "y, or use a likelihood with more noise"
             )
-        self._collect(X)
+        self.collect(X)
 
-    def _run(
-        self,
-        K: np.ndarray,
-        kss: np.ndarray,
-        prior: np.ndarray,
-        Y: np.ndarray,
-        seen: Seen,
-        rule: Any,
-        fresh: int,
-    ) -> int:
-        """`_online.run` for a likelihood that is not compiled."""
-        state = self.state
-        for i in range(len(K)):
+    def _kernel_rows(self, X: np.ndarray) -> np.ndarray:
+        """Kernel of rows with the basis and, where it may grow, with each other. (b, m) or (b, m + b)"""
+        m = len(self.basis)
+        if not self.grow:
+            return self.basis.cross(self.kernel, X)
+        if len(X) <= FEW:  # O(m)
+            return np.concatenate([self.basis.cross(self.kernel, X), self.kernel(X, X)], axis=1)
+        # in one Gram matrix: what L was made of is what L meets
+        return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
+
+    def _run(self, rows: loops.Rows, seen: Seen) -> int:
+        """`loops.run` for a likelihood that is not compiled."""
+        state, rule, fresh = self.state, self.rule, len(self.basis)
+        for i in range(len(rows.K)):
             m = state.size[0]
-            state.k[:m] = K[i, state.places[:m]]
-            gamma = _online.look(state, kss[i], self.scored)
+            state.k[:m] = rows.K[i, state.places[:m]]
+            gamma = loops.look(state, rows.kss[i], self.scored)
             try:
-                seen.mean[i], seen.variance[i] = prior[i] + state.mean, state.variance
-                value, q, r = self.likelihood.tilted(Y[i], seen.mean[i], state.variance[:, None])
+                seen.mean[i], seen.variance[i] = rows.prior[i] + state.mean, state.variance
+                value, q, r = self.likelihood.tilted(rows.y[i], seen.mean[i], state.variance[:, None])
             except InducingError as error:
                 raise type(error)(f"row {self.events.sum()} of the stream cannot be used: {error}") from error
             state.q[...], state.r[...] = q, r[:, 0]
             seen.log_density[i] = np.sum(value, axis=1)
-            done = _online.absorb(state, gamma, kss[i], *rule)
-            if done == _online.FAILED:
+            done = loops.absorb(state, gamma, rows.kss[i], rule)
+            if done == loops.FAILED:
                 return i
             self.events[done] += 1
-            if done != _online.PROJECTED:
+            if done != loops.PROJECTED:
                 state.places[state.size[0] - 1] = fresh + i
-        return len(K)
+        return len(rows.K)
 
-    def _collect(self, X: np.ndarray) -> None:
-        """The basis after a block: what is left of the old one, and the rows of X that joined."""
+    def collect(self, X: np.ndarray) -> None:
+        """Make the basis what is left of it after a block X, and the rows that joined."""
         m, old = self.state.size[0], len(self.basis)
         places = self.state.places[:m]
         if m == old and np.array_equal(places, np.arange(m)):
@@ -352,19 +313,33 @@ class Learner:
         self.basis = _joined(self.kernel, self.basis, kept, X[new])
         places[...] = np.arange(m)
 
-    def _make_room(self, room: int) -> None:
-        old = self.state
-        m = old.size[0]
-        self.state = _online.allocate(room, len(self.posts), old.w.shape[1], self.exact)
+    def make_room(self, rows: int) -> None:
+        """Move to a larger state where so many rows could outgrow this one; a capacity has its room already."""
+        old, m = self.state, len(self.basis)
+        if not self.grow or self.capacity is not None or m + rows + 1 <= len(old.k):
+            return
+        self.state = loops.allocate(max(2 * m, m + rows + 1), len(self.posts), old.w.shape[1], self.exact)
         self.state.size[0] = m
         self.state.places[:m] = old.places[:m]
         self.state.U[:m, :m] = old.U[:m, :m]
         self.state.A[:, :m, :m] = old.A[:, :m, :m]
         self.state.w[:, :, :m] = old.w[:, :, :m]
 
-    def _refresh(self) -> None:
+    def _resume(self) -> bool:
+        """Take what the scores need from the processes, where an earlier call left it. O(m²)"""
+        terms = [post.online for post in self.posts if post.online and _from_learner(post)]
+        if len(terms) < len(self.posts) or any(len(t.scores) < 3 + self.exact for t in terms):
+            return False
+        for c, t in enumerate(terms):
+            for ours, theirs in zip(self._score_terms(c), t.scores):
+                ours[...] = theirs
+        self.age = max(t.age for t in terms)
+        return True
+
+    def refresh(self) -> None:
         """Compute anew what the scores need and small changes keep: α, and the diagonals of Q and C + Q."""
         m, state = self.state.size[0], self.state
+        self.age = 0
         if m == 0 or not self.scored:
             return
         Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
@@ -374,8 +349,8 @@ class Learner:
             state.CQ[c, :m] = np.sum(F * F, axis=0)
             state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
 
-    def _start_exact_scores(self) -> None:
-        """N = -S = Q(C + Q)⁻¹Q - Q at the start; from then on it is kept. [004 §D.2]"""
+    def start_exact_scores(self) -> None:
+        """Compute N = -S = Q(C + Q)⁻¹Q - Q; from then on it is kept. [004 §D.2]"""
         m, state = self.state.size[0], self.state
         if not self.exact or m == 0:
             return
@@ -384,46 +359,46 @@ class Learner:
             G = np.linalg.solve(state.A[c, :m, :m], Linv)
             state.N[c, :m, :m] = G.T @ G - Linv.T @ Linv
 
-    def _scores(self) -> np.ndarray:
-        """Twice the removal score of each basis function; of several processes the largest."""
-        m, state = self.state.size[0], self.state
-        scores = np.sum(state.alpha[:, :, :m] ** 2, axis=1) / state.CQ[:, :m]
-        if self.exact:
-            n = np.diagonal(state.N, axis1=1, axis2=2)[:, :m]
-            scores = scores + state.w.shape[1] * (n / state.Q[:m] + np.log(state.CQ[:, :m] / state.Q[:m]))
-        return np.max(scores, axis=0)
+    def scores(self) -> np.ndarray:
+        """The removal score of each basis function; of several processes the largest. (m,)"""
+        each = []
+        for c in range(len(self.posts)):
+            alpha, CQ, Q, *N = self._score_terms(c)
+            blocks = [v[:, None, None] for v in (CQ, Q, *map(np.diagonal, N))]  # (m, 1, 1)
+            each.append(removal_scores(alpha.T[:, None, :], *blocks))
+        return np.max(each, axis=0)
+
+
+def _from_learner(post: Posterior) -> bool:
+    """Whether the factors of a process are those that online learning left."""
+    factors = () if post.online is None else post.online.factors
+    return len(factors) == 3 and all(a is b for a, b in zip(factors, (post.L, post.w, post.A)))
 
 
 def _factors(
     posts: Sequence[Posterior], d: int
 ) -> tuple[Basis, list[tuple[np.ndarray, np.ndarray, np.ndarray]], float]:
-    """The common basis and (L, w, A) of every process with LLᵀ the Gram matrix itself, and the jitter that
-    took.
-    """
-    first = posts[0]
+    """The common basis, (L, w, A) of every process with LLᵀ its Gram matrix, and the jitter that took."""
+    first, together = posts[0], "processes that learn together need the same"
     for post in posts:
         post.require_exact("updating needs")
         if post is first:
             continue
         if post.kernel.spec() != first.kernel.spec():
-            raise ParameterError(
-                "processes that learn together need the same kernel; these have different ones"
-            )
-        if len(post) != len(first) or any(
-            not np.array_equal(to_numpy(a), to_numpy(b))
-            for a, b in zip(post.basis.parameters.values(), first.basis.parameters.values(), strict=True)
-        ):
-            raise ParameterError(
-                "processes that learn together need the same basis; these have different ones"
-            )
+            raise ParameterError(f"{together} kernel; these have different ones")
+        pairs = zip(post.basis.parameters.values(), first.basis.parameters.values(), strict=True)
+        if len(post) != len(first) or any(not np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs):
+            raise ParameterError(f"{together} basis; these have different ones")
     if len(first) == 0:
         empty = np.empty((0, 0))
         return Points(np.empty((0, d))), [(empty, np.zeros(post.w.T.shape).T, empty) for post in posts], 0.0
     basis = type(first.basis)(*(to_numpy(part) for part in first.basis.parameters.values()))
-    if all(post.jitter == 0.0 and post.A is not None for post in posts):
-        return basis, [(to_numpy(post.L), to_numpy(post.w), to_numpy(post.A)) for post in posts], 0.0
+    jitter = max(post.jitter for post in posts)
+    if all(_from_learner(post) or (post.jitter == 0.0 and post.A is not None) for post in posts):
+        return basis, [(to_numpy(post.L), to_numpy(post.w), to_numpy(post.A)) for post in posts], jitter
     with blas_for(len(basis)):
-        L, jitter = _little_jitter(to_numpy(basis.gram(first.kernel)), max(post.jitter for post in posts))
+        K, what = to_numpy(basis.gram(first.kernel)), "the prior covariance of the basis"
+        L, jitter = cholesky_escalating(K, jitter, what=what, try_less=True)
         factors = []
         for post in posts:
             w, S = post.whitened(L)
@@ -432,30 +407,15 @@ def _factors(
     return basis, factors, jitter
 
 
-def _little_jitter(K: np.ndarray, most: float) -> tuple[np.ndarray, float]:
-    """The factor of K with as little jitter as it takes, up to what the batch computation had used."""
-    for jitter in (0.0, 1e-4 * most, 1e-2 * most):
-        try:
-            return cholesky(K + jitter * np.mean(np.diag(K)) * np.eye(len(K))), jitter
-        except FactorisationError:
-            continue
-    return cholesky_escalating(K, most, what="the prior covariance of the basis")
-
-
 def _joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Basis:
     """The functions `kept`, and after them k(x, ·) of each row of X."""
-    if isinstance(basis, Multiscale):
-        new: Basis = as_multiscale(kernel, Points(X))
-    else:
-        new = Points(X)
+    new: Basis = as_multiscale(kernel, Points(X)) if isinstance(basis, Multiscale) else Points(X)
     old = [part[kept] for part in basis.parameters.values()]
     return type(basis)(*(np.concatenate([a, b]) for a, b in zip(old, new.parameters.values(), strict=True)))
 
 
 def _rows(X: Any, posts: Sequence[Posterior]) -> np.ndarray:
-    """X as a finite NumPy array (n, d) of the width these processes have; an error names the first row that
-    is not.
-    """
+    """X as a finite NumPy array (n, d). Raise if a row has not the width that these processes have."""
     widths = [int(next(iter(post.basis.parameters.values())).shape[1]) for post in posts if len(post)]
     if isinstance(X, list | tuple):
         for i, row in enumerate(X):
@@ -464,9 +424,8 @@ def _rows(X: Any, posts: Sequence[Posterior]) -> np.ndarray:
                 raise ShapeError(f"row {i} of X has {np.size(row)} columns, but the process has {width}")
     X = to_numpy(as_inputs(X)).astype(float, copy=False)
     if widths and X.shape[1] != widths[0]:
-        raise ShapeError(
-            f"X has {X.shape[1]} columns from row 0 on, but the process was made with {widths[0]}"
-        )
+        width = X.shape[1]
+        raise ShapeError(f"X has {width} columns from row 0 on, but the process was made with {widths[0]}")
     return np.ascontiguousarray(X)
 
 
@@ -478,7 +437,7 @@ def _targets(likelihood: Likelihood, y: Any, X: np.ndarray) -> np.ndarray:
 
 
 def _with_outputs(post: Posterior, y: np.ndarray) -> Posterior:
-    """`post` with as many outputs as y, which a process that has not learned yet may still choose."""
+    """`post` with as many outputs as y. Raise if it has learned with another number of them."""
     outputs = 1 if y.ndim == 1 else y.shape[1]
     if (post.w.shape[1], post.one_output) == (outputs, y.ndim == 1):
         return post

@@ -1,4 +1,4 @@
-"""The compiled steps of sparse online learning: square roots in whitened coordinates, preallocated, O(m²) a
+"""The compiled steps of sparse online learning: preallocated square roots in whitened coordinates, O(m²) a
 row.
 
 With K = LLᵀ the Gram matrix of the m basis functions and u = Lv, the process is v ~ N(w, AAᵀ), as in
@@ -45,27 +45,26 @@ _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
 # of a kernel's value, with little room to spare: too much would keep a sorted stream from growing its basis
 ROUNDING = 1e-15
-TINY = 1e-16  # what rounding can leave of 1 + rσ², the share of the variance that an observation keeps
+FLOOR = (
+    1e-16  # of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
+)
 
 
 class State(NamedTuple):
-    """c processes with p outputs each on one basis of size[0] functions; arrays have room for M. Rows of U
-    are rows of Lᵀ.
+    """c processes with p outputs each on one basis of size[0] functions; arrays have room for M.
+
+    α, CQ, Q and N are what the scores need, and are kept only where a basis function may have to go.
     """
 
     size: np.ndarray  # (1,)
     places: np.ndarray  # (M,): column of each basis function in the block's kernel rows
-    U: np.ndarray  # (M, M), upper
+    U: np.ndarray  # (M, M): Lᵀ
     A: np.ndarray  # (c, M, M)
     w: np.ndarray  # (c, p, M)
-    alpha: (
-        np.ndarray
-    )  # (c, p, M): α, and below what else the scores need, kept only where a basis function may have to go
+    alpha: np.ndarray  # (c, p, M)
     CQ: np.ndarray  # (c, M): diagonal of C + Q
     Q: np.ndarray  # (M,): diagonal of Q = K⁻¹
-    N: (
-        np.ndarray
-    )  # (c, M, M): -S = P'ΛP of [004 eqs 3.24, 4.30], kept for the exact score alone, or (c, 0, 0)
+    N: np.ndarray  # (c, M, M), for the exact score, or (c, 0, 0): -S = P'ΛP of [004 eqs 3.24, 4.30]
     k: np.ndarray  # (M,), from here on the row at hand: k_u(x)
     phi: np.ndarray  # (M,): φ
     e: (
@@ -83,41 +82,60 @@ class State(NamedTuple):
     sine: np.ndarray  # (M,)
 
 
+class Rule(NamedTuple):
+    """How the basis may change."""
+
+    capacity: int
+    tolerance: float  # of k(x, x): a row that is nearer to the span projects
+    grow: bool  # or every row projects
+    scored: bool  # whether a basis function may have to go
+
+
+class Rows(NamedTuple):
+    """A block of rows for c processes with p outputs each."""
+
+    K: np.ndarray  # (b, m) or (b, m + b): kernel with the basis and, where that may grow, with these rows
+    kss: np.ndarray  # (b,)
+    prior: np.ndarray  # (b, c, p): prior means
+    y: np.ndarray  # (b, c, p)
+
+
+class Seen(NamedTuple):
+    """What c processes with p outputs each said of n rows, of every row just before it was read."""
+
+    mean: np.ndarray  # (n, c, p), of the latent f
+    variance: np.ndarray  # (n, c)
+    log_density: np.ndarray  # (n, c): log⟨p(y|f)⟩, of all outputs together
+
+    @staticmethod
+    def nothing(n: int, c: int, p: int) -> Seen:
+        """NaN, to be written over."""
+        return Seen(np.full((n, c, p), np.nan), np.full((n, c), np.nan), np.full((n, c), np.nan))
+
+
 def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
     """A state with room for so many basis functions and none in it."""
     M, c, p = (room + 3) // 4 * 4, processes, outputs
-    z = np.zeros
+    one, each, square = np.zeros(M), np.zeros((c, M)), (c, M, M)
     return State(
-        z(1, dtype=np.int64),
-        z(M, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.zeros(M, dtype=np.int64),
         np.eye(M),
-        z((c, M, M)),
-        z((c, p, M)),
-        z((c, p, M)),
-        z((c, M)),
-        z(M),
-        z((c, M, M) if exact else (c, 0, 0)),
-        z(M),
-        z(M),
-        z(M),
-        z((c, M)),
-        z((c, M)),
-        z((c, M)),
-        z((c, p)),
-        z(c),
-        z((c, p)),
-        z(c),
-        z(M),
-        z(M),
-        z(M),
+        *(
+            np.zeros(shape)
+            for shape in (square, (c, p, M), (c, p, M), (c, M), M, square if exact else (c, 0, 0))
+        ),
+        *(one.copy() for _ in range(3)),
+        *(each.copy() for _ in range(3)),
+        *(np.zeros(shape) for shape in ((c, p), c, (c, p), c)),
+        *(one.copy() for _ in range(3)),
     )
 
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """φ, and of every process a, s, mean and variance at the row whose k_u(x) is in `state.k`; returns γ.
-
-    Where scores are kept, also ê and t.
+    """Find φ, and of every process a, s, mean and variance, where k_u(x) is `state.k`; where scores are kept
+    also ê and t. Returns γ.
     """
     m = state.size[0]
     for j in range(m):
@@ -136,11 +154,8 @@ def look(state: State, kss: float, scored: bool) -> float:
 
 
 @_jit
-def absorb(
-    state: State, gamma: float, kss: float, capacity: int, tolerance: float, grow: bool, scored: bool
-) -> int:
-    """The row just looked at, with its q and r in the state, becomes part of the process. [004 §3.6, steps
-    2-4]
+def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
+    """Make the row just looked at, with its q and r in the state, part of the process. [004 §3.6, steps 2-4]
 
     A row within `tolerance` of the span projects. When the basis is full, scores are taken before the update:
     if the new function would be the one to go, projecting gives the same process for less. Returns what was
@@ -153,17 +168,18 @@ def absorb(
         for o in range(state.w.shape[1]):
             if not isfinite(state.q[c, o]):
                 return FAILED
-    if not grow or gamma <= tolerance * kss or not certain(state, gamma, kss, scored):
-        project(state, gamma, scored)
+    new = rule.grow and gamma > rule.tolerance * kss
+    if not new or not certain(state, gamma, kss, rule.scored):
+        project(state, gamma, rule.scored)
         return PROJECTED
-    if m < capacity:
-        extend(state, gamma, scored)
+    if m < rule.capacity:
+        extend(state, gamma, rule.scored)
         return GREW
     i = least(state, gamma)
     if i == m:
-        project(state, gamma, scored)
+        project(state, gamma, rule.scored)
         return PROJECTED
-    extend(state, gamma, scored)
+    extend(state, gamma, rule.scored)
     remove(state, i)
     return REPLACED
 
@@ -179,16 +195,16 @@ def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
 
 @_jit
 def kept(state: State, c: int) -> float:
-    """1 + rσ² > 0: what the row leaves of the variance at its own input."""
-    return max(1.0 + state.r[c] * state.variance[c], TINY)
+    """1 + rσ² > 0: the share that the row leaves of the variance at its own input."""
+    return max(1.0 + state.r[c] * state.variance[c], FLOOR)
 
 
 @_jit
 def project(state: State, gamma: float, scored: bool) -> None:
-    """The update that leaves the basis as it is. [004 eq. 3.29]"""
+    """Read the row and leave the basis as it is. [004 eq. 3.29]"""
     m = state.size[0]
     for c in range(len(state.A)):
-        left, eta = kept(state, c), 1.0 / max(1.0 + state.r[c] * gamma, TINY)
+        left, eta = kept(state, c), 1.0 / max(1.0 + state.r[c] * gamma, FLOOR)
         scale = state.r[c] * eta
         rank_one(state.A[c], state.s[c], state.a[c], scale / (1.0 + sqrt(left * eta)), m)
         t = state.t[c]
@@ -205,7 +221,7 @@ def project(state: State, gamma: float, scored: bool) -> None:
 
 @_jit
 def extend(state: State, gamma: float, scored: bool) -> None:
-    """The update that makes the row's own k(x, ·) the last basis function. [004 eqs 2.46, 3.5]"""
+    """Read the row and make its own k(x, ·) the last basis function. [004 eqs 2.46, 3.5]"""
     m = state.size[0]
     root = sqrt(gamma)
     for j in range(m):
@@ -242,11 +258,10 @@ def extend(state: State, gamma: float, scored: bool) -> None:
 
 @_jit
 def least(state: State, gamma: float) -> int:
-    """Which basis function would be the cheapest to remove after a full update, the new one (number m) among
-    them.
+    """The basis function that would be the cheapest to remove after a full update; the new one has number m.
 
-    α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the dearest counts
-    [004 eq. 5.10].
+    It costs α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the
+    dearest counts [004 eq. 5.10]. `model.removal` has the same in NumPy.
     """
     m, outputs, exact = state.size[0], state.w.shape[1], state.N.shape[1] > 0
     best, index = 0.0, m
@@ -255,9 +270,9 @@ def least(state: State, gamma: float) -> int:
         cost = 0.0
         for o in range(outputs):
             cost += state.q[c, o] ** 2
-        cost /= max(1.0 / gamma + r, TINY)
+        cost /= max(1.0 / gamma + r, FLOOR)
         if exact:
-            cost += outputs * (log(max(1.0 + r * gamma, TINY)) - r * gamma / kept(state, c))
+            cost += outputs * (log(max(1.0 + r * gamma, FLOOR)) - r * gamma / kept(state, c))
         best = max(best, cost) if c > 0 else cost
     for j in range(m):
         e2 = state.e[j] * state.e[j] / gamma
@@ -265,7 +280,7 @@ def least(state: State, gamma: float) -> int:
         worst = 0.0
         for c in range(len(state.A)):
             Ck = state.t[c, j] - state.e[j]
-            CQ = max(state.CQ[c, j] + state.r[c] * Ck * Ck + e2, TINY * Q)
+            CQ = max(state.CQ[c, j] + state.r[c] * Ck * Ck + e2, FLOOR * Q)
             cost = 0.0
             for o in range(outputs):
                 cost += (state.alpha[c, o, j] + state.q[c, o] * Ck) ** 2
@@ -280,7 +295,7 @@ def least(state: State, gamma: float) -> int:
 
 @_jit
 def remove(state: State, i: int) -> None:
-    """The closest process without basis function i. [004 eqs 3.19, 3.21, 3.22]"""
+    """Make the process the closest one without basis function i. [004 eqs 3.19, 3.21, 3.22]"""
     n = state.size[0]
     m = n - 1
     exact = state.N.shape[1] > 0
@@ -292,7 +307,7 @@ def remove(state: State, i: int) -> None:
         for j in range(i, m):
             state.Q[j] = state.Q[j + 1]
         for j in range(m):
-            state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, TINY)
+            state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, FLOOR)
     for c in range(len(state.A)):
         A, w, z, column = state.A[c], state.w[c], state.s[c], state.t[c]
         turn_rows(A, i, n, state.cosine, state.sine, rounded(n))
@@ -316,7 +331,7 @@ def remove(state: State, i: int) -> None:
         for j in range(i, m):
             diagonal[j] = diagonal[j + 1]
         for j in range(m):
-            diagonal[j] = max(diagonal[j] - column[j] * column[j] / CQ, TINY)
+            diagonal[j] = max(diagonal[j] - column[j] * column[j] / CQ, FLOOR)
         if exact:
             remove_symmetric(state.N[c], state.e, n, i, z)
     state.size[0] = m
@@ -324,42 +339,29 @@ def remove(state: State, i: int) -> None:
 
 @_jit
 def run(
-    state: State,
-    K: np.ndarray,  # (b, columns): kernel rows
-    kss: np.ndarray,  # (b,)
-    prior: np.ndarray,  # (b, c, p): prior means
-    y: np.ndarray,  # (b, c, p)
-    kind: int,
-    theta: np.ndarray,
-    mean: np.ndarray,  # (b, c, p): out, of y's latent f just before the row is read
-    variance: np.ndarray,  # (b, c): out
-    value: np.ndarray,  # (b, c): out, log⟨p(y|f)⟩
-    events: np.ndarray,  # (3,): gains how many rows projected, grew the basis, replaced a function of it
-    capacity: int,
-    tolerance: float,
-    grow: bool,
-    scored: bool,
-    fresh: int,
+    state: State, rows: Rows, kind: int, theta: np.ndarray, seen: Seen, events: np.ndarray, rule: Rule
 ) -> int:
-    """Rows of a block in order; returns how many went in, short of b where one failed. Row i is kernel column
-    fresh + i.
+    """Read the rows of a block in order; returns how many went in, short of all where one failed.
+
+    events (3,) gains the rows that projected, that grew the basis, that replaced a function of it.
     """
-    for i in range(len(K)):
+    fresh = rows.K.shape[1] - len(rows.K)  # the column of row 0
+    for i in range(len(rows.K)):
         for j in range(state.size[0]):
-            state.k[j] = K[i, state.places[j]]
-        gamma = look(state, kss[i], scored)
+            state.k[j] = rows.K[i, state.places[j]]
+        gamma = look(state, rows.kss[i], rule.scored)
         for c in range(len(state.A)):
-            variance[i, c], value[i, c] = state.variance[c], 0.0
+            variance, total = state.variance[c], 0.0
             for o in range(state.w.shape[1]):
-                mean[i, c, o] = prior[i, c, o] + state.mean[c, o]
-                log_average, state.q[c, o], state.r[c] = tilt(
-                    kind, theta, y[i, c, o], mean[i, c, o], variance[i, c]
-                )
-                value[i, c] += log_average
-        done = absorb(state, gamma, kss[i], capacity, tolerance, grow, scored)
+                mean = rows.prior[i, c, o] + state.mean[c, o]
+                value, state.q[c, o], state.r[c] = tilt(kind, theta, rows.y[i, c, o], mean, variance)
+                seen.mean[i, c, o] = mean
+                total += value
+            seen.variance[i, c], seen.log_density[i, c] = variance, total
+        done = absorb(state, gamma, rows.kss[i], rule)
         if done == FAILED:
             return i
         events[done] += 1
         if done != PROJECTED:
             state.places[state.size[0] - 1] = fresh + i
-    return len(K)
+    return len(rows.K)

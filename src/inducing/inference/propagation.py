@@ -27,9 +27,8 @@ from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky_escalating, identity, inverse_lower
 from ..numerics.workers import blas_for
 from . import propagation_loops as loops
-from .online import Learner
+from .online import BLOCK, Learner
 
-BLOCK = 256  # rows whose kernel values are computed together
 FINEST = 1e-11  # of tolerance: closer functions leave nothing but rounding of the rows seen through them
 
 
@@ -90,9 +89,7 @@ def expectation_propagation(
     elif basis is not None:
         basis = basis.on(X)
         basis.check(kernel)
-        L, jitter = cholesky_escalating(
-            basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis"
-        )
+        L, jitter = cholesky_escalating(basis.gram(kernel), jitter)
         run = Processes(
             kernel, basis, L, likelihood, X, Y, mean or Zero(), 1.0, jitter, approximation == "dtc"
         )
@@ -104,7 +101,9 @@ def expectation_propagation(
     before = run.n_sweeps
     with blas_for(max(len(run.basis), min(capacity or len(X), len(X)))):
         if run.share == 0.0 and run.n_sweeps < min(freeze_after, before + sweeps):
-            _grow(run, freeze_after, before + sweeps, capacity, tolerance, score, damping)
+            growth = _Growth(run, capacity, tolerance, score)
+            while run.n_sweeps < min(freeze_after, before + sweeps):
+                growth.sweep(damping)
         run.converged = False
         while run.n_sweeps < before + sweeps and not run.converged:
             run.converged = run.sweep(damping if run.n_sweeps else 1.0) <= convergence
@@ -121,7 +120,7 @@ def from_sites(
     """
     X = _rows(X)
     basis = basis.on(X)
-    L, jitter = cholesky_escalating(basis.gram(kernel), jitter, what="the prior covariance Kuu of the basis")
+    L, jitter = cholesky_escalating(basis.gram(kernel), jitter)
     run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), mean or Zero(), sites.share, jitter)
     run.take([sites])
     return run.posteriors(evidence=False)[0]
@@ -148,145 +147,83 @@ def _rows(X: Any) -> np.ndarray:
     return X
 
 
-def _grow(
-    run: Processes,
-    freeze_after: int,
-    sweeps: int,
-    capacity: int | None,
-    tolerance: float,
-    score: Score,
-    damping: float,
-) -> None:
-    """The first sweeps, in which the basis finds itself: online learning, from the second on with the old
-    sites taken out.
-    """
-    n, m = len(run.X), len(run.basis)
-    limit = None if capacity is None or capacity >= n else capacity
-    if limit is not None and m > limit:
-        raise ParameterError(
-            f"capacity is {limit}, but start has {m} basis functions; prune it or give it more room"
-        )
-    posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
-    learner = Learner(posts, run.likelihood, run.X.shape[1], limit, max(tolerance, FINEST), score, True)
-    epoch = BLOCK * int(np.clip(np.sqrt(n * (limit or n)) / BLOCK, 1, 16))  # the cheapest, about
-    Pi = np.zeros((n, n if limit is None else limit))
-    if m:
-        Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
-    while run.n_sweeps < min(freeze_after, sweeps):
-        again, changes = run.n_sweeps > 0, np.zeros(1, dtype=np.int64)
-        for first in range(0, n, epoch):
-            _grow_epoch(
-                run,
-                learner,
-                Pi,
-                slice(first, min(first + epoch, n)),
-                again,
-                damping if again else 1.0,
-                changes,
+class _Growth:
+    """Sweeps in which the basis finds itself: online learning, from the second on with old sites taken out."""
+
+    def __init__(self, run: Processes, capacity: int | None, tolerance: float, score: Score) -> None:
+        n, m = len(run.X), len(run.basis)
+        limit = None if capacity is None or capacity >= n else capacity
+        if limit is not None and m > limit:
+            raise ParameterError(
+                f"capacity is {limit}, but start has {m} basis functions; prune it or give it more room"
             )
-            learner._refresh()
+        self.run = run
+        posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
+        d, tolerance = run.X.shape[1], max(tolerance, FINEST)
+        self.learner = Learner(posts, run.likelihood, d, limit, tolerance, score, True)
+        self.epoch = BLOCK * int(np.clip(np.sqrt(n * (limit or n)) / BLOCK, 1, 16))  # the cheapest, about
+        self.Pi = np.zeros((n, n if limit is None else limit))
+        if m:
+            self.Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
+
+    def sweep(self, damping: float) -> None:
+        """Visit every row once."""
+        run, learner, n = self.run, self.learner, len(self.run.X)
+        changes = np.zeros(1, dtype=np.int64)
+        for first in range(0, n, self.epoch):
+            self._epoch(slice(first, min(first + self.epoch, n)), damping if run.n_sweeps else 1.0, changes)
+            learner.refresh()
         m, state = learner.state.size[0], learner.state
         run.n_sweeps, run.changes = run.n_sweeps + 1, (*run.changes, int(changes[0]))
-        run.move(learner.basis, np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(Pi[:, :m]))
+        run.move(learner.basis, np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(self.Pi[:, :m]))
         state.A[:, :m, :m], state.w[:, 0, :m] = run.A, run.w
-        learner._refresh()
-        learner._start_exact_scores()
+        learner.refresh()
+        learner.start_exact_scores()
 
+    def _epoch(self, rows: slice, rate: float, changes: np.ndarray) -> None:
+        """Visit some rows in order; then turn the projections of all others as the basis did."""
+        learner, Pi, again = self.learner, self.Pi, self.run.n_sweeps > 0
+        m, size = len(learner.basis), rows.stop - rows.start
+        T = np.zeros((m + size + 1 if learner.capacity is None else len(learner.state.k), m + size))
+        T[np.arange(m), np.arange(m)] = 1.0
+        for first in range(rows.start, rows.stop, BLOCK):
+            block = slice(first, min(first + BLOCK, rows.stop))
+            learner.make_room(block.stop - first)
+            work = np.empty_like(learner.state.places)
+            turns = loops.Turns(T, m + first - rows.start, changes, work)
+            self._block(turns, Pi[block, :m].copy(), block, rate, again)
+        now = learner.state.size[0]
+        Pi[rows, :now] = T[:now, m:].T
+        if not np.array_equal(T[:now, :m], np.eye(now, m)):
+            for others in (slice(0, rows.start), slice(rows.stop, len(Pi) if again else rows.stop)):
+                Pi[others, :now] = Pi[others, :m] @ T[:now, :m].T
 
-def _grow_epoch(
-    run: Processes,
-    learner: Learner,
-    Pi: np.ndarray,
-    rows: slice,
-    again: bool,
-    rate: float,
-    changes: np.ndarray,
-) -> None:
-    """Some rows in order; then the projections of all others turn as the basis did."""
-    m, size = len(learner.basis), rows.stop - rows.start
-    T = np.zeros((m + size + 1 if learner.capacity is None else len(learner.state.k), m + size))
-    T[np.arange(m), np.arange(m)] = 1.0
-    for first in range(rows.start, rows.stop, BLOCK):
-        block = slice(first, min(first + BLOCK, rows.stop))
-        _grow_block(
-            run, learner, T, m + first - rows.start, Pi[block, :m].copy(), block, again, rate, changes
+    def _block(self, turns: loops.Turns, Pi: np.ndarray, rows: slice, rate: float, again: bool) -> None:
+        run, learner, lik, X = self.run, self.learner, self.run.likelihood, self.run.X[rows]
+        known = learner.basis.cross(run.kernel, X) if len(learner.basis) else np.empty((len(X), 0))
+        K, kss = (
+            np.concatenate([known, run.kernel(X, X)], axis=1),
+            np.asarray(run.kernel.diag(X), dtype=float),
         )
-    now = learner.state.size[0]
-    Pi[rows, :now] = T[:now, m:].T
-    if not np.array_equal(T[:now, :m], np.eye(now, m)):
-        for others in (slice(0, rows.start), slice(rows.stop, len(Pi) if again else rows.stop)):
-            Pi[others, :now] = Pi[others, :m] @ T[:now, :m].T
+        data = loops.Rows(Pi, run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows])
+        state, rule = learner.state, learner.rule
+        if lik.kind is not None:
+            done = loops.sweep_and_grow(state, turns, data, lik.kind, lik.theta, rate, rule, again)
+        else:
+            done = self._block_plainly(turns, data, rate, again)
+        if done < len(X):
+            run.refuse(rows.start + done)
+        learner.collect(X)
 
-
-def _grow_block(
-    run: Processes,
-    learner: Learner,
-    T: np.ndarray,
-    column: int,
-    Pi: np.ndarray,
-    rows: slice,
-    again: bool,
-    rate: float,
-    changes: np.ndarray,
-) -> None:
-    X, m, size = run.X[rows], len(learner.basis), rows.stop - rows.start
-    if learner.capacity is None and m + size + 1 > len(learner.state.k):
-        learner._make_room(max(2 * m, m + size + 1))
-    state, lik = learner.state, run.likelihood
-    K = np.concatenate(
-        [learner.basis.cross(run.kernel, X) if m else np.empty((size, 0)), run.kernel(X, X)], axis=1
-    )
-    kss = np.asarray(run.kernel.diag(X), dtype=float)
-    data = run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows]
-    rule = rate, len(state.k) if learner.capacity is None else learner.capacity, learner.tolerance
-    if lik.kind is not None:
-        work = np.empty_like(state.places)
-        done = loops.sweep_and_grow(
-            state, T, column, Pi, *data, lik.kind, lik.theta, *rule, again, learner.scored, changes, work
-        )
-    else:
-        done = _grow_block_plainly(run, learner, T, column, Pi, *data, rule, again, changes)
-    if done < size:
-        run.refuse(rows.start + done)
-    learner._collect(X)
-
-
-def _grow_block_plainly(
-    run: Processes,
-    learner: Learner,
-    T: np.ndarray,
-    column: int,
-    Pi: np.ndarray,
-    lam: np.ndarray,
-    b: np.ndarray,
-    K: np.ndarray,
-    kss: np.ndarray,
-    prior: np.ndarray,
-    y: np.ndarray,
-    rule: Any,
-    again: bool,
-    changes: np.ndarray,
-) -> int:
-    """`sweep_and_grow` for a likelihood that is not compiled."""
-    state, scored, fresh, work = (
-        learner.state,
-        learner.scored,
-        len(learner.basis),
-        np.empty_like(learner.state.places),
-    )
-    rate, limit, tolerance = rule
-    for i in range(len(K)):
-        m = state.size[0]
-        state.k[:m] = K[i, state.places[:m]]
-        gamma = loops.visit(state, T, column + i, Pi[i], lam[i], b[i], kss[i], again, scored)
-        if gamma < 0.0:
-            continue
-        state.q[:, 0], state.r[:] = run.derivatives(y[i], prior[i] + state.mean[:, 0], state.variance)
-        own = column + i
-        done = loops.settle(
-            state, T, own, lam[i], b[i], gamma, kss[i], rate, limit, tolerance, scored, fresh + i, work
-        )
-        if done == loops.FAILED:
-            return i
-        changes[0] += done > loops.PROJECTED
-    return len(K)
+    def _block_plainly(self, turns: loops.Turns, rows: loops.Rows, rate: float, again: bool) -> int:
+        """`sweep_and_grow` for a likelihood that is not compiled."""
+        run, state, rule = self.run, self.learner.state, self.learner.rule
+        for i in range(len(rows.K)):
+            gamma = loops.visit(state, turns, rows, i, again, rule.scored)
+            if gamma < 0.0:
+                continue
+            mean = rows.prior[i] + state.mean[:, 0]
+            state.q[:, 0], state.r[:] = run.derivatives(rows.y[i], mean, state.variance)
+            if not loops.settle(state, turns, rows, i, gamma, rate, rule):
+                return i
+        return len(rows.K)

@@ -8,6 +8,7 @@ the rest are the projections of the r rows. `engine.site_loops` has the sweeps o
 from __future__ import annotations
 
 from math import isfinite, sqrt
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -15,9 +16,30 @@ import numpy as np
 from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
 from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve_backward, turn_rows
-from .online_loops import FAILED, PROJECTED, REPLACED, State, absorb, look
+from .online_loops import FAILED, PROJECTED, REPLACED, Rule, State, absorb, look
 
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+
+
+class Turns(NamedTuple):
+    """Where coordinates go while the basis changes."""
+
+    T: np.ndarray  # (M, m₀ + r)
+    column: int  # of T, for the first row of the block at hand
+    changes: np.ndarray  # (1,): how often the basis changed
+    before: np.ndarray  # (M,), work
+
+
+class Rows(NamedTuple):
+    """A block of rows for c processes, and their sites, which change."""
+
+    Pi: np.ndarray  # (b, m₀): projections before the r rows
+    lam: np.ndarray  # (b, c)
+    b: np.ndarray  # (b, c)
+    K: np.ndarray  # (b, m + b): kernel with the basis before this block, and with these rows
+    kss: np.ndarray  # (b,)
+    prior: np.ndarray  # (b,): prior mean
+    y: np.ndarray  # (b, c)
 
 
 @_jit
@@ -50,58 +72,33 @@ def take_out(state: State, pi: np.ndarray, lam: np.ndarray, b: np.ndarray, score
 
 
 @_jit
-def visit(
-    state: State,
-    T: np.ndarray,
-    own: int,
-    pi: np.ndarray,
-    lam: np.ndarray,
-    b: np.ndarray,
-    kss: float,
-    again: bool,
-    scored: bool,
-) -> float:
-    """Take the row's old sites out and look at what is left; returns γ, or -1 where the row must stay.
-
-    pi (m₀,) is its projection before the r rows; where it is now goes into column `own` of T.
+def visit(state: State, turns: Turns, rows: Rows, i: int, again: bool, scored: bool) -> float:
+    """Take the old sites of row i out, if it was visited before, and look at what is left; returns γ, or -1
+    where the row must stay.
     """
-    m, start = state.size[0], len(pi)
+    m, T, pi = state.size[0], turns.T, rows.Pi[i]
+    for j in range(m):
+        state.k[j] = rows.K[i, state.places[j]]
     if again:
         for j in range(m):
-            state.phi[j] = dot(T[j], pi, start)
-            T[j, own] = state.phi[j]
-        if not take_out(state, state.phi, lam, b, scored):
+            state.phi[j] = dot(T[j], pi, len(pi))
+            T[j, turns.column + i] = state.phi[j]
+        if not take_out(state, state.phi, rows.lam[i], rows.b[i], scored):
             return -1.0
-    return look(state, kss, scored)
+    return look(state, rows.kss[i], scored)
 
 
 @_jit
-def settle(
-    state: State,
-    T: np.ndarray,
-    own: int,
-    lam: np.ndarray,
-    b: np.ndarray,
-    gamma: float,
-    kss: float,
-    rate: float,
-    capacity: int,
-    tolerance: float,
-    scored: bool,
-    place: int,
-    before: np.ndarray,  # (M,), work
-) -> int:
-    """Give the row just looked at, with q and r in the state, its new sites and perhaps a basis function.
-    [004 §4.6]
-
-    `place` is its column in the kernel rows. Returns what `absorb` did.
+def settle(state: State, turns: Turns, rows: Rows, i: int, gamma: float, rate: float, rule: Rule) -> bool:
+    """Give row i, just looked at and with q and r in the state, its new sites and perhaps a basis function;
+    False where it leaves no valid process. [004 §4.6]
     """
-    m = state.size[0]
+    m, T, own, lam, b = state.size[0], turns.T, turns.column + i, rows.lam[i], rows.b[i]
     for c in range(len(lam)):
         variance = state.variance[c]
         new_lam, new_b = site(state.q[c, 0], state.r[c], state.mean[c, 0], variance)
         if not (isfinite(new_lam) and isfinite(new_b)):
-            return FAILED
+            return False
         lam[c] += rate * (new_lam - lam[c])
         b[c] += rate * (new_b - b[c])
         left = 1.0 + lam[c] * variance  # q and r of the damped site
@@ -109,71 +106,33 @@ def settle(
         state.q[c, 0] = (b[c] - lam[c] * state.mean[c, 0]) / left
     for j in range(m):
         T[j, own] = state.phi[j]
-    state.places[m] = place  # moves to where the row goes in, if it does
-    before[: m + 1] = state.places[: m + 1]
-    done = absorb(state, gamma, kss, capacity, tolerance, True, scored)
+    state.places[m] = rows.K.shape[1] - len(rows.K) + i  # moves to where the row goes in, if it does
+    turns.before[: m + 1] = state.places[: m + 1]
+    done = absorb(state, gamma, rows.kss[i], rule)
     if done > PROJECTED:
         T[m, own] = sqrt(gamma)
+        turns.changes[0] += 1
     if done == REPLACED:
-        i = 0
-        while state.places[i] == before[i]:
-            i += 1
-        turn_rows(T, i, m + 1, state.cosine, state.sine, T.shape[1])  # as the removal did
+        first = 0
+        while state.places[first] == turns.before[first]:
+            first += 1
+        turn_rows(T, first, m + 1, state.cosine, state.sine, T.shape[1])  # as the removal did
         T[m] = 0.0
-    return done
+    return done != FAILED
 
 
 @_jit
 def sweep_and_grow(
-    state: State,
-    T: np.ndarray,  # (M, m₀ + r)
-    column: int,  # of T, for the first of these rows
-    Pi: np.ndarray,  # (rows, m₀)
-    lam: np.ndarray,  # (rows, c)
-    b: np.ndarray,  # (rows, c)
-    K: np.ndarray,  # (rows, m + rows): kernel with the basis before these rows, and with them
-    kss: np.ndarray,  # (rows,)
-    prior: np.ndarray,  # (rows,): prior mean
-    y: np.ndarray,  # (rows, c)
-    kind: int,
-    theta: np.ndarray,
-    rate: float,
-    capacity: int,
-    tolerance: float,
-    again: bool,
-    scored: bool,
-    changes: np.ndarray,  # (1,): gains the changes of the basis
-    before: np.ndarray,  # (M,), work
+    state: State, turns: Turns, rows: Rows, kind: int, theta: np.ndarray, rate: float, rule: Rule, again: bool
 ) -> int:
     """Visit the rows of a block in order; returns how many were done, short of all where one failed."""
-    fresh = K.shape[1] - len(K)
-    for i in range(len(K)):
-        for j in range(state.size[0]):
-            state.k[j] = K[i, state.places[j]]
-        gamma = visit(state, T, column + i, Pi[i], lam[i], b[i], kss[i], again, scored)
+    for i in range(len(rows.K)):
+        gamma = visit(state, turns, rows, i, again, rule.scored)
         if gamma < 0.0:
             continue
         for c in range(len(state.A)):
-            _, state.q[c, 0], state.r[c] = tilt(
-                kind, theta, y[i, c], prior[i] + state.mean[c, 0], state.variance[c]
-            )
-        done = settle(
-            state,
-            T,
-            column + i,
-            lam[i],
-            b[i],
-            gamma,
-            kss[i],
-            rate,
-            capacity,
-            tolerance,
-            scored,
-            fresh + i,
-            before,
-        )
-        if done == FAILED:
+            mean, variance = rows.prior[i] + state.mean[c, 0], state.variance[c]
+            _, state.q[c, 0], state.r[c] = tilt(kind, theta, rows.y[i, c], mean, variance)
+        if not settle(state, turns, rows, i, gamma, rate, rule):
             return i
-        if done > PROJECTED:
-            changes[0] += 1
-    return len(K)
+    return len(rows.K)

@@ -46,7 +46,7 @@ from .compiled import CompiledPredictor
 from .kernels.base import Kernel
 from .means import Mean, Zero
 from .problem import DEFAULT_JITTER, as_inputs, queries_like
-from .removal import Removal, Score, check_score
+from .removal import OnlineTerms, Removal, Score, check_score
 from .table import Conditional
 
 SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
@@ -82,6 +82,7 @@ class Posterior:
     one_output: bool = True
     log_predictive: float | None = None  # Σ log⟨p(y|f)⟩ of the rows read online, each before it was read
     sites: Any = None  # the rows' sites under expectation propagation, to go on from
+    online: OnlineTerms | None = field(default=None, repr=False)  # what the next `update` begins with
 
     def __len__(self) -> int:
         return len(self.basis)

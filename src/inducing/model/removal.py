@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,9 @@ def check_score(score: str) -> None:
         raise UnknownNameError(f"there is no removal score {score!r}; choose 'mean' or 'kl'")
 
 
-def removal_scores(alpha: np.ndarray, CQ: np.ndarray, Q: np.ndarray, N: np.ndarray | None) -> np.ndarray:
+def removal_scores(
+    alpha: np.ndarray, CQ: np.ndarray, Q: np.ndarray, N: np.ndarray | None = None
+) -> np.ndarray:
     """The cost of removing each of g groups of s basis functions, in KL units (half of 004's ε). (g,)
 
         ½ tr αᵀ(c + q)⁻¹α,   the change of the mean alone                              [004 eqs 3.26, 5.43]
@@ -32,6 +34,14 @@ def removal_scores(alpha: np.ndarray, CQ: np.ndarray, Q: np.ndarray, N: np.ndarr
         return scores
     trace = np.trace(np.linalg.solve(Q, N), axis1=1, axis2=2)
     return scores + 0.5 * alpha.shape[2] * (trace + np.linalg.slogdet(CQ)[1] - np.linalg.slogdet(Q)[1])
+
+
+class OnlineTerms(NamedTuple):
+    """What online learning keeps of a process between calls, so that the next row costs O(m²)."""
+
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray]  # the very L, w and A that the rest belongs to
+    scores: tuple[np.ndarray, ...]  # α (p, m), the diagonals of C + Q and Q, and N for "kl"; or nothing
+    age: int  # rows read since these were computed anew
 
 
 class Removal:
