@@ -59,14 +59,11 @@ class OnWorkers:
     sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __call__(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        from ..sources.distributed import result, sent
+        from ..sources.distributed import results, sent
 
         question = sent(self.client, function)
-        answers = deque(
-            self.client.submit(_answer, question, self._place(item), pure=False) for item in items
-        )
-        while answers:
-            yield result(answers.popleft())
+        tasks = (self.client.submit(_answer, question, self._place(item), pure=False) for item in items)
+        return results(self.client, tasks)
 
     def _place(self, item: Any) -> Any:
         from ..sources.distributed import sent

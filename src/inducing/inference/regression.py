@@ -66,7 +66,9 @@ def condition(
     the rows of a block, into which each part is cut; None takes whole parts as blocks.
     """
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
-    if approximation in BESIDE and not isinstance(X, Source):
+    if approximation in BESIDE:
+        if isinstance(X, Source):
+            raise ParameterError(_all_rows_at_once(approximation))
         make = import_module(f"inducing.{BESIDE[approximation]}").condition
         return make(kernel, basis, approximation, noise, X, y, power=power, **options)
     P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
@@ -160,11 +162,13 @@ def as_problem(
     if y is not None:
         raise ParameterError("a source has its targets inside; leave y out")
     if approximation.name in DENSE:
-        known = ", ".join(name for name, other in TABLE.items() if not other.own_block)
-        raise ParameterError(
-            f"{approximation.name!r} needs all rows in memory at once; over a source use one of {known}"
-        )
+        raise ParameterError(_all_rows_at_once(approximation.name))
     return make_parted(kernel, basis, approximation, noise, X, **options)
+
+
+def _all_rows_at_once(name: str) -> str:
+    known = ", ".join(name for name, row in TABLE.items() if not row.own_block)
+    return f"{name!r} needs all rows in memory at once; over a source use one of {known}"
 
 
 def problem_of(
