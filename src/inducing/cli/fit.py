@@ -156,7 +156,7 @@ def _fit_rows(model: SparseGPRegressor, X: DataFrame, y: np.ndarray, share: floa
 
 def _source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
     """The rows of parquet files as a source, text columns encoded."""
-    from ..sources.tabular import encoder_of, from_parquet
+    from ..sources.parquet import encoder_of, from_parquet
 
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")

@@ -88,7 +88,7 @@ def _predict_parts(
 
     from ..files.atomic import replacing
     from ..sources import tables
-    from ..sources.tabular import from_parquet
+    from ..sources.parquet import from_parquet
 
     kind = tables.kind_of(out)
     if not (is_large(table) or tables.kind_of(table) == "parquet"):

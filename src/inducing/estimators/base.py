@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,7 @@ from ..errors import ModelFileError, ParameterError, ShapeError
 from ..files.models import save
 from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
 from ..inference.online import Seen
-from ..learning.fitting import LogNormal
+from ..learning.settings import LogNormal
 from ..model import kernels, likelihoods, means
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -232,7 +233,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def _saved_names(kind: type[Estimator]) -> list[str]:
     """The constructor's parameters that a file holds."""
-    return [name for name in kind._get_param_names() if name not in TRANSIENT]
+    return [name for name in signature(kind).parameters if name not in TRANSIENT]
 
 
 def _as_plain(name: str, value: Any) -> Any:

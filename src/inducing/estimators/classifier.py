@@ -22,9 +22,10 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together, prior
 from ..model.problem import as_inputs
+from ..sources.moments import center_and_scale
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Streaming, generator
-from .preparation import center_and_scale, start_inducing, start_kernel
+from .preparation import start_inducing, start_kernel
 
 METHODS = ("ep", "fitc", "online")
 LEARNING_BASIS = 100  # basis functions, at most, that the kernel is learned with before "ep" and "online"

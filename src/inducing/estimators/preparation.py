@@ -24,6 +24,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.problem import as_noise
 from ..model.table import TABLE
+from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 
 
@@ -99,16 +100,6 @@ class Data:
 
     def target_variance(self) -> float:
         return float(np.mean(center_and_scale(self.Y, self.weights)[1] ** 2))
-
-
-def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of each column; a constant one has its size as scale. (q,) each"""
-    constant = np.ptp(A, axis=0) == 0
-    mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
-    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are no floats, of ratios are
-    largest[constant] = 1.0
-    scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
-    return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
 
 
 def per_output(a: np.ndarray, scale: Any) -> np.ndarray:
