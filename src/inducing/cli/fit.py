@@ -81,15 +81,13 @@ def fit(
     scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler to read parts.")] = None,
     workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
 ) -> None:
-    """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so
-    far.
-    """
+    """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
     from ..estimators.regressor import SparseGPRegressor
     from ..model.table import TABLE
 
     if approximation in TABLE and TABLE[approximation].own_block:
         raise ModelFileError(
-            f"A model file holds no data, which {approximation!r} needs to predict: choose another."
+            f"A file holds no data, which {approximation!r} needs to predict: choose another."
         )
     model = SparseGPRegressor(
         kernel=kernel,
@@ -182,9 +180,7 @@ def _fit_source(model: SparseGPRegressor, source: Source, share: float) -> Score
 
 @contextmanager
 def _on_cluster(source: Source, scheduler: str | None, workers: int | None) -> Iterator[Source]:
-    """The source on the cluster of that scheduler, or on so many local workers; as it is where neither is
-    asked for.
-    """
+    """Spread the source over a scheduler's cluster or so many local workers, where that is asked for."""
     if scheduler is None and workers is None:
         yield source
         return

@@ -34,9 +34,7 @@ def predict(
         bool, Option("--allow-missing", help="No predictions where inputs are missing.")
     ] = False,
 ) -> None:
-    """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and
-    probabilities.
-    """
+    """Add <target>_mean and <target>_std to a table; for classes <target>_label and probabilities."""
     from ..progress import Line
     from ..sources import tables
 

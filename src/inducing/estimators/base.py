@@ -67,9 +67,8 @@ class Estimator(BaseEstimator):
 
     def _set_units(self, scaling: Scaling, one_output: bool) -> None:
         self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
-        self.y_mean_, self.y_scale_ = (
-            float(v[0]) if one_output else v for v in (scaling.y_mean, scaling.y_scale)
-        )
+        of_y = scaling.y_mean, scaling.y_scale
+        self.y_mean_, self.y_scale_ = (float(v[0]) if one_output else v for v in of_y)
 
     def _in_model_units(self, X: np.ndarray) -> np.ndarray:
         return (X - self.x_mean_) / self.x_scale_
@@ -201,9 +200,8 @@ class Streaming:
     ) -> tuple[list[Posterior], Seen]:
         """The posteriors after rows in the model's units, and what they predicted of each before it."""
         rule = self.capacity, self.tolerance, self.removal_score, self.order
-        posts, seen, n = read(
-            posts, self.likelihood_, X, Y, *rule, verbose=bool(self.verbose), stoppable=stoppable
-        )
+        verbose = bool(self.verbose)
+        posts, seen, n = read(posts, self.likelihood_, X, Y, *rule, verbose=verbose, stoppable=stoppable)
         self.n_rows_ += n
         return posts, seen
 

@@ -1,6 +1,4 @@
-"""Data before any mathematics: weights are checked, repeated rows merged, columns standardised, a kernel
-started.
-"""
+"""Data before any mathematics: checked, repeated rows merged, standardised; where a kernel starts."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Scaling:
         return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
 
     def alike(self, varying: np.ndarray) -> Scaling:
-        """Take one scale for all outputs, from those that vary: a noise given in the user's units then means
-        the same to each.
-        """
+        """Take one scale for all outputs, from those that vary: a given noise means the same to each."""
         scales = self.y_scale[varying] if np.any(varying) else self.y_scale
         return replace(self, y_scale=np.full(len(self.y_scale), np.sqrt(np.mean(scales**2))))
 
@@ -118,7 +114,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     weights = np.full(len(X), weights) if weights.ndim == 0 else weights
     if weights.shape != (len(X),):
         raise ShapeError(
-            f"sample_weight must have one entry per row ({len(X)}), but has shape {weights.shape}"
+            f"sample_weight must have an entry per row ({len(X)}), but has shape {weights.shape}"
         )
     if not np.all(np.isfinite(weights)):
         raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")

@@ -237,9 +237,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
             **{name: getattr(self, name) for name in PASSED_ON},
         )
         if self.recipe not in recipes.RECIPES:
-            raise UnknownNameError(
-                f"there is no recipe {self.recipe!r}; choose one of {', '.join(recipes.RECIPES)}"
-            )
+            raise UnknownNameError(f"there is no recipe {self.recipe!r}, only {', '.join(recipes.RECIPES)}")
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
     def _take(self, result: Fit, scaling: Scaling, one_output: bool, rows: float) -> None:
@@ -292,9 +290,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     def _predict_source(self, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
         if return_cov:
-            raise ParameterError(
-                "rows that come in parts have no joint covariance here; pass those you need as one array"
-            )
+            raise ParameterError("rows that come in parts have no joint covariance; pass some as one array")
         names = getattr(self, "feature_names_in_", None)
         if is_dask(X):
             ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
@@ -344,9 +340,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
     def _start_inducing(
         self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
     ) -> tuple[np.ndarray, bool]:
-        """Z in the model's units, and whether it holds every different row: then nothing is gained by moving
-        it.
-        """
+        """Z in the model's units, and whether it holds every different row, so that none need move."""
         if self.approximation in ("exact", "cg"):
             return data.X, True
         rule_name = "kmeans" if self.inducing is None else self.inducing
@@ -389,7 +383,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
             return Points(Z)
         if not plain:
             raise ParameterError(
-                f"basis='multiscale' needs a plain RBF kernel, not {type(kernel).__name__}; use 'points'"
+                f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}: use 'points'"
             )
         return as_multiscale(kernel, Points(Z))
 
@@ -440,7 +434,5 @@ def _in_rows(posterior: Any) -> Any:
 def predict_rows(
     rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool = False, latent: bool = False
 ) -> Any:
-    """Predict at a part of a source, or an array, that was checked when it was read: names, shape and numbers
-    are taken as right.
-    """
+    """Predict at a part of a source, or at rows of an array, that was checked when it was read."""
     return model._marginals(rows.X if isinstance(rows, Part) else rows, return_std, latent)
