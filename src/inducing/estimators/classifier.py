@@ -181,7 +181,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         if reject_below is None:
             return labels
         if not 0.0 <= reject_below <= 1.0:
-            raise ParameterError(f"reject_below is a probability, in [0, 1], but is {reject_below}")
+            raise ParameterError(f"reject_below must lie in [0, 1], but is {reject_below}")
         labels = labels.astype(object)
         labels[np.max(p, axis=1) < reject_below] = reject_label
         return labels
