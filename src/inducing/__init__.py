@@ -49,7 +49,7 @@ SAVED = {
     for name in ("Posterior", "SparseGPRegressor", "SparseGPClassifier", "OnlineGPRegressor", "GPDensity")
 }
 _MODULES = {
-    "backend": "numerics.arrays",
+    "backend": "numerics",
     "kernels": "model.kernels",
     "means": "model.means",
     "bases": "model.bases",

@@ -72,9 +72,7 @@ class Line:
 
 
 class Status:
-    """One line on stderr about what goes on for long: written over on a terminal, elsewhere a new one now and
-    then.
-    """
+    """One line on stderr about what takes long: written over on a terminal, else new now and then."""
 
     def __init__(self) -> None:
         self.began, self._shown, self._open = time.monotonic(), 0.0, False

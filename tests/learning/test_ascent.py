@@ -5,7 +5,8 @@ import pytest
 
 import inducing as ig
 from inducing.errors import FactorisationError
-from inducing.learning.ascent import CHECK, WINDOW, Line, Rules, climb_from
+from inducing.learning.ascent import CHECK, WINDOW, Rules, climb_from
+from inducing.progress import Line
 
 
 class Bowl:

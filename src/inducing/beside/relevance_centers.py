@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import FactorisationError
-from ..learning.ascent import Line, Rules, climb_from
+from ..learning.ascent import Rules, climb_from
 from ..model.bases import Basis
 from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics.linalg import row_dots
 from ..numerics.workers import chunk_rows, row_slices
+from ..progress import Line
 from .relevance_search import WIDEST, LabelSearch, ValueSearch, log_evidence_of, peaks, process_of, propagate
 
 ITERATIONS = 100  # of one climb

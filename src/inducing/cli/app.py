@@ -103,9 +103,7 @@ StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52
 def inputs_and_target(
     table: Path, target: str, exclude: list[str] | None, drop_missing: bool
 ) -> tuple[DataFrame, np.ndarray, Encoder]:
-    """Read X (n, d) and y (n,) from a table, and how X came from its columns that are neither target nor
-    excluded.
-    """
+    """Read X (n, d) and y (n,) from a table, and how its other columns became X."""
     from ..sources import tables
 
     data = tables.read(table)
@@ -114,9 +112,7 @@ def inputs_and_target(
     if target not in data.columns:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
     if not drop_missing:
-        tables.require_complete(
-            data, data.columns, "fill them in, or pass --drop-missing to leave those rows out"
-        )
+        tables.require_complete(data, data.columns, "fill them in, or leave those rows out by --drop-missing")
     rows = tables.complete_rows(data, data.columns)  # (n,) of bool
     if not rows.any():
         raise EmptyDataError(f"All {len(data)} rows have missing values: exclude the columns that cause it.")

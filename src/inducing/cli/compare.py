@@ -65,9 +65,7 @@ def compare(
     drop_missing: DropMissing = False,
     seed: Annotated[int, Option(help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
-    """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C stops and shows what is
-    there.
-    """
+    """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C shows what is done."""
     from ..estimators import comparison
     from ..pictures import plots
     from ..progress import Bars

@@ -81,15 +81,13 @@ def fit(
     scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler to read parts.")] = None,
     workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
 ) -> None:
-    """Fit a sparse GP to a table and save it as a model file. Ctrl-C ends the fit early and saves the best so
-    far.
-    """
+    """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
     from ..estimators.regressor import SparseGPRegressor
     from ..model.table import TABLE
 
     if approximation in TABLE and TABLE[approximation].own_block:
         raise ModelFileError(
-            f"A model file holds no data, which {approximation!r} needs to predict: choose another."
+            f"A file holds no data, which {approximation!r} needs to predict: choose another."
         )
     model = SparseGPRegressor(
         kernel=kernel,
@@ -156,7 +154,7 @@ def _fit_rows(model: SparseGPRegressor, X: DataFrame, y: np.ndarray, share: floa
 
 def _source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
     """The rows of parquet files as a source, text columns encoded."""
-    from ..sources.tabular import encoder_of, from_parquet
+    from ..sources.parquet import encoder_of, from_parquet
 
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
@@ -182,9 +180,7 @@ def _fit_source(model: SparseGPRegressor, source: Source, share: float) -> Score
 
 @contextmanager
 def _on_cluster(source: Source, scheduler: str | None, workers: int | None) -> Iterator[Source]:
-    """The source on the cluster of that scheduler, or on so many local workers; as it is where neither is
-    asked for.
-    """
+    """Spread the source over a scheduler's cluster or so many local workers, where that is asked for."""
     if scheduler is None and workers is None:
         yield source
         return

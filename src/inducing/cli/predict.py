@@ -34,9 +34,7 @@ def predict(
         bool, Option("--allow-missing", help="No predictions where inputs are missing.")
     ] = False,
 ) -> None:
-    """Add <target>_mean and <target>_std, of a new observation, to a table; for classes <target>_label and
-    probabilities.
-    """
+    """Add <target>_mean and <target>_std to a table; for classes <target>_label and probabilities."""
     from ..progress import Line
     from ..sources import tables
 
@@ -88,7 +86,7 @@ def _predict_parts(
 
     from ..files.atomic import replacing
     from ..sources import tables
-    from ..sources.tabular import from_parquet
+    from ..sources.parquet import from_parquet
 
     kind = tables.kind_of(out)
     if not (is_large(table) or tables.kind_of(table) == "parquet"):

@@ -33,9 +33,7 @@ def watch(
     drop_missing: DropMissing = False,
     seed: Annotated[int, Option(help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
-    """Animate a fit: inducing inputs and widths as they move, what the model predicts, the evidence. Ctrl-C
-    ends it early.
-    """
+    """Animate a fit: basis functions as they move, predictions, the evidence. Ctrl-C ends it early."""
     from ..learning import recipes
     from ..pictures import animation, plots
     from ..progress import Line

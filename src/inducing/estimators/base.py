@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,7 @@ from ..errors import ModelFileError, ParameterError, ShapeError
 from ..files.models import save
 from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
 from ..inference.online import Seen
-from ..learning.fitting import LogNormal
+from ..learning.settings import LogNormal
 from ..model import kernels, likelihoods, means
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -66,9 +67,8 @@ class Estimator(BaseEstimator):
 
     def _set_units(self, scaling: Scaling, one_output: bool) -> None:
         self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
-        self.y_mean_, self.y_scale_ = (
-            float(v[0]) if one_output else v for v in (scaling.y_mean, scaling.y_scale)
-        )
+        of_y = scaling.y_mean, scaling.y_scale
+        self.y_mean_, self.y_scale_ = (float(v[0]) if one_output else v for v in of_y)
 
     def _in_model_units(self, X: np.ndarray) -> np.ndarray:
         return (X - self.x_mean_) / self.x_scale_
@@ -200,9 +200,8 @@ class Streaming:
     ) -> tuple[list[Posterior], Seen]:
         """The posteriors after rows in the model's units, and what they predicted of each before it."""
         rule = self.capacity, self.tolerance, self.removal_score, self.order
-        posts, seen, n = read(
-            posts, self.likelihood_, X, Y, *rule, verbose=bool(self.verbose), stoppable=stoppable
-        )
+        verbose = bool(self.verbose)
+        posts, seen, n = read(posts, self.likelihood_, X, Y, *rule, verbose=verbose, stoppable=stoppable)
         self.n_rows_ += n
         return posts, seen
 
@@ -232,7 +231,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def _saved_names(kind: type[Estimator]) -> list[str]:
     """The constructor's parameters that a file holds."""
-    return [name for name in kind._get_param_names() if name not in TRANSIENT]
+    return [name for name in signature(kind).parameters if name not in TRANSIENT]
 
 
 def _as_plain(name: str, value: Any) -> Any:

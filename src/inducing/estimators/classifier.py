@@ -22,11 +22,12 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together, prior
 from ..model.problem import as_inputs
+from ..sources.moments import center_and_scale
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Streaming, generator
-from .preparation import center_and_scale, start_inducing, start_kernel
+from .preparation import start_inducing, start_kernel
 
-METHODS = ("ep", "fitc", "online")
+METHODS, RULES = ("ep", "fitc", "online"), ("kmeans", "random", "variance")
 LEARNING_BASIS = 100  # basis functions, at most, that the kernel is learned with before "ep" and "online"
 
 
@@ -130,19 +131,14 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         return self
 
     def predict_then_fit(self, X: Any, y: Any, classes: Any = None) -> np.ndarray:
-        """`partial_fit`, and each row's probabilities just before it was read; NaN in the warm-up.
-        (n, classes)
-        """
+        """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
         self._check_parameters()
         with all_or_nothing(self):
             fresh = not hasattr(self, "posteriors_")
             X, y = self._checked(X, y, reset=fresh)
             if fresh:
                 if classes is None:
-                    raise ParameterError(
-                        "classes must be given on the first call of partial_fit: all labels there will ever "
-                        "be"
-                    )
+                    raise ParameterError("classes must be given on the first call of partial_fit")
                 self.classes_, self._held, self._begun_with = np.unique(classes), (X[:0], y[:0]), 0
             elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
                 raise LabelError(
@@ -155,16 +151,12 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             return np.full((len(X), len(self.classes_)), np.nan)
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
-        """Numbers of the n rows of X whose labels would teach the model most, the best first. (n,)
-        [004 §3.8.1]
-        """
+        """The n rows of X whose labels would teach the model most, the best first. (n,) [004 §3.8.1]"""
         Xs = self._queries(X)
         return most_informative_rows(self.posteriors_, self.likelihood_, Xs, n)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class; one-against-the-rest probabilities are scaled to a sum of one.
-        (n, classes)
-        """
+        """The probability of each class; of more than two, scaled to a sum of one. (n, classes)"""
         Xs = self._queries(X)
         mean, variance = predict_together(self.posteriors_, Xs)
         return self._probabilities(mean, np.maximum(variance, 1e-300))
@@ -189,9 +181,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         if reject_below is None:
             return labels
         if not 0.0 <= reject_below <= 1.0:
-            raise ParameterError(
-                f"reject_below is a probability and must lie in [0, 1], but is {reject_below}"
-            )
+            raise ParameterError(f"reject_below must lie in [0, 1], but is {reject_below}")
         labels = labels.astype(object)
         labels[np.max(p, axis=1) < reject_below] = reject_label
         return labels
@@ -200,13 +190,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         if self.method not in METHODS:
             raise UnknownNameError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         if self.optimize not in (None, "hyperparameters", "all"):
-            raise UnknownNameError(
-                f"optimize must be 'hyperparameters', 'all' or None, not {self.optimize!r}"
-            )
+            raise UnknownNameError(f"optimize must be 'hyperparameters', 'all', None, not {self.optimize!r}")
         if self.optimize == "all" and self.method != "fitc":
-            raise ParameterError(
-                f"optimize='all' moves the basis, which is for method='fitc', not for {self.method!r}"
-            )
+            raise ParameterError(f"optimize='all' moves the basis: for method='fitc', not {self.method!r}")
         capacity = self.capacity
         if isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or capacity < 1:
             raise ParameterError(f"capacity must be a whole number of at least 1, but is {capacity!r}")
@@ -270,7 +256,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         """Set labels, units, likelihood and kernel, before anything is learned."""
         if len(classes) < 2:
             raise LabelError(
-                f"a classifier needs at least two classes, but there is one class, {classes[0]!r}"
+                f"a classifier needs two classes or more, but there is one class, {classes[0]!r}"
             )
         known = {name: kind for name, kind in likelihoods.BY_NAME.items() if issubclass(kind, Binary)}
         likelihood = self.likelihood
@@ -342,9 +328,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         """Where the basis of "fitc" starts, in the model's units. (m, d)"""
         if not isinstance(self.inducing, str):
             return self._in_model_units(start_inducing(self.inducing, X.shape[1]))
-        if self.inducing not in ("kmeans", "random", "variance"):
+        if self.inducing not in RULES:
             raise UnknownNameError(
-                f"inducing must be an array, 'kmeans', 'random' or 'variance', not {self.inducing!r}"
+                f"inducing must be an array or one of {', '.join(RULES)}, not {self.inducing!r}"
             )
         return selection.BY_NAME[self.inducing](X, m, rng, kernel=self.kernel_)
 

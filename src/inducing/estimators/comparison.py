@@ -109,9 +109,7 @@ def summary(results: DataFrame) -> DataFrame:
 
 
 def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tuple[int, int, str]]:
-    """(size, repeat, method) in the order they are run; "exact", which has no size to choose, once for each
-    repeat.
-    """
+    """(size, repeat, method) in the order they are run; "exact", which has no size, once for each repeat."""
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         raise UnknownNameError(f"there is no method {unknown[0]!r}; choose from {', '.join(METHODS)}")

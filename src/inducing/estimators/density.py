@@ -85,9 +85,7 @@ class GPDensity(DensityMixin, Estimator):
         """
         X = as_inputs(self._validated(X, reset=True, ensure_min_samples=2))
         if self.kernel not in KERNELS:
-            raise UnknownNameError(
-                f"there is no density kernel {self.kernel!r}; choose one of {', '.join(KERNELS)}"
-            )
+            raise UnknownNameError(f"there is no density kernel {self.kernel!r}, only {', '.join(KERNELS)}")
         weights = checked_weights(sample_weight, X)
         X, weights = selection.merge_repeats(X[weights > 0], weights[weights > 0])
         self.low_, self.span_ = self._box(X)
@@ -103,9 +101,7 @@ class GPDensity(DensityMixin, Estimator):
         with Bars() as bars:
             best, scores = self._best(U, times, bars)
         if not best.converged:
-            text = (
-                f"the sweeps did not settle within max_iter={self.max_iter}; try damping below {self.damping}"
-            )
+            text = f"no fixed point within max_iter={self.max_iter} sweeps; try damping below {self.damping}"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         self.posterior_ = replace(best.posterior, sites=None)  # which belong to the rows
         self.kernel_, self.basis_size_ = best.posterior.kernel, len(best.posterior)
@@ -121,9 +117,7 @@ class GPDensity(DensityMixin, Estimator):
         return self
 
     def pdf(self, X: Any, return_std: bool = False) -> Any:
-        """The expected density at each row of X; on request with its standard deviation. (n,) each
-        [004 eq. 5.24]
-        """
+        """The expected density at each row, on request with its deviation. (n,) each [004 eq. 5.24]"""
         check_is_fitted(self)
         U = (as_inputs(self._validated(X, reset=False)) - self.low_) / self.span_
         inside = np.all((U >= 0.0) & (U <= 1.0), axis=1)
@@ -188,19 +182,17 @@ class GPDensity(DensityMixin, Estimator):
             bounds = bounds[None] if bounds.shape == (2,) and d == 1 else bounds
             right = bounds.shape == (d, 2) and np.all(np.isfinite(bounds))
             if not right or not np.all(bounds[:, 0] < bounds[:, 1]):
-                raise ParameterError(
-                    f"bounds must be {d} pairs (low, high) with low < high, but are {self.bounds}"
-                )
+                raise ParameterError(f"bounds must be {d} pairs low < high, but are {self.bounds}")
             return bounds[:, 0], bounds[:, 1] - bounds[:, 0]
         if not self.padding >= 0.0 or not np.isfinite(self.padding):
             raise ParameterError(
-                f"padding is a share of the range and must not be negative, but is {self.padding}"
+                f"padding, a share of the range, must not be negative, but is {self.padding}"
             )
         low, width = X.min(axis=0), np.ptp(X, axis=0)
         if np.any(width == 0.0):
             column = int(np.argmin(width))
             raise ParameterError(
-                f"column {column} of X is constant ({low[column]:g}), which has no density; drop it"
+                f"column {column} of X is constant, {low[column]:g}, without a density; drop it"
             )
         return low - self.padding * width, (1.0 + 2.0 * self.padding) * width
 
@@ -229,9 +221,7 @@ class GPDensity(DensityMixin, Estimator):
     def _priors(self, d: int) -> list[tuple[Any, Prior]]:
         if self.kernel == "ornstein-uhlenbeck":
             if d != 1:
-                raise ShapeError(
-                    f"the Ornstein-Uhlenbeck kernel is for one input, but X has {d}; use 'trigonometric'"
-                )
+                raise ShapeError(f"'ornstein-uhlenbeck' is for one input, but X has {d}; use 'trigonometric'")
             unit = self.span_[0]
             given = LENGTHSCALES * unit if self.lengthscale is None else [self.lengthscale]
             return [(float(value), OrnsteinUhlenbeck(value / unit)) for value in given]

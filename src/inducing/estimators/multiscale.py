@@ -17,7 +17,8 @@ from ..errors import LabelError, ParameterError, ShapeError, UnknownNameError
 from ..inference import selection
 from ..model.kernels import RBF
 from ..model.problem import as_inputs, as_targets
-from .preparation import center_and_scale, checked_weights, named
+from ..sources.moments import center_and_scale
+from .preparation import checked_weights, named
 
 
 class _Machine(BaseEstimator):

@@ -1,6 +1,4 @@
-"""`OnlineGPRegressor`: regression from a stream under scikit-learn's contract. Units and hyperparameters come
-from the first rows; then every row is read once.
-"""
+"""`OnlineGPRegressor`: regression from a stream, each row read once, under scikit-learn's contract."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. Ctrl-C leaves the model of the rows
-        read so far.
-        """
+        """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. Ctrl-C keeps what was read."""
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
             self.__dict__.pop("metadata_", None)
@@ -150,9 +146,7 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
             if fresh:
                 self._held, self._begun_with = (X[:0], y[:0]), 0
             elif y.shape[1:] != np.shape(self.y_mean_):
-                raise ShapeError(
-                    f"y has shape {y.shape}, but the model has {np.size(self.y_mean_)} output(s)"
-                )
+                raise ShapeError(f"y has shape {y.shape}, but the model {np.size(self.y_mean_)} output(s)")
             if self._held is None:
                 return self._forecast(self._read_on(X, y))
             self._warm_up(X, y)
@@ -177,9 +171,7 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         return (mean, std) if return_std else mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
-        """Draws of new observations at X, which share one draw of f, or of f(X) itself with latent=True. (n,
-        s) or (n, p, s)
-        """
+        """Draws of new observations at X, sharing a draw of f, or of f(X) itself. (n, s) or (n, p, s)"""
         Xs, rng = self._queries(X), generator(random_state)
         f = np.moveaxis(self.posterior_.sample(Xs, n_samples, rng), 0, -1)
         y = f if latent else self.likelihood_.sample(f, rng)
@@ -237,13 +229,9 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
                 f"likelihood must be one of {', '.join(NAMES)}, or such an object, not {likelihood!r}"
             )
         if isinstance(likelihood, Binary):
-            raise LabelError(
-                f"{likelihood} is for classes; use SparseGPClassifier, whose partial_fit reads streams, too"
-            )
+            raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")
         if self.noise is not None:
-            raise ParameterError(
-                f"noise={self.noise} and {likelihood} both say what the noise is; give one of them"
-            )
+            raise ParameterError(f"noise={self.noise} and {likelihood} both say what it is; give one of them")
         return likelihood
 
     def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool, stoppable: bool = False) -> None:
@@ -251,7 +239,7 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
         if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
             raise ParameterError(
-                f"capacity must be a whole number of at least 1, or None, but is {self.capacity!r}"
+                f"capacity must be a whole number from 1 on, or None, but is {self.capacity!r}"
             )
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
         scaled = type(likelihood) in UNITS
@@ -310,9 +298,7 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         given: bool,
         rng: Any,
     ) -> tuple[Kernel, Likelihood, Mean]:
-        """Learn from a Gaussian start under another likelihood: kernel and mean by EP's evidence, its scale
-        by Σ log⟨p(y|f)⟩.
-        """
+        """Learn kernel and mean from a Gaussian start by EP's evidence, the scale by Σ log⟨p(y|f)⟩."""
         free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
         if free:
             likelihood = self._best_scale(prior(kernel, mean), likelihood, X, y)
@@ -387,7 +373,7 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
         noise = 0.0 if latent else self.noise_
         if noise is None:
             raise ParameterError(
-                f"the joint covariance of y is not known for {self.likelihood_}; ask with latent=True"
+                f"the covariance of y under {self.likelihood_} is not known; ask with latent=True"
             )
         covariance = self._observed_covariance(to_numpy(self.posterior_.covariance(Xs)), noise)
         return self._in_user_units(to_numpy(self.posterior_.mean(Xs))), covariance
@@ -406,9 +392,7 @@ def _noise_of(likelihood: Likelihood) -> float:
 
 
 def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:
-    """What Gaussian noise would leave of y, to set its units and start from: no outliers, counts on the scale
-    of f. (n, p)
-    """
+    """The targets of a Gaussian start: without outliers, counts on the scale of f. (n, p)"""
     if isinstance(likelihood, Poisson):
         y = np.log(y + 0.5)
     elif isinstance(likelihood, Laplace | StudentT):

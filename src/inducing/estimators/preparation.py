@@ -1,6 +1,4 @@
-"""Data before any mathematics: weights are checked, repeated rows merged, columns standardised, a kernel
-started.
-"""
+"""Data before any mathematics: checked, repeated rows merged, standardised; where a kernel starts."""
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.problem import as_noise
 from ..model.table import TABLE
+from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 
 
@@ -48,9 +47,7 @@ class Scaling:
         return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
 
     def alike(self, varying: np.ndarray) -> Scaling:
-        """Take one scale for all outputs, from those that vary: a noise given in the user's units then means
-        the same to each.
-        """
+        """Take one scale for all outputs, from those that vary: a given noise means the same to each."""
         scales = self.y_scale[varying] if np.any(varying) else self.y_scale
         return replace(self, y_scale=np.full(len(self.y_scale), np.sqrt(np.mean(scales**2))))
 
@@ -101,16 +98,6 @@ class Data:
         return float(np.mean(center_and_scale(self.Y, self.weights)[1] ** 2))
 
 
-def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of each column; a constant one has its size as scale. (q,) each"""
-    constant = np.ptp(A, axis=0) == 0
-    mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
-    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are no floats, of ratios are
-    largest[constant] = 1.0
-    scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
-    return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
-
-
 def per_output(a: np.ndarray, scale: Any) -> np.ndarray:
     """A variance or covariance shared by all outputs, in the units of each."""
     return a * scale**2 if np.ndim(scale) == 0 else a[..., None] * scale**2
@@ -127,7 +114,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     weights = np.full(len(X), weights) if weights.ndim == 0 else weights
     if weights.shape != (len(X),):
         raise ShapeError(
-            f"sample_weight must have one entry per row ({len(X)}), but has shape {weights.shape}"
+            f"sample_weight must have an entry per row ({len(X)}), but has shape {weights.shape}"
         )
     if not np.all(np.isfinite(weights)):
         raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")

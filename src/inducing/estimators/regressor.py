@@ -44,6 +44,9 @@ from .preparation import (
     start_kernel,
 )
 
+# parameters that learning takes as they are
+PASSED_ON = ("mean", "power", "jitter", "fixed", "priors", "validation_fraction", "restarts", "checkpoint")
+
 
 @dataclass(eq=False, repr=False)
 class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
@@ -156,7 +159,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
         data = Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize)
         task, optimize = self._task(data, scaling, one_output, rng)
-        result = self._train(task, optimize)
+        result = recipes.train(self.recipe, task, optimize)
         rows = float(data.weights.sum())
         self._take(result, scaling, one_output, rows)
         self.n_rows_ = len(X)
@@ -225,29 +228,17 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
             data.noise,
             placed(data.X, self.device),
             data.Y[:, 0] if one_output else data.Y,
-            mean=self.mean,
-            jitter=self.jitter,
             blocks=None if self._centres is None else selection.nearest(data.X, self._centres),
-            power=self.power,
             weights=None if np.all(data.weights == 1.0) else data.weights,
-            fixed=self.fixed,
-            priors=self.priors,
-            validation_fraction=self.validation_fraction,
             prelude="all" if self.inducing is None else "hyperparameters",
-            restarts=self.restarts,
             max_iterations=0 if self.optimize is None else self.max_iter,
             progress=bool(self.verbose) if self.progress is None else self.progress,
-            checkpoint=self.checkpoint,
             rng=rng,
+            **{name: getattr(self, name) for name in PASSED_ON},
         )
         if self.recipe not in recipes.RECIPES:
-            raise UnknownNameError(
-                f"there is no recipe {self.recipe!r}; choose one of {', '.join(recipes.RECIPES)}"
-            )
+            raise UnknownNameError(f"there is no recipe {self.recipe!r}, only {', '.join(recipes.RECIPES)}")
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
-
-    def _train(self, task: recipes.Task, optimize: str) -> Fit:
-        return recipes.train(self.recipe, task, optimize)
 
     def _take(self, result: Fit, scaling: Scaling, one_output: bool, rows: float) -> None:
         """Take the result of a fit to so many rows, and the units it is in."""
@@ -276,11 +267,12 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
             raise ParameterError("return_std and return_cov were both given; ask for one of them")
         if is_parted(X):
             return self._predict_source(X, return_std, return_cov, latent)
-        Xs = placed(self._queries(X), self.device)
-        return self._joint(Xs, latent) if return_cov else self._marginals(Xs, return_std, latent)
+        X = self._validated(X, reset=False)
+        return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
 
-    def _marginals(self, Xs: Array, return_std: bool, latent: bool) -> Any:
-        """The mean, on request with standard deviations, at rows in the model's units."""
+    def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
+        """The mean, on request with standard deviations, at rows of the right shape."""
+        Xs = placed(self._in_model_units(X), self.device)
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
@@ -298,9 +290,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     def _predict_source(self, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
         if return_cov:
-            raise ParameterError(
-                "rows that come in parts have no joint covariance here; pass those you need as one array"
-            )
+            raise ParameterError("rows that come in parts have no joint covariance; pass some as one array")
         names = getattr(self, "feature_names_in_", None)
         if is_dask(X):
             ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
@@ -315,7 +305,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
         """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
-        mean, covariance = self._joint(placed(self._queries(X), self.device), latent)
+        check_is_fitted(self)
+        mean, covariance = self._joint(self._validated(X, reset=False), latent)
         rng = generator(random_state)
 
         def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -349,9 +340,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
     def _start_inducing(
         self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
     ) -> tuple[np.ndarray, bool]:
-        """Z in the model's units, and whether it holds every different row: then nothing is gained by moving
-        it.
-        """
+        """Z in the model's units, and whether it holds every different row, so that none need move."""
         if self.approximation in ("exact", "cg"):
             return data.X, True
         rule_name = "kmeans" if self.inducing is None else self.inducing
@@ -394,7 +383,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
             return Points(Z)
         if not plain:
             raise ParameterError(
-                f"basis='multiscale' needs a plain RBF kernel, not {type(kernel).__name__}; use 'points'"
+                f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}: use 'points'"
             )
         return as_multiscale(kernel, Points(Z))
 
@@ -415,8 +404,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
         alone = hasattr(self.posterior_, "mean")  # without a variance, which costs far more
         return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
 
-    def _joint(self, Xs: Array, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        noise = 0.0 if latent else self._new_noise()
+    def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
+        Xs, noise = placed(self._in_model_units(X), self.device), 0.0 if latent else self._new_noise()
         covariance = self._observed_covariance(to_numpy(self._ask("covariance", Xs)), noise)
         return self._in_user_units(self._mean(Xs)), covariance
 
@@ -445,8 +434,5 @@ def _in_rows(posterior: Any) -> Any:
 def predict_rows(
     rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool = False, latent: bool = False
 ) -> Any:
-    """Predict at a part of a source, or an array, that was checked when it was read: names, shape and numbers
-    are taken as right.
-    """
-    X = rows.X if isinstance(rows, Part) else rows
-    return model._marginals(placed(model._in_model_units(X), model.device), return_std, latent)
+    """Predict at a part of a source, or at rows of an array, that was checked when it was read."""
+    return model._marginals(rows.X if isinstance(rows, Part) else rows, return_std, latent)

@@ -35,7 +35,7 @@ class Checkpoint:
             raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
         if fingerprint != self.fingerprint or x.shape != otherwise.shape:
             raise ModelFileError(
-                f"the checkpoint {self.path} is of another problem; delete it or name another file"
+                f"the checkpoint {self.path} is of another problem: delete it or name another"
             )
         return x
 

@@ -41,9 +41,7 @@ NOT_A_MODEL = InducingError, KeyError, TypeError, ValueError, AttributeError, In
 
 
 def save(model: Any, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-    """Write a fitted estimator or a Posterior: the whole file or, when anything fails, none. `metadata` is
-    your own.
-    """
+    """Write a fitted estimator or a Posterior, whole or not at all; `metadata` is a dictionary of yours."""
     from safetensors.numpy import save as to_bytes
 
     path, name = Path(path), type(model).__name__
@@ -72,9 +70,7 @@ def save(model: Any, path: str | Path, metadata: dict[str, Any] | None = None) -
 
 
 def load(path: str | Path) -> Any:
-    """Read the estimator or Posterior that was saved, of the class that was saved. An estimator has
-    `metadata_` as given.
-    """
+    """Read what was saved, of the class that was saved. An estimator has `metadata_` as given."""
     path = Path(path)
     plain, arrays = read(path)
     try:

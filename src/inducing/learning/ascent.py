@@ -7,14 +7,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import FactorisationError
 from ..files.checkpoints import Checkpoint
 from ..numerics.workers import blas_for
-from ..progress import Bars
 
 Progress = Callable[[int, float], None]
 
@@ -240,26 +239,3 @@ class _Climb:
         low, high = np.array(self.objective.bounds, dtype=float).T
         step = np.clip(x - g, low, high) - x
         return bool(np.max(np.abs(step)) <= FLAT * max(1.0, abs(f)))
-
-
-class Line:
-    """What is called after each iteration: the caller's own function, a line on stderr, or nothing."""
-
-    def __init__(self, progress: Progress | bool | None, what: str = "fit") -> None:
-        self.call = progress if callable(progress) else None
-        self.bars, self.what = Bars(False if callable(progress) else progress), what
-
-    def __call__(self, iteration: int, value: float) -> None:
-        if self.call is not None:
-            self.call(iteration, value)
-        self.bars.show("iterations", f"{self.what}: iteration {iteration}, log evidence {value:.4f}")
-
-    def part(self, done: int, parts: int | None) -> None:
-        """The same for the parts of a pass over a source."""
-        self.bars.show("parts", "parts read", done, parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.__exit__()

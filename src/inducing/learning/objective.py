@@ -24,8 +24,8 @@ from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..numerics.arrays import Array, namespace, to_numpy
 from ..numerics.workers import blas_for
+from ..progress import Line
 from ..sources.moments import moments
-from .ascent import Line
 from .packing import Packing, Parameters, Summary
 from .settings import Settings
 

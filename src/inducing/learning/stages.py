@@ -22,7 +22,8 @@ from ..model.posterior import Posterior
 from ..model.problem import Problem, as_blocks, subset
 from ..model.table import Approximation
 from ..numerics.linalg import cholesky_escalating
-from .ascent import Line, Rules, Run, climb_from
+from ..progress import Line
+from .ascent import Rules, Run, climb_from
 from .objective import Evidence, HeldOut, Objective, Score, moved
 from .packing import Parameters
 from .settings import Settings, Step

@@ -41,10 +41,25 @@ class Columns:
         return self.scatter / max(self.n, 1)
 
     def center_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation; a constant column has its own value and size."""
+        """Mean and standard deviation; a constant column has its own value and its size. (q,) each"""
         constant = self.low == self.high
         mean = np.where(constant, self.low, self.mean)
-        return mean, np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), np.sqrt(self.variance))
+        return mean, _or_size(constant, mean, np.sqrt(self.variance))
+
+
+def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation of the columns of A; constant ones as in `Columns`. (q,) each"""
+    constant = np.ptp(A, axis=0) == 0
+    mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
+    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are no floats, of ratios are
+    largest[constant] = 1.0
+    scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
+    return mean, _or_size(constant, mean, scale)
+
+
+def _or_size(constant: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The scale of each column; its size, or one, where it is constant."""
+    return np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,4 @@
-"""Feeding rows to a learner: in turns with a line of progress, all of a batch or nothing, the most
-informative first.
-"""
+"""Feeding rows to a learner: in turns with progress, a batch whole or not at all, the best rows first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Lines of a stream, from a file or from stdin as they come, and the numbers in them or what is wrong with
-them.
-"""
+"""Lines of a stream from a file or stdin as they come, and the numbers in them or what is wrong."""
 
 from __future__ import annotations
 
@@ -134,9 +132,7 @@ class Format:
         inputs: Sequence[str] | None,
         labels: bool,
     ) -> Format:
-        """The format by a stream's first line: the header of a CSV file, or the first object. `inputs` are
-        those a model has.
-        """
+        """The format by a stream's first line, a header or an object; `inputs` are those a model has."""
         text = _text(line)
         if not text:
             raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
@@ -158,9 +154,7 @@ class Format:
         if inputs is None:
             inputs = [name for name in names if name != target and name not in exclude]
         if not inputs or target in exclude:
-            raise ColumnError(
-                f"Nothing is left to predict {target!r} from, or {target!r} itself is excluded."
-            )
+            raise ColumnError(f"Nothing is left to predict {target!r} from, or it is excluded itself.")
         places = tuple(names.index(name) for name in (*inputs, target))
         return Format(separator, target, tuple(inputs), labels, len(names), places)
 

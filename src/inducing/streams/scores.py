@@ -1,4 +1,4 @@
-"""Scores of a stream's predictions, each made before its row was read, as running sums: memory does not grow."""
+"""Scores of a stream's predictions, each made before its row was read: running sums."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 
 @dataclass
 class RunningRegression:
-    """SMSE, MSLL and NLPD of a regression. The trivial predictor beside it has the mean and variance of the
-    targets read before the row.
-    """
+    """SMSE, MSLL, NLPD of a regression; the trivial predictor knows the targets before each row."""
 
     rows: int = 0  # predicted so far
     squared: float = 0.0  # Σ (y - mean)²

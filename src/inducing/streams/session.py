@@ -243,7 +243,7 @@ class Session:
             if len(self.classes) < 2:
                 count, known = len(self._waiting), self.classes
                 raise LabelError(
-                    f"The first {count} rows hold the label {known} alone: name all there are with --classes."
+                    f"The first {count} rows hold the label {known} alone: name all with --classes."
                 )
             rows, self._waiting = self._waiting, []
         while rows:
