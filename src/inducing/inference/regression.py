@@ -213,6 +213,11 @@ def posterior_of(
 ) -> Posterior:
     """The posterior of a checked problem under its row of the table; for PIC this is PITC's."""
     F = evidence.factorise(P, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    return posterior_from(P, F, evidence.log_evidence(P, F))
+
+
+def posterior_from(P: Problem | Parted, F: evidence.Factors, log_evidence: float) -> Posterior:
+    """The same, given the factors of the first pass and the log evidence."""
     return Posterior(
         kernel=P.kernel,
         basis=P.basis,
@@ -221,7 +226,7 @@ def posterior_of(
         A=contiguous(F.LBinv.T),
         mean_function=P.mean,
         conditional=P.row.conditional,
-        log_evidence=evidence.log_evidence(P, F),
+        log_evidence=log_evidence,
         jitter=F.jitter,
         one_output=P.one_output,
         sites=None if F.point is None else _sites(P, F),

@@ -13,15 +13,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..engine.evidence import factorise, gradient_given_sites
 from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, gradient_of, model_of
+from ..inference.regression import DENSE, gradient_of, model_of, posterior_from
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.workers import blas_for
 from ..sources.moments import moments
 from .ascent import Line
 from .packing import Packing, Parameters, Summary
@@ -38,6 +40,7 @@ class Objective:
     def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
         self.P, self.priors = P, dict(settings.priors or {})
         self.evidence = evidence or RowEvidence()
+        self.last = np.zeros(0)  # the variables evaluated last
         self.y = targets(P) if isinstance(P, Problem) else None
         self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
         dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
@@ -63,6 +66,7 @@ class Objective:
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """The log evidence plus the log prior, and its gradient in x; FactorisationError where there is none."""
+        self.last = x.copy()
         value, gradient = self.evidence(self.problem(x))
         raw = self.packing.values(x)
         gradient = {name: to_numpy(g) for name, g in gradient.items()}
@@ -71,6 +75,13 @@ class Objective:
             value += log_density
             gradient[name] = gradient[name] + slope
         return value, self.packing.gradient(x, gradient)
+
+    def posterior(self, x: np.ndarray) -> Posterior | Predictor:
+        """What the problem gives at x; known where the evidence was just evaluated there and kept it."""
+        known = self.evidence.posterior if isinstance(self.evidence, RowEvidence) else None
+        if known is not None and np.array_equal(self.last, x):
+            return known
+        return model_of(self.problem(x))
 
     def log_prior(self, x: np.ndarray) -> float:
         raw = self.packing.values(x)
@@ -124,16 +135,17 @@ class Score:
                 "held-out rows have no noise of their own: give noise as one number to use them"
             )
         self.objective, self.held_out = objective, held_out
+        if isinstance(objective.evidence, RowEvidence):
+            objective.evidence.judged = True
         self.best = -np.inf
         self.densities: np.ndarray | None = None
 
     def __call__(self, x: np.ndarray) -> float:
-        P = self.objective.problem(x)
         try:
-            posterior = model_of(P)
+            posterior = self.objective.posterior(x)
         except FactorisationError:
             return -np.inf
-        densities = self.held_out.log_densities(posterior, parameters_of(P).noise)
+        densities = self.held_out.log_densities(posterior, self.objective.packing.unpack(x).noise)
         score = float(np.mean(densities))
         if score > self.best:
             self.best, self.densities = score, densities
@@ -141,13 +153,24 @@ class Score:
 
 
 class RowEvidence:
-    """The evidence of a problem's own row of the table; a likelihood's sites start from those of the call before."""
+    """The evidence of a problem's own row of the table; a likelihood's sites start from those of the call
+    before. Where points are `judged`, its factors serve the posterior, too.
+    """
 
     def __init__(self) -> None:
-        self.memory = SiteMemory()
+        self.memory, self.judged = SiteMemory(), False
+        self.posterior: Posterior | None = None  # of the problem seen last
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-        value, gradient = gradient_of(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        options: dict[str, Any] = dict(escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        self.posterior = None
+        if self.judged and P.row.name not in DENSE:
+            with blas_for(len(P.basis)):
+                F = factorise(P, **options)
+                value, gradient = gradient_given_sites(P, F)
+            self.posterior = posterior_from(P, F, value)
+        else:
+            value, gradient = gradient_of(P, **options)
         if P.noise_name in gradient:
             gradient["noise"] = gradient.pop(P.noise_name)
         return value, gradient
