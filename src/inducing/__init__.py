@@ -93,6 +93,7 @@ __all__ = ["__version__", *_NAMES, *_MODULES]
 if TYPE_CHECKING:
     from . import errors as errors
     from . import metrics as metrics
+    from . import numerics as backend
     from . import progress as progress
     from . import sources as sources
     from .beside import augmentation as augmentation
@@ -142,7 +143,6 @@ if TYPE_CHECKING:
     from .model.posterior import Posterior as Posterior
     from .model.posterior import kl_divergence as kl_divergence
     from .model.posterior import prior as prior
-    from .numerics import arrays as backend
     from .pictures import animation as animation
     from .pictures import plots as plots
     from .sources import datasets as datasets
