@@ -22,7 +22,7 @@ FLOPS = {
     "multiscale fitc": 8,
 }  # times n m², for value and gradient
 PEERS = [name for name in LIBRARIES if name != OURS]
-PATIENCE = 300.0  # seconds that one command of a worker may take
+COMMAND_SECONDS = 300.0  # seconds that one command of a worker may take
 BUDGET = 60.0  # seconds of one contestant, after which two rounds have to do
 
 Size = tuple[int, int, int]
@@ -79,7 +79,7 @@ class Bench:
         held = self.workers.get(name)
         if held is None or held.process.poll() is not None:
             say(f"  starting {name}")
-            held = self.workers[name] = Worker(name, self.pythons[name], self.log, patience=PATIENCE)
+            held = self.workers[name] = Worker(name, self.pythons[name], self.log, patience=COMMAND_SECONDS)
         return held
 
     @property
@@ -277,7 +277,7 @@ def load(bench: Bench) -> Iterator[str]:
     contestants = [(name, "vfe") for name in names if bench.ask(name, "prepare", "vfe") is not None]
     rounds = max(2, bench.plan.rounds - 2)
     calm = bench.interleaved(contestants, rounds, choose=np.median)
-    with machine.burner(seconds=4 * PATIENCE):
+    with machine.burner(seconds=4 * COMMAND_SECONDS):
         loaded = bench.interleaved(contestants, rounds, choose=np.median)
     after = bench.ours("blas_threads")
     bench.drop()
@@ -301,7 +301,7 @@ def peak_memory(bench: Bench) -> Iterator[str]:
     n, m, d = bench.plan.memory
     say("memory")
     worker = Worker(
-        OURS, bench.pythons[OURS], bench.log, patience=2 * PATIENCE
+        OURS, bench.pythons[OURS], bench.log, patience=2 * COMMAND_SECONDS
     )  # fresh: nothing held, nothing to reuse
     lines = []
     try:
@@ -330,7 +330,7 @@ def cold(bench: Bench) -> Iterator[str]:
             if i and name not in found:
                 continue
             try:
-                taken, errors[name] = cold_start(name, python, PATIENCE)
+                taken, errors[name] = cold_start(name, python, COMMAND_SECONDS)
             except WorkerFailed as failure:
                 bench.failures.append(f"{name}, cold start: {failure}")
                 found.pop(name, None)

@@ -27,7 +27,7 @@ WAYS: dict[str, Callable[[Any, np.ndarray, float], Any]] = {
 }
 NAMES = {Blocked: "blocks", Tree: "tree", Gauss: "Gauss transform"}
 COLOURS = {"blocks": INK, "tree": RED, "Gauss transform": BLUE}
-PATIENCE = 4.0  # a product that `cost` says takes so many times as long as blocks is not run
+TOO_SLOW = 4.0  # a product that `cost` says takes so many times as long as blocks is not run
 NOISE = 0.05
 
 
@@ -62,7 +62,7 @@ def race(
     for tolerance in tolerances:
         for way in ("tree", "Gauss transform"):
             product = WAYS[way](kernel, X, tolerance)
-            if product.cost <= PATIENCE * blocks.cost:
+            if product.cost <= TOO_SLOW * blocks.cost:
                 error = float(np.max(np.abs(product(v) - exact)) / size)
                 runs.append(Run(lengthscale, way, tolerance, seconds_of(partial(product, v), repeats), error))
     return runs, [NAMES[type(choose(kernel, X, tolerance))] for tolerance in tolerances]
@@ -94,7 +94,7 @@ def solve(
             def product(k: Any, A: np.ndarray, make: Any = make, tolerance: float = tolerance) -> Any:
                 return make(k, A, 1e-4 * tolerance)
 
-            if product(kernel, X).cost > PATIENCE * Blocked(kernel, X).cost:
+            if product(kernel, X).cost > TOO_SLOW * Blocked(kernel, X).cost:
                 break
             start = time.perf_counter()
             found = predictor_of(P, Solver(tolerance=tolerance, product=product)).mean(Xs)
@@ -140,7 +140,7 @@ def e3(report: Report) -> None:
         "clusters are found, once for all iterations. Blocks use each entry of K twice; at short "
         "lengthscales they are slower, since inputs that lie many lengthscales out have their distances "
         "taken by differences, so that nothing cancels. nan is a product that would take more than "
-        f"{PATIENCE:g} times as long as blocks.",
+        f"{TOO_SLOW:g} times as long as blocks.",
         "The tree's one number for two boxes is of little use at tight tolerances: what it saves is what "
         "lies beyond the kernel's reach, √(-2 log ε) lengthscales. Expansions of the near field are what "
         "the Gauss transform has.",
