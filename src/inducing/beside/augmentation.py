@@ -24,7 +24,7 @@ from ..numerics.linalg import (
     solve_lower,
 )
 from ..numerics.workers import row_slices
-from .residuals import Terms, add_up, over_rows, query_chunks, terms
+from .residuals import Terms, add_up, check_gaussian, corrections, over_rows, query_chunks, terms
 
 SPACE = 1 << 23  # numbers in the matrices B of the queries looked at together
 
@@ -77,42 +77,26 @@ class Augmented:
         return Marginals(mean, variance)
 
     def jointly(self, X: Any) -> Posterior:
-        """The row's posterior on the basis and all of X together: transduction, since each query then depends
-        on the others. [003 Definition 9]
-        """
+        """The row's posterior on the basis and all of X, so that queries depend on each other. [003 Def. 9]"""
         X = queries_like(X, self.problem.X)
         basis = union(self.kernel, self.basis, Points(X))[0]
         return posterior_of(replace(self.problem, basis=basis.on(X)))
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X) under `jointly`: its diagonal is not `predict`'s, where each query comes
-        alone.
-        """
+        """Joint covariance of f(X) under `jointly`; in `predict` each query comes alone."""
         return self.jointly(X).covariance(X)
 
     def _deterministic(self, X: Array, Phi: Array) -> tuple[Array, Array]:
         """share = 0: the rows' D stays as it is, and B as well."""
-        post, P, t = self.unaugmented, self.problem, X.shape[0]
-        xp = namespace(X)
-
-        def start() -> list[Array]:
-            return [zeros_like_rows(shape, X) for shape in ((len(post), t), (t,), (t, P.p))]
-
-        def step(sums: list[Array], rows: Any) -> None:
-            T = terms(post, P, X, Phi, rows)
-            sums[0] += T.Phi.T @ T.V
-            sums[1] += xp.sum(T.R * T.V, axis=0)
-            sums[2] += T.V.T @ T.E
-
-        G, S, E = add_up(over_rows(post, P, start, step))
+        post = self.unaugmented
+        G, S, E = corrections(post, self.problem, X, Phi)
         return self._bordered(X, Phi, Phi @ post.A, G.T @ post.A, S, E)
 
     def _conditioned(self, X: Array, Phi: Array) -> tuple[Array, Array]:
-        """share > 0: with f = ρ/(ρ - aτ) for each block (each row is one where there are none), τ =
-        R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*,
+        """share > 0: with τ = R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*, f = ρ/(ρ - aτ) for each block, or row without blocks,
 
-        G = Σ f q,   S = Σ f τ,   E = Σ f R_*bD⁻¹e,   B̃ = B + Σ (a f/ρ) q qᵀ,   w̃ = w + B̃⁻¹ Σ (a f/ρ) q
-        R_*bD⁻¹e
+        G = Σ f q,   S = Σ f τ,   E = Σ f R_*bD⁻¹e,   B̃ = B + Σ (a f/ρ) q qᵀ,
+        w̃ = w + B̃⁻¹ Σ (a f/ρ) q R_*bD⁻¹e
         """
         post, P, t, m = self.unaugmented, self.problem, X.shape[0], len(self.basis)
         xp = namespace(X)
@@ -158,9 +142,7 @@ class Augmented:
         return shift + correction, variance
 
     def _bordered(self, X: Array, Phi: Array, a: Array, h: Array, S: Array, E: Array) -> tuple[Array, Array]:
-        """The formulas above; a query in the span of the basis is there already. a, h (t, m), S (t,), E (t,
-        p)
-        """
+        """The formulas above; a query in the span of the basis is in it already."""
         xp = namespace(X)
         rho = self._residual(X, Phi)
         lead = rho - row_dots(a, h)
@@ -189,12 +171,14 @@ def condition(
     weights: Any = None,
 ) -> Augmented:
     """Any row of the table by its name, augmented; "asor" is "sor". Arguments as for `inducing.condition`."""
-    if approximation in DENSE:
-        raise ParameterError(
-            f"{approximation!r} cannot be augmented, since f* already depends on all the data"
-        )
     entry = approximation_of("sor" if approximation == "asor" else approximation, power)
-    P = problem_of(
-        kernel, basis, entry, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, weights=weights
-    )
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    return predictor_of(problem_of(kernel, basis, entry, noise, X, y, **options))
+
+
+def predictor_of(P: Problem, name: str = "asor") -> Augmented:
+    """The row of a checked problem, augmented. Raise if it has the exact GP's."""
+    if P.row.name in DENSE:
+        raise ParameterError(f"{P.row.name!r} cannot be augmented, since f* already depends on all the data")
+    check_gaussian(P, name)
     return Augmented(posterior_of(P), P)

@@ -9,7 +9,7 @@ query on its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,29 +18,31 @@ import numpy as np
 from ..errors import ConditionalError, ParameterError
 from ..inference.exact import exact_posterior
 from ..inference.pic import mean_of
+from ..inference.regression import problem_of
 from ..inference.selection import kmeans, nearest
 from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
-from ..model.problem import DEFAULT_JITTER, as_blocks, as_inputs, make_problem, queries_like, subset
-from ..model.table import FITC
-from ..numerics.arrays import Array, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..model.problem import DEFAULT_JITTER, Problem, as_blocks, as_inputs, queries_like, subset
+from ..model.table import PITC
+from ..numerics.arrays import Array, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
     add_outer,
     cholesky,
-    cholesky_and_inverse,
     cholesky_escalating,
     contiguous,
     from_lower,
     gram,
     identity,
+    information_factors,
     inverse_lower,
     solve_lower,
     times_lower,
 )
 from ..numerics.workers import row_slices
-from .mappers import Mapper, as_mapper, in_threads
+from .mappers import Mapper, as_mapper, in_threads, suited
+from .residuals import check_gaussian
 
 BLOCK = 512  # rows of an expert where the blocks are left to k-means
 CHUNK = 512  # queries that the BCM looks at together
@@ -76,9 +78,7 @@ def entropy_gain(precision: Array, experts: int) -> Array:
 BCM = Rule("bcm", whole, joint=True)  # [Tresp 2000]
 RBCM = Rule("rbcm", entropy_gain)  # [Deisenroth, Ng 2015]
 GPOE = Rule("gpoe", share)  # [Cao, Fleet 2014], with the weights that fall back to the prior
-POE = Rule(
-    "poe", whole, corrected=False
-)  # counts the prior once for each expert: too sure wherever there are many
+POE = Rule("poe", whole, corrected=False)  # counts the prior once for each expert: too sure with many
 
 RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
 
@@ -99,9 +99,7 @@ class Committee:
 
     @property
     def log_evidence(self) -> float:
-        """Σ log p(y_b): what experts that share hyperparameters are trained by. The BCM's own depends on the
-        queries.
-        """
+        """Σ log p(y_b), by which experts that share hyperparameters are trained."""
         return float(sum(expert.log_evidence or 0.0 for expert in self.experts))
 
     @property
@@ -119,31 +117,26 @@ class Committee:
         With V_b = L_b⁻¹K_bu Luu⁻ᵀ, where L_b factors K_b + Σ_b, an expert's precision of Luu⁻¹u is
         (I - V_bᵀV_b)⁻¹ = I + V_bᵀ(I - V_bV_bᵀ)⁻¹V_b; the prior's I is counted once. [Tresp 2000]
         """
-        first = self.experts[0]
-        L, jitter = cholesky_escalating(
-            basis.gram(self.kernel), self.jitter, what="the prior covariance of the queries"
-        )
-        B, b = identity(L), zeros_like_rows((len(basis), first.w.shape[1]), L)
+        first, what = self.experts[0], "the prior covariance of the queries"
+        L, jitter = cholesky_escalating(basis.gram(self.kernel), self.jitter, what=what)
+        G, b = 0.0 * L, zeros_like_rows((len(basis), first.w.shape[1]), L)
         for precision, information in self._ask(partial(_opinion, basis=basis, Linv=inverse_lower(L))):
-            B = B + precision
+            G = G + precision
             b = b + information
-        _, LBinv = cholesky_and_inverse(B)
-        w = LBinv.T @ (LBinv @ b)
+        _, _, LBinv, w = information_factors(G, b)
         return Posterior(
-            self.kernel,
-            basis,
-            L,
-            w,
-            contiguous(LBinv.T),
-            first.mean_function,
+            kernel=self.kernel,
+            basis=basis,
+            L=L,
+            w=w,
+            A=contiguous(LBinv.T),
+            mean_function=first.mean_function,
             jitter=jitter,
             one_output=first.one_output,
         )
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x). The BCM looks at `chunk` rows together: what it says of one depends
-        on the others.
-        """
+        """Mean and variance of each f(x). Under the BCM that depends on the other rows of its `chunk`."""
         X = self._queries(X)
         first = self.experts[0]
         mean = zeros_like_rows((X.shape[0],) if first.one_output else (X.shape[0], first.w.shape[1]), X)
@@ -154,14 +147,11 @@ class Committee:
         return Marginals(mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X), all rows together: its diagonal is `predict`'s variance up to `chunk`
-        rows.
-        """
+        """Joint covariance of f(X), all rows together: `predict` takes up to `chunk` of them."""
         X = self._queries(X)
         if not self.rule.joint:
             raise ConditionalError(
-                f"{self.rule.name!r} combines what experts say of each query alone, so it has no joint "
-                "covariance; use 'bcm'"
+                f"{self.rule.name!r} takes each query alone: no joint covariance; use 'bcm'"
             )
         return self.on(Points(X)).covariance(X)
 
@@ -183,9 +173,8 @@ class Committee:
         )
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
-        """The experts' answers in their order; arrays on a GPU need no threads."""
-        mapper = self.mapper if is_numpy(self.experts[0].L) or self.mapper is not in_threads else map
-        return mapper(question, self.experts)
+        """The experts' answers, in their order."""
+        return suited(self.mapper, self.experts[0].L)(question, self.experts)
 
     def _queries(self, X: Any) -> Array:
         return queries_like(X, next(iter(self.experts[0].basis.parameters.values())))
@@ -202,9 +191,7 @@ def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array
 
 
 def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
-    """An expert's precision of each f(x) in units of the prior's (t,), and its mean without the prior's (t,
-    p).
-    """
+    """An expert's precision of each f(x) over the prior's (t,), and its mean less the prior's (t, p)."""
     assert isinstance(expert.basis, Points)
     V = solve_lower(expert.L, expert.kernel(expert.basis.Z, X))  # (b, t)
     prior = expert.kernel.diag(X)
@@ -245,17 +232,23 @@ def condition(
     """
     if power is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
+    row = "exact" if blocks is None else PITC
+    basis = None if blocks is None else Points(as_inputs(X))
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    P = problem_of(kernel, basis, row, noise, X, y, **options)
+    return predictor_of(P, approximation, chunk=chunk, mapper=mapper)
+
+
+def predictor_of(P: Problem, name: str, *, chunk: int = CHUNK, mapper: Any = in_threads) -> Committee:
+    """The committee of a checked problem: an expert for each of its blocks, which k-means finds where it has
+    none.
+    """
     if chunk < 1:
         raise ParameterError(
             f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
         )
-    X = as_inputs(X)
-    P = make_problem(
-        kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=jitter, blocks=blocks, weights=weights
-    )
-    labels = partition(X) if blocks is None else to_numpy(blocks)
-    rows = as_blocks(labels if P.kept is None else labels[P.kept], P.n)
-    mapper = as_mapper(mapper)
-    make = map if mapper is in_threads and not is_numpy(P.X) else mapper
-    experts = tuple(make(exact_posterior, (subset(P, r) for r in rows)))
-    return Committee(experts, RULES[approximation], float(jitter), chunk, mapper)
+    check_gaussian(P, name)
+    rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
+    mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)
+    experts = tuple(suited(mapper, P.X)(exact_posterior, (subset(P, r) for r in rows)))
+    return Committee(experts, RULES[name], P.jitter, chunk, mapper)

@@ -9,21 +9,20 @@ import numpy as np
 
 from ..errors import ConditionalError, ParameterError
 from ..inference.exact import exact_posterior
-from ..model.bases import Points
+from ..inference.regression import problem_of
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.means import Mean
 from ..model.posterior import Marginals
-from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, queries_like, subset
-from ..model.table import FITC
+from ..model.problem import Problem, queries_like, subset
 from ..numerics.arrays import Array, to_numpy, zeros_like_rows
 from .mappers import Mapper, as_mapper, in_threads
+from .residuals import check_gaussian
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The exact GP on the `size` training rows nearest to each query, in lengthscales where the kernel is
-    stationary.
+    """The exact GP on the `size` training rows nearest to each query, in lengthscales if the kernel has them.
 
     Where a screening effect operates (Matérn kernels of little noise, queries among the data) the rest of the
     data add little [Stein 2002]. The price: O(size³) for each query, a mean that jumps where the neighbours
@@ -48,7 +47,7 @@ class Neighbours:
         """There is none; `rows` gives each query's neighbours."""
 
     def rows(self, X: Any) -> np.ndarray:
-        """The numbers of each query's neighbours among the rows of positive weight, nearest first. (t, size)"""
+        """The numbers of each query's neighbours among rows of positive weight, nearest first. (t, size)"""
         X = queries_like(X, self.problem.X)
         return self.tree.kneighbors(_in_lengthscales(self.kernel, X), self.size, return_distance=False)
 
@@ -62,15 +61,14 @@ class Neighbours:
             i, rows = query
             return i, exact_posterior(subset(P, np.sort(rows))).predict(X[i : i + 1])
 
-        for i, found in self.mapper(one, enumerate(self.rows(X))):
-            mean[i], variance[i] = found.mean[0], found.variance[0]
+        for i, marginals in self.mapper(one, enumerate(self.rows(X))):
+            mean[i], variance[i] = marginals.mean[0], marginals.variance[0]
         return Marginals(mean[:, 0] if P.one_output else mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """Refused: each query has a process of its own."""
+        """Raise: each query has a process of its own."""
         raise ConditionalError(
-            "each query has neighbours, and so a process, of its own: there is no joint covariance; use "
-            "'sod' for one process"
+            "each query has a process of its own: there is no joint covariance; use 'sod' for one process"
         )
 
 
@@ -85,20 +83,16 @@ def neighbours(
     weights: Any = None,
     mapper: Any = in_threads,
 ) -> Neighbours:
-    """Local subsets of `size` rows; `mapper` as for `committee.condition`, the other arguments as for
-    `inducing.condition`.
-    """
-    X = as_inputs(X)
-    P = make_problem(kernel, Points(X), FITC, noise, X, y, mean=mean, jitter=DEFAULT_JITTER, weights=weights)
-    if not 1 <= size <= P.n:
-        raise ParameterError(f"size must lie between 1 and the number of rows ({P.n}), but is {size}")
+    """Local subsets of `size` rows; `mapper` as for `committee.condition`, all else as for `condition`."""
     from sklearn.neighbors import NearestNeighbors
 
+    P = problem_of(kernel, None, "exact", noise, X, y, mean=mean, weights=weights)
+    check_gaussian(P, "local")
+    if not 1 <= size <= P.n:
+        raise ParameterError(f"size must lie between 1 and the number of rows ({P.n}), but is {size}")
     return Neighbours(P, size, NearestNeighbors().fit(_in_lengthscales(kernel, P.X)), as_mapper(mapper))
 
 
 def _in_lengthscales(kernel: Kernel, X: Array) -> np.ndarray:
-    """X as the kernel measures it: its columns over their lengthscales. A kernel that is not stationary
-    leaves X as it is.
-    """
+    """X in lengthscales, where the kernel is stationary."""
     return to_numpy(kernel.scaled(X) if isinstance(kernel, Stationary) else X)

@@ -1,4 +1,4 @@
-"""How many experts are asked: one after the other, in threads, or by the workers of a Dask cluster."""
+"""Run a function over the blocks of a committee: one after the other, in threads, or on Dask workers."""
 
 from __future__ import annotations
 
@@ -10,29 +10,27 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..errors import ParameterError
+from ..numerics.arrays import Array, is_numpy
 from ..numerics.workers import cores, single_threaded_blas, using
+from ..sources.distributed import current_client, results, sent
 
-Mapper = Callable[
-    [Callable[[Any], Any], Iterable[Any]], Iterable[Any]
-]  # of a function and the items to call it with
+Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # like `map`
 
 
 def as_mapper(mapper: Any) -> Mapper:
-    """`mapper`, or what calls on the workers of a Dask client: one that is given, or for "dask" the current
-    one.
-    """
+    """`mapper` itself where it is a function; else the workers of a Dask client, for "dask" the current one."""
     if callable(mapper):
         return mapper
-    given = type(mapper).__module__.partition(".")[0] == "distributed"
-    if mapper != "dask" and not given:
-        raise ParameterError(
-            f"mapper must be a function such as map, a Dask client or 'dask', but is {mapper!r}"
-        )
-    if given:
+    if type(mapper).__module__.partition(".")[0] == "distributed":
         return OnWorkers(mapper)
-    from ..sources.distributed import current_client
+    if mapper == "dask":
+        return OnWorkers(current_client())
+    raise ParameterError(f"mapper must be a function such as map, a Dask client or 'dask', but is {mapper!r}")
 
-    return OnWorkers(current_client())
+
+def suited(mapper: Mapper, like: Array) -> Mapper:
+    """The mapper for work on arrays like this one: a GPU needs no threads."""
+    return map if mapper is in_threads and not is_numpy(like) else mapper
 
 
 def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -51,23 +49,18 @@ def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator
 class OnWorkers:
     """`map` by the workers of a Dask client, each call on one thread.
 
-    The function travels once for all items, and an item once in its life: an expert that is asked again is
-    there already.
+    The function travels once for all items, and an item once in its life: an expert asked again is there.
     """
 
     client: Any
     sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __call__(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        from ..sources.distributed import results, sent
-
         question = sent(self.client, function)
         tasks = (self.client.submit(_answer, question, self._place(item), pure=False) for item in items)
         return results(self.client, tasks)
 
     def _place(self, item: Any) -> Any:
-        from ..sources.distributed import sent
-
         if getattr(type(item), "__weakrefoffset__", 0) == 0:  # a tuple, say: nothing tells when it is gone
             return sent(self.client, item)
         if item not in self.sent:

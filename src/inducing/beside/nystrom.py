@@ -1,23 +1,20 @@
-"""The Nyström method for Gaussian process prediction: not a prior, and its variance can be negative. [003
-§10.1]
-"""
+"""The Nyström method of prediction, which is no prior: its variance can be negative. [003 §10.1]"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ParameterError
 from ..inference.regression import posterior_of, problem_of
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
-from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior, warn_if_negative
-from ..model.problem import DEFAULT_JITTER, Problem, queries_like
+from ..model.problem import Problem, queries_like
 from ..model.table import DTC
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import row_squares
-from .residuals import add_up, over_rows, query_chunks, terms
+from .residuals import check_gaussian, corrections, query_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +53,9 @@ class Nystrom:
         mean, variance = self.dtc.mean(X), zeros_like_rows((X.shape[0],), X)
         for s in query_chunks(X.shape[0], len(self.dtc)):
             Phi = self.dtc.features(X[s])
-            shift, half, S = self._corrections(X[s], Phi, joint=False)
-            mean[s] += shift[:, 0] if self.dtc.one_output else shift
+            G, S, E = corrections(self.dtc, self.problem, X[s], Phi)
+            half = (Phi - G.T) @ self.dtc.A  # (a - h)ᵀ
+            mean[s] += E[:, 0] if self.dtc.one_output else E
             variance[s] = self.kernel.diag(X[s]) - row_squares(Phi) + row_squares(half) - S
         warn_if_negative(variance)
         return Marginals(mean, variance)
@@ -66,45 +64,24 @@ class Nystrom:
         """The matrix of eq. 32 for all of f(X), which need not be positive semi-definite."""
         X = queries_like(X, self.problem.X)
         Phi = self.dtc.features(X)
-        _, half, S = self._corrections(X, Phi, joint=True)
+        G, S, _ = corrections(self.dtc, self.problem, X, Phi, joint=True)
+        half = (Phi - G.T) @ self.dtc.A
         joint = self.kernel(X, X) - Phi @ Phi.T + half @ half.T - S
         warn_if_negative(namespace(joint).linalg.diagonal(joint))
         return joint
 
-    def _corrections(self, X: Array, Phi: Array, *, joint: bool) -> tuple[Array, Array, Array]:
-        """R_*fΣ⁻¹(y - Φᵀw) (t, p), (a - h)ᵀ (t, m), and R_*fΣ⁻¹R_f* or its diagonal."""
-        post, P, t = self.dtc, self.problem, X.shape[0]
-
-        def start() -> list[Array]:
-            shapes = ((len(post), t), (t, P.p), (t, t) if joint else (t,))
-            return [zeros_like_rows(shape, X) for shape in shapes]
-
-        def step(sums: list[Array], rows: Any) -> None:
-            T = terms(post, P, X, Phi, rows)
-            sums[0] += T.Phi.T @ T.V
-            sums[1] += T.V.T @ T.E
-            sums[2] += T.R.T @ T.V if joint else namespace(X).sum(T.R * T.V, axis=0)
-
-        G, shift, S = add_up(over_rows(post, P, start, step))
-        return shift, (Phi - G.T) @ post.A, S
-
 
 def condition(
-    kernel: Kernel,
-    basis: Basis | None,
-    approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any,
-    *,
-    mean: Mean | None = None,
-    jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
-    power: float | None = None,
-    weights: Any = None,
+    kernel: Kernel, basis: Basis | None, approximation: str, noise: Any, X: Any, y: Any, **options: Any
 ) -> Nystrom:
-    """The Nyström predictor; arguments as for `inducing.condition`."""
-    if power is not None:
+    """The Nyström predictor; arguments and options as for `inducing.condition`, without blocks."""
+    if options.pop("power", None) is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
-    P = problem_of(kernel, basis, DTC.name, noise, X, y, mean=mean, jitter=jitter, weights=weights)
+    return predictor_of(problem_of(kernel, basis, "dtc", noise, X, y, **options | {"blocks": None}))
+
+
+def predictor_of(P: Problem, name: str = "nystrom") -> Nystrom:
+    """The Nyström predictor of a checked problem, whatever its row of the table."""
+    check_gaussian(P, name)
+    P = replace(P, row=DTC, labels=None, blocks=None)
     return Nystrom(posterior_of(P), P)

@@ -1,8 +1,7 @@
-"""The relevance vector machine: a degenerate process whose prior precisions are learned. [Tipping 2001], [003
-§10.2]
+"""The relevance vector machine: a degenerate process whose prior precisions are learned. [Tipping 2001]
 
     f(x) = φ(x)ᵀw,   w ~ N(0, A⁻¹),   A = diag(α),   φ_j(x) = k_j(x), a basis function at each training input
-    k_RVM(x, x') = φ(x)ᵀA⁻¹φ(x')                                                           [003 eq. 33, Remark 15]
+    k_RVM(x, x') = φ(x)ᵀA⁻¹φ(x')                                          [003 §10.2, eq. 33, Remark 15]
 
 (eq. 33 prints A where the precisions A give the covariance A⁻¹.) Most α grow without bound; the functions
 that stay are the relevance vectors.
@@ -30,22 +29,18 @@ from ..numerics.linalg import row_dots, row_squares
 from ..numerics.workers import chunk_rows, row_slices, single_threaded_blas
 from ..progress import Bars
 from .relevance_centers import move_centers
-from .relevance_search import LabelSearch, ValueSearch, log_evidence_of, process_of, together
+from .relevance_search import AnySearch, LabelSearch, ValueSearch, log_evidence_of, process_of, together
 from .residuals import query_chunks
 
 FIRST_NOISE = 0.1  # of the mean square of y: where learning the noise begins
 NOISE_FLOOR = 1e-8  # of the same: where it ends
 TINY = 1e-12  # a variance of f that stands for none
-TURNS, LAST_TURN = (
-    20,
-    1e-3,
-)  # of moving the centres and searching on: how many at most, and the gain that ends them
+TURNS, LAST_TURN = 20, 1e-3  # of moving centres and searching on: how many at most, the gain that ends them
 
 
 @dataclass(frozen=True, eq=False)
 class RelevanceVectors:
-    """The machine after learning. `posterior` is its process, with L = A^½ and so w ~ N(0, I) in whitened
-    form.
+    """The machine after learning; `posterior` is its process, with L = A^½ and so w ~ N(0, I) whitened.
 
     Its variance falls to zero away from the relevance vectors, where no function reaches. With `augment` each
     query brings a function of its own, k(x*, ·), of a weight such that f(x*) has `prior_variance` through it
@@ -89,9 +84,7 @@ class RelevanceVectors:
         return self.posterior.basis
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x); augmented, with only that query's function added. PyTorch and CuPy
-        queries are answered in kind, by NumPy.
-        """
+        """Mean and variance of each f(x), in the kind of X; augmented, with only that query's function added."""
         queries = as_queries(X, self.problem.X.shape[1])
         X = to_numpy(queries)
         mean, variance = self.posterior.predict(X)
@@ -111,9 +104,7 @@ class RelevanceVectors:
         return asarray_like(np.stack([1.0 - p, p], axis=1), mean)
 
     def jointly(self, X: Any) -> Posterior:
-        """The process with a function at every query: what it says of one depends on the others. [003
-        Definition 9]
-        """
+        """The process with a function at every query, so that they depend on each other. [003 Definition 9]"""
         X = to_numpy(as_queries(X, self.problem.X.shape[1]))
         queries = Points(X) if isinstance(self.basis, Points) else as_multiscale(self.kernel, Points(X))
         precisions = np.concatenate([self.precisions, self.kernel.diag(X) ** 2 / self.prior_variance])
@@ -185,42 +176,20 @@ def relevance_vectors(
     """
     X = to_numpy(as_inputs(X))
     first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one function
+    y = to_numpy(y) if likelihood is None else _labels(likelihood, y, noise)
     candidates = Points(X[first]) if basis is None else basis
-    if likelihood is not None and not isinstance(likelihood, Probit | Logistic):
-        raise ParameterError(
-            f"labels need the likelihood Probit() or Logistic(), not {likelihood}; values need none"
-        )
-    if likelihood is not None and noise is not None:
-        raise ParameterError(
-            f"labels have no noise variance, but noise is {noise}; give Probit(noise=...) instead"
-        )
-    y = to_numpy(y) if likelihood is None else likelihood.check(to_numpy(y))
     P = make_problem(kernel, candidates, SoR, 1.0 if noise is None else noise, X, y, mean=mean, jitter=0.0)
-    if not P.one_output:
-        raise ShapeError(
-            f"relevance vectors take one output, but y has shape {np.shape(y)}; learn each output by itself"
-        )
-    if not P.one_noise:
-        raise ShapeError(f"relevance vectors take one noise variance, but noise has shape {P.noise.shape}")
     power = float(np.mean(P.Y**2))
-    if power == 0.0 and likelihood is None:
-        raise ParameterError(
-            "y equals its prior mean in every row, so there is nothing to learn precisions from"
-        )
-    if prior_variance is not None and not 0.0 < prior_variance < math.inf:
-        raise ParameterError(f"prior_variance must be positive and finite, but is {prior_variance:g}")
+    _check(P, power, likelihood, prior_variance)
+    floor = NOISE_FLOOR * power if noise is None and likelihood is None else None
 
-    def begin(
-        P: Problem, noise: float, active: np.ndarray, precisions: np.ndarray
-    ) -> LabelSearch | ValueSearch:
+    def begin(P: Problem, noise: float, active: np.ndarray, precisions: np.ndarray) -> AnySearch:
         if likelihood is not None:
             return LabelSearch(P, y, likelihood, active, precisions)
         return ValueSearch(P, noise, active, precisions)
 
-    search = begin(
-        P, FIRST_NOISE * power if noise is None else float(noise), np.zeros(0, dtype=int), np.zeros(0)
-    )
-    floor = NOISE_FLOOR * power if noise is None and likelihood is None else None
+    nothing = np.zeros(0, dtype=int), np.zeros(0)
+    search = begin(P, FIRST_NOISE * power if noise is None else float(noise), *nothing)
     origin, values = np.arange(len(P.basis)), [search.value()]
     with single_threaded_blas():  # many small products
         converged = _maximise(search, values, tolerance, max_iterations, floor)
@@ -236,9 +205,8 @@ def relevance_vectors(
             if values[-1] - before < LAST_TURN:
                 break
             converged = converged and turn + 1 < TURNS
-    found = search.P.basis[search.active]
     lam, b = search.rows()
-    post = process_of(P, found, search.precisions, lam, b)
+    post = process_of(P, search.P.basis[search.active], search.precisions, lam, b)
     if prior_variance is None:
         prior_variance = power if likelihood is None else _mean_square(post, P) or 1.0
     evidence = search.value() if likelihood is not None else log_evidence_of(P, post, search.noise)
@@ -257,16 +225,37 @@ def relevance_vectors(
     )
 
 
+def _labels(likelihood: Likelihood, y: Any, noise: Any) -> np.ndarray:
+    """y as labels. Raise if the likelihood is not one of labels, or noise is given beside it."""
+    if not isinstance(likelihood, Probit | Logistic):
+        raise ParameterError(
+            f"labels need the likelihood Probit() or Logistic(), not {likelihood}; values need none"
+        )
+    if noise is not None:
+        raise ParameterError(
+            f"labels have no noise variance, but noise is {noise}; give Probit(noise=...) instead"
+        )
+    return likelihood.check(to_numpy(y))
+
+
+def _check(P: Problem, power: float, likelihood: Likelihood | None, prior_variance: float | None) -> None:
+    """Raise if there are several outputs or noises, nothing to learn from, or a prior variance that is none."""
+    if not P.one_output:
+        raise ShapeError(f"relevance vectors take one output, but y has {P.p}; learn each output by itself")
+    if not P.one_noise:
+        raise ShapeError(f"relevance vectors take one noise variance, but noise has shape {P.noise.shape}")
+    if power == 0.0 and likelihood is None:
+        raise ParameterError(
+            "y equals its prior mean in every row: there is nothing to learn precisions from"
+        )
+    if prior_variance is not None and not 0.0 < prior_variance < math.inf:
+        raise ParameterError(f"prior_variance must be positive and finite, but is {prior_variance:g}")
+
+
 def _maximise(
-    search: LabelSearch | ValueSearch,
-    values: list[float],
-    tolerance: float,
-    max_iterations: int,
-    floor: float | None,
+    search: AnySearch, values: list[float], tolerance: float, max_iterations: int, floor: float | None
 ) -> bool:
-    """Steps until none gains `tolerance`, the noise learned down to `floor` after each; whether it came to
-    that.
-    """
+    """Step until nothing gains `tolerance`, the noise learned down to `floor` after each; whether it did."""
     with Bars() as bars:
         for _ in range(max_iterations):
             gain = search.step(tolerance)

@@ -16,15 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import FactorisationError
 from ..learning.ascent import Rules, climb_from
 from ..model.bases import Basis
 from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics.linalg import row_dots
 from ..numerics.workers import chunk_rows, row_slices
-from ..progress import Line
-from .relevance_search import WIDEST, LabelSearch, ValueSearch, log_evidence_of, peaks, process_of, propagate
+from .relevance_search import WIDEST, AnySearch, LabelSearch, log_evidence_of, peaks, process_of, propagate
 
 ITERATIONS = 100  # of one climb
 ALIKE = 1e-6  # less than this from a correlation of one, two functions are the same
@@ -40,21 +38,15 @@ class Moved(NamedTuple):
     noise: float
 
 
-def move_centers(search: LabelSearch | ValueSearch, floor: float | None) -> Moved:
-    """The functions in the model, all free to move at once, with their precisions and, where it has a floor,
-    the noise.
-    """
+def move_centers(search: AnySearch, floor: float | None) -> Moved:
+    """All functions of the model moved at once, with their precisions and, where it has a floor, the noise."""
     climb = Centers(search, floor)
-    with Line(False) as report:
-        best = climb_from([climb.start], climb, Rules(ITERATIONS), report=report)
-    basis, precisions, noise = climb.unpack(best.x)
+    basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(ITERATIONS)).x)
     return Moved(*merged(search.P, basis, precisions), noise)
 
 
 def merged(P: Problem, basis: Basis, precisions: np.ndarray) -> tuple[Basis, np.ndarray, np.ndarray]:
-    """Functions that came to lie in one place are one, with the sum of their variances; and which of them
-    stay.
-    """
+    """Functions in one place made one, with the sum of their variances; and which of them stay."""
     K = basis.gram(P.kernel)
     scale = np.sqrt(np.diag(K))
     alike = K > (1.0 - ALIKE) * scale[:, None] * scale
@@ -71,7 +63,7 @@ def merged(P: Problem, basis: Basis, precisions: np.ndarray) -> tuple[Basis, np.
 class Centers:
     """The objective of a climb: -(log evidence)/n in centres, log precisions and log noise."""
 
-    def __init__(self, search: LabelSearch | ValueSearch, floor: float | None) -> None:
+    def __init__(self, search: AnySearch, floor: float | None) -> None:
         P = search.P
         self.search, self.P, self.basis = search, P, P.basis[search.active]
         self.name, self.noise = next(iter(self.basis.parameters)), search.noise
@@ -81,27 +73,20 @@ class Centers:
         self.start = np.concatenate([centers.ravel(), *logs])
         low, high = P.X.min(axis=0), P.X.max(axis=0)
         width = high - low + 1e-12
-        spread = (
-            P.kernel.scales(P.X)
-            if isinstance(P.kernel, Stationary) and P.kernel.columns is None
-            else 0.25 * width
-        )
+        plain = isinstance(P.kernel, Stationary) and P.kernel.columns is None
+        spread = P.kernel.scales(P.X) if plain else 0.25 * width  # type: ignore[attr-defined]
         self.units = np.concatenate([np.tile(spread, len(centers)), np.ones(sum(map(len, logs)))])
-        self.bounds = [
-            *zip(np.tile(low - width, len(centers)), np.tile(high + width, len(centers)), strict=True)
-        ]
+        self.bounds = [*zip(low - width, high + width, strict=True)] * len(centers)
         power = WIDEST * float(np.mean(P.Y**2))
         least = np.broadcast_to(search.least, len(P.basis))[search.active]
-        least = np.log(
-            np.where(least > 0, least, peaks(P)[search.active] ** 2 / power)
-        )  # or two centres that merge run away
-        self.bounds += [*zip(least, logs[0] + REACH, strict=True)]
+        widest = peaks(P)[search.active] ** 2 / power  # or two centres that merge run away
+        least = np.where(least > 0, least, widest)
+        self.bounds += [*zip(np.log(least), logs[0] + REACH, strict=True)]
         if floor is not None:
             self.bounds.append((min(math.log(floor), logs[1][0]), logs[1][0] + REACH))
         self.bounds = [(min(a, x), max(b, x)) for (a, b), x in zip(self.bounds, self.start, strict=True)]
         self.scale, self.size = 1.0 / P.n, len(centers)
         self.sites = search.rows()
-        self.last: tuple[np.ndarray, float, np.ndarray] | None = None
 
     def unpack(self, x: np.ndarray) -> tuple[Basis, np.ndarray, float]:
         """Functions, precisions and noise."""
@@ -109,14 +94,6 @@ class Centers:
         m = self.shape[0]
         noise = math.exp(logs[m]) if len(logs) > m else self.noise
         return self.basis.with_parameters({self.name: centers.reshape(self.shape)}), np.exp(logs[:m]), noise
-
-    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        try:
-            value, gradient = self.value_and_gradient(x)
-        except FactorisationError:
-            return math.inf, np.zeros_like(x)
-        self.last = x.copy(), -self.scale * value, -self.scale * gradient
-        return self.last[1:]
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         basis, precisions, noise = self.unpack(x)

@@ -1,5 +1,5 @@
-"""The search for relevance vectors: functions join a linear model, change their precision and leave, one at a
-time. [Tipping, Faul 2003]
+"""The search for relevance vectors: functions join a linear model, change precision, leave. [Tipping, Faul
+2003]
 
 The same steps serve values with noise, labels, whose likelihood expectation propagation turns into sites of
 Gaussian form (`LabelSearch`), and vectors in feature space (`kernel_pca`).
@@ -20,9 +20,8 @@ from ..model.posterior import SPAN, Posterior
 from ..model.problem import Problem
 from ..numerics.linalg import (
     cholesky,
-    cholesky_and_inverse,
     contiguous,
-    identity,
+    information_factors,
     inverse_lower,
     log_det_from_factor,
     plus_diagonal,
@@ -30,17 +29,9 @@ from ..numerics.linalg import (
 )
 from ..numerics.workers import chunk_rows, row_slices
 
-SWEEPS, SETTLED = (
-    50,
-    1e-6,
-)  # of expectation propagation after each step: how many at most, and when no site moves any more
-WIDEST = (
-    1e3  # prior variance of f through one function, in units of the labels' own noise or of y's mean square
-)
-TRIES, SHARES = (
-    5,
-    (1.0, 0.25, 0.0625),
-)  # steps tried where the evidence is not quite what they expect, and parts of each
+SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
+WIDEST = 1e3  # variance of f through one function, in units of the labels' own noise or of y's mean square
+TRIES, SHARES = 5, (1.0, 0.25, 0.0625)  # steps tried where the evidence gains less than expected, and parts
 
 
 class Move(NamedTuple):
@@ -56,7 +47,8 @@ class Search:
     and targets t, one or more that share the precisions, are sums of them with noise. With C the covariance
     of t less candidate i,
 
-        s_i = φ_iᵀC⁻¹φ_i,   q_i² = mean of (φ_iᵀC⁻¹t)² over t,   ℓ(α_i) = ½ [log α_i/(α_i + s_i) + q_i²/(α_i + s_i)]
+        s_i = φ_iᵀC⁻¹φ_i,   q_i² = mean of (φ_iᵀC⁻¹t)² over t,
+        ℓ(α_i) = ½ [log α_i/(α_i + s_i) + q_i²/(α_i + s_i)]
 
     is what the candidate adds to the log evidence of each target, largest at α = s²/(q² - s), or at infinity
     where q² ≤ s.
@@ -96,9 +88,7 @@ class Search:
         return self.D[:, None] * self.G[:, self.active] * self.D
 
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """s and q² of every candidate (M,), and which of them may move: not those in the span of the model's
-        own.
-        """
+        """s and q² of every candidate (M,), and which may move: not those in the span of the model's own."""
         Linv = inverse_lower(self.LB) * self.D
         V = Linv @ self.G / self.noise  # (m, M)
         s = self.norms / self.noise - np.sum(V * V, axis=0)
@@ -124,9 +114,7 @@ class Search:
         return [Move(float(gains[i]), int(i), float(best[i])) for i in order if gains[i] >= tolerance]
 
     def step(self, tolerance: float) -> float:
-        """Take the step that raises the log evidence most; by how much it does, 0 where none does by
-        `tolerance`.
-        """
+        """Take the step that raises the log evidence most; its gain, 0 where none gains `tolerance`."""
         moves = self.moves(tolerance)
         if not moves:
             return 0.0
@@ -216,10 +204,9 @@ class ValueSearch(Search):
         return np.full(self.P.n, 1.0 / self.noise), self.P.Y[:, 0] / self.noise
 
     def learn_noise(self, floor: float) -> float:
-        """The noise variance of largest evidence within a factor e, precisions held; by how much the evidence
-        grew.
+        """Set the noise variance of largest evidence within a factor e, precisions held; what it gained.
 
-        In the eigenvectors of DΦᵀΦD it is a sum over m terms.
+        In the eigenvectors of DΦᵀΦD the evidence is a sum over m terms.
         """
         from scipy.optimize import minimize_scalar
 
@@ -302,6 +289,9 @@ class LabelSearch(Search):
         return 0.0
 
 
+AnySearch = LabelSearch | ValueSearch
+
+
 def propagate(
     P: Problem,
     active: Basis,
@@ -310,9 +300,7 @@ def propagate(
     likelihood: Likelihood,
     start: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """λ and b of every row's site (n,), and EP's log evidence, with the functions `active`; λ and b begin at
-    `start`.
-    """
+    """λ and b of every row's site (n,) and EP's log evidence with the functions `active`, from a `start`."""
     if len(active) == 0:  # f is the prior mean, and the site what the likelihood looks like from there
         average, q, r = likelihood.tilted(labels, np.asarray(P.mean(P.X), dtype=float), 1e-12)
         return -r, q, float(np.sum(average))
@@ -332,17 +320,17 @@ def propagate(
 def process_of(P: Problem, basis: Basis, precisions: np.ndarray, lam: np.ndarray, b: np.ndarray) -> Posterior:
     """The process of given precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φb."""
     D, m = 1.0 / np.sqrt(precisions), len(basis)
-    B, c = np.eye(m), np.zeros((m, 1))
+    G, c = np.zeros((m, m)), np.zeros((m, 1))
     for s in row_slices(P.n, chunk_rows(P.n, m, P.X)) if m else ():
         Phi = basis.cross(P.kernel, P.X[s]) * D  # (rows, m)
-        B += Phi.T @ (Phi * lam[s, None])
+        G += Phi.T @ (Phi * lam[s, None])
         c += Phi.T @ b[s, None]
-    LBinv = cholesky_and_inverse(B)[1] if m else B
+    LBinv, w = information_factors(G, c)[2:] if m else (G, c)
     return Posterior(
         kernel=P.kernel,
         basis=basis,
-        L=identity(B) * np.sqrt(precisions),
-        w=LBinv.T @ (LBinv @ c),
+        L=np.diag(np.sqrt(precisions)),
+        w=w,
         A=contiguous(LBinv.T),
         mean_function=P.mean,
         conditional="deterministic",
@@ -352,7 +340,7 @@ def process_of(P: Problem, basis: Basis, precisions: np.ndarray, lam: np.ndarray
 
 
 def log_evidence_of(P: Problem, post: Posterior, noise: float) -> float:
-    """-½ [n log 2πσ² + log|B| + |y - Φᵀw|²/σ² + |w|²]: of values with noise under a process of `process_of`."""
+    """-½ [n log 2πσ² + log|B| + |y - Φᵀw|²/σ² + |w|²], of values under a process of `process_of`."""
     error = 0.0
     for s in row_slices(P.n, chunk_rows(P.n, len(post), P.X)):
         error += float(np.sum((P.Y[s] - post.features(P.X[s]) @ post.w) ** 2))

@@ -1,11 +1,10 @@
-"""What the basis does not explain between the data and some queries, R_f* = K_f* - ΦᵀΦ_*, summed over chunks
-of rows.
+"""Corrections of a posterior by R_f* = K_f* - ΦᵀΦ_*, what the basis leaves between the data and some queries.
 
-The Nyström method and augmentation both correct a row's posterior by it, with v = D⁻¹R_f* and e = y - Φᵀw:
+The Nyström method and augmentation both use them. With v = D⁻¹R_f* and e = y - Φᵀw they are sums over rows,
 
     G = Φv    S = R_*f v    E = vᵀe
 
-O(nm) for each query, once Φ is made again for each call; memory O(chunk (m + t)).
+at O(nm) for each query, once Φ is made again for each call; memory O(chunk (m + t)).
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from ..engine.block_passes import factors_of_block
+from ..errors import ParameterError
 from ..model.posterior import Posterior
 from ..model.problem import Problem
-from ..numerics.arrays import SMALL, Array, is_numpy
-from ..numerics.linalg import add_outer, cholesky, from_lower, plus_diagonal, row_squares, solve_lower
+from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
+from ..numerics.linalg import row_squares
 from ..numerics.workers import chunk_rows, row_slices, run_over
 
 Sums = TypeVar("Sums")
@@ -33,19 +34,38 @@ class Terms(NamedTuple):
 
 
 def terms(post: Posterior, P: Problem, X: Array, Phi_X: Array, rows: Any) -> Terms:
-    """The terms of some rows of P under its row of the table, beside queries X with features Phi_X; `rows` is
-    a slice, or one of P's blocks.
-    """
+    """The terms of some rows of P, a slice or one of its blocks, beside queries X with features Phi_X."""
     Xr = P.X[rows]
     Phi = post.features(Xr)
     R = P.kernel(Xr, X) - Phi @ Phi_X.T
     E = P.Y[rows] - Phi @ post.w
-    weight, noise = P.weight(rows), P.noise[rows]
     if P.blocks is not None:
-        L = cholesky(plus_diagonal(from_lower(add_outer(P.kernel(Xr, Xr), Phi, -1.0)), noise / weight))
-        return Terms(Phi, R, solve_lower(L, solve_lower(L, R), transposed=True), E, 1.0)
-    D = noise if P.row.share == 0 else noise + P.row.share * (P.kernel.diag(Xr) - row_squares(Phi))
+        _, _, Linv = factors_of_block(P, Phi, rows)
+        return Terms(Phi, R, Linv.T @ (Linv @ R), E, 1.0)
+    weight, D = P.weight(rows), P.noise[rows]
+    if P.row.share:
+        D = D + P.row.share * (P.kernel.diag(Xr) - row_squares(Phi))
     return Terms(Phi, R, R * (weight / D)[:, None], E, weight)
+
+
+def corrections(
+    post: Posterior, P: Problem, X: Array, Phi: Array, *, joint: bool = False
+) -> tuple[Array, Array, Array]:
+    """G (m, t), S, its diagonal (t,) or where `joint` all of it (t, t), and E (t, p)."""
+    t, xp = X.shape[0], namespace(X)
+
+    def start() -> list[Array]:
+        shapes = ((len(post), t), (t, t) if joint else (t,), (t, P.p))
+        return [zeros_like_rows(shape, X) for shape in shapes]
+
+    def step(sums: list[Array], rows: Any) -> None:
+        T = terms(post, P, X, Phi, rows)
+        sums[0] += T.Phi.T @ T.V
+        sums[1] += T.R.T @ T.V if joint else xp.sum(T.R * T.V, axis=0)
+        sums[2] += T.V.T @ T.E
+
+    G, S, E = add_up(over_rows(post, P, start, step))
+    return G, S, E
 
 
 def over_rows(
@@ -58,12 +78,16 @@ def over_rows(
 
 
 def query_chunks(t: int, m: int) -> list[slice]:
-    """As many queries at a time as there are basis functions: making Φ again then costs no more than using
-    it.
-    """
+    """As many queries at a time as there are basis functions: making Φ again costs no more than using it."""
     return row_slices(t, max(256, m))
 
 
 def add_up(parts: list[list[Any]]) -> list[Any]:
     """The workers' sums in their fixed order."""
     return [sum(rest, first) for first, *rest in zip(*parts, strict=True)]
+
+
+def check_gaussian(P: Problem, name: str) -> None:
+    """Raise if a method that knows Gaussian noise alone is given another likelihood."""
+    if P.likelihood is not None:
+        raise ParameterError(f"{name!r} needs Gaussian noise, not {P.likelihood}; use 'fitc' or 'vfe'")

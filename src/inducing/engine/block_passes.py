@@ -21,7 +21,7 @@ from ..numerics.linalg import (
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients, copied, finish, scratch_copy
 
 
-def _factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array, Array]:
+def factors_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array, Array]:
     """K, and L and L⁻¹ of D = R + Σ, of one block. (b, b)"""
     X = P.X[rows]
     K = P.kernel(X, X)
@@ -36,7 +36,7 @@ def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> 
     )  # Phi, yet
     Y = copied(P.Y[rows])
     for i, part in enumerate(group.parts):
-        K, L, LDinv = _factors_of_block(P, A[part], rows[part])
+        K, L, LDinv = factors_of_block(P, A[part], rows[part])
         if held.blocks is not None and 2 * P.n * len(L) * P.X.dtype.itemsize <= BLOCK_BYTES:
             held.blocks[group.first + i] = K, LDinv
         A[part] = lower_times(LDinv, A[part])
@@ -92,7 +92,7 @@ def _blocks(
     blocks = []
     for i, part in enumerate(group.parts):
         block = (held.blocks or {}).get(group.first + i)
-        blocks.append(_factors_of_block(P, Phi[part], group.rows[part])[::2] if block is None else block)
+        blocks.append(factors_of_block(P, Phi[part], group.rows[part])[::2] if block is None else block)
     return Phi, blocks
 
 
