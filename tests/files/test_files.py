@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import struct
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -186,6 +187,32 @@ def test_random_states_and_numpy_numbers_are_no_obstacle(tmp_path):
         again.metadata_["n"] == 3 and again.metadata_["x"] == [1.0, 2.0] and np.isnan(again.metadata_["nan"])
     )
     assert again.random_state is None and again.n_inducing == 9
+
+
+BEFORE = json.loads((Path(__file__).parent / "written_before.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", BEFORE["files"])
+def test_files_of_version_1_written_before_are_read(name, tmp_path):
+    """Each with its checksum as it was then, and what the model that wrote it predicted."""
+    held, queries = BEFORE["files"][name], np.array(BEFORE["queries"])
+    head = {"format": "inducing", "format_version": "1", "model": held["model"], "sha256": held["sha256"]}
+    save_file({key: np.array(value) for key, value in held["tensors"].items()}, tmp_path / "model", head)
+    model = ig.load(tmp_path / "model")
+    assert type(model).__name__ == json.loads(held["model"])["class"]
+    if name == "regressor":
+        queries = pd.DataFrame(queries, columns=["a", "b"])
+        assert model.priors == {"kernel.variance": ig.LogNormal(1.0, 0.5)} and model.n_inducing == 6
+    if name == "density":
+        answers = model.pdf(queries, return_std=True)
+    elif name == "posterior":
+        answers = model.predict(queries)
+    elif name.startswith("classifier"):
+        answers = [model.predict_proba(queries)]
+    else:
+        answers = model.predict(queries, return_std=True)
+    for answer, expected in zip(answers, held["predictions"], strict=True):
+        np.testing.assert_allclose(answer, expected, rtol=1e-10)
 
 
 # What cannot be saved.

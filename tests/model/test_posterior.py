@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
+from inducing.model.posterior import predict_together
 
 LENGTHSCALE, VARIANCE = np.array([0.7, 1.1]), 1.4
 K0 = oracle.bind(oracle.rbf, lengthscale=LENGTHSCALE, variance=VARIANCE)
@@ -468,3 +469,13 @@ def test_gradient_where_the_data_say_nothing(name: str, case: str) -> None:
     )
     for key, expected in oracle.central_differences(value, parameters).items():
         assert_allclose(got[key], expected, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["vfe", "sor", "exact"])
+@pytest.mark.parametrize("mean", [None, ig.means.Constant(1.5)])
+def test_posteriors_on_one_basis_are_asked_together(name: str, mean: Any) -> None:
+    made = [ig.condition(KERNEL, ig.bases.Points(Z), name, NOISE, X, y, mean=mean) for y in Y2.T]
+    together = predict_together(made, XS)
+    for j, post in enumerate(made):
+        for part, alone in zip(together, post.predict(XS)):
+            assert_allclose(part[:, j], alone, rtol=1e-12, atol=1e-14)
