@@ -9,12 +9,13 @@ import numpy as np
 from .arrays import Array, namespace
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+TERMS = 20  # of a continued fraction
 ROOT_2 = float(np.sqrt(2.0))
 ROOT_2_OVER_PI = float(np.sqrt(2.0 / np.pi))
 
 
 def special(xp: Any) -> Any:
-    """The module of `xp` that has log_ndtr, ndtr, erfcx, expit, gammaln, digamma and gammaincc."""
+    """The module of `xp` that has ndtr, log_ndtr, erfcx, gammaln, digamma, polygamma and gammaincc."""
     if xp is np:
         import scipy.special
 
@@ -38,8 +39,49 @@ def mills(z: Array) -> tuple[Array, Array, Array]:
     tail = 0.5 * scaled * density
     low = z < 0.0
     value = xp.where(low, xp.log(0.5 * scaled) - 0.5 * x * x, xp.log1p(-tail))
-    h = ROOT_2_OVER_PI / xp.where(low, scaled, 2.0 * (1.0 - tail)) * xp.where(low, 1.0, density)
+    h = ROOT_2_OVER_PI / xp.where(low, scaled, 2.0 * (1.0 - tail)) * xp.where(low, 1.0 + 0.0 * z, density)
     far = xp.clip(x, 50.0, 1e150)
     w = 1.0 / (far * far)
     series = 1.0 - w * (2.0 - w * (10.0 - w * (74.0 - w * (706.0 - w * 8162.0))))
     return value, h, xp.where(z < -50.0, series / far, z + h)
+
+
+def stirling(x: Array) -> Array:
+    """x log x - x - log Γ(x + 1) for x ≥ 0: the log density of x Poisson counts at the rate x."""
+    xp = namespace(x)
+    few = xp.where(x < 16.0, x, 1.0)
+    small = few * xp.log(xp.maximum(few, 1e-300)) - few - special(xp).gammaln(few + 1.0)
+    many = xp.maximum(x, 16.0)
+    w = 1.0 / (many * many)
+    series = 1.0 / 12.0 - w * (1.0 / 360.0 - w * (1.0 / 1260.0 - w * (1.0 / 1680.0 - w / 1188.0)))
+    return xp.where(x < 16.0, small, -0.5 * (LOG_2PI + xp.log(many)) - series / many)
+
+
+def log_sigmoid(x: Array) -> tuple[Array, Array, Array]:
+    """log σ(x), σ(x) and 1 - σ(x) of σ(x) = 1/(1 + exp(-x)), none of which loses digits on either side."""
+    xp = namespace(x)
+    low = xp.minimum(x, 0.0)
+    up, down = xp.exp(low), xp.exp(low - x)
+    e = up * down  # exp(-|x|)
+    return low - xp.log1p(e), up / (1.0 + e), down / (1.0 + e)
+
+
+def upper_gamma(a: float, x: Array) -> tuple[Array, Array]:
+    """log Q(a, x) + x and h - x, h = -∂log Q/∂log x, also where Q underflows; Q is the regularised upper
+    incomplete gamma function.
+
+    Far out h = x + 1 - a - 1(1 - a)/(x + 3 - a - 2(2 - a)/(x + 5 - a - …)) = e^-x x^a/Γ(a, x).
+    """
+    xp = namespace(x)
+    functions, a_row = special(xp), a + 0.0 * x
+    far = x > a + 8.0 + 6.0 * a**0.5
+    z = xp.where(far, x, a + 50.0)
+    rest = 2.0 * TERMS + 1.0 - a + 0.0 * z
+    for i in range(TERMS, 0, -1):
+        rest = (2.0 * i - 1.0) - a - i * (i - a) / (z + rest)
+    log_gamma = functions.gammaln(a_row)
+    beyond = a * xp.log(z) - log_gamma - xp.log(z + rest)
+    near = xp.where(far, a + 1.0, x)
+    log_q = xp.log(xp.maximum(functions.gammaincc(a_row, near), 1e-300))
+    hazard = xp.exp(a * xp.log(xp.maximum(near, 1e-300)) - near - log_gamma - log_q)
+    return xp.where(far, beyond, log_q + near), xp.where(far, rest, hazard - near)

@@ -15,31 +15,47 @@ from typing import Any
 
 from ...errors import InducingError, ParameterError, UnknownNameError
 from .base import Likelihood
-from .classes import Binary, Logistic, Probit, Step
-from .counts import Poisson
+from .classes import Binary, Logistic, Ordinal, Probit, Step
+from .counts import Binomial, NegativeBinomial, Poisson
 from .custom import Custom, Squared
-from .noise import Gaussian, Laplace, StudentT
+from .noise import CensoredGaussian, Gaussian
+from .outliers import AsymmetricLaplace, Contaminated, Laplace, StudentT
+from .shares import Beta
+from .times import Exponential, Gamma, Weibull
 
 __all__ = [
     "BY_NAME",
+    "AsymmetricLaplace",
+    "Beta",
     "Binary",
+    "Binomial",
+    "CensoredGaussian",
+    "Contaminated",
     "Custom",
+    "Exponential",
+    "Gamma",
     "Gaussian",
     "Laplace",
     "Likelihood",
     "Logistic",
+    "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "Probit",
     "Squared",
     "Step",
     "StudentT",
+    "Weibull",
     "from_spec",
 ]
 
-BY_NAME: dict[str, type[Likelihood]] = {
-    kind.__name__.lower(): kind
-    for kind in (Gaussian, Probit, Step, Logistic, Laplace, StudentT, Poisson, Squared)
-}
+_NAMED: tuple[type[Likelihood], ...] = (
+    *(Gaussian, CensoredGaussian, Laplace, AsymmetricLaplace, StudentT, Contaminated),
+    *(Probit, Step, Logistic, Ordinal),
+    *(Poisson, NegativeBinomial, Binomial, Squared),
+    *(Exponential, Gamma, Weibull, Beta),
+)
+BY_NAME: dict[str, type[Likelihood]] = {kind.__name__.lower(): kind for kind in _NAMED}
 
 
 def from_spec(spec: Mapping[str, Any]) -> Likelihood:

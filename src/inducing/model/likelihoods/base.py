@@ -1,8 +1,8 @@
-"""What every likelihood is: log p(y|f), and its averages over f ~ N(mean, var) with their derivatives in the mean."""
+"""What every likelihood is: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -10,20 +10,27 @@ import numpy as np
 
 from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, to_numpy
+from ...numerics.linalg import row_dots
 from ...numerics.quadrature import Feature, Nodes, Tilted, nodes
 from ...numerics.subdivision import tilted_by_quadrature
+from ..kernels.base import positive
 
-LARGEST = 1e150  # of any number in y: its square must be a number, too
+LARGEST = 1e75  # of y, mean, √var and scales: ratios of their squares must be numbers, too
+SHAPES = 1e-9, 1e12  # of shape parameters
+STEEP = 500.0  # log of the largest rate that is told from infinity
+ROUNDED = 1e11  # log averages beyond have no digits left for the weights
+ROUNDS = 200  # of doubling and of halving the interval a quantile is in
+
+Function = Callable[[Array, Array], Any]  # of y and f that broadcast
 
 
 @dataclass(frozen=True)
 class Likelihood:
     """p(y|f) of one observation given the latent f at its input.
 
-    A likelihood gives `log_density`; with it `log_density_slopes` and `_feature`, where it bends, averages are
-    taken on few nodes, else by subdivision between its `_landmarks`. Its parameters are positive but for those
-    in `bounds`. One that is compiled for the inner loops of online learning and EP names its `kind` in `loops`
-    and its parameters `theta`.
+    A likelihood gives `log_density`; with its slopes and its `_feature`, the place where it bends, averages
+    are taken on few nodes, else by subdivision between `_landmarks`. Parameters are positive but for those in
+    `bounds`. One that is compiled for the inner loops of online learning and EP names its `kind` in `loops`.
     """
 
     kind: ClassVar[int | None] = None
@@ -35,15 +42,13 @@ class Likelihood:
     log_concave: ClassVar[bool] = False  # in f, so that r ≤ 0 at every power
     located: ClassVar[bool] = False  # whether f is where y lies, in the units of y
 
-    # parameters
-
     @property
     def theta(self) -> np.ndarray:
         """The parameters as the compiled functions take them."""
         return np.array([getattr(self, f.name) for f in fields(self)] or [0.0], dtype=float)
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def parameters(self) -> dict[str, Any]:
         """The continuous parameters by name."""
         return {name: getattr(self, name) for name in self.names}
 
@@ -52,7 +57,7 @@ class Likelihood:
         """The parameters that may be any real number."""
         return tuple(name for name in self.names if self.bounds.get(name) == (-np.inf, np.inf))
 
-    def with_parameters(self, values: Mapping[str, float]) -> Self:
+    def with_parameters(self, values: Mapping[str, Any]) -> Self:
         """The same likelihood with other parameter values."""
         unknown = set(values) - set(self.names)
         if unknown:
@@ -68,11 +73,9 @@ class Likelihood:
             key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
         }
 
-    # densities
-
     def log_density(self, y: Array, f: Array) -> Array:
         """log p(y|f), for arrays that broadcast; y may have a last axis more, its `columns`."""
-        raise NotImplementedError
+        return self.log_density_slopes(y, f)[0]
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
         """log p(y|f) and its first and second derivative in f."""
@@ -86,20 +89,17 @@ class Likelihood:
 
     def split(self, y: Array, f: Array) -> list[Array]:
         """f, y and the further numbers of the rows, as arrays that broadcast."""
-        y, f = (v if is_foreign(v) else np.asarray(v, dtype=float) for v in (y, f))
-        if self.columns > 1 and y.ndim > max(f.ndim, 1):
-            if y.shape[-1] > self.columns:
-                raise ShapeError(
-                    f"y has {y.shape[-1]} columns, but {type(self).__name__} knows {self.columns}"
-                )
-            given = [y[..., j] for j in range(y.shape[-1])]
-            return [f, *given, *self.defaults[len(given) - 1 :]]
-        return [f, y, *self.defaults]
+        y, f = one_namespace(y, f)
+        if self.columns == 1 or y.ndim <= max(f.ndim, 1):
+            return [f, y, *self.defaults]
+        self._check_columns(y)
+        given = [y[..., j] for j in range(y.shape[-1])]
+        return [f, *given, *self.defaults[len(given) - 1 :]]
 
     def check(self, y: Array, *, processes: bool = False) -> Array:
         """y as floats this likelihood knows; raises an error that names the first row it does not.
 
-        y is (n,), or has the `columns` of this likelihood; with `processes` each column is y of another process.
+        y is (n,), or has the `columns` of this likelihood; with `processes` every column is y of a process.
         """
         if not is_foreign(y):
             try:
@@ -107,34 +107,32 @@ class Likelihood:
             except (TypeError, ValueError) as error:
                 raise LabelError(f"y must hold numbers: {error}") from error
         xp = namespace(y)
-        refuse(
-            y,
-            ~xp.isfinite(y),
-            "y holds NaN or infinity, first in row {row}; remove such rows",
-            NonFiniteError,
-        )
-        refuse(
-            y,
-            xp.abs(y) > LARGEST,
-            f"y must not exceed {LARGEST:g}, but row {{row}} has {{value:g}}; rescale it",
-        )
-        several = self.columns > 1 and y.ndim > 1 and not processes
-        if several and y.shape[-1] > self.columns:
-            raise ShapeError(f"y has {y.shape[-1]} columns, but {type(self).__name__} knows {self.columns}")
-        self._check_rows(*([y[..., j] for j in range(y.shape[-1])] if several else [y]))
+        message = "y holds NaN or infinity, first in row {row}; remove such rows"
+        refuse(y, ~xp.isfinite(y), message, NonFiniteError)
+        message = f"y must not exceed {LARGEST:g}, but row {{row}} has {{value:g}}; change its units"
+        refuse(y, xp.abs(y) > LARGEST, message)
+        if self.columns == 1 or y.ndim <= 1 or processes:
+            self._check_rows(y)
+        else:
+            self._check_columns(y)
+            self._check_rows(*(y[..., j] for j in range(y.shape[-1])))
         return y
+
+    def _check_columns(self, y: Array) -> None:
+        """Raise if y has more columns than this likelihood knows."""
+        if y.shape[-1] > self.columns:
+            raise ShapeError(f"y has {y.shape[-1]} columns, but {type(self).__name__} knows {self.columns}")
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         """Raise if a row is none this likelihood knows."""
-
-    # averages
 
     def tilted(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> Tilted:
         """L = log⟨p(y|f)^power⟩, or L = ⟨log p(y|f)⟩ for power = 0, q = ∂L/∂mean and r = ∂²L/∂mean², each in
         the common shape of y, mean and var. For power = 0, r = 2 ∂L/∂var as well.
         """
         y, mean, var, shape = self._rows(y, mean, var)
-        parts = self._tilted(y, mean, var, checked_power(power))
+        with np.errstate(all="ignore"):  # in branches that are not taken
+            parts = self._tilted(y, mean, var, checked_power(power))
         return Tilted(*(namespace(mean).reshape(part, shape) for part in parts))
 
     def log_average(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> Array:
@@ -154,20 +152,29 @@ class Likelihood:
         return self.tilted(y, mean, var, power)[1:]
 
     def parameter_gradient(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> dict[str, Array]:
-        """The derivatives of `tilted`'s value in the parameters, with mean and var held: power ⟨∂log p/∂θ⟩ under
-        the tilted density, or ⟨∂log p/∂θ⟩ for power = 0. (n,) each
+        """The derivatives of `tilted`'s value in the parameters, with mean and var held. (n,) each
+
+        They are power ⟨∂log p/∂θ⟩ under the tilted density, or ⟨∂log p/∂θ⟩ for power = 0.
         """
         y, mean, var, shape = self._rows(y, mean, var)
         if not self.names:
             return {}
-        gradient = self._parameter_gradient(y, mean, var, checked_power(power))
+        with np.errstate(all="ignore"):  # in branches that are not taken
+            parts = self._parameter_gradient(y, mean, var, checked_power(power))
         return {
-            name: namespace(mean).reshape(part, (*shape, *part.shape[1:])) for name, part in gradient.items()
+            name: namespace(mean).reshape(part, (*shape, *part.shape[1:])) for name, part in parts.items()
         }
 
+    def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array] | None:
+        """(τ, ν) of a site that is never negative, for likelihoods that are mixtures of Gaussians, else None.
+
+        With p(y|f) = ∫ N(y; f, scale) p(scale) it is the variational update of the scale at N(mean, var).
+        """
+        return None
+
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """The same for rows y (n,) or (n, columns), mean and var (n,)."""
-        if self._feature(y, power) is None:
+        """The same as `tilted` for rows y (n,) or (n, columns), mean and var (n,)."""
+        if self._feature(y[:0], power) is None:
             return tilted_by_quadrature(self.log_density, y, mean, var, self._landmarks(y), power)
         xp = namespace(mean)
         value, q, r = (xp.zeros_like(mean) for _ in range(3))
@@ -176,19 +183,28 @@ class Likelihood:
         return value, q, r
 
     def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        xp, names = namespace(mean), list(self.names)
-
-        def functions(y: Array, f: Array) -> tuple[Array, ...]:
+        def functions(y: Array, f: Array) -> list[Array]:
             gradient = self.log_density_gradient(y, f)
-            return self.log_density(y, f), *(gradient[name] for name in names)
+            return [gradient[name] for name in self.names]
 
-        totals = {name: xp.zeros_like(mean) for name in names}
-        for part in self._nodes(y, mean, var, power, functions):
-            for name, slope in zip(names, part.values[1:]):
-                totals[name][part.rows] = (power or 1.0) * xp.sum(part.weight * slope, axis=1)
+        averages = self._averages(y, mean, var, power, functions, len(self.names))
+        return {name: (power or 1.0) * part for name, part in zip(self.names, averages)}
+
+    def _averages(
+        self, y: Array, mean: Array, var: Array, power: float, functions: Function, count: int
+    ) -> list[Array]:
+        """The averages of so many functions(y, f) under the tilted density, or N(mean, var) at power 0."""
+
+        def with_density(y: Array, f: Array) -> tuple[Array, ...]:
+            return self.log_density(y, f), *functions(y, f)
+
+        totals = [namespace(mean).zeros_like(mean) for _ in range(count)]
+        for part in self._nodes(y, mean, var, power, with_density):
+            for total, value in zip(totals, part.values[1:]):
+                total[part.rows] = row_dots(part.weight, value + 0.0 * part.t)
         return totals
 
-    def _nodes(self, y: Array, mean: Array, var: Array, power: float, functions: Any) -> Any:
+    def _nodes(self, y: Array, mean: Array, var: Array, power: float, functions: Function) -> Iterator[Nodes]:
         """Nodes and weights of every row, and functions(y, f) on them; see `quadrature.nodes`."""
         feature = self._feature(y, power)
         assert feature is not None
@@ -203,76 +219,144 @@ class Likelihood:
         )
 
     def _feature(self, y: Array, power: float) -> Feature | None:
-        """Where a·log p(y|f) bends and on which scale, as the quadrature asks it."""
+        """Where power · log p(y|f) bends and on which scale, as the quadrature asks it."""
         return None
 
     def _landmarks(self, y: Array) -> Array | None:
         """Values of f (n, l) between which p(y|f) is smooth on the scale of their distance."""
         return None
 
+    def _columns_of(self, y: Array) -> list[Array]:
+        """y and the further numbers of rows (n,) or (n, columns). (n,) each"""
+        first = y[:, 0] if y.ndim > 1 else y
+        return [part + 0.0 * first for part in self.split(y, first)[1:]]
+
     def _rows(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:
-        """y (n,) or (n, columns), mean and var (n,), checked, in one namespace, and the shape they came in."""
-        y, mean, var = one_namespace(self.check(y, processes=True), mean, var)
+        """y (n,) or (n, columns), mean and var (n,), checked and in one namespace; and the shape they had."""
+        y = self.check(y, processes=self.columns == 1 or np.ndim(y) <= max(np.ndim(mean), np.ndim(var), 1))
+        y, mean, var = one_namespace(y, mean, var)
         xp = namespace(mean)
         several = self.columns > 1 and y.ndim > max(mean.ndim, var.ndim, 1)
+        last = y.shape[-1:] if several else ()
         try:
-            shape = np.broadcast_shapes(y.shape[:-1] if several else y.shape, mean.shape, var.shape)
+            shape = np.broadcast_shapes(y.shape[: y.ndim - several], mean.shape, var.shape)
         except ValueError as error:
             shapes = [tuple(v.shape) for v in (y, mean, var)]
             raise ShapeError(
                 f"y, mean and variance have shapes {shapes}, which do not go together"
             ) from error
-        self.check(y, processes=not several)
+        y = xp.reshape(xp.broadcast_to(y, (*shape, *last)), (-1, *last))
         mean, var = (xp.reshape(xp.broadcast_to(v, shape), (-1,)) for v in (mean, var))
-        if several:
-            y = xp.reshape(xp.broadcast_to(y, (*shape, y.shape[-1])), (-1, y.shape[-1]))
-        else:
-            y = xp.reshape(xp.broadcast_to(y, shape), (-1,))
-        if not (xp.all(xp.isfinite(mean)) and xp.all(xp.isfinite(var)) and xp.all(var > 0)):
-            raise ParameterError("the mean must be finite and the variance of f positive and finite")
-        return y, mean, var, shape
+        if not xp.all((xp.abs(mean) <= LARGEST) & (var <= LARGEST**2) & (var > 0.0)):
+            raise ParameterError(
+                "the mean must be finite and the variance of f positive and finite, their sizes no more than "
+                f"{LARGEST:g} and {LARGEST**2:g}"
+            )
+        return y, mean, xp.maximum(var, LARGEST**-2), shape
 
-    # observations
-
-    def predict(self, mean: Array, var: Array) -> tuple[Array, Array]:
-        """Mean and variance of y."""
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """Mean and variance of y, given the further numbers of the rows, if they have any. (n,) each"""
         raise ParameterError(f"{self} does not say what mean and variance y has; ask about f instead")
 
-    def sample(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
         """A draw of y for each f."""
         raise ParameterError(f"{self} does not say how to draw y; draw f instead")
+
+    def cumulative(self, y: Array, mean: Array, var: Array) -> np.ndarray:
+        """The probability that an observation is y or less where f ~ N(mean, var)."""
+        y, mean, var = (to_numpy(v) for v in (y, mean, var))
+        y, mean, var, shape = self._rows(y, mean, var)
+        return np.clip(self._cumulative(y, mean, var), 0.0, 1.0).reshape(shape)
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return self._averages(y, mean, var, 0.0, lambda y, f: [self._conditional(*self.split(y, f))], 1)[0]
+
+    def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
+        """The probability that an observation is y or less, given f."""
+        raise ParameterError(f"{self} does not say how y is distributed; ask about f instead")
+
+    def quantile(self, p: Array, mean: Array, var: Array, further: Array | None = None) -> np.ndarray:
+        """The y that an observation stays below, or at, with probability p where f ~ N(mean, var).
+
+        p broadcasts with mean and var.
+        """
+        p, mean, var = (np.asarray(to_numpy(v), dtype=float) for v in (p, mean, var))
+        if not np.all((p > 0.0) & (p < 1.0)):
+            raise ParameterError("the probability of a quantile must lie between 0 and 1")
+        shape = np.broadcast_shapes(p.shape, mean.shape, var.shape)
+        p, mean, var = (np.broadcast_to(v, shape).ravel() for v in (p, mean, var))
+        if further is not None:
+            further = np.broadcast_to(to_numpy(further), (*shape, self.columns - 1)[: len(shape) + 1])
+            further = further.reshape(len(p), -1)
+        return self._quantile(p, mean, var, further).reshape(shape)
+
+    def _quantile(
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+    ) -> np.ndarray:
+        """By halving an interval of x, y = `_observed(x)`."""
+
+        def below(x: np.ndarray) -> np.ndarray:
+            y = self._observed(x)
+            y = y if further is None else np.column_stack([y, further])
+            return self._cumulative(y, mean, var) < p
+
+        step = 1.0 + np.sqrt(var)
+        low, high = mean - step, mean + step
+        for _ in range(ROUNDS):
+            under, over = below(high), ~below(low)
+            if not np.any(under | over):
+                break
+            step = 2.0 * step
+            low, high = np.where(over, low - step, low), np.where(under, high + step, high)
+        for _ in range(ROUNDS):
+            middle = 0.5 * (low + high)
+            under = below(middle)
+            low, high = np.where(under, middle, low), np.where(under, high, middle)
+            if np.all(high - low <= 1e-13 * (1.0 + np.abs(middle))):
+                break
+        return self._observed(high)
+
+    def _observed(self, x: np.ndarray) -> np.ndarray:
+        """An increasing function from all real numbers to the observations; near f it is near the link."""
+        return x
 
 
 def _moments(part: Nodes, var: Array, power: float) -> tuple[Array, Array, Array]:
     """L, q and r of some rows.
 
     q = (E f - mean)/var and r = (Var f - var)/var²; but where p hardly bends over √var these are small
-    differences, and q = a E l' and r = a E l'' + a² Var l', l = log p, are not.
+    differences, and q = a E l' and r = a E l'' + a² Var l', l = log p, are not. For a = 0 likewise
+    q = E t l/√var and r = E (t² - 1) l/var, t = (f - mean)/√var, or E l' and E l''.
     """
-    xp, weight = namespace(var), part.weight
+    xp, weight, scale = namespace(var), part.weight, namespace(var).sqrt(var)
     value, slope, bend = part.values
-    first, second = xp.sum(weight * slope, axis=1), xp.sum(weight * bend, axis=1)
+    first, second = row_dots(weight, slope), row_dots(weight, bend)
+    bends = (power or 1.0) * var * row_dots(weight, xp.abs(bend)) > 1e-2
     if power == 0.0:
-        return xp.sum(weight * value, axis=1), first, second
+        average = row_dots(weight, value)
+        bends = bends & (xp.abs(average) < ROUNDED)
+        weighted = weight * (value - average[:, None])
+        centre, spread = row_dots(weighted, part.t), row_dots(weighted, part.t**2 - 1.0)
+        return average, xp.where(bends, centre / scale, first), xp.where(bends, spread / var, second)
     apart = slope - first[:, None]
-    second = power * second + power * power * xp.sum(weight * apart * apart, axis=1)
-    centre = xp.sum(weight * part.t, axis=1)
+    second = power * second
+    straight = second + power * power * row_dots(weight * apart, apart)
+    centre = row_dots(weight, part.t)
     apart = part.t - centre[:, None]
-    spread = xp.sum(weight * apart * apart, axis=1)
-    bends = power * var * xp.sum(weight * xp.abs(bend), axis=1) > 1e-2
-    q = xp.where(bends, centre / xp.sqrt(var), power * first)
-    return part.log_mass, q, xp.where(bends, (spread - 1.0) / var, second)
+    spread = row_dots(weight * apart, apart) - 1.0
+    r = xp.where(bends, spread / var, straight)
+    rounded = xp.abs(part.log_mass) > ROUNDED  # where weights are but rounding: as of a Gaussian p
+    r = xp.where(rounded, second / (1.0 + var * xp.maximum(-second, 0.0)), r)
+    return part.log_mass, xp.where(bends, centre / scale, power * first), r
 
 
-def refuse(
-    y: Array, bad: Array, message: str, error: type[Exception] = LabelError, values: Array | None = None
-) -> None:
-    """Raise if a row is `bad`: the message with its number and value."""
-    if not namespace(bad).any(bad):
-        return
-    first = np.argwhere(to_numpy(bad))[0]
-    value = to_numpy(y if values is None else values)[tuple(first)]
-    raise error(message.format(row=first[0] if len(first) else 0, value=value))
+def refuse(y: Array, bad: Array, message: str, error: type[Exception] = LabelError) -> None:
+    """Raise if a row is `bad`: the message with its number and its y."""
+    if namespace(bad).any(bad):
+        first = np.argwhere(to_numpy(bad))[0]
+        raise error(message.format(row=first[0] if len(first) else 0, value=to_numpy(y)[tuple(first)]))
 
 
 def checked_power(power: float) -> float:
@@ -283,12 +367,30 @@ def checked_power(power: float) -> float:
     return value
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: object) -> float:
     """`value` as a float; raises if it is none."""
     try:
-        return float(value)
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise ParameterError(f"{name} must be a number, but is {value!r}") from error
+
+
+def within(name: str, value: object, low: float, high: float) -> float:
+    """`value` as a float between two numbers; raises otherwise."""
+    value = number(name, value)
+    if not low < value < high:
+        raise ParameterError(f"{name} must lie between {low:g} and {high:g}, but is {value:g}")
+    return value
+
+
+def scale(name: str, value: object, power: int = 1) -> float:
+    """`value` as a positive float in a range whose ratios can be squared, or square-rooted for power 2."""
+    number = positive(name, value, scalar=True)
+    if not LARGEST**-power <= number <= LARGEST**power:
+        raise ParameterError(
+            f"{name} must lie between {LARGEST**-power:g} and {LARGEST**power:g}, but is {number:g}"
+        )
+    return number
 
 
 def one_namespace(*values: Array) -> list[Array]:
@@ -297,3 +399,8 @@ def one_namespace(*values: Array) -> list[Array]:
     if foreign:
         return [v if is_foreign(v) else asarray_like(v, foreign[0]) for v in values]
     return [np.asarray(v, dtype=float) for v in values]
+
+
+def exp(x: Array) -> Array:
+    """exp x, and no more than exp STEEP."""
+    return namespace(x).exp(namespace(x).minimum(x, STEEP))

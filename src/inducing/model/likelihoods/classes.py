@@ -1,4 +1,4 @@
-"""Likelihoods of two classes."""
+"""Likelihoods of classes: two, or several in an order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import ParameterError
-from ...numerics.arrays import Array, namespace
+from ...numerics.arrays import Array, asarray_like, namespace
 from ...numerics.quadrature import Feature
-from ...numerics.special import mills, special
-from ..kernels.base import positive
-from .base import Likelihood, number, refuse
+from ...numerics.special import LOG_2PI, log_sigmoid, mills, special
+from .base import LARGEST, Likelihood, number, one_namespace, refuse, scale, within
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,25 @@ class Binary(Likelihood):
         value = self.log_average(1.0, mean, var)
         return namespace(value).exp(value)
 
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """Mean and variance of the label."""
+        label = 2.0 * self.probability(mean, var) - 1.0
+        return label, 1.0 - label * label
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        p = np.exp(self.log_density(1.0, f))
+        return np.where(rng.uniform(size=p.shape) < p, 1.0, -1.0)
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return np.where(y < 0.0, self.probability(-mean, var), 1.0)
+
+    def _quantile(
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+    ) -> np.ndarray:
+        return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
+
 
 @dataclass(frozen=True)
 class Probit(Binary):
@@ -40,7 +58,7 @@ class Probit(Binary):
     noise: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise", positive("noise", self.noise, scalar=True))
+        object.__setattr__(self, "noise", scale("noise", self.noise, 2))
 
     def log_density(self, y: Array, f: Array) -> Array:
         f, y = self.split(y, f)
@@ -73,7 +91,10 @@ class Probit(Binary):
         return {"noise": -0.5 * z * mills(z)[1] / (self.noise + var)}
 
     def _feature(self, y: Array, power: float) -> Feature:
-        return Feature(namespace(y).zeros_like(y), 2.0 * np.sqrt(self.noise))
+        unit, where = np.sqrt(self.noise), namespace(y).where
+        left, right = (where(side > 0.0, 1.5 * unit + 0.0 * y, np.inf) for side in (y, -y))
+        steep = {"left": left, "right": right} if power else {}
+        return Feature(0.0, 2.8 * unit, fine=0.8, **steep)
 
 
 @dataclass(frozen=True)
@@ -152,17 +173,165 @@ class Logistic(Binary):
         f, y = self.split(y, f)
         z = y * f
         xp = namespace(z)
-        return xp.where(z < 0.0, z, 0.0) - xp.log1p(xp.exp(-xp.abs(z)))
+        return xp.minimum(z, 0.0) - xp.log1p(xp.exp(-xp.abs(z)))
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
         f, y = self.split(y, f)
-        z = y * f
-        xp = namespace(z)
-        low = xp.clip(z, -700.0, 0.0)
-        below = xp.exp(low)
-        e = below * xp.exp(low - z)  # exp(-|z|)
-        slack = e / (below * (1.0 + e))  # 1 - p
-        return low - xp.log1p(e), y * slack, -slack * (1.0 - slack)
+        value, p, slack = log_sigmoid(y * f)
+        return value, y * slack, -p * slack
 
     def _feature(self, y: Array, power: float) -> Feature:
-        return Feature(namespace(y).zeros_like(y), np.pi)
+        return Feature(0.0, np.pi)
+
+
+@dataclass(frozen=True)
+class Ordinal(Likelihood):
+    """Classes 0, 1, …, c - 1 in an order: the number of thresholds that f lies above after Gaussian noise.
+
+    The first of the c - 1 thresholds is `threshold`, and the others follow in `gaps` (c - 2,).
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("threshold", "gaps", "noise")
+    held: ClassVar[tuple[str, ...]] = ("noise",)  # it and the variance of f are one parameter
+    bounds: ClassVar[dict[str, tuple[float, float]]] = {"threshold": (-np.inf, np.inf)}
+    log_concave: ClassVar[bool] = True
+
+    threshold: float = 0.0
+    gaps: tuple[float, ...] = (1.0,)
+    noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", within("threshold", self.threshold, -LARGEST, LARGEST))
+        gaps = tuple(scale("gaps", gap) for gap in np.atleast_1d(np.asarray(self.gaps, dtype=object)))
+        object.__setattr__(self, "gaps", gaps)
+        object.__setattr__(self, "noise", scale("noise", self.noise, 2))
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.array([self.noise, *self.thresholds])
+
+    @property
+    def thresholds(self) -> np.ndarray:
+        """Between the classes. (c - 1,)"""
+        return self.threshold + np.concatenate([[0.0], np.cumsum(self.gaps)])
+
+    def _check_rows(self, y: Array, *further: Array) -> None:
+        last = len(self.gaps) + 1
+        wrong = (y < 0) | (y > last) | (y != namespace(y).floor(y))
+        refuse(y, wrong, f"classes must be whole numbers from 0 to {last}, but row {{row}} has {{value:g}}")
+
+    def _ends(self, y: Array) -> tuple[Array, Array, Array]:
+        """The thresholds below and above each class, ±LARGEST where there is none, and their distance."""
+        ends = asarray_like(np.concatenate([[-LARGEST], self.thresholds, [LARGEST]]), y)
+        widths = asarray_like(np.concatenate([[2.0 * LARGEST], self.gaps, [2.0 * LARGEST]]), y)
+        index = y.astype(int) if hasattr(y, "astype") else y.long()
+        return ends[index], ends[index + 1], widths[index]
+
+    def _parts(self, y: Array, f: Array, noise: Array | float) -> tuple[Array, ...]:
+        """log p; where the thresholds a and b are from f in units of √noise, and how far the nearer is away;
+        their distance; and the density over p at either.
+
+        p = Φ(b) - Φ(a) is taken where Φ is not close to 1, from log Φ(low) - log Φ(high), which is a product
+        of differences beside a ratio of hazards.
+        """
+        xp, unit = namespace(f), noise**0.5
+        a, b, width = self._ends(y)
+        a, b, width = (a - f) / unit, (b - f) / unit, width / unit + 0.0 * f
+        flip = a + b > 0.0
+        low, high = xp.where(flip, -b, a), xp.where(flip, -a, b)
+        log_low, hazard_low, _ = mills(low)
+        log_high, hazard_high, _ = mills(high)
+        tilt = 0.5 * width * (low + high) + xp.log(
+            xp.maximum(hazard_high, 1e-300) / xp.maximum(hazard_low, 1e-300)
+        )
+        tilt = xp.minimum(xp.where(high < 0.0, tilt, log_low - log_high), -1e-300)
+        inside = -xp.expm1(tilt)
+        at_high, at_low = hazard_high / inside, hazard_low * xp.exp(tilt) / inside
+        value = log_high + xp.log(inside)
+        return value, a, b, -high, width, xp.where(flip, at_high, at_low), xp.where(flip, at_low, at_high)
+
+    def _slopes(self, y: Array, f: Array, noise: Array | float) -> tuple[Array, Array, Array]:
+        """Where the class is narrow, p is a Gaussian density; far from it the part inside is exponential."""
+        xp, unit = namespace(f), noise**0.5
+        value, a, b, away, width, at_a, at_b = self._parts(y, f, noise)
+        middle = 0.5 * (a + b)
+        narrow = width * (1.0 + xp.abs(middle)) < 1e-5
+        value = xp.where(narrow, xp.log(width) - 0.5 * (middle * middle + LOG_2PI), value)
+        slope = xp.where(narrow, middle, at_a - at_b)
+        bend = a * at_a - b * at_b - (at_a - at_b) ** 2
+        bend = xp.where(narrow, -1.0, xp.where(away > 1e4, -1.0 + 1.0 / away**2, bend))
+        return value, slope / unit, xp.minimum(bend, 0.0) / noise
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        f, y = self.split(y, f)
+        return self._slopes(y, f, self.noise)
+
+    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
+        if power != 1.0:
+            return super()._tilted(y, mean, var, power)
+        return self._slopes(y, mean, self.noise + var)
+
+    def _ends_gradient(self, y: Array, f: Array, noise: Array | float) -> list[Array]:
+        """The derivatives of log p in the thresholds below and above, and in the noise."""
+        _, a, b, _, _, at_a, at_b = self._parts(y, f, noise)
+        return [-at_a / noise**0.5, at_b / noise**0.5, 0.5 * (a * at_a - b * at_b) / noise]
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y = self.split(y, f)
+        return self._gradient(y, *self._ends_gradient(y, f, self.noise))
+
+    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        if power == 1.0:
+            return self._gradient(y, *self._ends_gradient(y, mean, self.noise + var))
+        parts = self._averages(y, mean, var, power, lambda y, f: self._ends_gradient(y, f, self.noise), 3)
+        return self._gradient(y, *((power or 1.0) * part for part in parts))
+
+    def _gradient(self, y: Array, below: Array, above: Array, noise: Array) -> dict[str, Array]:
+        """A gap moves every threshold above it: with class j those below it and above it from 1 on."""
+        gap = asarray_like(np.arange(1, len(self.gaps) + 1), y)
+        y, below, above = ((part + 0.0 * noise)[..., None] for part in (y, below, above))
+        gaps = below * (y > gap) + above * (y >= gap)
+        return {"threshold": (below + above)[..., 0], "gaps": gaps, "noise": noise}
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        xp, unit = namespace(y), float(np.sqrt(self.noise))
+        low, high, _ = self._ends(y)
+        first, last = low <= -LARGEST, high >= LARGEST
+        centre = xp.where(first, high, xp.where(last, low, 0.5 * (low + high)))
+        wide = (~first) & (~last) & (high - low > 2.0 * unit)
+        steep = xp.where(wide | (power > 0.0), 1.5 * unit + 0.0 * y, np.inf)
+        left, right = (xp.where(open_ended, np.inf, steep) for open_ended in (first, last))
+        return Feature(centre, 2.8 * unit, left=left, right=right)
+
+    def probabilities(self, mean: Array, var: Array) -> Array:
+        """Of every class. (n, c)"""
+        mean, var = one_namespace(mean, var)
+        classes = asarray_like(np.arange(len(self.gaps) + 2), mean)
+        value = self.log_average(classes, mean[..., None], var[..., None])
+        return namespace(value).exp(value)
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """Mean and variance of the number of the class."""
+        p = self.probabilities(mean, var)
+        xp, classes = namespace(p), asarray_like(np.arange(p.shape[-1]), p)
+        average = xp.sum(p * classes, axis=-1)
+        return average, xp.sum(p * (classes - average[..., None]) ** 2, axis=-1)
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        seen = rng.normal(f, np.sqrt(self.noise))
+        return np.searchsorted(self.thresholds, seen).astype(float)
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        from scipy.special import ndtr
+
+        return ndtr((self._ends(y)[1] - mean) / np.sqrt(self.noise + var))
+
+    def _quantile(
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+    ) -> np.ndarray:
+        from scipy.special import ndtr
+
+        z = (self.thresholds - mean[:, None]) / np.sqrt(self.noise + var)[:, None]
+        return np.sum(ndtr(z) < p[:, None], axis=1).astype(float)

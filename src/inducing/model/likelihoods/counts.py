@@ -1,4 +1,4 @@
-"""Likelihoods of counts."""
+"""Likelihoods of counts: Poisson, negative binomial, binomial."""
 
 from __future__ import annotations
 
@@ -7,33 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...errors import LabelError
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
-from ...numerics.special import LOG_2PI, special
-from .base import Likelihood, refuse
+from ...numerics.special import log_sigmoid, special, stirling
+from .base import SHAPES, STEEP, Likelihood, exp, one_namespace, refuse, within
+from .classes import Logistic
 
-MOST = 2.0**53  # counts beyond are not told from their neighbours
-STEEP = 700.0  # log of the largest rate
-
-
-def check_counts(y: Array) -> None:
-    """Raise if a row is no count."""
-    xp = namespace(y)
-    refuse(
-        y, (y < 0) | (y != xp.floor(y)), "counts must be whole numbers from 0 on, but row {row} has {value:g}"
-    )
-    refuse(
-        y,
-        y > MOST,
-        "counts must not exceed 2^53, but row {row} has {value:g}; use a likelihood of real numbers",
-    )
+MOST = 1e12  # of counts: digits are left for the shares of few among many
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
-    """Counts with rate exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
+class Counts(Likelihood):
+    """Counts with a mean of exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
 
-    kind: ClassVar[int | None] = 6
     columns: ClassVar[int] = 2
     defaults: ClassVar[tuple[float, ...]] = (1.0,)
     log_concave: ClassVar[bool] = True
@@ -43,52 +30,203 @@ class Poisson(Likelihood):
         for exposure in further:
             refuse(exposure, exposure <= 0.0, "an exposure must be positive, but row {row} has {value:g}")
 
-    def log_density(self, y: Array, f: Array) -> Array:
-        return self.log_density_slopes(y, f)[0]
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        mean, var, exposure = one_namespace(mean, var, 1.0 if further is None else further)
+        rate = exposure * exp(mean + 0.5 * var)
+        return rate, rate + self._excess(rate, var)
+
+    def _excess(self, rate: Array, var: Array) -> Array:
+        """The variance of y beyond a Poisson count's: that of the rate."""
+        return rate * (rate * namespace(var).expm1(namespace(var).minimum(var, STEEP)))
+
+    def _observed(self, x: np.ndarray) -> np.ndarray:
+        return np.floor(np.minimum(exp(x), MOST))
+
+
+def check_counts(y: Array) -> None:
+    """Raise if a row is no count."""
+    wrong = (y < 0) | (y != namespace(y).floor(y))
+    refuse(y, wrong, "counts must be whole numbers from 0 on, but row {row} has {value:g}")
+    message = f"counts must not exceed {MOST:g}, but row {{row}} has {{value:g}}; model them as real numbers"
+    refuse(y, y > MOST, message)
+
+
+@dataclass(frozen=True)
+class Poisson(Counts):
+    """Counts with rate exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
+
+    kind: ClassVar[int | None] = 6
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
         """y (x - e^x + 1) and what is left at x = 0, the f whose rate is y: no large numbers cancel."""
         f, y, exposure = self.split(y, f)
         xp = namespace(f, y)
-        largest = xp.where(y > 0.0, y, 1.0)
-        x = f - xp.log(largest / exposure)
-        x = xp.where(x < STEEP, x, STEEP)
+        unit = xp.maximum(y, 1.0)
+        x = xp.minimum(f - xp.log(unit / exposure), STEEP)
         rise = xp.expm1(x)
-        value = xp.where(y > 0.0, y * (x - rise), -(1.0 + rise)) + _at_its_rate(y)
-        rate = largest * (1.0 + rise)
-        return value, y - rate, -rate
+        rate = unit * (1.0 + rise)
+        return y * x - unit * rise - (unit - y) + stirling(y), y - rate, -rate
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         if power > 0.0:
             return super()._tilted(y, mean, var, power)
-        _, y, exposure = self.split(y, mean)
-        xp = namespace(mean)
-        at = mean + xp.log(exposure + xp.zeros_like(mean))
-        at_rate = at + 0.5 * var
-        rate = xp.exp(xp.where(at_rate < STEEP, at_rate, STEEP))
-        return y * at - rate - special(xp).gammaln(y + 1.0), y - rate, -rate
+        y, exposure = self._columns_of(y)
+        at = mean + namespace(mean).log(exposure)
+        rate = exp(at + 0.5 * var)
+        return y * at - rate - special(namespace(mean)).gammaln(y + 1.0), y - rate, -rate
 
     def _feature(self, y: Array, power: float) -> Feature:
-        _, y, exposure = self.split(y, y[..., 0] if y.ndim > 1 else y)
+        y, exposure = self._columns_of(y)
         xp, a = namespace(y), power or 1.0
         return Feature(xp.log((a * y + 0.5) / (a * exposure)), 1.3, 1.0 / xp.sqrt(a * y + 0.5), right=1.0)
 
-    def predict(self, mean: Array, var: Array) -> tuple[Array, Array]:
-        rate = np.exp(np.add(mean, 0.5 * np.asarray(var)))
-        return rate, rate + rate * rate * np.expm1(var)
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        return rng.poisson(_rate(f, further)).astype(float)
 
-    def sample(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return rng.poisson(np.exp(f)).astype(float)
+    def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
+        from scipy.special import pdtr
+
+        return pdtr(y, exp(f) * further[0])
 
 
-def _at_its_rate(y: Array) -> Array:
-    """log p(y) of a Poisson count at the rate y: y log y - y - log y!, by Stirling's series where that cancels."""
-    xp = namespace(y)
-    few = xp.where(y < 100.0, y, 1.0)
-    small = xp.where(few > 0.0, few * xp.log(xp.where(few > 0.0, few, 1.0)) - few, 0.0) - special(xp).gammaln(
-        few + 1.0
-    )
-    many = xp.where(y < 100.0, 100.0, y)
-    w = 1.0 / (many * many)
-    large = -0.5 * (LOG_2PI + xp.log(many)) - (1.0 / 12.0 - w * (1.0 / 360.0 - w * (1.0 / 1260.0))) / many
-    return xp.where(y < 100.0, small, large)
+@dataclass(frozen=True)
+class NegativeBinomial(Counts):
+    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape: Poisson counts of a rate that is gamma
+    distributed with this shape.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("shape",)
+
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", within("shape", self.shape, *SHAPES))
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        f, y, exposure = self.split(y, f)
+        xp, k = namespace(f, y), self.shape
+        z = f + xp.log(exposure / k + 0.0 * f)
+        value, slope, bend = _successes(y, k + 0.0 * y, z)
+        constant = stirling(k + 0.0 * y) + stirling(y) - stirling(y + k) + xp.log(k / (y + k))
+        return value + constant, slope, bend
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y, exposure = self.split(y, f)
+        xp, k = namespace(f, y), self.shape
+        log_share, share, _ = log_sigmoid(-f - xp.log(exposure / k + 0.0 * f))  # k/(k + μ)
+        digamma = special(xp).digamma
+        return {"shape": digamma(y + k) - digamma(k + 0.0 * y) + log_share + 1.0 - (y + k) / k * share}
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        y, exposure = self._columns_of(y)
+        return _successes_feature(y, self.shape + 0.0 * y, namespace(y).log(self.shape / exposure), power)
+
+    def _excess(self, rate: Array, var: Array) -> Array:
+        xp = namespace(var)
+        return super()._excess(rate, var) + rate * (rate * exp(var)) / self.shape + 0.0 * xp.abs(rate)
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        rate = rng.gamma(self.shape, _rate(f, further) / self.shape)
+        return rng.poisson(np.minimum(rate, 1e18)).astype(float)
+
+    def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
+        from scipy.special import betainc
+
+        share = log_sigmoid(np.log(self.shape / further[0]) - f)[1]
+        return np.where(y < 0.0, 0.0, betainc(self.shape, np.maximum(y, 0.0) + 1.0, share))
+
+
+@dataclass(frozen=True)
+class Binomial(Likelihood):
+    """Successes among trials, each with probability 1/(1 + exp(-f)); y is successes and trials. (n, 2)"""
+
+    columns: ClassVar[int] = 2
+    log_concave: ClassVar[bool] = True
+
+    def _check_rows(self, y: Array, *further: Array) -> None:
+        if not further:
+            raise LabelError("y needs two columns, successes and trials")
+        (trials,) = further
+        check_counts(y)
+        check_counts(trials)
+        message = "there cannot be more successes than trials, but row {row} has {value:g} successes"
+        refuse(y, y > trials, message)
+        refuse(trials, trials < 1.0, "there must be one trial or more, but row {row} has {value:g}")
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        f, y, trials = self.split(y, f)
+        value, slope, bend = _successes(y, trials - y, f)
+        return value + stirling(y) + stirling(trials - y) - stirling(trials), slope, bend
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        y, trials = self._columns_of(y)
+        return _successes_feature(y, trials - y, 0.0 * y, power)
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """Mean and variance of the successes; of one trial unless `further` has the trials."""
+        mean, var, trials = one_namespace(mean, var, 1.0 if further is None else further)
+        xp, p = namespace(mean), Logistic()
+        first, second = (xp.exp(p.log_average(1.0, mean, var, power)) for power in (1.0, 2.0))
+        return trials * first, trials * (first - second) + trials**2 * xp.maximum(second - first**2, 0.0)
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        trials = 1 if further is None else np.asarray(further).reshape(np.shape(f)).astype(int)
+        return rng.binomial(trials, log_sigmoid(np.asarray(f, dtype=float))[1]).astype(float)
+
+    def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
+        from scipy.special import betainc
+
+        left = np.maximum(further[0] - y, 0.0)
+        inside = betainc(np.maximum(left, 1.0), np.maximum(y, 0.0) + 1.0, log_sigmoid(-f)[1])
+        return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
+
+    def _quantile(
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+    ) -> np.ndarray:
+        """By halving the interval of successes."""
+        trials = np.ones(len(p)) if further is None else further[:, 0]
+        low, high = np.full(len(p), -1.0), trials.copy()
+        while np.any(high - low > 1.0):
+            middle = np.floor(0.5 * (low + high))
+            below = self._cumulative(np.column_stack([np.maximum(middle, 0.0), trials]), mean, var) < p
+            low, high = np.where(below, middle, low), np.where(below | (middle < 0.0), high, middle)
+        return high
+
+
+def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:
+    """y log(σ(z)/s) + k log(σ(-z)/(1 - s)), s = y/(y + k), σ(z) = 1/(1 + exp(-z)), and two derivatives in z.
+
+    It is taken about s₀ = (y + ½)/(y + k + 1), which is neither 0 nor 1: with σ(z₀) = s₀ and x = z - z₀,
+    log(σ(z)/s₀) = -log(1 + (1 - s₀)(e^-x - 1)) and log(σ(-z)/(1 - s₀)) = -log(1 + s₀(e^x - 1)).
+    """
+    xp, total = namespace(z), y + k
+    here, there = (y + 0.5) / (total + 1.0), (k + 0.5) / (total + 1.0)
+    x = z - xp.log((y + 0.5) / (k + 0.5))
+    down, up = xp.minimum(-x, STEEP), xp.minimum(x, STEEP)
+    value = -y * (xp.log1p(there * xp.expm1(down)) - x - down) - k * (xp.log1p(here * xp.expm1(up)) + x - up)
+    shift = sum(part * (xp.log1p(0.5 / xp.maximum(part, 1e-300)) - xp.log1p(1.0 / total)) for part in (y, k))
+    _, p, q = log_sigmoid(z)
+    return value + shift, y * q - k * p, -total * p * q
+
+
+def _successes_feature(y: Array, k: Array, zero: Array, power: float) -> Feature:
+    """Of the same, at z = f - zero: a wall on the side of many, a slope on the side of few."""
+    if power == 0.0:
+        return Feature(zero, np.pi)
+    xp, y, k = namespace(y), power * y, power * k
+    left, right = (xp.where(part < 1.0, np.inf, 1.0 + 0.0 * y) for part in (y, k))
+    y, k = y + 0.5, k + 0.5
+    return Feature(zero + xp.log(y / k), 1.5, xp.sqrt((y + k) / (y * k)), left, right)
+
+
+def _rate(f: np.ndarray, exposure: np.ndarray | None) -> np.ndarray:
+    """A mean that counts can be drawn from."""
+    f = np.asarray(f, dtype=float)
+    rate = exp(f) if exposure is None else exp(f) * np.asarray(exposure, dtype=float).reshape(np.shape(f))
+    return np.minimum(rate, 1e18)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, to_numpy
+from ...numerics.special import special
 from .base import Likelihood, refuse
 
 
@@ -74,7 +75,38 @@ class Squared(Likelihood):
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         from .loops import tilt_rows
 
-        assert power > 0.0 and self.kind is not None
+        if power == 0.0:
+            return tuple(y * part for part in _expected_log_square(mean, var))
+        assert self.kind is not None
         out = np.empty((3, mean.shape[0]))
         tilt_rows(self.kind, self.theta, power * to_numpy(y), to_numpy(mean), to_numpy(var), out)
         return tuple(asarray_like(part, mean) for part in out)
+
+
+def _expected_log_square(mean: Array, var: Array) -> tuple[Array, Array, Array]:
+    """⟨log f²⟩ and its two derivatives in the mean.
+
+    f²/var is chi-squared with 1 + 2j degrees of freedom, j Poisson distributed with mean x = mean²/2var: with
+    the digamma function ψ, ⟨log f²⟩ = log 2var + E ψ(j + ½). Far from 0 it is a series in var/mean².
+    """
+    xp = namespace(mean)
+    x = 0.5 * mean * mean / var
+    far = x > 60.0
+    j = asarray_like(np.arange(160.0), mean)
+    near = xp.where(far, 0.0, x)[:, None]
+    log_weight = j * xp.log(xp.maximum(near, 1e-300)) - near - special(xp).gammaln(j + 1.0)
+    weight = xp.exp(log_weight)
+    averages = [
+        xp.sum(weight * part, axis=1)
+        for part in (special(xp).digamma(j + 0.5), 1.0 / (j + 0.5), 1.0 / ((j + 0.5) * (j + 1.5)))
+    ]
+    value = xp.log(2.0 * var) + averages[0]
+    q, r = mean / var * averages[1], (averages[1] - 2.0 * x * averages[2]) / var
+    m = xp.where(far, mean, 1.0)
+    w, term, sums = xp.where(far, var, 0.0) / (m * m), 1.0, [0.0, 1.0, 1.0]
+    for i in range(1, 13):  # Σ (2i - 1)!! (var/mean²)^i
+        term = term * (2 * i - 1) * w
+        sums = [sums[0] - term / i, sums[1] + term, sums[2] + (2 * i + 1) * term]
+    distant = xp.log(m * m) + sums[0], 2.0 / m * sums[1], -2.0 / (m * m) * sums[2]
+    value, q, r = (xp.where(far, a, b) for a, b in zip(distant, (value, q, r)))
+    return value, q, r

@@ -1,0 +1,355 @@
+"""Likelihoods of f plus noise with heavy tails: each is a mixture of Gaussians of different scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...numerics.arrays import Array, namespace
+from ...numerics.quadrature import Feature
+from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
+from .base import LARGEST, SHAPES, Likelihood, one_namespace, scale, within
+
+
+@dataclass(frozen=True)
+class Kinked(Likelihood):
+    """exp(constant - up·(y - f)) where y is above f and exp(constant - down·(f - y)) where it is below."""
+
+    located: ClassVar[bool] = True
+    names: ClassVar[tuple[str, ...]] = ("scale",)
+    log_concave: ClassVar[bool] = True
+
+    scale: float = 1.0
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """constant, up and down."""
+        raise NotImplementedError
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        """Without the kink at f = y, where the second derivative is -∞."""
+        f, y = self.split(y, f)
+        constant, up, down = self.rates
+        e = y - f
+        slope = namespace(e).where(e > 0.0, up + 0.0 * e, -down)
+        return constant - slope * e, slope, 0.0 * e
+
+    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
+        return _kinked(y, mean, var, power, *self.rates)[:3]
+
+    def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+        """|e| = (up + down)/2 |e| + (up - down)/2 e is a Laplace density, whose variances are exponentially
+        distributed, and a slope.
+        """
+        y, mean, var, _ = self._rows(y, mean, var)
+        _, up, down = self.rates
+        tau = 0.5 * (up + down) / namespace(mean).sqrt((y - mean) ** 2 + var)
+        return tau, tau * y + 0.5 * (up - down)
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        constant, up, down = self.rates
+        value, _, _, _, _, P, M = _kinked(y, mean, var, 1.0, *self.rates)
+        density = np.exp(value)
+        return special(np).ndtr((y - mean) / np.sqrt(var)) - density * (P / up - M / down)
+
+
+@dataclass(frozen=True)
+class Laplace(Kinked):
+    """exp(-|y - f|/scale)/(2 scale): noise with heavier tails than a Gaussian's."""
+
+    kind: ClassVar[int | None] = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", scale("scale", self.scale))
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        return -float(np.log(2.0 * self.scale)), 1.0 / self.scale, 1.0 / self.scale
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y = self.split(y, f)
+        return {"scale": (namespace(f, y).abs(y - f) / self.scale - 1.0) / self.scale}
+
+    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
+        return {"scale": (power or 1.0) * ((above + below) / self.scale - 1.0) / self.scale}
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        mean, var = one_namespace(mean, var)
+        return mean, var + 2.0 * self.scale**2
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        return rng.laplace(f, self.scale)
+
+
+@dataclass(frozen=True)
+class AsymmetricLaplace(Kinked):
+    """level(1 - level)/scale · exp(-ρ((y - f)/scale)), where ρ(e) is level·e above and (level - 1)·e below 0:
+    f is the quantile of y at this level.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("scale", "level")
+    held: ClassVar[tuple[str, ...]] = ("level",)
+    bounds: ClassVar[dict[str, tuple[float, float]]] = {"level": (0.0, 1.0)}
+
+    level: float = 0.5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", scale("scale", self.scale))
+        object.__setattr__(self, "level", within("level", self.level, 0.0, 1.0))
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        level, unit = self.level, 1.0 / self.scale
+        return float(np.log(level * (1.0 - level) * unit)), level * unit, (1.0 - level) * unit
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y = self.split(y, f)
+        xp = namespace(f, y)
+        above, below = xp.maximum(y - f, 0.0), xp.maximum(f - y, 0.0)
+        return self._gradient(above, below)
+
+    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
+        return {name: (power or 1.0) * part for name, part in self._gradient(above, below).items()}
+
+    def _gradient(self, above: Array, below: Array) -> dict[str, Array]:
+        _, up, down = self.rates
+        return {
+            "scale": (up * above + down * below - 1.0) / self.scale,
+            "level": 1.0 / self.level - 1.0 / (1.0 - self.level) - (above - below) / self.scale,
+        }
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """The noise is a difference of two exponential times, with rates up and down."""
+        mean, var = one_namespace(mean, var)
+        _, up, down = self.rates
+        return mean + 1.0 / up - 1.0 / down, var + 1.0 / up**2 + 1.0 / down**2
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        _, up, down = self.rates
+        return f + rng.exponential(1.0 / up, np.shape(f)) - rng.exponential(1.0 / down, np.shape(f))
+
+
+def _kinked(
+    y: Array, mean: Array, var: Array, power: float, constant: float, up: float, down: float
+) -> tuple[Array, ...]:
+    """L, q, r, ⟨max(y - f, 0)⟩, ⟨max(f - y, 0)⟩, and the shares P and M of the parts f < y and f > y in all.
+
+    With u = mean - y the parts average to t = exp(κ²v/2 ± κu) Φ(∓u/√v - κ√v), κ = a·up and a·down. Then
+    q = Pκ₁ - Mκ₂ and r = PM(κ₁ + κ₂)² - (κ₁ + κ₂) N(u; 0, v)/(t₁ + t₂). Where v ≫ 1/κ² these cancel; the
+    moments of the two cut Gaussians do not.
+    """
+    xp = namespace(mean)
+    s, u = xp.sqrt(var), mean - y
+    z = u / s
+    log_phi = -0.5 * (xp.clip(z, -LARGEST, LARGEST) ** 2 + LOG_2PI)
+    if power == 0.0:
+        phi, P, M = xp.exp(log_phi), special(xp).ndtr(-z), special(xp).ndtr(z)
+        above, below = s * phi - u * P, s * phi + u * M
+        return (
+            constant - up * above - down * below,
+            up * P - down * M,
+            -(up + down) * phi / s,
+            above,
+            below,
+            P,
+            M,
+        )
+    up, down = power * up, power * down
+    logs, hazards, rests = [], [], []
+    for rate, side in ((up, -z), (down, z)):
+        x = side - rate * s
+        log_cdf, h, rest = mills(x)
+        near = log_phi - xp.log(xp.maximum(h, 1e-300))  # log t where the square of x cancels
+        logs.append(xp.where(x < 0.0, near, log_cdf + rate * s * (0.5 * rate * s - side)))
+        hazards.append(h)
+        rests.append(rest)
+    total = xp.logaddexp(*logs)
+    P, M = (xp.exp(part - total) for part in logs)
+    density = xp.exp(log_phi - total) / s
+    kept = 1.0 - P * hazards[0] * rests[0] - M * hazards[1] * rests[1] + P * M * (rests[0] + rests[1]) ** 2
+    above, below = P * s * rests[0], M * s * rests[1]
+    wide = s * (up + down) > 20.0
+    q = xp.where(wide, (below - above - u) / var, P * up - M * down)
+    r = xp.where(wide, (xp.maximum(kept, 0.0) - 1.0) / var, P * M * (up + down) ** 2 - (up + down) * density)
+    return power * constant + total, q, r, above, below, P, M
+
+
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """Student's t with df degrees of freedom and this scale about f: an outlier's pull fades instead of
+    growing.
+
+    Not log-concave: far from the mean r > 0, and an observation can widen the process.
+    """
+
+    located: ClassVar[bool] = True
+    kind: ClassVar[int | None] = 5
+    names: ClassVar[tuple[str, ...]] = ("df", "scale")
+
+    df: float = 4.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "df", within("df", self.df, *SHAPES))
+        object.__setattr__(self, "scale", scale("scale", self.scale))
+
+    @property
+    def _constant(self) -> float:
+        """log Γ((df + 1)/2) - log Γ(df/2) - log √(π df) - log scale, from what is left of Stirling's formula."""
+        half = 0.5 * self.df
+        rest = stirling(np.array([half, half + 0.5]))
+        log_ratio = (half - 1.0) * np.log1p(0.5 / half) + 0.5 * np.log(half + 0.5) - 0.5 + rest[0] - rest[1]
+        return float(log_ratio - 0.5 * np.log(np.pi * self.df) - np.log(self.scale))
+
+    def _error(self, y: Array, f: Array) -> Array:
+        """(y - f)/scale, within what can be squared."""
+        f, y = self.split(y, f)
+        return namespace(f, y).clip((y - f) / self.scale, -LARGEST, LARGEST)
+
+    def log_density(self, y: Array, f: Array) -> Array:
+        e = self._error(y, f)
+        return self._constant - 0.5 * (self.df + 1.0) * namespace(e).log1p(e * e / self.df)
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        e = self._error(y, f)
+        square = e * e
+        value = self._constant - 0.5 * (self.df + 1.0) * namespace(e).log1p(square / self.df)
+        over = 1.0 / (self.df + square)
+        slope = (self.df + 1.0) / self.scale * over * e
+        return value, slope, (self.df + 1.0) / self.scale**2 * over * (1.0 - 2.0 * self.df * over)
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        from scipy.special import digamma
+
+        e, df = self._error(y, f), self.df
+        square = e * e
+        share = (df + 1.0) * square / (df + square)
+        constant = 0.5 * float(digamma(0.5 * df + 0.5) - digamma(0.5 * df) - 1.0 / df)
+        slope = constant - 0.5 * namespace(e).log1p(square / df) + 0.5 * share / df
+        return {"df": slope, "scale": (share - 1.0) / self.scale}
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        return Feature(y, self.scale * np.sqrt(self.df), self.scale / np.sqrt(power or 1.0))
+
+    def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+        """The precisions of the mixture are gamma distributed."""
+        y, mean, var, _ = self._rows(y, mean, var)
+        tau = (self.df + 1.0) / (self.df * self.scale**2 + (y - mean) ** 2 + var)
+        return tau, tau * y
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """Mean and variance of y; the variance is infinite up to df = 2."""
+        mean, var = one_namespace(mean, var)
+        return mean, var + (self.scale**2 * self.df / (self.df - 2.0) if self.df > 2.0 else np.inf)
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        return f + self.scale * rng.standard_t(self.df, np.shape(f))
+
+    def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
+        from scipy.special import stdtr
+
+        return stdtr(self.df, (y - f) / self.scale)
+
+
+@dataclass(frozen=True)
+class Contaminated(Likelihood):
+    """f + Gaussian noise of this variance, and in a share of the rows of `inflation` times that variance."""
+
+    located: ClassVar[bool] = True
+    names: ClassVar[tuple[str, ...]] = ("variance", "share", "inflation")
+    held: ClassVar[tuple[str, ...]] = ("inflation",)
+    bounds: ClassVar[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0), "inflation": (1.0, np.inf)}
+
+    variance: float = 1.0
+    share: float = 0.05
+    inflation: float = 100.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variance", scale("variance", self.variance, 2))
+        object.__setattr__(self, "share", within("share", self.share, 0.0, 1.0))
+        object.__setattr__(self, "inflation", within("inflation", self.inflation, 1.0, SHAPES[1]))
+
+    def _parts(self, square: Array, var: Array | float) -> tuple[Array, list[tuple[Array, Array]]]:
+        """log p, and the share and the precision of either Gaussian, each widened by var."""
+        xp = namespace(square)
+        a, b = (
+            1.0 / (width + var) + 0.0 * square for width in (self.variance, self.inflation * self.variance)
+        )
+        odds = float(np.log(self.share / (1.0 - self.share))) + 0.5 * (xp.log(b / a) + square * (a - b))
+        log_one, one, two = log_sigmoid(-odds)
+        value = float(np.log1p(-self.share)) - 0.5 * (LOG_2PI - xp.log(a) + square * a) - log_one
+        return value, [(one, a), (two, b)]
+
+    def _slopes(self, e: Array, var: Array | float) -> tuple[Array, Array, Array]:
+        value, parts = self._parts(e * e, var)
+        (one, a), (two, b) = parts
+        slope = (one * a + two * b) * e
+        return value, slope, one * two * ((a - b) * e) ** 2 - one * a - two * b
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        f, y = self.split(y, f)
+        return self._slopes(y - f, 0.0)
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y = self.split(y, f)
+        return self._gradient(y - f, 0.0)
+
+    def _gradient(self, e: Array, var: Array | float) -> dict[str, Array]:
+        _, parts = self._parts(e * e, var)
+        (one, a), (two, b) = parts
+        d_one, d_two = (0.5 * part * p * (e * e * p - 1.0) for part, p in parts)  # in their variances
+        return {
+            "variance": d_one + self.inflation * d_two,
+            "share": two / self.share - one / (1.0 - self.share),
+            "inflation": self.variance * d_two,
+        }
+
+    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
+        return self._slopes(y - mean, var) if power == 1.0 else super()._tilted(y, mean, var, power)
+
+    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        if power == 1.0:
+            return self._gradient(y - mean, var)
+        return super()._parameter_gradient(y, mean, var, power)
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        """The two Gaussians are of one size, and of opposite sign, at e² = 2 variance (log odds + iπ)."""
+        odds = np.log((1.0 - self.share) / self.share) + 0.5 * np.log(self.inflation)
+        unit = np.sqrt(2.0 * self.variance / (1.0 - 1.0 / self.inflation))
+        cross = unit * np.sqrt(odds + 1j * np.pi)
+        peak, width = np.sqrt(self.variance / (power or 1.0)), abs(cross.imag)
+        return Feature(y, width, peak, fine=min(1.0, 1.4 * width / (abs(cross.real) + width)))
+
+    def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
+        """The mixture is of two variances."""
+        y, mean, var, _ = self._rows(y, mean, var)
+        _, parts = self._parts((y - mean) ** 2 + var, 0.0)
+        tau = sum(share * precision for share, precision in parts)
+        return tau, tau * y
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        mean, var = one_namespace(mean, var)
+        return mean, var + self.variance * (1.0 + self.share * (self.inflation - 1.0))
+
+    def sample(
+        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
+    ) -> np.ndarray:
+        wide = np.where(rng.uniform(size=np.shape(f)) < self.share, self.inflation, 1.0)
+        return rng.normal(f, np.sqrt(wide * self.variance))
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        from scipy.special import ndtr
+
+        narrow = ndtr((y - mean) / np.sqrt(var + self.variance))
+        wide = ndtr((y - mean) / np.sqrt(var + self.inflation * self.variance))
+        return (1.0 - self.share) * narrow + self.share * wide
