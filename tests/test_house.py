@@ -34,16 +34,10 @@ engine/tiles.py speaks of _passes.py
 files/models.py imports beside
 files/models.py imports estimators
 files/models.py imports learning
-inference/propagation.py takes _collect
-inference/propagation.py takes _make_room
-inference/propagation.py takes _refresh
-inference/propagation.py takes _start_exact_scores
-inference/propagation.py: _grow_block_plainly has many parameters
 src/inducing/beside/wind_model.py escapes the formatter
 src/inducing/estimators/online.py is long
 src/inducing/estimators/regressor.py is long
 src/inducing/files/models.py is long
-src/inducing/inference/online.py is long
 src/inducing/learning/recipes.py is long
 streams/session.py imports cli
 """.splitlines()
