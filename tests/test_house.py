@@ -29,13 +29,7 @@ engine/block_tiles.py speaks of _tiles.py
 engine/gaussian_blocks.py speaks of _block_tiles.py
 engine/sums.py speaks of _gaussian_rows.py
 engine/tiles.py speaks of _passes.py
-inference/propagation.py takes _collect
-inference/propagation.py takes _make_room
-inference/propagation.py takes _refresh
-inference/propagation.py takes _start_exact_scores
-inference/propagation.py: _grow_block_plainly has many parameters
 src/inducing/beside/wind_model.py escapes the formatter
-src/inducing/inference/online.py is long
 src/inducing/learning/recipes.py is long
 """.splitlines()
 )

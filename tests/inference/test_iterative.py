@@ -322,7 +322,7 @@ def test_kin40k() -> None:
 @pytest.mark.parametrize("m", [1, 64, 65, 300])
 def test_cholesky_in_panels(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What large matrices go through, with small panels."""
-    monkeypatch.setattr(linalg, "PANEL", 64)
+    monkeypatch.setattr(linalg, "PANEL_COLUMNS", 64)
     A = rng.standard_normal((m, m + 5))
     K = A @ A.T + np.eye(m)
     panels = linalg._cholesky_in_panels(K)

@@ -35,7 +35,7 @@ class Visits(NamedTuple):
     mu: np.ndarray  # (r,): Dw
     W: np.ndarray  # (r, r), zero at first
     z: np.ndarray  # (r,), zero at first
-    c: np.ndarray  # (r,): Sπ = Gᵀc where the last look was
+    c: np.ndarray  # (r,): Sπ = Gᵀc where `marginal` was asked last
     seen: np.ndarray  # (4,): mean and variance of g there, then those of the cavity
 
 
@@ -70,7 +70,7 @@ def moved(lam: float, b: float, new_lam: float, new_b: float, variance: float) -
 
 
 @_jit
-def look(v: Visits, i: int) -> tuple[float, float]:
+def marginal(v: Visits, i: int) -> tuple[float, float]:
     """Mean and variance of πᵢᵀv as the process is now; v.c says where that is."""
     r = len(v.mu)
     for j in range(r):
@@ -81,7 +81,7 @@ def look(v: Visits, i: int) -> tuple[float, float]:
 
 @_jit
 def add_site(v: Visits, mean: float, s: float, lam: float, b: float) -> None:
-    """Put exp(b g - ½ λ g²) into the process, g being where the last look was, of that mean and variance."""
+    """Put exp(b g - ½ λ g²) into the process, where g, of this mean and variance s, is where `marginal` was."""
     left, r = 1.0 + lam * s, len(v.z)
     add((b - lam * mean) / left, v.c, v.z, r)
     for j in range(r):
@@ -90,18 +90,16 @@ def add_site(v: Visits, mean: float, s: float, lam: float, b: float) -> None:
 
 @_jit
 def visit_in_block(v: Visits, rows: RowSites, i: int, old: int, share: float) -> bool:
-    """Find the cavity of row i: v.seen gets mean and variance of g, then of the cavity. False where that is
-    improper.
-    """
+    """Find the cavity of row i: v.seen gets g, then the cavity. False where that is improper."""
     before = 1.0 / (1.0 + share * rows.lam[i] * rows.gamma[i])
     lam, b = before * rows.lam[i], before * rows.b[i]
     if old > 0:
-        mean, s = look(v, old + i)
+        mean, s = marginal(v, old + i)
         if not 1.0 - lam * s > LEAST_SHARE:
             return False
         add_site(v, mean, s, -lam, -b)
         lam, b = 0.0, 0.0
-    mean, s = look(v, i)
+    mean, s = marginal(v, i)
     left = 1.0 - lam * s
     v.seen[0], v.seen[1], v.seen[2], v.seen[3] = mean, s, (mean - b * s) / left, max(s / left, 0.0)
     return left > LEAST_SHARE
@@ -129,9 +127,7 @@ def settle_in_block(
 
 @_jit
 def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
-    """Take away as much of the site of a row without a proper cavity (other sites have λ < 0) as doubles its
-    variance.
-    """
+    """Weaken the site of a row without a proper cavity (other sites have λ < 0): its variance doubles."""
     lam, b, gamma = rows.lam, rows.b, rows.gamma[i]
     before = 1.0 / (1.0 + share * lam[i] * gamma)
     given_up = 0.5 / (before * lam[i] * v.seen[1])
@@ -145,9 +141,7 @@ def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
 def sweep_block(
     v: Visits, rows: RowSites, old: int, share: float, kind: int, theta: np.ndarray, rate: float
 ) -> tuple[int, float]:
-    """Visit the rows of a block in order; returns how many were done, short of all where one failed, and the
-    largest move of a site.
-    """
+    """Visit the rows of a block; returns how many were done, less if one failed, and the largest move."""
     largest = 0.0
     for i in range(len(rows.y)):
         if not visit_in_block(v, rows, i, old, share):
@@ -177,9 +171,7 @@ def sweep_rows(
     rate: float,
     together: int,
 ) -> tuple[int, float]:
-    """Visit rows, so many `together` in a block; returns how many were done, short of all where one failed,
-    and the largest move of a site.
-    """
+    """Visit rows in blocks; returns how many were done, less if one failed, and the largest move."""
     n, m = Phi.shape
     largest = 0.0
     for low in range(0, n, together):

@@ -42,7 +42,7 @@ from ..numerics.linalg import (
 from ..numerics.workers import chunk_rows, row_slices, run_over
 from . import site_loops as loops
 
-TOGETHER = 32  # rows that go through the compiled loop together
+VISITED_TOGETHER = 32  # rows that go through the compiled loop together
 KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
 LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a thread each
 
@@ -206,7 +206,7 @@ class Processes:
         data = self.S[j], self.w[j], Phi, Pi, loops.RowSites(lam, b, gamma, self.prior[rows], y)
         lik = self.likelihood
         if lik.kind is not None and len(self.L):
-            done, move = loops.sweep_rows(*data, self.share, lik.kind, lik.theta, rate, TOGETHER)
+            done, move = loops.sweep_rows(*data, self.share, lik.kind, lik.theta, rate, VISITED_TOGETHER)
         else:
             done, move = self._sweep_rows_plainly(*data, rate)
         if done < len(Phi):

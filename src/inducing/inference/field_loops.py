@@ -19,9 +19,7 @@ _jit = numba.njit(nogil=True, cache=True)
 
 @_jit
 def root(W: np.ndarray, T: np.ndarray) -> None:
-    """Lower T with TTᵀ = W, where W may be semi-definite: a direction without variance gets a column of
-    zeros.
-    """
+    """Lower T with TTᵀ = W; where W is only semi-definite, columns of zeros."""
     p = len(W)
     for j in range(p):
         pivot = W[j, j]
@@ -58,9 +56,7 @@ def cholesky(N: np.ndarray, U: np.ndarray) -> float:
 
 @_jit
 def explained(W: np.ndarray, Lam: np.ndarray, V: np.ndarray) -> float:
-    """V = (W⁻¹ + Λ)⁻¹ = T(I + TᵀΛT)⁻¹Tᵀ with W = TTᵀ; returns log |I + WΛ|, or -inf where that is not a
-    covariance.
-    """
+    """V = (W⁻¹ + Λ)⁻¹ = T(I + TᵀΛT)⁻¹Tᵀ, W = TTᵀ; returns log |I + WΛ|, or -inf if V is no covariance."""
     p = len(W)
     T, U = np.empty((p, p)), np.empty((p, p))
     root(W, T)

@@ -67,9 +67,7 @@ class State(NamedTuple):
     N: np.ndarray  # (c, M, M), for the exact score, or (c, 0, 0): -S = P'ΛP of [004 eqs 3.24, 4.30]
     k: np.ndarray  # (M,), from here on the row at hand: k_u(x)
     phi: np.ndarray  # (M,): φ
-    e: (
-        np.ndarray
-    )  # (M,): ê = Qk, or after a removal the coefficients of what went on what stays [004 eq. 3.3]
+    e: np.ndarray  # (M,): ê = Qk [004 eq. 3.3], or after a removal the coefficients of what went
     a: np.ndarray  # (c, M)
     s: np.ndarray  # (c, M)
     t: np.ndarray  # (c, M): (C + Q)k = L⁻ᵀs
@@ -116,27 +114,16 @@ class Seen(NamedTuple):
 def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
     """A state with room for so many basis functions and none in it."""
     M, c, p = (room + 3) // 4 * 4, processes, outputs
-    one, each, square = np.zeros(M), np.zeros((c, M)), (c, M, M)
-    return State(
-        np.zeros(1, dtype=np.int64),
-        np.zeros(M, dtype=np.int64),
-        np.eye(M),
-        *(
-            np.zeros(shape)
-            for shape in (square, (c, p, M), (c, p, M), (c, M), M, square if exact else (c, 0, 0))
-        ),
-        *(one.copy() for _ in range(3)),
-        *(each.copy() for _ in range(3)),
-        *(np.zeros(shape) for shape in ((c, p), c, (c, p), c)),
-        *(one.copy() for _ in range(3)),
-    )
+    one, each, square, every = (M,), (c, M), (c, M, M), (c, p, M)
+    kept = square, every, every, each, one, square if exact else (c, 0, 0)
+    row = one, one, one, each, each, each, (c, p), (c,), (c, p), (c,), one, one, one
+    whole = np.zeros(1, dtype=np.int64), np.zeros(M, dtype=np.int64)
+    return State(*whole, np.eye(M), *(np.zeros(shape) for shape in (*kept, *row)))
 
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """Find φ, and of every process a, s, mean and variance, where k_u(x) is `state.k`; where scores are kept
-    also ê and t. Returns γ.
-    """
+    """Find φ and, of every process, a, s, mean and variance at `state.k`; for scores also ê and t. Returns γ."""
     m = state.size[0]
     for j in range(m):
         state.x[j] = state.k[j]

@@ -30,9 +30,7 @@ class PivotedCholesky:
         return len(self.chosen)
 
     def grow(self, pick: Callable[[], int | None]) -> None:
-        """Add the row that `pick` names, again and again, until there are enough, or it names none, or none
-        adds anything.
-        """
+        """Add the row that `pick` names until there are enough, or it names none, or none adds anything."""
         with single_threaded_blas():
             while self.size < self.most and np.any(self.open):
                 i = pick()

@@ -29,7 +29,9 @@ from ..numerics.workers import blas_for
 from . import propagation_loops as loops
 from .online import BLOCK, Learner
 
-FINEST = 1e-11  # of tolerance: closer functions leave nothing but rounding of the rows seen through them
+FINEST_BASIS = (
+    1e-11  # of tolerance: closer functions leave nothing but rounding of the rows seen through them
+)
 
 
 def expectation_propagation(
@@ -159,7 +161,7 @@ class _Growth:
             )
         self.run = run
         posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
-        d, tolerance = run.X.shape[1], max(tolerance, FINEST)
+        d, tolerance = run.X.shape[1], max(tolerance, FINEST_BASIS)
         self.learner = Learner(posts, run.likelihood, d, limit, tolerance, score, True)
         self.epoch = BLOCK * int(np.clip(np.sqrt(n * (limit or n)) / BLOCK, 1, 16))  # the cheapest, about
         self.Pi = np.zeros((n, n if limit is None else limit))
@@ -205,7 +207,7 @@ class _Growth:
             np.concatenate([known, run.kernel(X, X)], axis=1),
             np.asarray(run.kernel.diag(X), dtype=float),
         )
-        data = loops.Rows(Pi, run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows])
+        data = loops.SiteRows(Pi, run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
         if lik.kind is not None:
             done = loops.sweep_and_grow(state, turns, data, lik.kind, lik.theta, rate, rule, again)
@@ -215,7 +217,7 @@ class _Growth:
             run.refuse(rows.start + done)
         learner.collect(X)
 
-    def _block_plainly(self, turns: loops.Turns, rows: loops.Rows, rate: float, again: bool) -> int:
+    def _block_plainly(self, turns: loops.Turns, rows: loops.SiteRows, rate: float, again: bool) -> int:
         """`sweep_and_grow` for a likelihood that is not compiled."""
         run, state, rule = self.run, self.learner.state, self.learner.rule
         for i in range(len(rows.K)):

@@ -30,7 +30,7 @@ class Turns(NamedTuple):
     before: np.ndarray  # (M,), work
 
 
-class Rows(NamedTuple):
+class SiteRows(NamedTuple):
     """A block of rows for c processes, and their sites, which change."""
 
     Pi: np.ndarray  # (b, m₀): projections before the r rows
@@ -44,8 +44,8 @@ class Rows(NamedTuple):
 
 @_jit
 def take_out(state: State, pi: np.ndarray, lam: np.ndarray, b: np.ndarray, scored: bool) -> bool:
-    """Take one row's sites out of every process; False, and nothing done, where one would be left improper.
-    [004 eq. 4.36]
+    """Take one row's sites out of every process; False, and nothing done, if one would be improper. [004
+    4.36]
     """
     m = state.size[0]
     exact = state.N.shape[1] > 0
@@ -72,10 +72,8 @@ def take_out(state: State, pi: np.ndarray, lam: np.ndarray, b: np.ndarray, score
 
 
 @_jit
-def visit(state: State, turns: Turns, rows: Rows, i: int, again: bool, scored: bool) -> float:
-    """Take the old sites of row i out, if it was visited before, and look at what is left; returns γ, or -1
-    where the row must stay.
-    """
+def visit(state: State, turns: Turns, rows: SiteRows, i: int, again: bool, scored: bool) -> float:
+    """Take the old sites of row i out and look at what is left; returns γ, or -1 where the row must stay."""
     m, T, pi = state.size[0], turns.T, rows.Pi[i]
     for j in range(m):
         state.k[j] = rows.K[i, state.places[j]]
@@ -89,7 +87,7 @@ def visit(state: State, turns: Turns, rows: Rows, i: int, again: bool, scored: b
 
 
 @_jit
-def settle(state: State, turns: Turns, rows: Rows, i: int, gamma: float, rate: float, rule: Rule) -> bool:
+def settle(state: State, turns: Turns, rows: SiteRows, i: int, gamma: float, rate: float, rule: Rule) -> bool:
     """Give row i, just looked at and with q and r in the state, its new sites and perhaps a basis function;
     False where it leaves no valid process. [004 §4.6]
     """
@@ -123,7 +121,14 @@ def settle(state: State, turns: Turns, rows: Rows, i: int, gamma: float, rate: f
 
 @_jit
 def sweep_and_grow(
-    state: State, turns: Turns, rows: Rows, kind: int, theta: np.ndarray, rate: float, rule: Rule, again: bool
+    state: State,
+    turns: Turns,
+    rows: SiteRows,
+    kind: int,
+    theta: np.ndarray,
+    rate: float,
+    rule: Rule,
+    again: bool,
 ) -> int:
     """Visit the rows of a block in order; returns how many were done, short of all where one failed."""
     for i in range(len(rows.K)):

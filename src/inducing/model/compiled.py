@@ -1,6 +1,4 @@
-"""Single queries in microseconds: a process folded into three arrays and one compiled function that checks
-nothing.
-"""
+"""Single queries in microseconds: a process folded into three arrays and one compiled function."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ class CompiledPredictor:
     def of(
         kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> CompiledPredictor:
-        """The process with coefficients α (m,) and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if it is
-        degenerate.
+        """The process of mean k_u(x)ᵀα, α (m,), and variance k(x, x) - |T k_u(x)|²; if degenerate |T
+        k_u(x)|².
         """
         if not isinstance(kernel, Stationary) or type(kernel) not in PROFILES or kernel.columns is not None:
             name = type(kernel).__name__

@@ -196,9 +196,7 @@ class Posterior:
         """Draws of f(X) from the joint. (size, n) or (size, n, p)"""
         X = self._inputs(X)
         mean, covariance = to_numpy(self.mean(X)), to_numpy(self.covariance(X))
-        values, vectors = np.linalg.eigh(
-            covariance
-        )  # semi-definite if rows repeat or the process is degenerate
+        values, vectors = np.linalg.eigh(covariance)  # perhaps semi-definite: rows may repeat
         root = vectors * np.sqrt(np.clip(values, 0.0, None))
         z = np.random.default_rng(rng).standard_normal((size, *mean.shape))
         return mean + np.einsum("ij,sj...->si...", root, z)
@@ -396,8 +394,6 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
 
 
 def _prior_factor(kernel: Kernel, basis: Basis, jitter: float) -> np.ndarray:
-    """The factor of Kuu with as little jitter as it takes: (α, C) define the process, and its KL is about k
-    itself.
-    """
+    """The factor of Kuu with as little jitter as it takes: the process is about k itself."""
     K, what = to_numpy(basis.gram(kernel)), "the prior covariance of the basis"
     return cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]

@@ -41,9 +41,7 @@ def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
 
 
 def _layout(A: np.ndarray) -> tuple[bytes, int]:
-    """How BLAS reads A (b"N" in C order, b"T" as a transposed view of that, b"" neither way) and the step
-    between its rows.
-    """
+    """How BLAS reads A, b"N" in C order, b"T" transposed, b"" neither way, and the step between its rows."""
     if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
         return b"N", A.strides[0] // 8
     if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
@@ -55,15 +53,13 @@ def _call(name: str, like: np.ndarray, *arguments: bytes | int | float | np.ndar
     """Call the routine of `like`'s precision; a call releases the interpreter lock."""
     double = like.dtype == np.float64
     real = ctypes.c_double if double else ctypes.c_float
-    pointers = [
-        a
-        if isinstance(a, bytes)
-        else a.ctypes.data
-        if isinstance(a, np.ndarray)
-        else ctypes.byref(ctypes.c_int(a) if isinstance(a, int) else real(a))
-        for a in arguments
-    ]
-    _routine(("d" if double else "s") + name, len(pointers))(*pointers)
+
+    def pointer(a: bytes | int | float | np.ndarray) -> Any:
+        if isinstance(a, np.ndarray):
+            return a.ctypes.data
+        return a if isinstance(a, bytes) else ctypes.byref(ctypes.c_int(a) if isinstance(a, int) else real(a))
+
+    _routine(("d" if double else "s") + name, len(arguments))(*map(pointer, arguments))
 
 
 @cache

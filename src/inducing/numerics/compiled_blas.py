@@ -20,7 +20,7 @@ from numba.np.arrayobj import make_array
 NAMES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
 GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(NAMES))
 N, T, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
-PANEL = 96  # columns at a time of a product whose upper triangle is not wanted
+STRIP = 96  # columns at a time of a product whose upper triangle is not wanted
 
 # what compiled passes take: numbers, arrays that they only read (and that may be read-only), and arrays that
 # they write to
@@ -35,9 +35,7 @@ intrinsic: Any = _intrinsic  # whose first argument is the compiler's own
 
 @intrinsic
 def _call(context: Any, address: Any, arguments: Any) -> Any:
-    """Call the routine at `address`, Fortran's way: with pointers to arrays, letters, 32-bit integers and
-    numbers.
-    """
+    """Call the routine at `address` Fortran's way: with pointers to arrays, letters and numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -114,16 +112,14 @@ def symmetric_times(at: np.ndarray, G: np.ndarray, A: np.ndarray, factor: float,
 def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -> None:
     """G += AᵀB, known to be symmetric, in the lower triangle (and some of the upper). A and B (c, m)."""
     c, m = A.shape
-    for lo in range(0, m, PANEL):
-        hi = min(lo + PANEL, m)
+    for lo in range(0, m, STRIP):
+        hi = min(lo + STRIP, m)
         _call(at[GEMM], (N, T, hi, hi - lo, c, 1.0, B, m, A[:, lo:], m, 1.0, G[lo:], m))
 
 
 @_jit
 def factorise(at: np.ndarray, D: np.ndarray) -> float:
-    """L⁻¹ of D = LLᵀ in D, of which the lower triangle is read, zeros above; returns log|D|, or NaN where
-    there is no L.
-    """
+    """L⁻¹ of D = LLᵀ in D, whose lower triangle is read, zeros above; returns log|D|, NaN if there is no L."""
     c = len(D)
     failed = np.zeros(1, dtype=np.int32)
     _call(at[POTRF], (UPPER, c, D, c, failed))

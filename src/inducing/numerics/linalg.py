@@ -17,8 +17,8 @@ from .arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros
 from .workers import cores, row_slices, run_over
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
-LARGE = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
-PANEL = 1024  # columns factorised at a time in matrices of that size
+IN_PANELS = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
+PANEL_COLUMNS = 1024  # columns factorised at a time in matrices of that size
 
 
 def cholesky(K: Array) -> Array:
@@ -26,7 +26,7 @@ def cholesky(K: Array) -> Array:
     xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
-    if is_numpy(K) and m >= LARGE:
+    if is_numpy(K) and m >= IN_PANELS:
         return _cholesky_in_panels(K)
     if is_numpy(K):
         from scipy.linalg import lapack
@@ -45,17 +45,15 @@ def cholesky(K: Array) -> Array:
 
 
 def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
-    """The factor panel by panel, on all cores: factorise the panel's square, solve for the rows below it,
-    subtract their products from the rest.
-    """
+    """The factor by panels, on all cores: a panel's square, the rows below it, their products off the rest."""
     m, L = len(K), np.tril(K)
-    for lo in range(0, m, PANEL):
-        hi = min(lo + PANEL, m)
+    for lo in range(0, m, PANEL_COLUMNS):
+        hi = min(lo + PANEL_COLUMNS, m)
         L[lo:hi, lo:hi] = square = cholesky(np.ascontiguousarray(L[lo:hi, lo:hi]))  # the lower triangle
         if hi == m:
             return L
         inverse = inverse_lower(np.ascontiguousarray(square))
-        rows = row_slices(m - hi, PANEL // 2)
+        rows = row_slices(m - hi, PANEL_COLUMNS // 2)
 
         def solve(_: None, s: slice, lo: int = lo, hi: int = hi, inverse: np.ndarray = inverse) -> None:
             part = L[hi + s.start : hi + s.stop, lo:hi]
@@ -153,9 +151,7 @@ def independent_rows(K: np.ndarray, span: float) -> tuple[np.ndarray, np.ndarray
 
 
 def reverse_cholesky(M: Array) -> Array:
-    """Lower U with UᵀU = M, for a positive semi-definite M of norm about one; 1e-14 or 1e-12 of I absorbs
-    rounding.
-    """
+    """Lower U with UᵀU = M, for M ⪰ 0 of norm about one; 1e-14 or 1e-12 of I absorbs rounding."""
     reverse = contiguous(namespace(M).flip(M))
     for rounding in (1e-14, 1e-12):
         try:

@@ -44,8 +44,8 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
-    """Put √|weight| times each row of A into out: those of weights ≥ 0 from its top, the others from its end.
-    Returns how many are on top.
+    """Put √|weight| A into out, rows of weights ≥ 0 from its top, others from its end; returns how many are
+    on top.
     """
     top, bottom = 0, len(A)
     for i in range(len(A)):
@@ -76,9 +76,7 @@ def mirror(G: np.ndarray) -> None:
 def gaussian_gram(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, constants: np.ndarray, E: np.ndarray
 ) -> None:
-    """E_ij = constants_i + constants_j - ½ Σ_k [log τ² + (v_i - v_j)²/τ²], τ² = s_i² + s_j² - ℓ². v and s2
-    are (d, m).
-    """
+    """E_ij = c_i + c_j - ½ Σ_k [log τ² + (v_i - v_j)²/τ²] with τ² = s_i² + s_j² - ℓ². v, s2 (d, m)"""
     d, m = v.shape
     product = np.empty(m)
     for i in range(m):
@@ -105,9 +103,7 @@ def gaussian_gram(
 def gaussian_gram_pullback(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, W: np.ndarray, slopes: np.ndarray, widths: np.ndarray
 ) -> None:
-    """slopes_ki = Σ_j W_ij (v_i - v_j)/τ² and widths_ki = ½ Σ_j W_ij [(v_i - v_j)²/τ⁴ - 1/τ²]. All but W are
-    (d, m).
-    """
+    """slopes = Σ_j W_ij (v_i - v_j)/τ² and widths = ½ Σ_j W_ij [(v_i - v_j)²/τ⁴ - 1/τ²], each (d, m)."""
     d, m = v.shape
     for i in range(m):
         row = W[i]

@@ -1,5 +1,4 @@
-"""Compiled steps on the factors L and A that online learning and expectation propagation share, without
-allocation.
+"""Compiled steps on the factors L and A of online learning and expectation propagation, without allocation.
 
 Rows of a matrix are taken four at a time. Beyond the m functions in use U = Lᵀ goes on as the identity and A
 as zero, up to the next multiple of four; the vectors that go in are filled up with zeros here, so nothing
@@ -55,13 +54,8 @@ def solve_forward(U: np.ndarray, b: np.ndarray, x: np.ndarray, m: int) -> None:
         x2 = (b[j + 2] - x0 * U[j, j + 2] - x1 * U[j + 1, j + 2]) / U[j + 2, j + 2]
         x3 = (b[j + 3] - x0 * U[j, j + 3] - x1 * U[j + 1, j + 3] - x2 * U[j + 2, j + 3]) / U[j + 3, j + 3]
         x[j], x[j + 1], x[j + 2], x[j + 3] = x0, x1, x2, x3
-        U0, U1, U2, U3, rest = (
-            U[j, j + 4 :],
-            U[j + 1, j + 4 :],
-            U[j + 2, j + 4 :],
-            U[j + 3, j + 4 :],
-            b[j + 4 :],
-        )
+        k = j + 4
+        U0, U1, U2, U3, rest = U[j, k:], U[j + 1, k:], U[j + 2, k:], U[j + 3, k:], b[k:]
         for i in range(wide - j - 4):
             rest[i] -= (x0 * U0[i] + x1 * U1[i]) + (x2 * U2[i] + x3 * U3[i])
 
@@ -71,13 +65,8 @@ def solve_backward(U: np.ndarray, b: np.ndarray, x: np.ndarray, m: int) -> None:
     """x = U⁻¹b = L⁻ᵀb."""
     wide = filled(b, m)
     for j in range(wide - 4, -1, -4):
-        U0, U1, U2, U3, rest = (
-            U[j, j + 4 :],
-            U[j + 1, j + 4 :],
-            U[j + 2, j + 4 :],
-            U[j + 3, j + 4 :],
-            x[j + 4 :],
-        )
+        k = j + 4
+        U0, U1, U2, U3, rest = U[j, k:], U[j + 1, k:], U[j + 2, k:], U[j + 3, k:], x[k:]
         t0, t1, t2, t3 = b[j], b[j + 1], b[j + 2], b[j + 3]
         for i in range(wide - j - 4):
             t = rest[i]
@@ -195,9 +184,7 @@ def turn(upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) -> No
 
 @_jit
 def turn_rows(A: np.ndarray, i: int, n: int, cosine: np.ndarray, sine: np.ndarray, wide: int) -> None:
-    """Rotate rows (j, j + 1) of A for j = i, …, n - 2 one after the other, three rotations to a pass while
-    they last.
-    """
+    """Rotate rows (j, j + 1) of A for j = i, …, n - 2, one after the other, three to a pass while they last."""
     j = i
     while j + 3 < n:
         c0, c1, c2, s0, s1, s2 = cosine[j], cosine[j + 1], cosine[j + 2], sine[j], sine[j + 1], sine[j + 2]
@@ -245,8 +232,8 @@ def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: 
 
 @_jit
 def remove_symmetric(N: np.ndarray, e: np.ndarray, n: int, i: int, row: np.ndarray) -> None:
-    """N without its row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ. Upper triangles. [004
-    eq. 4.30]
+    """N without row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper triangles. [004 eq.
+    4.30]
     """
     own = N[i, i]
     for j in range(n - 1):

@@ -1,6 +1,4 @@
-"""Worker threads over chunks of rows, with a single-threaded BLAS in each: how every pass over rows uses the
-cores.
-"""
+"""Worker threads over chunks of rows, with a single-threaded BLAS in each."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from .arrays import Array, is_numpy, placed
 
 State = TypeVar("State")
 
-CACHE_BYTES = (
-    1 << 23
-)  # one chunk-by-m buffer on the CPU: in cache still, and large enough that threads seldom meet
+CACHE_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
 
@@ -65,9 +61,7 @@ def _process_cores() -> int:
 
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
-    """Rows per chunk: one chunk-by-m buffer fits the budget of the device, and every core gets as many chunks
-    as the others.
-    """
+    """Rows per chunk: a chunk-by-m buffer fits the device's budget, and every core gets as many chunks."""
     budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
@@ -106,9 +100,7 @@ class _BlasLimit:
                     self._restore()
 
     def _restore(self) -> None:
-        """Only the thread that set a limit may lift it, says threadpoolctl, but the last call may run in
-        another one.
-        """
+        """Lift the limit, which only the thread that set it may do, though the last call may run in another."""
         if self._owner != threading.get_ident():
             for library in self._controller().lib_controllers:
                 getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
@@ -116,9 +108,7 @@ class _BlasLimit:
             self._limiter = None
 
     def forget_calls(self) -> None:
-        """In a forked child the calls of other threads never end; the first of its own lifts the limit they
-        had set.
-        """
+        """Forget the calls of other threads, which never end in a forked child."""
         self._lock = threading.Lock()
         self._depth = 0
 
@@ -138,9 +128,7 @@ single_threaded_blas = _BlasLimit()
 
 
 def blas_for(size: int) -> Any:
-    """A context for dense work on size-by-size matrices: small ones are slower on several threads than on
-    one.
-    """
+    """A context for work on size-by-size matrices: small ones are slower on several threads than on one."""
     return single_threaded_blas() if size < 1024 else nullcontext()
 
 

@@ -1,3 +1,1 @@
-"""The exact GP without a factor of K: conjugate gradients, and products with kernel matrices that are never
-stored.
-"""
+"""The exact GP without a factor of K: conjugate gradients, and products with K that is never stored."""

@@ -18,7 +18,7 @@ from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 ENTRY = 3.4  # of a kernel entry of a block, used twice
 
 
-class Product(Protocol):
+class KernelProduct(Protocol):
     """K(Z, X) V for one kernel and one X, within tolerance · variance · Σ|v| of it."""
 
     @property
@@ -134,7 +134,7 @@ def in_lengthscales(kernel: Kernel, X: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(kernel.scaled(X))
 
 
-def check_approximate(what: str, product: Product, kernels: tuple[type[Kernel], ...]) -> None:
+def check_approximate(what: str, product: KernelProduct, kernels: tuple[type[Kernel], ...]) -> None:
     """Raise if a product that errs does not apply to this kernel, these arrays or this tolerance."""
     kind = type(product.kernel)
     if kind not in kernels:

@@ -1,6 +1,4 @@
-"""K(Z, X) V by the improved fast Gauss transform, which expands about a few centres: it pays where
-lengthscales are long.
-"""
+"""K(Z, X) V by the fast Gauss transform, an expansion about few centres; pays where lengthscales are long."""
 
 from __future__ import annotations
 

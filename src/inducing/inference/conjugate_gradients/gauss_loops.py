@@ -16,14 +16,12 @@ from ...numerics.loops import FAST
 
 
 def heads_and_factors(d: int, degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where each input begins to multiply (degrees, d), 1/α! of each monomial, and how many lie below each
+    """Where each input begins to multiply (degrees, d), 1/α! of each monomial, how many lie below each
     degree.
     """
     exponents = [np.zeros((1, d), dtype=int)]
     heads, begin, below = np.zeros((max(degree - 1, 1), d), dtype=np.int64), 0, [0, 1]
-    first = np.zeros(
-        d, dtype=int
-    )  # in the block of the last degree: the first monomial without any input before i
+    first = np.zeros(d, dtype=int)  # of the last degree: the first monomial without any input before i
     for k in range(degree - 1):
         last, parts = exponents[-1], []
         heads[k] = begin + first
@@ -106,9 +104,7 @@ def gather(
     C: np.ndarray,
     scratch: np.ndarray,
 ) -> None:
-    """C[k, c] += Σ_j v_jc exp(-|u|²/2) u^α with u = x_j - centre_k, over rows first ≤ j < last. C (clusters,
-    p, terms)
-    """
+    """C[k, c] += Σ_j v_jc exp(-|u|²/2) u^α, u = x_j - centre_k, first ≤ j < last. C (clusters, p, terms)"""
     d = X.shape[1]
     u = np.empty(d)
     for j in range(first, last):
@@ -137,9 +133,7 @@ def evaluate(
     scratch: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """out[i, c] += Σ_k exp(-|w|²/2) Σ_α C[k, c, α] w^α with w = y_i - centre_k, over the clusters within
-    reach_k.
-    """
+    """out[i, c] += Σ_k exp(-|w|²/2) Σ_α C[k, c, α] w^α, w = y_i - centre_k, over clusters within reach_k."""
     d = Y.shape[1]
     w = np.empty(d)
     for i in range(first, last):

@@ -31,7 +31,7 @@ from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
-from .blocked import Blocked, Product, block_pairs
+from .blocked import Blocked, KernelProduct, block_pairs
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 
 TOGETHER = 64  # queries whose variances are solved for at once
@@ -54,7 +54,7 @@ class Solver:
     probes: int = 16
     max_iterations: int = 1000
     rng: int = 0
-    product: Callable[[Kernel, Array], Product] = field(default=Blocked)
+    product: Callable[[Kernel, Array], KernelProduct] = field(default=Blocked)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.tolerance < 1.0:
@@ -82,7 +82,7 @@ class System:
 
     problem: Problem
     solver: Solver
-    product: Product
+    product: KernelProduct
     preconditioner: Preconditioner
 
     @staticmethod

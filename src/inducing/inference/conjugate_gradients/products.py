@@ -16,14 +16,14 @@ from __future__ import annotations
 from ...model.kernels.base import Kernel
 from ...model.kernels.stationary import PROFILES, RBF
 from ...numerics.arrays import Array, is_numpy
-from .blocked import Blocked, Product
+from .blocked import Blocked, KernelProduct
 from .gauss import Gauss, truncation
 from .tree import Tree
 
-__all__ = ["Blocked", "Gauss", "Product", "Tree", "choose", "truncation"]
+__all__ = ["Blocked", "Gauss", "KernelProduct", "Tree", "choose", "truncation"]
 
 
-def choose(kernel: Kernel, X: Array, tolerance: float = 0.0) -> Product:
+def choose(kernel: Kernel, X: Array, tolerance: float = 0.0) -> KernelProduct:
     """The product of least cost for K(X, X) v within the tolerance; in blocks, and exact, for one of 0.
 
     Costs are counted, not guessed from the lengthscale: n²/2 entries for blocks; the boxes and points that a
@@ -33,7 +33,7 @@ def choose(kernel: Kernel, X: Array, tolerance: float = 0.0) -> Product:
     blocks = Blocked(kernel, X)
     if tolerance == 0.0 or not is_numpy(X) or type(kernel) not in PROFILES:
         return blocks
-    rivals: list[Product] = [blocks, Tree(kernel, X, tolerance)]
+    rivals: list[KernelProduct] = [blocks, Tree(kernel, X, tolerance)]
     if isinstance(kernel, RBF):
         rivals.append(Gauss(kernel, X, tolerance))
     return min(rivals, key=lambda product: product.cost)

@@ -245,9 +245,9 @@ class DivergenceFree(_Gradient):
             raise ShapeError(
                 f"DivergenceFree needs two coordinates and a component, not inputs of {X.shape[1]} columns"
             )
-        return one_hot(X, 2) @ asarray_like(TURN, X)
+        return one_hot(X, 2) @ asarray_like(ROTATION, X)
 
 
-TURN = np.array([[0.0, -1.0], [1.0, 0.0]])  # a row for u = -∂ψ/∂y and one for v = ∂ψ/∂x
+ROTATION = np.array([[0.0, -1.0], [1.0, 0.0]])  # a row for u = -∂ψ/∂y and one for v = ∂ψ/∂x
 
 KINDS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)
