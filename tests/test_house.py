@@ -25,11 +25,6 @@ ALLOWED = set(
     """
 beside/nystrom.py: condition has many parameters
 beside/relevance.py: relevance_vectors is long
-engine/block_tiles.py speaks of _tiles.py
-engine/gaussian_blocks.py speaks of _block_tiles.py
-engine/sums.py speaks of _gaussian_rows.py
-engine/tiles.py speaks of _passes.py
-src/inducing/beside/wind_model.py escapes the formatter
 src/inducing/learning/recipes.py is long
 """.splitlines()
 )

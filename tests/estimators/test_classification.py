@@ -24,7 +24,7 @@ from inducing.model.likelihoods import Probit
 
 @parametrize_with_checks(
     [
-        ig.SparseGPClassifier(capacity=20, max_iter=5),
+        ig.SparseGPClassifier(method="ep", capacity=20, max_iter=5),
         ig.SparseGPClassifier(method="online", optimize=None),
         ig.SparseGPClassifier(method="fitc", capacity=10, optimize="all", max_iter=5),
     ]
@@ -54,7 +54,9 @@ X3, y3 = X3[:160], y3[:160]
 
 
 def quick(**parameters):
-    return ig.SparseGPClassifier(**({"capacity": 25, "max_iter": 15, "random_state": 0} | parameters))
+    return ig.SparseGPClassifier(
+        **({"method": "ep", "capacity": 25, "max_iter": 15, "random_state": 0} | parameters)
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_rejection():
 
 
 def test_partial_fit_reads_a_stream():
-    model = ig.SparseGPClassifier(ig.kernels.RBF(0.7, 5.0), capacity=30, optimize=None, warmup=100)
+    model = ig.SparseGPClassifier(ig.kernels.RBF(0.7, 5.0), "ep", capacity=30, optimize=None, warmup=100)
     for start in range(0, 300, 100):
         rows = slice(start, start + 100)
         model.partial_fit(X[rows], y[rows], classes=["yes", "no"])
@@ -270,6 +272,7 @@ def test_usps_digits_with_few_basis_functions():
     kernel = ig.kernels.RBF(8.0)
     model = ig.SparseGPClassifier(
         kernel,
+        "ep",
         capacity=60,
         optimize=None,
         likelihood=Probit(1e-2),
@@ -282,3 +285,43 @@ def test_usps_digits_with_few_basis_functions():
     labels = model.predict(Xs, reject_below=0.5, reject_label=-1)
     kept = labels != -1
     assert np.mean(labels[kept] != data.y_test[kept]) < 0.8 * np.mean(wrong) and 0.7 < np.mean(kept) < 1.0
+
+
+# On the engine: kernel and basis learned from all rows.
+
+
+@pytest.mark.parametrize("approximation", ["auto", "vfe", "pep", "dtc"])
+def test_the_engine_learns_kernel_and_basis(approximation):
+    model = ig.SparseGPClassifier(
+        approximation=approximation, n_inducing=12, max_iter=20, random_state=0
+    ).fit(X, y)
+    assert model.score(XS, YS) > 0.85
+    p = model.predict_proba(XS)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert model.basis_size_ == 12 and np.ndim(model.posteriors_[0].w) == 2
+
+
+def test_the_engine_has_one_process_for_each_of_many_classes(tmp_path):
+    model = ig.SparseGPClassifier(n_inducing=20, max_iter=20, random_state=0).fit(X3, y3)
+    assert len(model.posteriors_) == 4 and model.score(X3S, y3S) > 0.9
+    model.save(tmp_path / "model")
+    again = ig.load(tmp_path / "model")
+    assert again.n_inducing == 20 and again.method is None
+    np.testing.assert_allclose(again.predict_proba(X3S), model.predict_proba(X3S), rtol=1e-12)
+
+
+def test_weights_count_rows_on_the_engine():
+    times = np.random.default_rng(0).integers(1, 4, len(X))
+    options = dict(n_inducing=10, optimize=None, random_state=0, inducing=X[:10], validation_fraction=0.0)
+    kernel = ig.kernels.RBF([1.0, 1.0], 2.0)
+    one = ig.SparseGPClassifier(kernel, standardize=False, **options).fit(X, y, sample_weight=times)
+    many = ig.SparseGPClassifier(kernel, standardize=False, **options).fit(
+        np.repeat(X, times, axis=0), np.repeat(y, times)
+    )
+    np.testing.assert_allclose(one.predict_proba(XS), many.predict_proba(XS), atol=1e-6)
+    few = ig.SparseGPClassifier(
+        kernel, standardize=False, class_weight={"yes": 5.0, "no": 1.0}, **options
+    ).fit(X, y)
+    assert np.mean(few.predict_proba(XS)[:, 1]) > np.mean(one.predict_proba(XS)[:, 1])
+    with pytest.raises(errors.ParameterError, match="weights are for method=None"):
+        ig.SparseGPClassifier(method="ep").fit(X, y, sample_weight=times)

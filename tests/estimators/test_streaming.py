@@ -284,7 +284,9 @@ def test_classes_to_ask_for():
     assert model.query(XS) == [np.argmax(gains)]
     assert len(set(model.query(XS, 10))) == 10
     many = np.digitize(X[:, 0], [-1, 0, 1])
-    assert len(set(ig.SparseGPClassifier(optimize=None).fit(X[:60], many[:60]).query(XS, 5))) == 5
+    assert (
+        len(set(ig.SparseGPClassifier("rbf", "ep", optimize=None).fit(X[:60], many[:60]).query(XS, 5))) == 5
+    )
 
 
 def test_classes_in_order_of_information():

@@ -49,7 +49,7 @@ C = np.array(
         4.1590,
         1.6930,
     ]
-)  # fmt: skip  c₁ … c₂₈, counted from 1 as printed
+)  # c₁ … c₂₈, counted from 1 as printed
 POWER = 1.6
 SLOWEST = 0.2  # m/s, below which the model is not defined
 

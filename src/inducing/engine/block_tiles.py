@@ -1,5 +1,5 @@
 """PITC's passes as compiled loops, for an RBF kernel and basis functions that are Gaussians; see evidence.py
-and _tiles.py.
+and tiles.py.
 
 Rows come block after block, `edges` says where. Blocks that fit a tile together share their products with the
 basis.

@@ -1,4 +1,4 @@
-"""PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see _block_tiles.py."""
+"""PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see block_tiles.py."""
 
 from __future__ import annotations
 

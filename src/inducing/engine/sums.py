@@ -104,7 +104,7 @@ class Work(Sums):
             b=zeros_like_rows((self.m, P.p), P.X) if b else 0.0,
         )
         self._buffers: dict[int, np.ndarray] = {}
-        self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of _gaussian_rows.py
+        self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of gaussian_rows.py
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
         """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""

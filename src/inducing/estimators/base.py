@@ -26,7 +26,14 @@ from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
 TRANSIENT = ("verbose", "progress", "device", "checkpoint")  # parameters that a file does not hold
-LATER = ("full_iter",)  # those that the first files did not have yet
+LATER = (
+    "full_iter",
+    "approximation",
+    "n_inducing",
+    "class_weight",
+    "validation_fraction",
+    "ard",
+)  # those that the first files did not have yet
 
 
 class Estimator(BaseEstimator):

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
@@ -15,19 +16,23 @@ from ..files.records import Arrays, Plain, array, expect, number
 from ..inference import selection
 from ..inference.online import Seen
 from ..inference.propagation import expectation_propagation
+from ..inference.regression import approximation_of, problem_of
+from ..learning.classes import learn_classes
 from ..learning.fitting_ep import fit_expectation_propagation
+from ..learning.stages import Stage
 from ..model import likelihoods
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together, prior
 from ..model.problem import as_inputs
+from ..numerics.arrays import placed
 from ..sources.moments import center_and_scale
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Streaming, generator
-from .preparation import start_inducing, start_kernel
+from .preparation import checked_weights, start_inducing, start_kernel
 
-METHODS, RULES = ("ep", "fitc", "online"), ("kmeans", "random", "variance")
+METHODS, RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
 LEARNING_BASIS = 100  # basis functions, at most, that the kernel is learned with before "ep" and "online"
 
 
@@ -43,14 +48,22 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     Parameters
     ----------
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...), started at √d standard
-        deviations; None is "rbf". A name has one lengthscale, or with ard=True one for each input.
-    method : "ep", sparse expectation propagation on a basis found among the rows [004 chapter 4]; "fitc", the
+        deviations; None is "rbf". A name has a
+        lengthscale for each input, or with ard=False one for all; None is True but for the thesis' ways.
+    approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...; "auto"
+        is "fitc", reached by way of "vfe" and kept if held-out labels are better off.
+    n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
+    class_weight : "balanced", a weight for each label, or None.
+    validation_fraction : the share of the rows that judges between stages of the learning.
+    device : a PyTorch device to learn on, such as "cuda".
+    method : None learns kernel and basis from all rows by the evidence of `approximation`. The thesis' ways:
+        "ep", sparse expectation propagation on a basis found among the rows [004 chapter 4]; "fitc", the
         same on a basis that starts at `inducing` and may move [001 §5]; "online", one pass over the rows [004
         chapter 3].
-    capacity : how many basis functions, at most.
+    capacity : how many basis functions the thesis' ways have, at most.
     inducing : where the basis of "fitc" starts, a rule of `inducing.selection` or an array (m, d).
-    optimize : "hyperparameters" learns the kernel by EP's evidence; "all" (for "fitc") moves the basis, too;
-        None does neither.
+    optimize : "hyperparameters" learns the kernel by the evidence; "all" (not for "ep" and "online") moves the
+        basis, too; "auto" is "all", and for the thesis' ways "hyperparameters"; None does neither.
     learning_rows : how many rows, drawn at random, the kernel is learned from; None is all.
     likelihood : "probit", "logistic", "step", or one from `inducing.likelihoods` such as Probit(noise=1e-4).
     sweeps, tolerance, removal_score, damping : as for `inducing.expectation_propagation`, there score.
@@ -73,12 +86,17 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     """
 
     kernel: Kernel | str | None = None
-    method: str = "ep"
+    method: str | None = None
     capacity: int = 100
     _: KW_ONLY
-    ard: bool = False
+    approximation: str = "auto"
+    n_inducing: int = 100
+    class_weight: Any = None
+    validation_fraction: float = 0.1
+    device: str | None = None
+    ard: bool | None = None
     inducing: Any = "kmeans"
-    optimize: str | None = "hyperparameters"
+    optimize: str | None = "auto"
     learning_rows: int | None = 1000
     likelihood: Binary | str = "probit"
     sweeps: int = 10
@@ -87,7 +105,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     damping: float = 1.0
     order: str = "given"
     warmup: int = 500
-    max_iter: int = 50
+    max_iter: int = 100
     restarts: int = 0
     fixed: Any = ()
     priors: Any = None
@@ -96,12 +114,16 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     random_state: Any = None
     verbose: int = 0
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from X (n, d) and labels y (n,)."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from X (n, d) and labels y (n,); a row of weight w counts w times."""
         self._check_parameters()
+        if self.method is not None and (sample_weight is not None or self.class_weight is not None):
+            raise ParameterError(f"weights are for method=None, not for {self.method!r}; leave them out")
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
             self._start(X, np.unique(y))
+            if self.method is None:
+                return self._fit_classes(X, y, sample_weight)
             X, Y, rng = self._in_model_units(X), self._signs(y), generator(self.random_state)
             order = rng.permutation(len(X))
             X, Y = X[order], Y[order]
@@ -117,6 +139,37 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             else:
                 self.n_rows_ = len(X)
             self._held = None
+        return self
+
+    def _fit_classes(self, X: np.ndarray, y: np.ndarray, sample_weight: Any) -> Self:
+        """Learn kernel, basis and processes from all rows, on the engine."""
+        X, Y, rng = self._in_model_units(X), self._signs(y), generator(self.random_state)
+        weights = checked_weights(sample_weight, X)
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, y)
+        basis = Points(self._places(X, self.n_inducing, rng))
+        row = approximation_of("fitc" if self.approximation == "auto" else self.approximation)
+        used = None if np.all(weights == 1.0) else placed(weights, self.device)
+        Xs, signs = placed(X, self.device), placed(Y, self.device)
+        P = problem_of(
+            self.kernel_, basis, row, self.likelihood_, Xs, signs[:, 0], jitter=self.jitter, weights=used
+        )
+        start = Stage(
+            P,
+            optimize="hyperparameters" if self.optimize == "hyperparameters" else "all",
+            fixed=self.fixed,
+            priors=self.priors,
+            max_iterations=0 if self.optimize is None else self.max_iter,
+            progress=True if self.verbose else None,
+            rng=rng,
+            validation_fraction=self.validation_fraction,
+            prelude="all" if isinstance(self.inducing, str) and self.optimize is not None else "none",
+        )
+        learned = learn_classes(start, signs[P.kept] if P.kept is not None else signs)
+        self.likelihood_, self.kernel_ = learned.likelihood, learned.posteriors[0].kernel
+        self.n_iter_, self.n_rows_ = max(1, learned.outcome.run.iterations), len(X)
+        self._keep([post.to_numpy() for post in learned.posteriors])
+        self._held = None
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -188,14 +241,18 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
 
     def _check_parameters(self) -> None:
         if self.method not in METHODS:
-            raise UnknownNameError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
-        if self.optimize not in (None, "hyperparameters", "all"):
-            raise UnknownNameError(f"optimize must be 'hyperparameters', 'all', None, not {self.optimize!r}")
-        if self.optimize == "all" and self.method != "fitc":
+            raise UnknownNameError(
+                f"method must be None or one of {', '.join(METHODS[1:])}, not {self.method!r}"
+            )
+        if self.optimize not in (None, "auto", "hyperparameters", "all"):
+            raise UnknownNameError(
+                f"optimize must be 'auto', 'hyperparameters', 'all' or None, not {self.optimize!r}"
+            )
+        if self.optimize == "all" and self.method not in (None, "fitc"):
             raise ParameterError(f"optimize='all' moves the basis: for method='fitc', not {self.method!r}")
-        capacity = self.capacity
-        if isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or capacity < 1:
-            raise ParameterError(f"capacity must be a whole number of at least 1, but is {capacity!r}")
+        for name, size in (("capacity", self.capacity), ("n_inducing", self.n_inducing)):
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+                raise ParameterError(f"{name} must be a whole number of at least 1, but is {size!r}")
 
     def _saved_posterior(self) -> Posterior:
         return self.posteriors_[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
@@ -269,9 +326,13 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
             self.x_mean_, self.x_scale_ = center_and_scale(X, np.ones(len(X)))
-        self.kernel_ = start_kernel(self.kernel, self._in_model_units(X), np.ones(len(X)), 1.0, self.ard)
+        self.kernel_ = start_kernel(self.kernel, self._in_model_units(X), np.ones(len(X)), 1.0, self._ard)
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
         self.__dict__.pop("metadata_", None)
+
+    @property
+    def _ard(self) -> bool:
+        return self.method is None if self.ard is None else self.ard
 
     def _signs(self, y: np.ndarray) -> np.ndarray:
         """+1 for the class a posterior is of, -1 for the rest. (n, 1) for two classes, else (n, classes)"""
@@ -311,7 +372,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             self.likelihood_,
             X[:n],  # in random order already
             Y[:n, both],
-            optimize=self.optimize,  # type: ignore[arg-type]  # checked
+            optimize="all" if self.optimize == "all" else "hyperparameters",
             jitter=self.jitter,
             fixed=self.fixed,
             priors=self.priors,

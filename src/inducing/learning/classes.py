@@ -13,14 +13,16 @@ import numpy as np
 from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
-from ..inference.regression import approximation_of, posterior_of
+from ..inference.regression import posterior_of
+from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior
 from ..model.problem import Problem
-from ..model.table import VFE
+from ..model.table import FITC, VFE
+from ..numerics.arrays import Array, to_numpy
 from ..numerics.workers import blas_for
 from .objective import SITE_TOLERANCE, moved
-from .recipes import LEAST_GAIN, informed_start, split
+from .recipes import LEAST_GAIN, first_as_good, informed_start, split
 from .stages import Outcome, Stage
 
 
@@ -29,7 +31,7 @@ class ClassesEvidence:
     from its own sites of the call before.
     """
 
-    def __init__(self, signs: np.ndarray) -> None:
+    def __init__(self, signs: Array) -> None:
         self.signs = signs  # (n, c), of ±1
         self.memories = [SiteMemory() for _ in range(signs.shape[1])]
 
@@ -66,11 +68,11 @@ class LearnedClasses:
     scores: tuple[float, ...]  # their mean log probability of the held-out labels, where there are any
 
 
-def class_probabilities(posteriors: Sequence[Posterior], likelihood: Binary, X: np.ndarray) -> np.ndarray:
+def class_probabilities(posteriors: Sequence[Posterior], likelihood: Binary, X: Array) -> np.ndarray:
     """The probability of each class, one-against-rest probabilities scaled to a sum of one. (n, classes)"""
     columns = []
     for post in posteriors:
-        mean, variance = post.predict(X)
+        mean, variance = map(to_numpy, post.predict(X))
         columns.append(likelihood.probability(mean, np.maximum(variance, 1e-300)))
     p = np.stack(columns, axis=1)
     if p.shape[1] == 1:
@@ -79,59 +81,83 @@ def class_probabilities(posteriors: Sequence[Posterior], likelihood: Binary, X: 
     return p / p.sum(axis=1, keepdims=True)
 
 
-def learn_classes(start: Stage, signs: np.ndarray) -> LearnedClasses:
+class Judge:
+    """Labels that are not learned from; their log probability judges between outcomes."""
+
+    def __init__(self, X: Array, signs: Array) -> None:
+        self.X, signs = X, to_numpy(signs)
+        self.own = np.argmax(signs, axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0).astype(int)
+
+    def __call__(self, stage: Stage, outcome: Outcome) -> np.ndarray:
+        """The log probability of each label. (t,)"""
+        assert isinstance(stage.evidence, ClassesEvidence)
+        posteriors = stage.evidence.posteriors(moved(stage.rows, outcome.parameters))
+        p = class_probabilities(posteriors, _binary(outcome), self.X)
+        return np.log(p[np.arange(len(p)), self.own])
+
+
+def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
-    The bound of power 0 first, which never over-fits, then the row asked for from there; held-out labels, where
-    there are enough rows, judge between the two by their log probability. The result has all rows.
+    A kernel with a lengthscale for each input is tried with one for all of them, too. Then comes the bound of
+    power 0, which never over-fits, and the row asked for from there. Held-out labels, where there are enough rows,
+    judge by their log probability: of all that are as good as the best to one standard error, the first is kept.
+    The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
-    learning = start if held is None else start.on(rest)
-    own = signs if held is None else signs[rest]
-    if start.prelude != "none" and start.max_iterations >= 1:
-        learning = informed_start(
-            replace(learning, evidence=None, problem=replace(learning.rows, Y=own[:, :1]))
-        )
+    judge = None if held is None else Judge(P.X[held], signs[held])
+    learning = replace(start if held is None else start.on(rest), held_out=None)
+    evidence = ClassesEvidence(signs if held is None else signs[rest])
+    if start.max_iterations >= 1 and start.prelude != "none":
+        learning = _started(learning, evidence, judge)
     rows = [VFE] if P.row.power == 0.0 else [VFE, P.row]
     outcomes: list[Outcome] = []
-    scores: list[float] = []
+    densities: list[np.ndarray] = []
     left = start.max_iterations
     for row in rows:
         last = row is rows[-1]
-        evidence = ClassesEvidence(own)
         stage = replace(
             (learning.after(outcomes[-1]) if outcomes else learning).under(row),
-            evidence=evidence,
-            max_iterations=left if last else max(1, left // 2),
+            evidence=ClassesEvidence(evidence.signs),
+            max_iterations=left if last else max(min(left, 1), left // 2),
             least_gain=LEAST_GAIN if last else 3.0 * LEAST_GAIN,
         )
         outcome = stage.run()
         outcomes.append(outcome)
         left -= outcome.run.iterations
-        if held is not None:
-            posteriors = evidence.posteriors(moved(stage.rows, outcome.parameters))
-            likelihood = outcome.parameters.noise
-            assert isinstance(likelihood, Binary)
-            p = class_probabilities(posteriors, likelihood, P.X[held])
-            scores.append(float(np.mean(np.log(_own(p, signs[held])))))
+        if judge is not None:
+            densities.append(judge(stage, outcome))
         if outcome.run.interrupted:
             break
-    best = int(np.argmax(scores)) if scores else len(outcomes) - 1
+    best = int(np.argmax([np.mean(d) for d in densities])) if densities else len(outcomes) - 1
     chosen = outcomes[best].following(outcomes[:best])
     final = replace(moved(replace(P, row=rows[best]), chosen.parameters), jitter=chosen.jitter)
-    likelihood = chosen.parameters.noise
-    assert isinstance(likelihood, Binary)
     posteriors = ClassesEvidence(signs).posteriors(final)
-    return LearnedClasses(posteriors, likelihood, chosen, tuple(row.name for row in rows), tuple(scores))
+    scores = tuple(float(np.mean(d)) for d in densities)
+    return LearnedClasses(posteriors, _binary(chosen), chosen, tuple(row.name for row in rows), scores)
 
 
-def _own(p: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """The probability of each row's own class. (n,)"""
-    own = np.argmax(signs, axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0).astype(int)
-    return p[np.arange(len(p)), own]
+def _started(learning: Stage, evidence: ClassesEvidence, judge: Judge | None) -> Stage:
+    """The stage with hyperparameters learned on a few rows, those of one lengthscale for all inputs where held-out
+    labels are as well off with them, and with places that go with the kernel.
+    """
+    P = learning.rows
+    first = replace(learning, evidence=None, problem=replace(P, Y=evidence.signs[:, :1]))
+    starts = [informed_start(first)]
+    kernel = P.kernel
+    if judge is not None and isinstance(kernel, Stationary) and np.ndim(kernel.lengthscale) > 0:
+        scale = float(np.exp(np.mean(np.log(kernel.lengthscale))))
+        one = kernel.with_parameters({"lengthscale": scale})
+        starts.insert(0, informed_start(replace(first, problem=replace(first.rows, kernel=one))))
+        trials = []
+        for stage in starts:
+            trial = replace(stage.under(FITC), evidence=ClassesEvidence(evidence.signs), max_iterations=0)
+            trials.append(judge(trial, trial.run()))
+        return starts[first_as_good(np.array(trials))]
+    return starts[0]
 
 
-def row_of_classes(name: str, power: float | None) -> Any:
-    """The row of the table that classes are learned with."""
-    return approximation_of("fitc" if name == "auto" else name, power)
+def _binary(outcome: Outcome) -> Binary:
+    assert isinstance(outcome.parameters.noise, Binary)
+    return outcome.parameters.noise

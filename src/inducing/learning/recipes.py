@@ -192,7 +192,7 @@ def auto(start: Stage) -> Outcome:
         densities = [
             _densities(learning, o, judge, o.densities if b else None) for o, b in zip(outcomes, own)
         ]
-        best = _first_as_good(np.array(densities))
+        best = first_as_good(np.array(densities))
         chosen, score = outcomes[best], float(np.mean(densities[best]))
     return replace(start.at(chosen.parameters).unmoved(last.following(outcomes[:-1]).run), score=score)
 
@@ -266,7 +266,7 @@ def _densities(learning: Stage, outcome: Outcome, judge: HeldOut, known: np.ndar
     return judge.log_densities(learning.at(outcome.parameters).model(), outcome.parameters.noise)
 
 
-def _first_as_good(densities: np.ndarray) -> int:
+def first_as_good(densities: np.ndarray) -> int:
     """The first stage that the best one does not beat by more than one standard error of their differences."""
     best = int(np.argmax(np.mean(densities, axis=1)))
     gains = densities[best] - densities[: best + 1]  # (stages, rows)

@@ -165,6 +165,16 @@ class Posterior:
             return None
         return times_lower(U, self._Linv)
 
+    def to_numpy(self) -> Posterior:
+        """The same process with NumPy arrays in rows, as a file would give them back: products then round alike."""
+
+        def rows(a: Array) -> np.ndarray:
+            return np.ascontiguousarray(to_numpy(a))
+
+        basis = self.basis.with_parameters({name: rows(a) for name, a in self.basis.parameters.items()})
+        A = None if self.A is None else rows(self.A)
+        return replace(self, basis=basis, L=rows(self.L), w=rows(self.w), A=A)
+
     def compile(self) -> CompiledPredictor:
         """A predictor of single queries in microseconds: `post.compile()(x)` is (mean, variance)."""
         if not self.one_output:
