@@ -21,7 +21,7 @@ from ..model.likelihoods import Binary, Gaussian, Likelihood
 from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky_escalating, inverse_lower
 from ..numerics.workers import blas_for, single_threaded_blas
 from . import online_loops as loops
@@ -40,8 +40,8 @@ Order = Literal["given", "information"]
 def update(
     post: Posterior,
     likelihood: Likelihood,
-    X: Any,
-    y: Any,
+    X: Array,
+    y: Array,
     capacity: int | None = 100,
     tolerance: float = 1e-6,
     score: Score = "mean",
@@ -77,8 +77,8 @@ def update(
 def update_together(
     posts: Sequence[Posterior],
     likelihood: Likelihood,
-    X: Any,
-    Y: Any,
+    X: Array,
+    Y: Array,
     capacity: int | None = 100,
     tolerance: float = 1e-6,
     score: Score = "mean",
@@ -104,7 +104,7 @@ def update_together(
     return learner.after(X, Y[:, :, None], order)
 
 
-def information_gain(post: Posterior, likelihood: Likelihood, X: Any, y: Any = None) -> np.ndarray:
+def information_gain(post: Posterior, likelihood: Likelihood, X: Array, y: Array | None = None) -> np.ndarray:
     """KL(process after the row || process now) of each row alone: what reading it would teach. (n,)
 
         ½ [(q² + r)σ² - log(1 + rσ²)]   [004 eq. 3.16]
@@ -136,7 +136,7 @@ def information_gain(post: Posterior, likelihood: Likelihood, X: Any, y: Any = N
     return gain
 
 
-def most_informative(post: Posterior, likelihood: Likelihood, X: Any, y: Any = None) -> int:
+def most_informative(post: Posterior, likelihood: Likelihood, X: Array, y: Array | None = None) -> int:
     """The row with the largest information gain: which to read, or to have labelled, next."""
     return int(np.argmax(information_gain(post, likelihood, X, y)))
 
@@ -414,7 +414,7 @@ def _joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Ba
     return type(basis)(*(np.concatenate([a, b]) for a, b in zip(old, new.parameters.values(), strict=True)))
 
 
-def _rows(X: Any, posts: Sequence[Posterior]) -> np.ndarray:
+def _rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
     """X as a finite NumPy array (n, d). Raise if a row has not the width that these processes have."""
     widths = [int(next(iter(post.basis.parameters.values())).shape[1]) for post in posts if len(post)]
     if isinstance(X, list | tuple):
@@ -429,7 +429,7 @@ def _rows(X: Any, posts: Sequence[Posterior]) -> np.ndarray:
     return np.ascontiguousarray(X)
 
 
-def _targets(likelihood: Likelihood, y: Any, X: np.ndarray) -> np.ndarray:
+def _targets(likelihood: Likelihood, y: Array, X: np.ndarray) -> np.ndarray:
     y = likelihood.check(to_numpy(y), processes=True)
     if y.ndim not in (1, 2) or len(y) != len(X):
         raise ShapeError(f"y has shape {y.shape}, but X has {len(X)} rows; give one target row per input row")

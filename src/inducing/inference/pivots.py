@@ -61,7 +61,7 @@ class PivotedCholesky:
         """Compute the new column of Φᵀ; `visit` sees each part while those rows of Φᵀ are in the cache."""
         j, own, length = self.size, self.Phi[i, : self.size].copy(), np.sqrt(self.residual[i])
 
-        def step(sums: Any, s: slice) -> None:
+        def step(sums: tuple, s: slice) -> None:
             phi = self.kernel(self.X[s], self.X[i : i + 1])[:, 0]
             phi -= self.Phi[s, :j] @ own
             phi /= length
@@ -103,7 +103,7 @@ class ProjectedPosterior(PivotedCholesky):
         rho = np.sqrt(max(1.0, 1.0 + b[j] - c @ c))
         self.LBinv[j, : j + 1] = last = np.append(-(c @ self.LBinv[:j, :j]), 1.0) / rho
 
-        def step(_: Any, s: slice) -> None:
+        def step(_: tuple, s: slice) -> None:
             new = self.Phi[s, : j + 1] @ last  # of M
             self.variance[s] += new * new
             self.mean[s] += new[:, None] * (slope / rho)

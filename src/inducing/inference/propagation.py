@@ -23,7 +23,7 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_inputs
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky_escalating, identity, inverse_lower
 from ..numerics.workers import blas_for
 from . import propagation_loops as loops
@@ -37,8 +37,8 @@ FINEST_BASIS = (
 def expectation_propagation(
     kernel: Kernel,
     likelihood: Likelihood,
-    X: Any,
-    y: Any,
+    X: Array,
+    y: Array,
     capacity: int | None = 100,
     basis: Basis | None = None,
     sweeps: int = 10,
@@ -114,7 +114,7 @@ def expectation_propagation(
 
 
 def from_sites(
-    kernel: Kernel, basis: Basis, sites: Sites, X: Any, *, mean: Mean | None = None, jitter: float = 0.0
+    kernel: Kernel, basis: Basis, sites: Sites, X: Array, *, mean: Mean | None = None, jitter: float = 0.0
 ) -> Posterior:
     """The process that sites stand for. [004 eqs 4.25, 4.34]
 
@@ -142,7 +142,7 @@ def to_sites(post: Posterior) -> Sites:
     return Sites(lam, Linv.T @ (B @ w), None, 0.0)
 
 
-def _rows(X: Any) -> np.ndarray:
+def _rows(X: Array) -> np.ndarray:
     X = np.ascontiguousarray(to_numpy(as_inputs(X)), dtype=float)
     if len(X) == 0:
         raise EmptyDataError("X has no rows; at least one is needed")

@@ -21,7 +21,7 @@ from .kernels.stationary import RBF
 MANY = 64  # functions of different widths whose Gram matrix is worth compiled loops
 
 
-def _matrix(name: str, value: Any) -> Array:
+def _matrix(name: str, value: Array) -> Array:
     """`value` as a finite (m, d) array of floats."""
     array = value if is_foreign(value) else np.asarray(value, dtype=float)
     if array.ndim != 2:
@@ -43,7 +43,7 @@ class Points:
     def __len__(self) -> int:
         return self.Z.shape[0]
 
-    def __getitem__(self, keep: Any) -> Points:
+    def __getitem__(self, keep: slice | np.ndarray) -> Points:
         return Points(self.Z[keep])
 
     @property
@@ -125,7 +125,7 @@ class Multiscale:
     def __len__(self) -> int:
         return self.centers.shape[0]
 
-    def __getitem__(self, keep: Any) -> Multiscale:
+    def __getitem__(self, keep: slice | np.ndarray) -> Multiscale:
         return Multiscale(self.centers[keep], self.widths[keep])
 
     @property

@@ -161,7 +161,7 @@ class Iterative:
         probed = self.system.solve(Z, targets, "the log determinant")
         return self.system.evidence(self.solution.X, self.solution.R, probed.log_quadratics())
 
-    def mean(self, X: Any) -> Array:
+    def mean(self, X: Array) -> Array:
         """The mean alone: one product with K. (t,) or (t, p)"""
         P = self.system.problem
         X = queries_like(X, P.X)
@@ -169,13 +169,13 @@ class Iterative:
         mean = self.system.product(self.solution.X, X) + (m0 if m0.ndim == 2 else m0[:, None])
         return mean[:, 0] if P.one_output else mean
 
-    def mean_error(self, X: Any) -> Array:
+    def mean_error(self, X: Array) -> Array:
         """How far each mean can be from the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
         X = queries_like(X, self.system.problem.X)
         residual = float(np.max(self.solution.residuals))
         return namespace(X).sqrt(self.kernel.diag(X)) * (residual / self.system.sigma)
 
-    def predict(self, X: Any) -> Marginals:
+    def predict(self, X: Array) -> Marginals:
         """Mean and variance of each f(x); a variance exceeds the exact GP's by tolerance · k(x, x) at most."""
         X = queries_like(X, self.system.problem.X)
         variance = self.kernel.diag(X)
@@ -185,7 +185,7 @@ class Iterative:
             variance[s] -= row_dots(Ksf, S) + row_dots(contiguous(solution.R.T), S)
         return Marginals(self.mean(X), variance)
 
-    def covariance(self, X: Any) -> Array:
+    def covariance(self, X: Array) -> Array:
         """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with solves S: errors enter squared."""
         X = queries_like(X, self.system.problem.X)
         Ksf, solution = self._solved(X)
@@ -268,14 +268,14 @@ def condition(
     kernel: Kernel,
     basis: Basis | None,
     approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any,
+    noise: Array | float,
+    X: Array,
+    y: Array,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
     power: float | None = None,
-    weights: Any = None,
+    weights: Array | None = None,
     solver: Solver = DEFAULT,
 ) -> Iterative:
     """The exact GP by conjugate gradients, "cg", with one's own solver; the rest as for `inducing.condition`."""

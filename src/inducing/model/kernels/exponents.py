@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class Exponents:
     constants: Array | float  # (m,)
 
     @staticmethod
-    def of(Z: Array, lengths: Array, constants: Any) -> Exponents:
+    def of(Z: Array, lengths: Array, constants: Array | float) -> Exponents:
         """Gaussians at Z whose widths are `lengths`: (d,) for all of them alike, or (m, d)."""
         xp = namespace(Z)
         alike = lengths.ndim == 1

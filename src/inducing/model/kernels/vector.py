@@ -20,6 +20,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...errors import ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
@@ -123,7 +124,7 @@ class Shared(_OfComponents):
         return (Bbar + Bbar.T) @ w * asarray_like(self._w() / (2.0 * self.variance), Bbar)
 
 
-def coregionalised(B: Any) -> Kernel:
+def coregionalised(B: ArrayLike) -> Kernel:
     """The kernel B_ij of components, B ⪰ 0: a sum of `Shared`, one for each eigenvector of B."""
     B = np.asarray(B, dtype=float)
     if B.ndim != 2 or B.shape[0] != B.shape[1] or not np.allclose(B, B.T, rtol=1e-10, atol=0.0):
