@@ -1,8 +1,7 @@
-"""The objective of learning: the log evidence of a checked problem, with log priors, and its gradient in the
-variables of a packing.
+"""The objective of learning: log evidence and log prior of a checked problem, in the variables of a packing.
 
 The problem's rows lie in memory or in a source. The evidence is that of its row of the table, or another one
-with a gradient in the same parameters, such as expectation propagation's (`fitting_ep`).
+with a gradient in the same parameters, such as that of expectation propagation (fitting_ep.py).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..numerics.arrays import Array, namespace, to_numpy
 from ..numerics.workers import blas_for
 from ..progress import Line
-from ..sources.moments import moments
+from ..sources.moments import Columns, moments
 from .packing import Packing, Parameters, Summary
 from .settings import Settings
 
@@ -35,15 +34,14 @@ Evidence = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with it
 
 
 class Objective:
-    """The log evidence and the log prior, as functions of the variables that move; an `ascent.Objective`."""
+    """Log evidence plus log prior as a function of the variables that move: an `ascent.Objective`."""
 
     def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
-        self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence
-        self.memory = SiteMemory()  # of a likelihood: each evaluation starts from the sites of the one before
-        self.judged = False  # whether posteriors are asked for on the way
-        self.last: tuple[np.ndarray, Posterior] | None = None  # the variables evaluated last, and theirs
+        self.P, self.priors = P, dict(settings.priors or {})
+        self.evidence = RowEvidence() if evidence is None else evidence
+        self.last = np.zeros(0)  # the variables evaluated last
         self.y = targets(P) if isinstance(P, Problem) else None
-        self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
+        self.summary, self.sums = _summary(P, self.y)
         dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
         self.packing = Packing(
             parameters_of(P),
@@ -66,9 +64,9 @@ class Objective:
         return moved(self.P, self.packing.unpack(x), self.y)
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """The log evidence plus the log prior, and its gradient in x; FactorisationError where there is none."""
-        P = self.problem(x)
-        value, gradient = self._of_the_row(P, x) if self.evidence is None else self.evidence(P)
+        """The value and its gradient in x. Raise a FactorisationError where there is none."""
+        self.last = x.copy()
+        value, gradient = self.evidence(self.problem(x))
         raw = self.packing.values(x)
         gradient = {name: to_numpy(g) for name, g in gradient.items()}
         for name, prior in self.priors.items():
@@ -77,25 +75,10 @@ class Objective:
             gradient[name] = gradient[name] + slope
         return value, self.packing.gradient(x, gradient)
 
-    def _of_the_row(self, P: Problem | Parted, x: np.ndarray) -> tuple[float, dict[str, Any]]:
-        """The evidence of the problem's own row; where points are judged, the factors serve its posterior, too."""
-        if P.row.name in DENSE:
-            value, gradient = gradient_of(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
-        else:
-            with blas_for(len(P.basis)):
-                F = factorise(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
-                value, gradient = gradient_from(P, F)
-            if self.judged:
-                self.last = x.copy(), posterior_from(P, F, value)
-        if P.noise_name in gradient:
-            gradient["noise"] = gradient.pop(P.noise_name)
-        return value, gradient
-
     def posterior(self, x: np.ndarray) -> Posterior | Predictor:
-        """What the problem gives at x: known where x was evaluated last."""
-        if self.last is not None and np.array_equal(self.last[0], x):
-            return self.last[1]
-        return model_of(self.problem(x))
+        """The posterior at x; known where the evidence was just evaluated there and kept it."""
+        known = getattr(self.evidence, "posterior", None)
+        return known if known is not None and np.array_equal(self.last, x) else model_of(self.problem(x))
 
     def log_prior(self, x: np.ndarray) -> float:
         raw = self.packing.values(x)
@@ -104,8 +87,7 @@ class Objective:
     def fingerprint(self) -> str:
         """Changes when the data, the row or the variables do."""
         kernel = _without_numbers(self.P.kernel.spec())
-        variables = self.packing.names, len(self.start)
-        row = self.P.row
+        row, variables = self.P.row, (self.packing.names, len(self.start))
         return repr((row.name, row.share, self.summary.n, kernel, *variables, self.sums))
 
     def watch(self, line: Line) -> None:
@@ -149,7 +131,8 @@ class Score:
                 "held-out rows have no noise of their own: give noise as one number to use them"
             )
         self.objective, self.held_out = objective, held_out
-        objective.judged = True
+        if isinstance(objective.evidence, RowEvidence):
+            objective.evidence.judged = True
         self.best = -np.inf
         self.densities: np.ndarray | None = None
 
@@ -165,6 +148,30 @@ class Score:
         return score
 
 
+class RowEvidence:
+    """The evidence of a problem's own row of the table. A likelihood's sites start from those of the call
+    before; where points are `judged`, the factors serve the posterior, too.
+    """
+
+    def __init__(self) -> None:
+        self.memory, self.judged = SiteMemory(), False
+        self.posterior: Posterior | None = None  # of the problem seen last
+
+    def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
+        options: dict[str, Any] = dict(escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        self.posterior = None
+        if self.judged and P.row.name not in DENSE:
+            with blas_for(len(P.basis)):
+                F = factorise(P, **options)
+                value, gradient = gradient_from(P, F)
+            self.posterior = posterior_from(P, F, value)
+        else:
+            value, gradient = gradient_of(P, **options)
+        if P.noise_name in gradient:
+            gradient["noise"] = gradient.pop(P.noise_name)
+        return value, gradient
+
+
 def parameters_of(P: Problem | Parted) -> Parameters:
     """The parameters of a problem, in NumPy."""
     noise: Any = P.likelihood
@@ -175,9 +182,7 @@ def parameters_of(P: Problem | Parted) -> Parameters:
 
 
 def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyProblem:
-    """The problem with other parameters, its rows as they were checked; y are its `targets`, where they are
-    known.
-    """
+    """The problem with other parameters, its rows as they were; y are its `targets`, where they are known."""
     kernel, basis, noise, mean = parameters
     basis.check(kernel)
     if isinstance(noise, Likelihood):
@@ -192,41 +197,26 @@ def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyP
 
 def targets(P: Problem) -> Array:
     """The targets of a problem, with the prior mean put back. (n, p)"""
-    if P.likelihood is not None:
-        return P.Y
-    return P.Y + _as_columns(P.mean(P.X))
+    return P.Y if P.likelihood is not None else P.Y + _as_columns(P.mean(P.X))
 
 
-def _summary(P: Problem, y: Array) -> tuple[Summary, list[float]]:
-    """Of rows in memory; and sums by which other data are recognised."""
-    X, Y = to_numpy(P.X), to_numpy(y)
-    likelihood = P.likelihood
-    observed = Y if likelihood is None else Y[:, :1]
-    variance = float(np.mean(observed.var(axis=0)))
-    if likelihood is not None and not likelihood.located:
-        variance = 1.0
-    if not variance > 0:
-        variance = max(float(np.mean(Y**2)), 1e-12) if np.any(Y) else 1.0
-    sums = [float(namespace(a).sum(a)) for a in (P.X, y, P.weights) if a is not None]
-    return Summary(P.n, input_spread(X), X.min(axis=0), X.max(axis=0), variance), sums
-
-
-def _summary_of_source(P: Parted) -> tuple[Summary, list[float]]:
-    """The same of rows in a source, in one pass."""
-    found = moments(P.source)
-    X, Y = found.X, found.Y
-    variance = float(np.mean(Y.variance))
+def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]]:
+    """Of the rows, in memory or by one pass over their source; and sums by which other rows are recognised."""
+    if isinstance(P, Parted):
+        found = moments(P.source)
+        X, Y, weights = found.X, found.Y, None
+    else:
+        X, Y, weights = Columns.of(to_numpy(P.X)), Columns.of(to_numpy(y)), P.weights
+    spread = X.center_and_scale()[1]
+    observed = slice(None) if P.likelihood is None else slice(1)  # further columns say how it was observed
+    variance = float(np.mean(Y.variance[observed]))
     if P.likelihood is not None and not P.likelihood.located:
         variance = 1.0
-    variance = variance if variance > 0 else float(np.mean(Y.mean**2)) or 1.0
+    if not variance > 0:
+        variance = float(np.mean(Y.mean[observed] ** 2)) or 1.0
     sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
-    return Summary(found.n, X.center_and_scale()[1], X.low, X.high, variance), sums
-
-
-def input_spread(X: np.ndarray) -> np.ndarray:
-    """A positive scale for each input: its standard deviation, or its size if it is constant. (d,)"""
-    spread = X.std(axis=0)
-    return np.where(spread > 0, spread, np.where(X[0] != 0, np.abs(X[0]), 1.0))
+    sums += [] if weights is None else [float(namespace(weights).sum(weights))]
+    return Summary(X.n, np.where(spread > 0, spread, 1.0), X.low, X.high, variance), sums
 
 
 def _without_numbers(spec: Mapping[str, Any]) -> Any:

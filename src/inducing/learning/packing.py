@@ -1,13 +1,13 @@
-"""The parameters that move as one vector of unconstrained variables, and gradients on their way back.
+"""Parameters as one vector of unconstrained variables, and gradients on their way back.
 
-Positive parameters travel as logarithms. Points and centres travel in units of the inputs' spread, a
-projection's matrix in units of its inverse. Widths travel as log(2s²/ℓ² - 1), so they stay legal while ℓ
-moves; holding that ratio is what "hyperparameters" alone means for them.
+Positive parameters travel as logarithms, those between two numbers as log (v - low)/(high - v), points and
+centres in units of the inputs' spread, a projection's matrix in units of its inverse. Widths travel as
+log(2s²/ℓ² - 1), so they stay legal while ℓ moves; holding that ratio is what "hyperparameters" alone means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,22 +58,45 @@ class Parameters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What bounds and units are taken from: the number of rows, spread and range of the inputs, variance of
-    the targets.
-    """
+    """The moments of the data that bounds and units are taken from."""
 
     n: int
-    spread: np.ndarray  # (d,)
+    spread: np.ndarray  # (d,), of the inputs, positive
     low: np.ndarray
     high: np.ndarray
     target_variance: float
 
 
+class Transform(NamedTuple):
+    """How a parameter travels: its variable, the way back, and the slope of that way at a value."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+    bounds: tuple[float, float] | None = None  # of the variable; None leaves them to the data
+
+
+LOG = Transform(np.log, np.exp, lambda v: v)
+
+
+def _scaled(unit: Any, bounds: tuple[float, float] | None = (-np.inf, np.inf)) -> Transform:
+    return Transform(lambda v: v / unit, lambda x: x * unit, lambda v: unit, bounds)
+
+
+def _between(low: float, high: float) -> Transform:
+    return Transform(
+        lambda v: np.log((v - low) / (high - v)),
+        lambda x: low + (high - low) / (1.0 + np.exp(-x)),
+        lambda v: (v - low) * (high - v) / (high - low),
+        (-12.0, 12.0),
+    )
+
+
 class Packing:
     """Which parameters move, how they are transformed, and between which bounds.
 
-    `fixed` names parameters to hold, or prefixes of their names; `movable` is a mask (m,) of the basis functions
-    that may move. Noise given per row is held.
+    `fixed` names parameters to hold, or prefixes of their names; `movable` is a mask (m,) of the basis
+    functions that may move. Noise given per row is held.
     """
 
     def __init__(
@@ -87,39 +110,45 @@ class Packing:
         noise_floor: float = 1e-6,
     ) -> None:
         self.origin, self.raw = parameters, parameters.raw()
-        self.summary, self.spread = summary, summary.spread
+        self.summary, self.spread, self.noise_floor = summary, summary.spread, noise_floor
         self.movable = _as_mask(movable, len(parameters.basis))
-        real = {f"kernel.{name}" for name in parameters.kernel.unconstrained}
-        real |= {name for name in self.raw if name.startswith(("basis.", "mean."))}
-        noise = parameters.noise
-        self.between: dict[str, tuple[float, float]] = {}  # those travelling as log (v - low)/(high - v)
-        if isinstance(noise, Likelihood):
-            real |= {f"likelihood.{name}" for name in noise.bounds}
-            bounds = {f"likelihood.{name}": pair for name, pair in noise.bounds.items()}
-            self.between = {name: pair for name, pair in bounds.items() if np.all(np.isfinite(pair))}
-        self.positive = [name for name in self.raw if name not in real]  # as logarithms, fixed ones included
+        self.transforms = {name: self._transform(name) for name in self.raw}
+        self.positive = [name for name, transform in self.transforms.items() if transform is LOG]
         held = self._held(optimize, fixed)
         self.names = [name for name in self.raw if name not in held]  # in the order of the vector
-        parts = {name: self._encode(name, self.raw[name]) for name in self.names}
+        parts = {name: self._encoded(name) for name in self.names}
         ends = np.cumsum([0, *map(len, parts.values())])
         self.slices = {name: slice(*ends[i : i + 2]) for i, name in enumerate(parts)}
         self.start = np.concatenate([*parts.values(), np.zeros(0)])
         self.units = np.concatenate([*map(self._steps, parts, parts.values()), np.zeros(0)])
-        limits = _Limits(parameters.kernel, summary, noise_floor)
-        self.bounds = [bound for name, x in parts.items() for bound in self._bounds(name, x, limits)]
+        self.bounds = [bound for name, x in parts.items() for bound in self._bounds(name, x)]
+
+    def _transform(self, name: str) -> Transform:
+        kernel, noise = self.origin.kernel, self.origin.noise
+        owner, _, leaf = name.partition(".")
+        if owner == "basis":
+            return _scaled(self.spread if name in PLACES else 1.0, None)
+        if owner == "mean":
+            return _scaled(1.0)
+        if owner == "kernel" and leaf in kernel.unconstrained:
+            return _scaled(1.0 / _columns_of(kernel, name, self.spread) if leaf.endswith("matrix") else 1.0)
+        if owner == "likelihood" and leaf in noise.bounds:
+            return _between(*noise.bounds[leaf]) if np.all(np.isfinite(noise.bounds[leaf])) else _scaled(1.0)
+        return LOG
 
     def _held(self, optimize: str, fixed: Sequence[str]) -> set[str]:
         """The names of the parameters that stay as they are."""
         if optimize not in OPTIMIZE:
             raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
-        known = list(self.raw)
-        held = {key for key in known for name in fixed if _is_under(name, key)}
+        known, noise = list(self.raw), self.origin.noise
+        held: set[str] = set()
         for name in fixed:
-            if not any(_is_under(name, key) for key in known):
+            under = {key for key in known if key == name or key.startswith(name + ".")}
+            if not under:
                 raise UnknownNameError(f"cannot hold {name!r} fixed: the parameters are {', '.join(known)}")
+            held |= under
         if optimize != "all":
             held |= {key for key in known if key.startswith("basis.") == (optimize == "hyperparameters")}
-        noise = self.origin.noise
         if isinstance(noise, Likelihood):
             return held | {f"likelihood.{name}" for name in noise.held}
         return held | ({"noise"} if np.ndim(noise) else set())
@@ -131,35 +160,25 @@ class Packing:
         step = _lengthscales(self.origin.kernel, self.spread) / self.spread  # (d,)
         return np.tile(step, len(x) // len(step))
 
-    def _bounds(self, name: str, x: np.ndarray, limits: _Limits) -> list[tuple[float, float]]:
-        """The limits of each entry, widened where it starts outside."""
-        if name in self.between:
-            return [(-12.0, 12.0)] * len(x)
-        if name not in self.positive and not name.startswith("basis."):
-            return [(-np.inf, np.inf)] * len(x)
-        return [(min(a, v), max(b, v)) for a, b, v in zip(*limits.of(name, x), x, strict=True)]
-
-    def _unit(self, name: str) -> Any:
-        """What one unit of a real parameter's variable is worth; broadcasts against the parameter."""
-        if name in PLACES:
-            return self.spread
-        if name.startswith("kernel.") and name.endswith("matrix"):
-            return 1.0 / _columns_of(self.origin.kernel, name, self.spread)
-        return 1.0
+    def _bounds(self, name: str, x: np.ndarray) -> list[tuple[float, float]]:
+        """The bounds of each entry; those from the data are widened where it starts outside."""
+        fixed = self.transforms[name].bounds
+        if fixed is not None:
+            return [fixed] * len(x)
+        low, high = _limits(name, x, self.origin.kernel, self.summary, self.noise_floor)
+        return [*zip(np.minimum(low, x), np.maximum(high, x), strict=True)]
 
     def _part(self, name: str, value: Any) -> np.ndarray:
         """The entries that move: all, or the movable functions' of the basis."""
         value = np.asarray(value, dtype=float)
         return value[self.movable] if name.startswith("basis.") else value
 
-    def _encode(self, name: str, value: Any) -> np.ndarray:
-        value = self._part(name, value)
+    def _encoded(self, name: str) -> np.ndarray:
+        """The variables that a parameter starts from."""
+        value = self._part(name, self.raw[name])
         if name == "basis.widths":
             return np.log(2.0 * value**2 / self._scales(self.raw) ** 2 - 1.0).ravel()
-        if name in self.between:
-            low, high = self.between[name]
-            return np.ravel(np.log((value - low) / (high - value)))
-        return np.ravel(np.log(value) if name in self.positive else value / self._unit(name))
+        return np.ravel(self.transforms[name].encode(value))
 
     def _scales(self, raw: Mapping[str, Any]) -> np.ndarray:
         """ℓ of each input, where the basis has widths. (d,)"""
@@ -170,15 +189,9 @@ class Packing:
         """Every raw parameter at x, held ones included."""
         raw = dict(self.raw)
         for name, where in self.slices.items():
-            if name == "basis.widths":
-                continue
-            part = x[where].reshape(self._part(name, raw[name]).shape)
-            if name in self.between:
-                low, high = self.between[name]
-                part = low + (high - low) / (1.0 + np.exp(-part))
-            else:
-                part = np.exp(part) if name in self.positive else part * self._unit(name)
-            raw[name] = self._placed(raw[name], part) if name.startswith("basis.") else part
+            if name != "basis.widths":
+                part = self.transforms[name].decode(x[where].reshape(self._part(name, raw[name]).shape))
+                raw[name] = self._placed(raw[name], part) if name.startswith("basis.") else part
         if isinstance(self.origin.basis, Multiscale):
             raw["basis.widths"] = self._widths(x, raw)
         return raw
@@ -205,24 +218,17 @@ class Packing:
 
     def gradient(self, x: np.ndarray, raw_gradient: Mapping[str, Any]) -> np.ndarray:
         """dJ/dx from dJ/d(raw parameters)."""
-        raw = self.values(x)
-        out = np.zeros_like(x)
-        multiscale = isinstance(self.origin.basis, Multiscale)
+        raw, out = self.values(x), np.zeros_like(x)
         for name, where in self.slices.items():
             g = self._part(name, raw_gradient[name])
             if name == "basis.widths":
                 s = raw[name][self.movable]
                 g = g * (s - 0.5 * self._scales(raw) ** 2 / s) / 2.0  # ds/dω = (2s² - ℓ²)/(4s)
-            elif name in self.between:
-                low, high = self.between[name]
-                g = g * (raw[name] - low) * (high - raw[name]) / (high - low)
-            elif name not in self.positive:
-                g = g * self._unit(name)
-            elif multiscale and name == "kernel.lengthscale":  # widths move in proportion to ℓ
-                along = np.sum(raw_gradient["basis.widths"] * raw["basis.widths"], axis=0)
-                g = g * raw[name] + (np.sum(along) if np.ndim(raw[name]) == 0 else along)
             else:
-                g = g * raw[name]
+                g = g * self.transforms[name].slope(raw[name])
+            if name == "kernel.lengthscale" and isinstance(self.origin.basis, Multiscale):  # widths follow ℓ
+                along = np.sum(raw_gradient["basis.widths"] * raw["basis.widths"], axis=0)
+                g = g + (np.sum(along) if np.ndim(raw[name]) == 0 else along)
             out[where] = np.ravel(g)
         return out
 
@@ -239,47 +245,38 @@ class Packing:
                     words.append(f"{name} at its {word}{which}")
         return tuple(words)
 
-    def perturbed(self, rng: np.random.Generator, strength: float = 1.0) -> np.ndarray:
-        """A random start: hyperparameters off by factors of about e, points by a third of the inputs' spread."""
+    def perturbed(self, rng: np.random.Generator) -> np.ndarray:
+        """A random start: hyperparameters off by factors of about e, points by a third of the spread."""
         step = np.zeros_like(self.start)
         for name, where in self.slices.items():
-            size = strength * (1.0 if name in self.positive else 0.3)
+            size = 1.0 if name in self.positive else 0.3
             step[where] = size * rng.standard_normal(where.stop - where.start)
         low, high = np.array(self.bounds, dtype=float).T if self.bounds else (step, step)
         return np.clip(self.start + step, low, high)
 
 
-@dataclass(frozen=True, eq=False)
-class _Limits:
+def _limits(
+    name: str, x: np.ndarray, kernel: Kernel, data: Summary, noise_floor: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Bounds from the data: wide enough for anything sensible, tight enough to stay factorisable."""
-
-    kernel: Kernel
-    summary: Summary
-    noise_floor: float
-
-    def of(self, name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ones, data, spread = np.ones_like(x), self.summary, self.summary.spread
-        if name in PLACES:
-            width, copies = data.high - data.low + spread, len(x) // len(spread)
-            low, high = data.low - width, data.high + width
-            return np.tile(low / spread, copies), np.tile(high / spread, copies)
-        if name == "basis.widths":
-            return LEAST_RATIO * ones, MOST_RATIO * ones
-        if name == "noise":
-            low, high = np.log(self.noise_floor * data.target_variance), np.log(100.0 * data.target_variance)
-            return low * ones, high * ones
-        leaf = name.rsplit(".", 1)[-1]
-        if (
-            not name.startswith("kernel.")
-            or leaf not in ("lengthscale", "variance")
-            or not isinstance(_owner(self.kernel, name), Stationary)
-        ):
-            return x - np.log(1e4), x + np.log(1e4)
-        if leaf == "variance":
-            return np.log(1e-4 * data.target_variance) * ones, np.log(1e4 * data.target_variance) * ones
-        spread = _columns_of(self.kernel, name, spread)
+    ones, spread, variance = np.ones_like(x), data.spread, data.target_variance
+    if name in PLACES:
+        width, copies = data.high - data.low + spread, len(x) // len(spread)
+        low, high = data.low - width, data.high + width
+        return np.tile(low / spread, copies), np.tile(high / spread, copies)
+    if name == "basis.widths":
+        return LEAST_RATIO * ones, MOST_RATIO * ones
+    if name == "noise":
+        return np.log(noise_floor * variance) * ones, np.log(100.0 * variance) * ones
+    leaf = name.rsplit(".", 1)[-1]
+    stationary = name.startswith("kernel.") and isinstance(_owner(kernel, name), Stationary)
+    if stationary and leaf == "variance":
+        return np.log(1e-4 * variance) * ones, np.log(1e4 * variance) * ones
+    if stationary and leaf == "lengthscale":
+        spread = _columns_of(kernel, name, spread)
         low, high = (spread, spread) if len(x) > 1 else (spread.min(), spread.max())
         return np.log(1e-3 * low) * ones, np.log(1e4 * high) * ones
+    return x - np.log(1e4), x + np.log(1e4)
 
 
 def _owner(kernel: Kernel, name: str) -> Kernel:
@@ -298,34 +295,25 @@ def _columns_of(kernel: Kernel, name: str, spread: np.ndarray) -> np.ndarray:
     return _of_columns(kernel, spread)
 
 
-def _lengthscales(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """The lengthscale of each input within two decades of its spread; the spread where a kernel has none for
-    it. (d,)
-    """
-    if not isinstance(kernel, Stationary) or kernel.columns is not None:
-        return spread
-    return np.clip(np.broadcast_to(kernel.lengthscale, spread.shape), 0.01 * spread, 100.0 * spread)
-
-
 def _of_columns(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
     columns = getattr(kernel, "columns", None)
     return spread if columns is None else spread[list(columns)]
 
 
+def _lengthscales(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
+    """The lengthscale of each input, within two decades of its spread; the spread where there is none. (d,)"""
+    if not isinstance(kernel, Stationary) or kernel.columns is not None:
+        return spread
+    return np.clip(np.broadcast_to(kernel.lengthscale, spread.shape), 0.01 * spread, 100.0 * spread)
+
+
 def _as_mask(movable: Any, m: int) -> np.ndarray:
     """Which of m basis functions may move, from a mask; None is all of them. (m,) of bool"""
-    if movable is None:
-        return np.ones(m, dtype=bool)
-    mask = np.asarray(movable)
+    mask = np.ones(m, dtype=bool) if movable is None else np.asarray(movable)
     if mask.shape != (m,) or mask.dtype != bool:
-        raise ShapeError(
-            f"movable must hold True or False for each of {m} basis functions, not {mask.dtype} of {mask.shape}"
-        )
+        what = f"{mask.dtype} of {mask.shape}"
+        raise ShapeError(f"movable must hold True or False for each of {m} basis functions, not {what}")
     return mask
-
-
-def _is_under(name: str, key: str) -> bool:
-    return key == name or key.startswith(name + ".")
 
 
 def _under(prefix: str, raw: Mapping[str, Any]) -> dict[str, Any]:

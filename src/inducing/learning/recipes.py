@@ -27,9 +27,10 @@ from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
 from ..model.table import FITC, VFE, Approximation, row
 from ..numerics.arrays import to_numpy
+from ..sources.moments import Columns
 from .ascent import INTERRUPTED, Progress
 from .diagnosis import mean_residual
-from .objective import HeldOut, input_spread, parameters_of, targets
+from .objective import HeldOut, parameters_of, targets
 from .packing import Parameters
 from .settings import Settings
 from .stages import Fit, Outcome, Stage
@@ -471,7 +472,7 @@ def with_projection(task: Task, directions: int) -> Task:
     first = replace(first, problem=replace(first.rows, basis=Points(X[:: max(1, len(chosen) // m)][:m])))
     posterior = first.fit(first.run()).posterior
     assert isinstance(posterior, Posterior)
-    spread = input_spread(to_numpy(P.X))  # (d,)
+    spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
     slopes = to_numpy(posterior.gradient(X)).reshape(len(chosen), d, -1) * spread[:, None]  # (n, d, p)
     V = np.linalg.eigh(np.einsum("njp,nkp->jk", slopes, slopes))[1]  # (d, d), eigenvalues rising
     matrix = V[:, ::-1][:, :directions].T / spread  # (g, d)

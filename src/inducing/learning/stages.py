@@ -59,7 +59,7 @@ class Outcome:
     at_bounds: tuple[str, ...] = ()
     log_prior: float = 0.0
     score: float | None = None
-    densities: np.ndarray | None = None  # (t,), of the held-out rows one by one
+    densities: np.ndarray | None = None  # (t,), of the held-out rows one by one, where there are any
 
     def fit(self, posterior: Posterior | Predictor) -> Fit:
         """The same with a posterior, which gives the value where no climb did."""
