@@ -167,7 +167,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         )
         learned = learn_classes(start, signs[P.kept] if P.kept is not None else signs)
         self.likelihood_, self.kernel_ = learned.likelihood, learned.posteriors[0].kernel
-        self.n_iter_, self.n_rows_ = max(1, learned.outcome.run.iterations), len(X)
+        self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), len(X)
         self._keep([post.to_numpy() for post in learned.posteriors])
         self._held = None
         return self
@@ -326,7 +326,13 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
             self.x_mean_, self.x_scale_ = center_and_scale(X, np.ones(len(X)))
-        self.kernel_ = start_kernel(self.kernel, self._in_model_units(X), np.ones(len(X)), 1.0, self._ard)
+        self.kernel_ = start_kernel(
+            self.kernel,
+            self._in_model_units(X),
+            np.ones(len(X)),
+            4.0 if self.method is None else 1.0,
+            self._ard,
+        )
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
         self.__dict__.pop("metadata_", None)
 

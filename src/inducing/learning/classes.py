@@ -18,12 +18,14 @@ from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior
 from ..model.problem import Problem
-from ..model.table import FITC, VFE
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.workers import blas_for
 from .objective import SITE_TOLERANCE, moved
-from .recipes import LEAST_GAIN, first_as_good, informed_start, split
+from .recipes import LEAST_GAIN, first_as_good, split
 from .stages import Outcome, Stage
+
+TRIAL = 12  # iterations of each start in the race
+FEW = 200  # rows of the exact process whose hyperparameters are a start
 
 
 class ClassesEvidence:
@@ -64,8 +66,9 @@ class LearnedClasses:
     posteriors: list[Posterior]
     likelihood: Binary
     outcome: Outcome
-    rows: tuple[str, ...]  # of the table that were tried
-    scores: tuple[float, ...]  # their mean log probability of the held-out labels, where there are any
+    n_starts: int  # that were raced
+    n_iterations: int  # of all of them, and of going on with the best
+    scores: tuple[float, ...]  # mean log probability of the held-out labels after the race and at the end
 
 
 def class_probabilities(posteriors: Sequence[Posterior], likelihood: Binary, X: Array) -> np.ndarray:
@@ -99,63 +102,65 @@ class Judge:
 def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
-    A kernel with a lengthscale for each input is tried with one for all of them, too. Then comes the bound of
-    power 0, which never over-fits, and the row asked for from there. Held-out labels, where there are enough rows,
-    judge by their log probability: of all that are as good as the best to one standard error, the first is kept.
-    The result has all rows.
+    Several starts are raced for a few iterations each: the one given, and those of `_starts`. The best goes on.
+    Held-out labels, where there are enough rows, judge by their log probability: of the starts that are as good as
+    the best to one standard error the first goes on, and if going on made them worse, it is taken back. Without
+    them the evidence judges. The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
     judge = None if held is None else Judge(P.X[held], signs[held])
     learning = replace(start if held is None else start.on(rest), held_out=None)
-    evidence = ClassesEvidence(signs if held is None else signs[rest])
-    if start.max_iterations >= 1 and start.prelude != "none":
-        learning = _started(learning, evidence, judge)
-    rows = [VFE] if P.row.power == 0.0 else [VFE, P.row]
-    outcomes: list[Outcome] = []
-    densities: list[np.ndarray] = []
-    left = start.max_iterations
-    for row in rows:
-        last = row is rows[-1]
-        stage = replace(
-            (learning.after(outcomes[-1]) if outcomes else learning).under(row),
-            evidence=ClassesEvidence(evidence.signs),
-            max_iterations=left if last else max(min(left, 1), left // 2),
-            least_gain=LEAST_GAIN if last else 3.0 * LEAST_GAIN,
+    own = signs if held is None else signs[rest]
+    stages = [replace(s, evidence=ClassesEvidence(own)) for s in _starts(learning, own)]
+    trials = [
+        (stage, replace(stage, max_iterations=min(stage.max_iterations, TRIAL)).run()) for stage in stages
+    ]
+    densities = [np.zeros(1) if judge is None else judge(*trial) for trial in trials]
+    best = int(np.argmax([outcome.run.value for _, outcome in trials]))
+    if judge is not None:
+        best = first_as_good(np.array(densities))
+    (stage, outcome), scores = trials[best], [float(np.mean(densities[best]))]
+    spent = sum(other.run.iterations for _, other in trials)
+    if start.max_iterations > TRIAL and not outcome.run.interrupted:
+        left = replace(
+            stage.after(outcome), max_iterations=start.max_iterations - TRIAL, least_gain=LEAST_GAIN
         )
-        outcome = stage.run()
-        outcomes.append(outcome)
-        left -= outcome.run.iterations
+        more = left.run().following([outcome])
         if judge is not None:
-            densities.append(judge(stage, outcome))
-        if outcome.run.interrupted:
-            break
-    best = int(np.argmax([np.mean(d) for d in densities])) if densities else len(outcomes) - 1
-    chosen = outcomes[best].following(outcomes[:best])
-    final = replace(moved(replace(P, row=rows[best]), chosen.parameters), jitter=chosen.jitter)
+            scores.append(float(np.mean(judge(left, more))))
+        if judge is None or scores[1] >= scores[0]:
+            outcome = more
+        spent += more.run.iterations
+    final = replace(moved(P, outcome.parameters), jitter=outcome.jitter)
     posteriors = ClassesEvidence(signs).posteriors(final)
-    scores = tuple(float(np.mean(d)) for d in densities)
-    return LearnedClasses(posteriors, _binary(chosen), chosen, tuple(row.name for row in rows), scores)
+    run = replace(outcome.run, iterations=max(1, outcome.run.iterations))
+    return LearnedClasses(
+        posteriors, _binary(outcome), replace(outcome, run=run), len(trials), spent, tuple(scores)
+    )
 
 
-def _started(learning: Stage, evidence: ClassesEvidence, judge: Judge | None) -> Stage:
-    """The stage with hyperparameters learned on a few rows, those of one lengthscale for all inputs where held-out
-    labels are as well off with them, and with places that go with the kernel.
+def _starts(learning: Stage, signs: Array) -> list[Stage]:
+    """Starts worth a race, those with fewer parameters first: of a kernel with a lengthscale for each input also the
+    one with a single lengthscale; and with either the hyperparameters of a few rows, each with a function of its own.
     """
+    if learning.max_iterations < 1 or learning.prelude == "none":
+        return [learning]
     P = learning.rows
-    first = replace(learning, evidence=None, problem=replace(P, Y=evidence.signs[:, :1]))
-    starts = [informed_start(first)]
-    kernel = P.kernel
-    if judge is not None and isinstance(kernel, Stationary) and np.ndim(kernel.lengthscale) > 0:
-        scale = float(np.exp(np.mean(np.log(kernel.lengthscale))))
-        one = kernel.with_parameters({"lengthscale": scale})
-        starts.insert(0, informed_start(replace(first, problem=replace(first.rows, kernel=one))))
-        trials = []
-        for stage in starts:
-            trial = replace(stage.under(FITC), evidence=ClassesEvidence(evidence.signs), max_iterations=0)
-            trials.append(judge(trial, trial.run()))
-        return starts[first_as_good(np.array(trials))]
-    return starts[0]
+    kernels = [P.kernel]
+    if isinstance(P.kernel, Stationary) and np.ndim(P.kernel.lengthscale) > 0:
+        one = float(np.exp(np.mean(np.log(P.kernel.lengthscale))))
+        kernels.insert(0, P.kernel.with_parameters({"lengthscale": one}))
+    starts = []
+    for kernel in kernels:
+        given = replace(learning, problem=replace(P, kernel=kernel))
+        few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])
+        first = replace(given, problem=replace(given.rows, Y=signs[:, :1])).exact_on(few)
+        informed = (
+            replace(first.quietly(), restarts=0, max_iterations=40, least_gain=LEAST_GAIN).run().parameters
+        )
+        starts += [replace(given, problem=replace(given.rows, kernel=informed.kernel)), given]
+    return starts
 
 
 def _binary(outcome: Outcome) -> Binary:

@@ -25,7 +25,7 @@ from ..model.kernels.stationary import RBF, Stationary
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
-from ..model.table import FITC, VFE, Approximation, row
+from ..model.table import VFE, Approximation, row
 from ..numerics.arrays import to_numpy
 from ..sources.moments import Columns
 from .ascent import INTERRUPTED, Progress
@@ -44,7 +44,6 @@ FIRST_SHARE, SHARE = (
     0.25,
 )  # of the iterations left: the most that VFE, and any other stage, takes before the last
 FEW = 500  # rows of the exact GP that gives "auto" its start
-FEW_LABELS, FEW_FUNCTIONS = 2000, 60  # of a likelihood other than Gaussian noise
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
 
 
@@ -301,7 +300,7 @@ def informed_start(start: Stage) -> Stage:
     given is tried, too, for ten iterations, and the higher bound decides.
     """
     P, given = start.rows, parameters_of(start.problem)
-    few = _few(start).quietly()
+    few = start.exact_on(np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])).quietly()
     try:
         kernel, _, noise, mean = (
             replace(few, restarts=0, max_iterations=60, least_gain=LEAST_GAIN).run().parameters
@@ -325,22 +324,6 @@ def informed_start(start: Stage) -> Stage:
     trials = [replace(s.under(VFE).quietly(), restarts=0, max_iterations=most) for s in (informed, start)]
     better, worse = (trial.run().run.value for trial in trials)
     return informed if better >= worse else start
-
-
-def _few(start: Stage) -> Stage:
-    """The hyperparameters of an exact GP on a few rows; of a likelihood, which needs many sweeps, on more rows with
-    a small basis among them.
-    """
-    P = start.rows
-    order = np.random.default_rng(P.n).permutation(P.n)
-    if P.likelihood is None:
-        return start.exact_on(np.sort(order[:FEW]))
-    rows = np.sort(order[:FEW_LABELS])
-    Z = selection.kmeans(to_numpy(P.X[rows]), min(len(rows) // 2 + 1, FEW_FUNCTIONS), P.n)
-    stage = start.on(rows).under(FITC)
-    return replace(
-        stage, problem=replace(stage.rows, basis=Points(Z).on(P.X)), optimize="hyperparameters", movable=None
-    )
 
 
 def _with_blocks(task: Task) -> Task:
