@@ -383,6 +383,15 @@ def test_bad_batches_change_nothing(rows):
     assert vars(fresh) == vars(ig.OnlineGPRegressor())
 
 
+def test_predictions_at_rows_in_parts_are_those_in_memory():
+    model = plain(capacity=8).fit(X, Y)
+    source = ig.as_source(XS, chunk_rows=7)
+    for part, whole in zip(model.predict(source, return_std=True), model.predict(XS, return_std=True)):
+        assert_allclose(part, whole, rtol=1e-12)
+    with pytest.raises(errors.ParameterError, match="no joint covariance"):
+        model.predict(source, return_cov=True)
+
+
 def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
     monkeypatch.setattr("inducing.inference.online.TURN", 50)
     calls, original = [], Learner.read
