@@ -85,7 +85,7 @@ def test_without_capacity_it_is_the_exact_process():
 
 
 def test_forecasts_are_those_of_the_plain_loops():
-    """Of every row in a batch, what the loops of the thesis say just before it, through a basis that is full."""
+    """Of every row in a batch, what the loops of the thesis say just before it, through a full basis."""
     reference = oracle_online.Online(K0, oracle_online.gaussian(NOISE), 8, 1e-2)
     model, parts = plain(capacity=8, tolerance=1e-2).partial_fit(X[:1], Y[:1]), []
     reference.read(X[0], Y[0], 0)
