@@ -46,7 +46,7 @@ class Bars:
 
 
 class Line:
-    """The progress of a fit: called after each iteration, it calls the caller's own function or writes a line.
+    """The progress of a fit: after each iteration it calls the caller's own function, or writes a line.
 
     progress is that function, or `wanted` of the `Bars` that are written.
     """

@@ -330,7 +330,7 @@ def test_demo_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     "command", [["--help"], ["fit", "--help"], ["--version"], ["inspect"], ["predict"]], ids=" ".join
 )
 def test_output_that_nobody_reads_ends_a_command_silently(folder, command):
-    """As by SIGPIPE: what `inducing ... | head -1` may meet, whether Typer, Rich or a command itself prints."""
+    """As by SIGPIPE: what `inducing ... | head -1` may meet, whether Typer, Rich or a command prints."""
     model, table, unread = (str(folder / name) for name in ("model", "train.csv", "unread.csv"))
     more = {"inspect": [model], "predict": [model, table, "--out", unread]}
     command = [*command, *more.get(command[0], [])]

@@ -90,14 +90,14 @@ def test_ctrl_c_keeps_what_is_finished():
 def test_ctrl_c_during_a_fit_does_not_count_it(monkeypatch):
     seen = []
 
-    def evaluate(problem, *arguments, **options):
-        seen.append(problem)
+    def evaluate(self, x):
+        seen.append(x)
         if len(seen) == 5:
             raise KeyboardInterrupt
-        return original(problem, *arguments, **options)
+        return original(self, x)
 
-    original = objective.gradient_of
-    monkeypatch.setattr(objective, "gradient_of", evaluate)
+    original = objective.Objective.value_and_gradient
+    monkeypatch.setattr(objective.Objective, "value_and_gradient", evaluate)
     assert len(ig.compare(X, Y, methods=["vfe", "random"], **QUICK)) == 0
 
 

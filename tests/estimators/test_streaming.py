@@ -85,7 +85,7 @@ def test_without_capacity_it_is_the_exact_process():
 
 
 def test_forecasts_are_those_of_the_plain_loops():
-    """Of every row in a batch, what the loops of the thesis say just before it, through a basis that is full."""
+    """Of every row in a batch, what the loops of the thesis say just before it, through a full basis."""
     reference = oracle_online.Online(K0, oracle_online.gaussian(NOISE), 8, 1e-2)
     model, parts = plain(capacity=8, tolerance=1e-2).partial_fit(X[:1], Y[:1]), []
     reference.read(X[0], Y[0], 0)
@@ -383,6 +383,15 @@ def test_bad_batches_change_nothing(rows):
     with pytest.raises(errors.NonFiniteError):
         fresh.partial_fit([[np.nan]], [0.0])
     assert vars(fresh) == vars(ig.OnlineGPRegressor())
+
+
+def test_predictions_at_rows_in_parts_are_those_in_memory():
+    model = plain(capacity=8).fit(X, Y)
+    source = ig.as_source(XS, chunk_rows=7)
+    for part, whole in zip(model.predict(source, return_std=True), model.predict(XS, return_std=True)):
+        assert_allclose(part, whole, rtol=1e-12)
+    with pytest.raises(errors.ParameterError, match="no joint covariance"):
+        model.predict(source, return_cov=True)
 
 
 def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):

@@ -191,7 +191,7 @@ def _on_cluster(source: Source, scheduler: str | None, workers: int | None) -> I
 
 
 def _scores(part: Part, model: SparseGPRegressor) -> Scores:
-    from ..estimators.regressor import predict_rows
+    from ..estimators.base import predict_rows
     from ..metrics import Baseline, Scores
 
     if len(part.X) == 0:

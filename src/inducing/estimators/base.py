@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,7 +23,10 @@ from ..model import kernels, likelihoods, means
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
-from ..sources.source import Source
+from ..numerics.arrays import Array, to_numpy
+from ..sources.arrays import as_source, is_parted
+from ..sources.dask_collections import is_dask, predict_dask
+from ..sources.source import Part, Source
 from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
@@ -77,7 +82,7 @@ class Estimator(BaseEstimator):
         of_y = scaling.y_mean, scaling.y_scale
         self.y_mean_, self.y_scale_ = (float(v[0]) if one_output else v for v in of_y)
 
-    def _in_model_units(self, X: np.ndarray) -> np.ndarray:
+    def _in_model_units(self, X: np.ndarray) -> Array:
         return (X - self.x_mean_) / self.x_scale_
 
     def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
@@ -87,13 +92,6 @@ class Estimator(BaseEstimator):
         """The rows of X in the model's units."""
         check_is_fitted(self)
         return self._in_model_units(self._validated(X, reset=False))
-
-    def _observed_covariance(self, covariance: np.ndarray, noise: Any) -> np.ndarray:
-        """A covariance (n, n) of f in the user's units, (n, n) or (n, n, p), with noise on its diagonal."""
-        covariance = per_output(covariance, self.y_scale_)
-        rows = np.arange(len(covariance))
-        covariance[rows, rows] += noise
-        return covariance
 
     # Files
 
@@ -160,6 +158,81 @@ class Estimator(BaseEstimator):
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         """Take the posterior, and what `_more_to_record` has described."""
         raise NotImplementedError
+
+
+class Regression:
+    """Mixin of the regressors: predictions in the user's units, at rows in memory or in parts."""
+
+    posterior_: Any
+    noise_: Any
+
+    def predict(
+        self: Any, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
+    ) -> Any:
+        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
+        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of the function
+        itself with latent=True.
+        """
+        check_is_fitted(self)
+        if return_std and return_cov:
+            raise ParameterError("return_std and return_cov were both given; ask for one of them")
+        if is_parted(X):
+            return self._predict_parts(X, return_std, return_cov, latent)
+        X = self._validated(X, reset=False)
+        return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
+
+    def light(self) -> Self:
+        """A copy with what predictions need and no more, which can travel to other processes."""
+        light = copy(self)
+        for name in ("progress", "fit_result_", "report_"):
+            vars(light).pop(name, None)
+        return light
+
+    def _predict_parts(self: Any, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
+        if return_cov:
+            raise ParameterError("rows that come in parts have no joint covariance; pass some as one array")
+        names = getattr(self, "feature_names_in_", None)
+        if is_dask(X):
+            ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
+            return predict_dask(ask, X, names, self.n_features_in_)
+        source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        if source.n_features != self.n_features_in_:
+            raise ShapeError(
+                f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
+            )
+        parts = list(source.map(predict_rows, self.light(), return_std, latent))
+        return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
+
+    def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
+        """The mean, on request with standard deviations, at rows of the right shape."""
+        raise NotImplementedError
+
+    def _joint(self: Any, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the joint covariance at rows of the right shape."""
+        noise, Xs = 0.0 if latent else self._new_noise(), self._in_model_units(X)
+        covariance = per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
+        rows = np.arange(len(covariance))
+        covariance[rows, rows] += noise
+        return self._in_user_units(self._mean(Xs)), covariance
+
+    def _mean(self, Xs: Array) -> np.ndarray:
+        alone = hasattr(self.posterior_, "mean")  # without a variance, which costs far more
+        return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
+
+    def _ask(self, what: str, Xs: Array) -> Any:
+        """The posterior's `predict` or `covariance` at rows in the model's units."""
+        return getattr(self.posterior_, what)(Xs)
+
+    def _new_noise(self) -> Any:
+        """The noise of an observation yet to be made, a number or (p,); raise if it is not known."""
+        raise NotImplementedError
+
+
+def predict_rows(
+    rows: Part | np.ndarray, model: Regression, return_std: bool = False, latent: bool = False
+) -> Any:
+    """Predict at a part of a source, or at rows of an array, that was checked when it was read."""
+    return model._marginals(rows.X if isinstance(rows, Part) else rows, return_std, latent)
 
 
 class Streaming:

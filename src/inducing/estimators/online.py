@@ -30,10 +30,9 @@ from ..model.likelihoods import BY_NAME, Binary, Gaussian, Laplace, Likelihood, 
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
-from ..numerics.arrays import to_numpy
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .base import Estimator, Streaming, generator
+from .base import Estimator, Regression, Streaming, generator
 from .preparation import Data, per_output
 from .regressor import SparseGPRegressor
 
@@ -52,7 +51,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
+class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²).
     [004 chapter 3]
 
@@ -152,22 +151,12 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
             self._warm_up(X, y)
             return Forecast(np.full_like(y, np.nan), np.full_like(y, np.nan), np.full(len(y), np.nan))
 
-    def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
-    ) -> Any:
-        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
-        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of f with
-        latent=True.
-        """
-        if return_std and return_cov:
-            raise ParameterError("return_std and return_cov were both given; ask for one of them")
-        Xs = self._queries(X)
-        if return_cov:
-            return self._joint(Xs, latent)
-        additive = latent or type(self.likelihood_) in UNITS  # f's mean is y's
-        if additive and not return_std:
-            return self._in_user_units(to_numpy(self.posterior_.mean(Xs)))
-        mean, std = self._observed(*self.posterior_.predict(Xs), latent=latent)
+    def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
+        Xs = self._in_model_units(X)
+        if not return_std and (latent or type(self.likelihood_) in UNITS):  # f's mean is y's
+            return self._in_user_units(self._mean(Xs))
+        mean, variance = self.posterior_.predict(Xs)
+        mean, std = self._observed(mean, variance, latent)
         return (mean, std) if return_std else mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
@@ -369,14 +358,12 @@ class OnlineGPRegressor(RegressorMixin, Streaming, Estimator):
             mean, variance = self.likelihood_.predict(mean, variance)
         return self._in_user_units(mean), np.sqrt(per_output(variance, self.y_scale_))
 
-    def _joint(self, Xs: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        noise = 0.0 if latent else self.noise_
-        if noise is None:
+    def _new_noise(self) -> Any:
+        if self.noise_ is None:
             raise ParameterError(
                 f"the covariance of y under {self.likelihood_} is not known; ask with latent=True"
             )
-        covariance = self._observed_covariance(to_numpy(self.posterior_.covariance(Xs)), noise)
-        return self._in_user_units(to_numpy(self.posterior_.mean(Xs))), covariance
+        return self.noise_
 
 
 def _in_units(likelihood: Likelihood, factor: float) -> Likelihood:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +12,7 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import ModelFileError, ParameterError, ReducedBasisWarning, ShapeError, UnknownNameError
+from ..errors import ModelFileError, ParameterError, ReducedBasisWarning, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.pic import PICPredictor
@@ -30,10 +28,10 @@ from ..model.table import TABLE
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
 from ..progress import Line
 from ..sources.arrays import as_source, is_parted
-from ..sources.dask_collections import is_dask, predict_dask
+from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
-from ..sources.source import Part, Source
-from .base import Estimator, generator
+from ..sources.source import Source
+from .base import Estimator, Regression, generator
 from .preparation import (
     Data,
     Scaling,
@@ -49,7 +47,7 @@ PASSED_ON = ("mean", "power", "jitter", "fixed", "priors", "validation_fraction"
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
+class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator):
     """Sparse Gaussian process regression for scikit-learn.
 
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
@@ -255,53 +253,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
         """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""
         return -rows * float(np.sum(np.log(self.y_scale_)))
 
-    def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
-    ) -> Any:
-        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
-        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of the function
-        itself with latent=True.
-        """
-        check_is_fitted(self)
-        if return_std and return_cov:
-            raise ParameterError("return_std and return_cov were both given; ask for one of them")
-        if is_parted(X):
-            return self._predict_source(X, return_std, return_cov, latent)
-        X = self._validated(X, reset=False)
-        return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
-
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
-        """The mean, on request with standard deviations, at rows of the right shape."""
-        Xs = placed(self._in_model_units(X), self.device)
+        Xs = self._in_model_units(X)
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
         variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
         variance = per_output(variance, self.y_scale_)
         return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
-
-    def light(self) -> Self:
-        """A copy with what predictions need and no more, which can travel to other processes."""
-        light = copy(self)
-        light.progress = None
-        for name in ("fit_result_", "report_"):
-            light.__dict__.pop(name, None)
-        return light
-
-    def _predict_source(self, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
-        if return_cov:
-            raise ParameterError("rows that come in parts have no joint covariance; pass some as one array")
-        names = getattr(self, "feature_names_in_", None)
-        if is_dask(X):
-            ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
-            return predict_dask(ask, X, names, self.n_features_in_)
-        source = as_source(X, columns=None if names is None else list(names)).without_targets()
-        if source.n_features != self.n_features_in_:
-            raise ShapeError(
-                f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
-            )
-        parts = list(source.map(predict_rows, self.light(), return_std, latent))
-        return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
         """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
@@ -393,24 +352,16 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
             return None
         return selection.kmeans(X, max(1, round(len(X) / m)) if self.n_blocks is None else self.n_blocks, rng)
 
+    def _in_model_units(self, X: np.ndarray) -> Array:
+        return placed(super()._in_model_units(X), self.device)
+
     def _ask(self, what: str, Xs: Array) -> Any:
-        """The posterior's `predict` or `covariance`, PIC's with the blocks of the queries."""
-        if isinstance(self.posterior_, PICPredictor):
+        if isinstance(self.posterior_, PICPredictor):  # with the blocks of the queries
             assert self._centres is not None
             return getattr(self.posterior_, what)(Xs, blocks=selection.nearest(to_numpy(Xs), self._centres))
-        return getattr(self.posterior_, what)(Xs)
-
-    def _mean(self, Xs: Array) -> np.ndarray:
-        alone = hasattr(self.posterior_, "mean")  # without a variance, which costs far more
-        return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
-
-    def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        Xs, noise = placed(self._in_model_units(X), self.device), 0.0 if latent else self._new_noise()
-        covariance = self._observed_covariance(to_numpy(self._ask("covariance", Xs)), noise)
-        return self._in_user_units(self._mean(Xs)), covariance
+        return super()._ask(what, Xs)
 
     def _new_noise(self) -> Any:
-        """The noise of an observation yet to be made, a number or (p,)."""
         if self.noise_ is None:
             raise ParameterError(
                 "the noise was given row by row, so that of a new observation is unknown; pass latent=True "
@@ -422,10 +373,3 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Estimator):
 def _in_rows(posterior: Any) -> Any:
     """The posterior as a file would give it back, where it is one in NumPy."""
     return posterior.to_numpy() if isinstance(posterior, Posterior) and is_numpy(posterior.L) else posterior
-
-
-def predict_rows(
-    rows: Part | np.ndarray, model: SparseGPRegressor, return_std: bool = False, latent: bool = False
-) -> Any:
-    """Predict at a part of a source, or at rows of an array, that was checked when it was read."""
-    return model._marginals(rows.X if isinstance(rows, Part) else rows, return_std, latent)

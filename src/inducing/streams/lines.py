@@ -90,7 +90,7 @@ class Lines:
         return [line + b"\n" for line in lines]
 
     def first(self) -> bytes:
-        """Wait for the first line; what came after it stays. Nothing where the stream ends or a signal comes."""
+        """Wait for the first line; what came after it stays. Nothing if the stream ends or a signal comes."""
         lines: list[bytes] = []
         while not (lines or self.ended or self.stop.asked()):
             lines = self.wait(3600.0)
