@@ -18,7 +18,7 @@ from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, gradient_of, model_of, posterior_from
+from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
@@ -41,7 +41,9 @@ class Objective:
         self.P, self.priors, self.evidence = P, dict(settings.priors or {}), evidence
         self.memory = SiteMemory()  # of a likelihood: each evaluation starts from the sites of the one before
         self.judged = False  # whether posteriors are asked for on the way
-        self.last: tuple[np.ndarray, Posterior] | None = None  # the variables evaluated last, and theirs
+        self.last: tuple[np.ndarray, Posterior | Predictor] | None = (
+            None  # the variables evaluated last, and theirs
+        )
         self.y = targets(P) if isinstance(P, Problem) else None
         self.summary, self.sums = _summary_of_source(P) if isinstance(P, Parted) else _summary(P, self.y)
         dense = P.row.name in DENSE  # whose basis is rows of the data, and stays
@@ -86,7 +88,7 @@ class Objective:
                 F = factorise(P, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
                 value, gradient = gradient_from(P, F)
             if self.judged:
-                self.last = x.copy(), posterior_from(P, F, value)
+                self.last = x.copy(), with_data(P, posterior_from(P, F, value))
         if P.noise_name in gradient:
             gradient["noise"] = gradient.pop(P.noise_name)
         return value, gradient

@@ -1,0 +1,175 @@
+"""The loops over rows and their neighbours, compiled; neighbours.py has the formulas, neighbour_sets.py the search."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numba
+import numpy as np
+
+from ..numerics.loops import FAST
+
+_jit = numba.njit(nogil=True, cache=True, fastmath=FAST)
+
+
+@numba.njit(nogil=True, inline="always")
+def _below(D: np.ndarray, i: int, j: int) -> float:
+    """D_ij of a symmetric matrix whose lower triangle is read."""
+    return D[i, j] if i >= j else D[j, i]
+
+
+@numba.njit(nogil=True, inline="always")
+def _number(own: int, N: np.ndarray) -> int:
+    """How many neighbours a row has."""
+    k = 0
+    while k < len(N) and N[k] != own:
+        k += 1
+    return k
+
+
+@_jit
+def factorise(
+    D: np.ndarray,
+    rows: np.ndarray,
+    N: np.ndarray,
+    floor: np.ndarray,
+    factor: np.ndarray,
+    coef: np.ndarray,
+    cond_var: np.ndarray,
+) -> None:
+    """Upper U with UᵀU = D at the neighbours and, last, the row itself: its corner is √d, the column above U⁻ᵀc.
+
+    Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding.
+    """
+    for i in range(len(N)):
+        own, U = rows[i], factor[i]
+        k = _number(own, N[i])
+        for j in range(k + 1):
+            at = N[i, j] if j < k else own
+            row = U[j]
+            for a in range(j, k):
+                row[a] = _below(D, at, N[i, a])
+            row[k] = _below(D, at, own)
+            for t in range(j):
+                above, x = U[t], U[t, j]
+                for a in range(j, k + 1):
+                    row[a] -= x * above[a]
+            pivot = max(row[j], floor[at])
+            row[j] = pivot
+            if j < k:
+                scale = 1.0 / sqrt(pivot)
+                for a in range(j, k + 1):
+                    row[a] *= scale
+        cond_var[i] = U[k, k]
+        for j in range(k - 1, -1, -1):
+            s, row = U[j, k], U[j]
+            for a in range(j + 1, k):
+                s -= row[a] * coef[i, a]
+            coef[i, j] = s / row[j]
+
+
+@_jit
+def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) -> None:
+    """A⁻¹ b of each row by the factor of `factorise`, in B; 0 where there is no neighbour."""
+    for i in range(len(N)):
+        U, x = factor[i], B[i]
+        k = _number(rows[i], N[i])
+        for j in range(k):
+            row = U[j]
+            x[j] /= row[j]
+            s = x[j]
+            for a in range(j + 1, k):
+                x[a] -= s * row[a]
+        for j in range(k - 1, -1, -1):
+            row, s = U[j], x[j]
+            for a in range(j + 1, k):
+                s -= row[a] * x[a]
+            x[j] = s / row[j]
+        for j in range(k, len(x)):
+            x[j] = 0.0
+
+
+@_jit
+def gather(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.ndarray) -> None:
+    """out_i += sign Σ_j C_ij A[N_ij], four neighbours at a time."""
+    q, m = N.shape[1], A.shape[1]
+    whole = q - q % 4
+    for i in range(len(N)):
+        row = out[i]
+        for j in range(0, whole, 4):
+            c0, c1, c2, c3 = sign * C[i, j], sign * C[i, j + 1], sign * C[i, j + 2], sign * C[i, j + 3]
+            a0, a1, a2, a3 = A[N[i, j]], A[N[i, j + 1]], A[N[i, j + 2]], A[N[i, j + 3]]
+            for k in range(m):
+                row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
+        for j in range(whole, q):
+            c, a = sign * C[i, j], A[N[i, j]]
+            for k in range(m):
+                row[k] += c * a[k]
+
+
+@_jit
+def scatter(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.ndarray) -> None:
+    """out[N_ij] += sign C_ij A_i."""
+    for i in range(len(N)):
+        a = A[i]
+        for j in range(N.shape[1]):
+            c, row = sign * C[i, j], out[N[i, j]]
+            if c != 0.0:
+                for k in range(len(a)):
+                    row[k] += c * a[k]
+
+
+@_jit
+def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
+    """out_ij = A_i · B[N_ij]."""
+    for i in range(len(N)):
+        a = A[i]
+        for j in range(N.shape[1]):
+            b, s = B[N[i, j]], 0.0
+            for k in range(len(a)):
+                s += a[k] * b[k]
+            out[i, j] = s
+
+
+@_jit
+def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
+    """The lower triangle of G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at the rows of N."""
+    for i in range(len(N)):
+        d = dbar[i]
+        k = _number(i, N[i])
+        G[i, i] += d
+        for j in range(k):
+            at, m, v = N[i, j], -coef[i, j], 0.5 * u[i, j]
+            row, w = G[at], d * m + v
+            G[max(at, i), min(at, i)] += w
+            row[at] += m * (w + v)
+            for a in range(j):
+                other = N[i, a]
+                x = w * -coef[i, a] + m * 0.5 * u[i, a]
+                if other < at:
+                    row[other] += x
+                else:
+                    G[other, at] += x
+
+
+@_jit
+def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
+    """The columns j < i of the q least entries in each row i of S (b, b), least first and of equals the first; -1
+    where there are no more. N (b, q)
+    """
+    q = N.shape[1]
+    least = np.empty(q)
+    for i in range(len(S)):
+        count = 0
+        for j in range(i):
+            s = S[i, j]
+            if count == q and not s < least[q - 1]:
+                continue
+            at = count if count < q else q - 1
+            while at > 0 and s < least[at - 1]:
+                least[at], N[i, at] = least[at - 1], N[i, at - 1]
+                at -= 1
+            least[at], N[i, at] = s, j
+            count = min(count + 1, q)
+        for j in range(count, q):
+            N[i, j] = -1
