@@ -42,7 +42,15 @@ def log_evidence(
 
 
 def predict(
-    k: Kernel, basis: Basis, noise: Any, X: Array, y: Array, sets: Array, Xs: Array, nearest: Array, weights: Any = None
+    k: Kernel,
+    basis: Basis,
+    noise: Any,
+    X: Array,
+    y: Array,
+    sets: Array,
+    Xs: Array,
+    nearest: Array,
+    weights: Any = None,
 ) -> tuple[Array, Array]:
     """Mean (t,) or (t, p) and joint covariance (t, t) of f(Xs), whose neighbours among the rows of X are `nearest`."""
     n, t = len(X), len(Xs)
@@ -75,7 +83,9 @@ def slopes(f: Any, x: Array, step: float = 2e-3) -> Array:
             z[at] += k * h
             return f(z)
 
-        out[at] = (45 * (moved(1) - moved(-1)) - 9 * (moved(2) - moved(-2)) + (moved(3) - moved(-3))) / (60 * h)
+        out[at] = (45 * (moved(1) - moved(-1)) - 9 * (moved(2) - moved(-2)) + (moved(3) - moved(-3))) / (
+            60 * h
+        )
     return out
 
 
