@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
 from ..numerics.arrays import Array, is_numpy, zeros_like_rows
 from ..numerics.linalg import (
@@ -28,17 +29,12 @@ class Bars(NamedTuple):
 
     V: Array  # (b, p), D⁻¹e
     S: Array  # (b, m), D⁻¹ΦᵀLB⁻ᵀ
-    GD: Array  # (b, b), dJ/dD
+    GD: Array  # (b, b), dJ/dD; what is above the diagonal may be added to what is below
     GPhi: Array  # (b, m), 2 G_D Φᵀ
 
 
 class BlockFactor(Protocol):
     """D of one block of rows, by a matrix T with D⁻¹ = TᵀT."""
-
-    @property
-    def K(self) -> Array | None:
-        """The prior covariance of the block's rows, where it is kept. (b, b)"""
-        ...
 
     @property
     def log_det(self) -> Array:
@@ -58,13 +54,9 @@ class BlockFactor(Protocol):
         """The gradients of p outputs, from Φᵀ, the residuals e and ΦᵀLB⁻ᵀ, whose memory may be used."""
         ...
 
-
-def covariance_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> tuple[Array, Array]:
-    """K, and D = K - ΦᵀΦ + Σ in the lower triangle. (b, b)"""
-    X, noise = P.X[rows], P.noise[rows] / P.weight(rows)
-    K = P.kernel(X, X)
-    D = add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
-    return K, plus_diagonal(D, noise)
+    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        """The gradient of the kernel's parameters through K of the block's rows X; GD may be overwritten."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +68,10 @@ class Whole:
 
     @staticmethod
     def of(P: Problem, Phi: Array, rows: np.ndarray) -> Whole:
-        K, D = covariance_of_block(P, Phi, rows)
-        return Whole(K, cholesky_and_inverse(D)[1])
+        X = P.X[rows]
+        K = P.kernel(X, X)
+        D = add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
+        return Whole(K, cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows)))[1])
 
     @property
     def log_det(self) -> Array:
@@ -97,3 +91,6 @@ class Whole:
         GD = add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
         GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
         return Bars(V, S, GD, 2.0 * (GD @ Phi))
+
+    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        return kernel.pullback(X, X, GD, self.K)[0]

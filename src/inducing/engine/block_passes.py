@@ -52,7 +52,7 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
         block = _block(P, held, group.first + i, Phi[part], rows[part])
         V[part], S[part], GD, GPhi[part] = block.bars(p, Phi[part], E[part], S[part])
         diagonal[part] = xp.linalg.diagonal(GD)
-        add_gradients(s.kernel, P.kernel.pullback(X[part], X[part], GD, block.K)[0])
+        add_gradients(s.kernel, block.kernel_gradient(P.kernel, X[part], GD))
     s.residual = s.residual + xp.sum(E * V)
     S = times_lower(S, back.LBinv)  # D⁻¹ΦᵀB⁻¹
     weight, noise = P.weight(rows), P.noise[rows]

@@ -9,6 +9,8 @@ import numpy as np
 
 from ..numerics.loops import FAST
 
+LANES = 8  # rows whose small factors are made side by side
+
 _jit = numba.njit(nogil=True, cache=True, fastmath=FAST)
 
 
@@ -18,75 +20,106 @@ def _below(D: np.ndarray, i: int, j: int) -> float:
     return D[i, j] if i >= j else D[j, i]
 
 
-@numba.njit(nogil=True, inline="always")
-def _number(own: int, N: np.ndarray) -> int:
-    """How many neighbours a row has."""
-    k = 0
-    while k < len(N) and N[k] != own:
-        k += 1
-    return k
-
-
 @_jit
 def factorise(
-    D: np.ndarray,
+    R: np.ndarray,
     rows: np.ndarray,
     N: np.ndarray,
-    floor: np.ndarray,
+    noise: np.ndarray,
     factor: np.ndarray,
     coef: np.ndarray,
     cond_var: np.ndarray,
 ) -> None:
-    """Upper U with UᵀU = D at the neighbours and, last, the row itself: its corner is √d, the column above U⁻ᵀc.
+    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself: the column above the corner is U⁻ᵀc, and
+    the corner d; then b. LANES rows at a time, side by side, which vector instructions do together.
 
-    Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding.
+    Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding. Where
+    there is no neighbour, U has a row of the identity.
     """
-    for i in range(len(N)):
-        own, U = rows[i], factor[i]
-        k = _number(own, N[i])
-        for j in range(k + 1):
-            at = N[i, j] if j < k else own
-            row = U[j]
-            for a in range(j, k):
-                row[a] = _below(D, at, N[i, a])
-            row[k] = _below(D, at, own)
+    q = N.shape[1]
+    least, x = np.empty((q + 1, LANES)), np.empty((q, LANES))
+    for g in range(len(factor)):
+        U = factor[g]
+        for lane in range(LANES):
+            i = min(g * LANES + lane, len(N) - 1)  # the last lanes may do the last row again
+            own = rows[i]
+            for j in range(q + 1):
+                at = N[i, j] if j < q else own
+                there = j == q or at != own
+                least[j, lane] = noise[at] if there else 0.0
+                start = _start(j, q)
+                for a in range(j, q):
+                    other = N[i, a]
+                    U[start + a, lane] = _below(R, at, other) if there and other != own else 0.0
+                U[start + q, lane] = _below(R, at, own) if there else 0.0
+                U[start + j, lane] = U[start + j, lane] + noise[at] if there else 1.0
+        for j in range(q + 1):
+            start = _start(j, q)
             for t in range(j):
-                above, x = U[t], U[t, j]
-                for a in range(j, k + 1):
-                    row[a] -= x * above[a]
-            pivot = max(row[j], floor[at])
-            row[j] = pivot
-            if j < k:
-                scale = 1.0 / sqrt(pivot)
-                for a in range(j, k + 1):
-                    row[a] *= scale
-        cond_var[i] = U[k, k]
-        for j in range(k - 1, -1, -1):
-            s, row = U[j, k], U[j]
-            for a in range(j + 1, k):
-                s -= row[a] * coef[i, a]
-            coef[i, j] = s / row[j]
+                above = _start(t, q)
+                for a in range(j, q + 1):
+                    for lane in range(LANES):
+                        U[start + a, lane] -= U[above + j, lane] * U[above + a, lane]
+            for lane in range(LANES):
+                U[start + j, lane] = max(U[start + j, lane], least[j, lane])
+            if j < q:
+                for lane in range(LANES):
+                    U[start + j, lane] = sqrt(U[start + j, lane])
+                for a in range(j + 1, q + 1):
+                    for lane in range(LANES):
+                        U[start + a, lane] /= U[start + j, lane]
+        for j in range(q):
+            for lane in range(LANES):
+                x[j, lane] = U[_start(j, q) + q, lane]
+        _solve_upper(U, x)
+        for lane in range(min(LANES, len(N) - g * LANES)):
+            i = g * LANES + lane
+            cond_var[i] = U[_start(q, q) + q, lane]
+            for j in range(q):
+                coef[i, j] = x[j, lane]
+
+
+@numba.njit(nogil=True, inline="always")
+def _start(j: int, q: int) -> int:
+    """Where row j of a packed upper triangle of q + 1 rows would have its column 0."""
+    return j * q - (j * (j - 1)) // 2
+
+
+@numba.njit(nogil=True, fastmath=FAST)
+def _solve_upper(U: np.ndarray, x: np.ndarray) -> None:
+    """U⁻¹x, in x, without the last row and column of U. x (q, LANES)"""
+    q = len(x)
+    for j in range(q - 1, -1, -1):
+        start = _start(j, q)
+        for a in range(j + 1, q):
+            for lane in range(LANES):
+                x[j, lane] -= U[start + a, lane] * x[a, lane]
+        for lane in range(LANES):
+            x[j, lane] /= U[start + j, lane]
 
 
 @_jit
 def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) -> None:
     """A⁻¹ b of each row by the factor of `factorise`, in B; 0 where there is no neighbour."""
-    for i in range(len(N)):
-        U, x = factor[i], B[i]
-        k = _number(rows[i], N[i])
-        for j in range(k):
-            row = U[j]
-            x[j] /= row[j]
-            s = x[j]
-            for a in range(j + 1, k):
-                x[a] -= s * row[a]
-        for j in range(k - 1, -1, -1):
-            row, s = U[j], x[j]
-            for a in range(j + 1, k):
-                s -= row[a] * x[a]
-            x[j] = s / row[j]
-        for j in range(k, len(x)):
-            x[j] = 0.0
+    q = N.shape[1]
+    x = np.empty((q, LANES))
+    for g in range(len(factor)):
+        U = factor[g]
+        for lane in range(LANES):
+            i = min(g * LANES + lane, len(N) - 1)
+            for j in range(q):
+                x[j, lane] = B[i, j] if N[i, j] != rows[i] else 0.0
+        for j in range(q):
+            start = _start(j, q)
+            for lane in range(LANES):
+                x[j, lane] /= U[start + j, lane]
+            for a in range(j + 1, q):
+                for lane in range(LANES):
+                    x[a, lane] -= U[start + a, lane] * x[j, lane]
+        _solve_upper(U, x)
+        for lane in range(min(LANES, len(N) - g * LANES)):
+            for j in range(q):
+                B[g * LANES + lane, j] = x[j, lane]
 
 
 @_jit
@@ -133,23 +166,20 @@ def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
 
 @_jit
 def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
-    """The lower triangle of G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at the rows of N."""
+    """The lower triangle of G + Gᵀ less its diagonal, G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at the rows of N."""
     for i in range(len(N)):
         d = dbar[i]
-        k = _number(i, N[i])
         G[i, i] += d
-        for j in range(k):
+        for j in range(N.shape[1]):
             at, m, v = N[i, j], -coef[i, j], 0.5 * u[i, j]
-            row, w = G[at], d * m + v
-            G[max(at, i), min(at, i)] += w
-            row[at] += m * (w + v)
+            if at == i:
+                break
+            w = d * m + v
+            G[max(at, i), min(at, i)] += 2.0 * w
+            G[at, at] += m * (w + v)
             for a in range(j):
                 other = N[i, a]
-                x = w * -coef[i, a] + m * 0.5 * u[i, a]
-                if other < at:
-                    row[other] += x
-                else:
-                    G[other, at] += x
+                G[max(at, other), min(at, other)] += m * u[i, a] - 2.0 * w * coef[i, a]
 
 
 @_jit

@@ -16,14 +16,19 @@ loops do them, elsewhere dense matrices of the block's size. A weight w counts a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
-from ..numerics.linalg import from_lower, row_squares
-from .block_factors import Bars, covariance_of_block
+from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
+from ..numerics.workers import row_slices
+from .block_factors import Bars
+from .sums import add_gradients
+
+TILE = 128  # rows of a block whose covariances with those before them are computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,24 +36,21 @@ class Conditionals:
     """Rows given their neighbours: the coefficients b and the variance d of each, and the factor behind them."""
 
     rows: np.ndarray  # (c,), the places of the rows in the block
-    N: (
-        np.ndarray
-    )  # (c, n_neighbours), those of their neighbours, from the first on; a row's own stands for none
+    N: np.ndarray  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
     coef: Array  # (c, n_neighbours), b
     cond_var: Array  # (c,), d
-    factor: (
-        Array  # (c, n_neighbours, n_neighbours), A; in compiled loops its Cholesky factor, bordered by c's
-    )
-    K: Array | None = None  # (b, b), of the block
+    factor: Array  # (c, n_neighbours, n_neighbours), A; where compiled its Cholesky factor, see `factorise`
+    compiled: bool = False
 
     @staticmethod
     def of(P: Problem, Phi: Array, rows: np.ndarray) -> Conditionals:
         """All rows of one block of the problem."""
         assert P.sets is not None
-        K, D = covariance_of_block(P, Phi, rows)
-        own, sets = np.arange(len(rows)), P.sets[rows]
-        N = np.where(sets < 0, own[:, None], np.searchsorted(rows, sets))
-        return replace(conditionals(D, own, N, P.noise[rows] / P.weight(rows)), K=K)
+        own, sets, noise = np.arange(len(rows)), P.sets[rows], P.noise[rows] / P.weight(rows)
+        place = np.empty(P.n, dtype=np.int64)
+        place[rows] = own
+        R = add_outer(_covariance(P.kernel, P.X[rows]), Phi, -1.0)
+        return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
 
     @property
     def log_det(self) -> Array:
@@ -57,8 +59,7 @@ class Conditionals:
 
     @property
     def numbers(self) -> int:
-        parts = self.N, self.coef, self.cond_var, self.factor, self.K
-        return sum(int(np.prod(a.shape)) for a in parts if a is not None)
+        return sum(int(np.prod(a.shape)) for a in (self.N, self.coef, self.cond_var, self.factor))
 
     def times(self, A: Array) -> Array:
         """M A, of A at all rows of the block. (c, m)"""
@@ -86,7 +87,7 @@ class Conditionals:
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
-        if self.factor.shape[1] > self.N.shape[1]:
+        if self.compiled:
             from .neighbour_loops import solve
 
             solve(self.rows, self.N, self.factor, B)
@@ -95,37 +96,60 @@ class Conditionals:
         return namespace(B).linalg.solve(self.factor, B[:, :, None])[:, :, 0]
 
     def _rank_two(self, dbar: Array, u: Array) -> Array:
-        """G_D = Σ d̄ mmᵀ + ½(muᵀ + umᵀ). (b, b)"""
-        b = len(self.rows)
-        if is_numpy(u) and worth_compiling(b * b):
+        """G_D = Σ d̄ mmᵀ + ½(muᵀ + umᵀ), what is above the diagonal added to what is below. (b, b)"""
+        xp, b = namespace(u), len(self.rows)
+        if self.compiled:
             from .neighbour_loops import add_rank_two
 
             GD = np.zeros((b, b))
             add_rank_two(self.N, self.coef, dbar, u, GD)
-            return from_lower(GD)
+            return GD
         M = asarray_like(np.eye(b), u) - dense(self.N, self.coef, b)
         half = M.T @ (dbar[:, None] * M + dense(self.N, u, b))
-        return 0.5 * (half + half.T)
+        return xp.tril(half) + xp.tril(half.T, k=-1)
+
+    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        gradients: Gradients = {}
+        for s in _triangle(X):
+            add_gradients(gradients, kernel.pullback(X[s], X[: s.stop], GD[s, : s.stop])[0])
+        return gradients
 
 
-def conditionals(D: Array, rows: np.ndarray, N: np.ndarray, floor: Array) -> Conditionals:
-    """Rows of a block given their neighbours, from the lower triangle of D (b, b); `floor` (b,) is the noise of each
-    row of the block, below which no conditional variance lies but by rounding.
+def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Conditionals:
+    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the noise of each row (b,), 0
+    for a query. No conditional variance lies below the noise but by rounding, and by none it stays there.
     """
-    xp, (c, q) = namespace(D), N.shape
-    if is_numpy(D) and worth_compiling(D.size):
-        from .neighbour_loops import factorise
+    xp, (c, q) = namespace(R), N.shape
+    if is_numpy(R) and worth_compiling(R.size):
+        from .neighbour_loops import LANES, factorise
 
-        coef, cond_var, factor = np.zeros((c, q)), np.empty(c), np.zeros((c, q + 1, q + 1))
-        factorise(D, rows, N, np.ascontiguousarray(floor), factor, coef, cond_var)
-        return Conditionals(rows, N, coef, cond_var, factor)
-    D, there = from_lower(D), _there(rows, N, D)
+        coef, cond_var = np.empty((c, q)), np.empty(c)
+        factor = np.empty((-(-c // LANES), (q + 1) * (q + 2) // 2, LANES))
+        factorise(R, rows, N, np.ascontiguousarray(noise), factor, coef, cond_var)
+        return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
+    D, there = plus_diagonal(from_lower(R), noise), _there(rows, N, R)
     A = D[N[:, :, None], N[:, None, :]] * there[:, :, None] * there[:, None, :]
     A = A + (1.0 - there)[:, :, None] * asarray_like(np.eye(q), D)
     cross = D[N, rows[:, None]] * there
     coef = xp.linalg.solve(A, cross[:, :, None])[:, :, 0]
     cond_var = D[rows, rows] - xp.sum(cross * coef, axis=1)
-    return Conditionals(rows, N, coef, xp.maximum(cond_var, floor[rows]), A)
+    return Conditionals(rows, N, coef, xp.maximum(cond_var, noise[rows]), A)
+
+
+def _covariance(kernel: Kernel, X: Array) -> Array:
+    """k(X, X), at least its lower triangle. (b, b)"""
+    parts = _triangle(X)
+    if len(parts) == 1:
+        return kernel(X, X)
+    K = np.empty((len(X), len(X)))
+    for s in parts:
+        K[s, : s.stop] = kernel(X[s], X[: s.stop])
+    return K
+
+
+def _triangle(X: Array) -> list[slice]:
+    """The rows in parts, each of which meets no row after its last: on the CPU no kernel is computed twice."""
+    return row_slices(X.shape[0], TILE if is_numpy(X) else X.shape[0])
 
 
 # Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.

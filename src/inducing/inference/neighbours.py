@@ -296,9 +296,8 @@ class NeighboursPredictor:
         Phi = xp.concat([self._features(rows), self.posterior.features(X[queries])], axis=0)
         own = len(rows) + np.arange(len(queries))
         noise = xp.concat([self._noise[rows], 0.0 * Phi[own, 0]])
-        D = plus_diagonal(add_outer(P.kernel(both, both), Phi, -1.0), noise)
-        floor = xp.where(noise > 0.0, noise, noise - np.inf)  # there is none for f
-        return Near(queries, rows, Phi, conditionals(D, own, places.reshape(numbers.shape), floor))
+        R = add_outer(P.kernel(both, both), Phi, -1.0)
+        return Near(queries, rows, Phi, conditionals(R, own, places.reshape(numbers.shape), noise))
 
     def _given_all(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
         """Queries given all training rows."""
