@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from ..engine.block_passes import factors_of_block
+from ..engine.block_factors import Whole
 from ..errors import ParameterError
 from ..model.posterior import Posterior
 from ..model.problem import Problem
@@ -40,7 +40,7 @@ def terms(post: Posterior, P: Problem, X: Array, Phi_X: Array, rows: Any) -> Ter
     R = P.kernel(Xr, X) - Phi @ Phi_X.T
     E = P.Y[rows] - Phi @ post.w
     if P.blocks is not None:
-        _, _, Linv = factors_of_block(P, Phi, rows)
+        Linv = Whole.of(P, Phi, rows).Linv
         return Terms(Phi, R, Linv.T @ (Linv @ R), E, 1.0)
     weight, D = P.weight(rows), P.noise[rows]
     if P.row.share:

@@ -85,7 +85,7 @@ def fit(
     from ..estimators.regressor import SparseGPRegressor
     from ..model.table import TABLE
 
-    if approximation in TABLE and TABLE[approximation].own_block:
+    if approximation in TABLE and TABLE[approximation].needs_data:
         raise ModelFileError(
             f"A file holds no data, which {approximation!r} needs to predict: choose another."
         )

@@ -22,7 +22,8 @@ mode, written out):
 Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). Where R is not in D (SoR, DTC, VFE),
 r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The
 work is 4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count
-half), a sweep takes 3nm², and memory is O(m² + chunk·m).
+half), a sweep takes 3nm², and memory is O(m² + chunk·m). Blocks and neighbours have D⁻¹ = TᵀT of a block in
+the place of Π, and dJ/dD in that of r̄ (block_factors.py, neighbours.py).
 
 The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory
 (`Problem`) or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m
@@ -225,7 +226,7 @@ def _over(P: Problem | Parted, one_pass: Callable[..., Sums], matrices: Any, kep
 def _back(P: Problem | Parted, F: Factors, Binv: Array) -> Back:
     """The matrices that the second pass needs under this row of the table."""
     alpha = F.Linv.T @ F.w  # (m, p)
-    if P.row.blocks:
+    if P.row.keeps in ("blocks", "neighbours"):
         return Back(F.w, alpha, F.Linv, LBinv=F.LBinv)
     sites = None if P.likelihood is None else Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
     if P.general:

@@ -10,6 +10,7 @@ from ..errors import FactorisationError
 from ..model.kernels.stationary import RBF
 from ..model.problem import Problem
 from ..numerics.blas import addresses
+from .block_factors import Whole
 from .gaussian_rows import TILE, Form, add_moments, plain
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients
 
@@ -48,7 +49,7 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
         end = 0
         for i, size in enumerate(np.diff(group.edges)):  # views, for a pass over residuals
             part, end = slice(end, end + size**2), end + size**2
-            held.blocks[group.first + i] = Ks[part].reshape(size, size), Ls[part].reshape(size, size)
+            held.blocks[group.first + i] = Whole(Ks[part].reshape(size, size), Ls[part].reshape(size, size))
     s.b += b
     s.log_D += log_D
     if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)

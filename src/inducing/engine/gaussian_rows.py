@@ -50,7 +50,7 @@ class Form:
 
 def form_of(P: Problem) -> Form | None:
     """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
-    if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
+    if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST or P.sets is not None:
         return None
     e = P.basis.exponents(P.kernel) if type(P.kernel) is RBF else None  # a subclass may differ in anything
     if e is None:

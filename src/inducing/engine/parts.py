@@ -174,6 +174,10 @@ def make_parted(
         raise ParameterError(
             "'pic' needs the data at every query; over a source use 'pitc', whose evidence is the same"
         )
+    if row.keeps == "neighbours":
+        raise ParameterError(
+            f"{row.name!r} needs all rows in memory, among which it finds neighbours; over a source use 'fitc'"
+        )
     check_jitter(jitter)
     check_basis(basis, kernel, source.layout.n_features)
     if blocks is not None and (

@@ -104,7 +104,8 @@ def run_pass(
         tasks, parallel = row_slices(P.n, _chunk(P)), is_numpy(P.X) and P.n * m >= SMALL
     else:
         tasks = groups(P, -(-P.n // _chunk(P)))
-        parallel = is_numpy(P.X) and P.n * m >= SMALL and P.n / len(P.blocks) * m**2 >= FEW_FLOPS
+        work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))
+        parallel = is_numpy(P.X) and P.n * m >= SMALL and work >= FEW_FLOPS
     return sum(run_over(list(tasks), lambda: Work(P, G, b), step, parallel=parallel), Sums())
 
 

@@ -13,10 +13,11 @@ from ..model.kernels.base import Gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import add_product
+from .block_factors import BlockFactor
 
 Sites = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
-BLOCK_BYTES = 1 << 29  # what PITC may keep of its blocks between the passes
+BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
 KFU_BYTES = (
     1 << 24
 )  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
@@ -55,8 +56,8 @@ class Held:
 
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
-    blocks: dict[int, tuple[Array, Array]] | None = None  # K and D's L⁻¹ by number, within BLOCK_BYTES
-    runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # the same by compiled run of blocks
+    blocks: dict[int, BlockFactor] | None = None  # by number, within BLOCK_BYTES
+    runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # K and L⁻¹ by compiled run of PITC's blocks
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
 

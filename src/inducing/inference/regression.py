@@ -19,13 +19,15 @@ from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, subset
 from ..model.sites import Sites
-from ..model.table import FITC, TABLE, Approximation, row
+from ..model.table import FITC, TABLE, Approximation
+from ..model.table import row as row_of_table
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import contiguous
 from ..numerics.workers import blas_for
 from ..sources.source import Source
 from .conjugate_gradients import predictor as conjugate_gradients
 from .exact import exact_evidence, exact_gradient, exact_posterior
+from .neighbours import NeighboursPredictor, with_neighbours
 from .pic import PICPredictor, Predictor
 
 DENSE = ("exact", "sod", "cg")  # whose basis is rows of the data
@@ -44,6 +46,7 @@ def condition(
     jitter: float = DEFAULT_JITTER,
     blocks: Any = None,
     power: float | None = None,
+    neighbours: Any = None,
     weights: Any = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
@@ -52,10 +55,12 @@ def condition(
 
     noise is a variance, one number or one per row, or a `Likelihood`; y is (n,) or (n, p), outputs sharing
     one factorisation, and for a likelihood the targets and further numbers that it takes of each row; blocks
-    are integer labels (n,) for "pitc", "pic" and committees; power is PEP's; weights count a row several
+    are integer labels (n,) for "pitc", "pic" and committees; power is PEP's; neighbours are for "neighbours":
+    the number of earlier rows near a row that it looks at, 20 if not given, searched for inside the given blocks
+    or inside clusters of near rows, or the row numbers themselves (n, q), -1 for none; weights count a row several
     times. "exact" ignores the basis, "sod" takes the training rows nearest to it; "cg" is "exact" without a
-    factor of K, by conjugate gradients, for as many rows as there is time for. "cg", "pic", and the methods
-    beside the table ("bcm", "rbcm", "gpoe", "poe", which have no use for a basis, "nystrom", "asor"), give a
+    factor of K, by conjugate gradients, for as many rows as there is time for. "cg", "pic", "neighbours", and the
+    methods beside the table ("bcm", "rbcm", "gpoe", "poe", which have no use for a basis, "nystrom", "asor"), give a
     predictor, since they need the data at every query.
 
     A likelihood's sites are found by sweeps over the rows, at most `sweeps` of them, until the process
@@ -69,9 +74,12 @@ def condition(
     if approximation in BESIDE:
         if isinstance(X, Source):
             raise ParameterError(_all_rows_at_once(approximation))
+        if neighbours is not None:
+            raise ParameterError(f"neighbours= is only for 'neighbours', not for {approximation!r}")
         make = import_module(f"inducing.{BESIDE[approximation]}").condition
         return make(kernel, basis, approximation, noise, X, y, power=power, **options)
-    P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
+    row = approximation_of(approximation, power, neighbours)
+    P = as_problem(kernel, basis, row, noise, X, y, **options)
     return model_of(P, tolerance=tolerance, sweeps=sweeps)
 
 
@@ -87,13 +95,15 @@ def log_evidence(
     jitter: float = DEFAULT_JITTER,
     blocks: Any = None,
     power: float | None = None,
+    neighbours: Any = None,
     weights: Any = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> float:
     """log q(y) of the row. Arguments as for `condition`."""
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
-    P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
+    row = approximation_of(approximation, power, neighbours)
+    P = as_problem(kernel, basis, row, noise, X, y, **options)
     if isinstance(P, Parted) or P.row.name not in DENSE:
         return evidence.log_evidence(P, evidence.factorise(P, tolerance=tolerance, sweeps=sweeps))
     return conjugate_gradients.predictor_of(P).log_evidence if P.row.name == "cg" else exact_evidence(P)
@@ -111,6 +121,7 @@ def log_evidence_and_gradient(
     jitter: float = DEFAULT_JITTER,
     blocks: Any = None,
     power: float | None = None,
+    neighbours: Any = None,
     weights: Any = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
@@ -119,11 +130,12 @@ def log_evidence_and_gradient(
     "basis.Z", "noise" or "likelihood.scale", "mean.value", and so on by path. Arguments as for `condition`.
     """
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
-    P = as_problem(kernel, basis, approximation_of(approximation, power), noise, X, y, **options)
+    row = approximation_of(approximation, power, neighbours)
+    P = as_problem(kernel, basis, row, noise, X, y, **options)
     return gradient_of(P, tolerance=tolerance, sweeps=sweeps)
 
 
-def approximation_of(name: str, power: float | None = None) -> Approximation:
+def approximation_of(name: str, power: float | None = None, neighbours: Any = None) -> Approximation:
     """The row of the table called `name`; the exact GP and its relatives are FITC's with a basis of their
     own.
     """
@@ -133,13 +145,14 @@ def approximation_of(name: str, power: float | None = None) -> Approximation:
             f"depends on the queries; learn with one of {', '.join(NAMES)}, then call condition with {name!r}"
         )
     if name in DENSE:
-        if power is not None:
-            raise ParameterError(f"power is only for 'pep', not for {name!r}")
+        for option, value, owner in (("power", power, "pep"), ("neighbours=", neighbours, "neighbours")):
+            if value is not None:
+                raise ParameterError(f"{option} is only for {owner!r}, not for {name!r}")
         return replace(FITC, name=name)
     if name not in TABLE:
         known = ", ".join((*DENSE, *TABLE, *BESIDE))
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {known}")
-    return row(name, power)
+    return row_of_table(name, power, neighbours)
 
 
 def as_problem(
@@ -167,7 +180,7 @@ def as_problem(
 
 
 def _all_rows_at_once(name: str) -> str:
-    known = ", ".join(name for name, row in TABLE.items() if not row.own_block)
+    known = ", ".join(name for name, row in TABLE.items() if not row.needs_data)
     return f"{name!r} needs all rows in memory at once; over a source use one of {known}"
 
 
@@ -190,7 +203,8 @@ def problem_of(
     if entry.name not in DENSE:
         if basis is None:
             raise ParameterError(f"{entry.name!r} needs a basis; only 'exact' does without")
-        return make_problem(kernel, basis, entry, noise, X, y, blocks=blocks, **options)
+        P = make_problem(kernel, basis, entry, noise, X, y, blocks=blocks, **options)
+        return with_neighbours(P) if entry.keeps == "neighbours" else P
     X = as_inputs(X)
     P = make_problem(kernel, Points(X), entry, noise, X, y, **options)
     if entry.name != "sod":
@@ -204,8 +218,14 @@ def model_of(
     """The posterior of a checked problem, or the predictor where a query needs the data."""
     if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
         return conjugate_gradients.predictor_of(P) if P.row.name == "cg" else exact_posterior(P)
-    post = posterior_of(P, tolerance=tolerance, sweeps=sweeps)
-    return PICPredictor(post, P) if isinstance(P, Problem) and P.row.own_block else post
+    return with_data(P, posterior_of(P, tolerance=tolerance, sweeps=sweeps))
+
+
+def with_data(P: Problem | Parted, post: Posterior) -> Posterior | Predictor:
+    """The posterior of a problem, or the predictor of its row of the table where a query needs the data."""
+    if isinstance(P, Parted) or not P.row.needs_data:
+        return post
+    return PICPredictor(post, P) if P.row.own_block else NeighboursPredictor(post, P)
 
 
 def posterior_of(
@@ -215,7 +235,9 @@ def posterior_of(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Posterior:
-    """The posterior of a checked problem under its row of the table; for PIC this is PITC's."""
+    """The posterior of a checked problem under its row of the table; for PIC this is PITC's, for neighbours that of
+    w alone.
+    """
     F = evidence.factorise(P, memory=memory, tolerance=tolerance, sweeps=sweeps)
     return posterior_from(P, F, evidence.log_evidence(P, F))
 

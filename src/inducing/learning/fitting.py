@@ -30,6 +30,7 @@ def fit(
     jitter: float = DEFAULT_JITTER,
     blocks: Any = None,
     power: float | None = None,
+    neighbours: Any = None,
     weights: Any = None,
     fixed: Sequence[str] = (),
     priors: Mapping[str, LogNormal] | None = None,
@@ -49,7 +50,7 @@ def fit(
     """Maximise the log evidence from the given start; the best of `restarts` further random starts, if any.
 
     X may be a `Source` that has the targets, too, as for `condition`: each evaluation then takes two passes
-    over it.
+    over it. Neighbours are searched for again after 10, 30, 70, ... iterations, unless they are given by number.
 
     What moves: fixed names parameters to hold ("kernel.variance", or a prefix such as "kernel"); movable is a
     mask (m,) of the basis functions that may move, None for all; priors gives log-normal priors on positive
@@ -67,7 +68,8 @@ def fit(
     each iteration, to be drawn or kept. With checkpoint the best point is kept in that file, and a later call
     with the same problem continues from it. Ctrl-C returns the best point so far.
     """
-    row, options = approximation_of(approximation, power), dict(jitter=jitter, blocks=blocks, weights=weights)
+    row = approximation_of(approximation, power, neighbours)
+    options: dict[str, Any] = dict(jitter=jitter, blocks=blocks, weights=weights)
     stage = Stage(
         as_problem(kernel, basis, row, noise, X, y, mean=mean, **options),
         None if held_out is None else HeldOut.checked(*held_out),

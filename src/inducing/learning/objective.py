@@ -17,7 +17,7 @@ from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, gradient_of, model_of, posterior_from
+from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
@@ -155,7 +155,7 @@ class RowEvidence:
 
     def __init__(self) -> None:
         self.memory, self.judged = SiteMemory(), False
-        self.posterior: Posterior | None = None  # of the problem seen last
+        self.posterior: Posterior | Predictor | None = None  # of the problem seen last
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
         options: dict[str, Any] = dict(escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
@@ -164,7 +164,7 @@ class RowEvidence:
             with blas_for(len(P.basis)):
                 F = factorise(P, **options)
                 value, gradient = gradient_from(P, F)
-            self.posterior = posterior_from(P, F, value)
+            self.posterior = with_data(P, posterior_from(P, F, value))
         else:
             value, gradient = gradient_of(P, **options)
         if P.noise_name in gradient:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..engine.parts import Parted
 from ..files.checkpoints import Checkpoint
+from ..inference.neighbours import with_neighbours
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, approximation_of, model_of
 from ..model.bases import Basis
@@ -27,6 +28,8 @@ from .ascent import Rules, Run, climb_from
 from .objective import Evidence, HeldOut, Objective, Score, moved
 from .packing import Parameters
 from .settings import Settings, Step
+
+FIRST_SEARCH = 10  # iterations until neighbours are searched for again; each time twice as many
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +124,9 @@ class Stage(Settings):
 
     def under(self, row: Approximation) -> Stage:
         """The same stage under another row of the table."""
-        P = replace(self.rows, row=row)
+        P = replace(self.rows, row=row, sets=None)
+        if row.keeps == "neighbours":
+            return replace(self, problem=with_neighbours(P))
         return replace(self, problem=P if row.blocks else replace(P, labels=None, blocks=None))
 
     def on(self, rows: np.ndarray) -> Stage:
@@ -129,15 +134,41 @@ class Stage(Settings):
         P = self.rows
         labels = None if P.labels is None else P.labels[rows]
         blocks = None if labels is None else as_blocks(labels, len(rows))
-        return replace(self, problem=replace(subset(P, rows), basis=P.basis, labels=labels, blocks=blocks))
+        some = replace(subset(P, rows), basis=P.basis, labels=labels, blocks=blocks, sets=None)
+        return replace(self, problem=some if P.row.keeps != "neighbours" else with_neighbours(some))
 
     def exact_on(self, rows: np.ndarray) -> Stage:
         """The hyperparameters of an exact GP on some of the rows."""
-        P = replace(subset(self.rows, rows), row=approximation_of("exact"), labels=None, blocks=None)
+        P = replace(
+            subset(self.rows, rows), row=approximation_of("exact"), labels=None, blocks=None, sets=None
+        )
         return replace(self, problem=P, optimize="hyperparameters", movable=None)
 
     def run(self) -> Outcome:
-        """Climb from the problem's own parameters, and from `restarts` random ones."""
+        """Climb from the problem's own parameters, and from `restarts` random ones; where neighbours move with the
+        parameters, in several climbs, each with those found anew.
+        """
+        if not self._searching:
+            return self._climb()
+        stage, outcomes, left, most = self, list[Outcome](), self.max_iterations, FIRST_SEARCH
+        while True:
+            outcomes.append(replace(stage, max_iterations=min(left, most))._climb())
+            run, before = outcomes[-1].run, stage.rows
+            left, most = left - run.iterations, 2 * most
+            found = with_neighbours(stage.after(outcomes[-1]).rows)
+            settled = run.converged and np.all(np.asarray(before.sets) == np.asarray(found.sets))
+            if settled or run.interrupted or run.iterations == 0 or left <= 0:
+                return outcomes[-1].following(outcomes[:-1])
+            stage = replace(stage, problem=found, restarts=0)
+
+    @property
+    def _searching(self) -> bool:
+        """Whether a row has neighbours that depend on the parameters."""
+        P = self.problem
+        return P.row.keeps == "neighbours" and np.ndim(P.row.neighbours) == 0 and self.rows.sets is not None
+
+    def _climb(self) -> Outcome:
+        """One climb, or the best of those from several starts."""
         objective = self.objective()
         score = None if self.held_out is None else Score(objective, self.held_out)
         saved = None
@@ -178,6 +209,9 @@ class Stage(Settings):
     def fit(self, outcome: Outcome) -> Fit:
         """The fit that ends with this outcome: its posterior, made once, has all rows of this stage."""
         P = replace(moved(self.problem, outcome.parameters), jitter=outcome.jitter)
+        if self._searching:  # the neighbours at the end, and the value with them
+            assert isinstance(P, Problem)
+            P, outcome = with_neighbours(P), replace(outcome, run=replace(outcome.run, value=np.nan))
         return outcome.fit(model_of(P))
 
 

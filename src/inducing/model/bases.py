@@ -95,8 +95,8 @@ class Points:
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
-        """d/dx Σ_j weights_j k_j(x) at each row of X. (n, d)"""
-        return kernel.pullback(self.Z, X, weights[:, None] + 0.0 * kernel(self.Z, X))[1]
+        """d/dx Σ_j weights_j k_j(x) at each row of X, the weights (m,) or, of each row its own, (n, m). (n, d)"""
+        return kernel.pullback(self.Z, X, (weights + 0.0 * kernel(X, self.Z)).T)[1]
 
 
 @dataclass(frozen=True, eq=False)

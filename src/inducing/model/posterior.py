@@ -205,11 +205,7 @@ class Posterior:
     def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
         """Draws of f(X) from the joint. (size, n) or (size, n, p)"""
         X = self._inputs(X)
-        mean, covariance = to_numpy(self.mean(X)), to_numpy(self.covariance(X))
-        values, vectors = np.linalg.eigh(covariance)  # perhaps semi-definite: rows may repeat
-        root = vectors * np.sqrt(np.clip(values, 0.0, None))
-        z = np.random.default_rng(rng).standard_normal((size, *mean.shape))
-        return mean + np.einsum("ij,sj...->si...", root, z)
+        return draws(self.mean(X), self.covariance(X), size, rng)
 
     def gradient(self, X: Array) -> Array:
         """d mean / d x at each row, for control. (n, d) or (n, d, p)"""
@@ -312,6 +308,15 @@ class Posterior:
         m0 = self.mean_function(X)
         out += m0 if m0.ndim == 2 else m0[:, None]
         return out[:, 0] if self.one_output else out
+
+
+def draws(mean: Array, covariance: Array, size: int, rng: np.random.Generator | int | None) -> np.ndarray:
+    """Draws of Gaussian vectors from their mean (n,) or (n, p) and covariance (n, n). (size, n) or (size, n, p)"""
+    mean, covariance = to_numpy(mean), to_numpy(covariance)
+    values, vectors = np.linalg.eigh(covariance)  # perhaps semi-definite: rows may repeat
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    z = np.random.default_rng(rng).standard_normal((size, *mean.shape))
+    return mean + np.einsum("ij,sj...->si...", root, z)
 
 
 def warn_if_negative(variance: Array) -> None:

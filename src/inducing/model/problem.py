@@ -43,6 +43,7 @@ class Problem:
     n_given: int = 0
     likelihood: Likelihood | None = None  # None is Gaussian noise
     noise_name: str = "noise"  # in the gradient
+    sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, -1 for none, those last
     part: int = 0  # the number of the rows' part, where they are part of a source
 
     @property
@@ -280,7 +281,7 @@ def make_problem(
     check_basis(basis, kernel, X.shape[1])
     mean = Zero() if mean is None else mean
     Y = less_mean(mean, X, y) if likelihood is None else y if y.ndim == 2 else y[:, None]
-    labels = blocks if row.blocks else None
+    labels = blocks if row.blocks or row.keeps == "neighbours" else None
     return Problem(
         kernel=kernel,
         basis=basis,
@@ -310,8 +311,9 @@ def split_noise(noise: Any, row: Approximation) -> tuple[Any, Likelihood | None,
         return noise, None, "noise"
     if isinstance(noise, Gaussian):
         return noise.variance, None, "likelihood.variance"
-    if row.blocks:
+    if row.keeps in ("blocks", "neighbours"):
+        kept = "blocks of R" if row.blocks else "R along neighbours"
         raise ParameterError(
-            f"{row.name!r} keeps blocks of R, which needs Gaussian noise, not {noise}; use 'fitc'"
+            f"{row.name!r} keeps {kept}, which needs Gaussian noise, not {noise}; use 'fitc'"
         )
     return 1.0, noise, "noise"

@@ -3,19 +3,23 @@
 With whitened features Φ, Q = ΦᵀΦ and R = K - Q, every row is the linear model y = Φᵀw + e, w ~ N(0, I). A row
 says with which power a each likelihood becomes a site (0 variational, 1 expectation propagation), what of R
 the sites see, and what a query sees. Under Gaussian noise Σ the site is known in advance: e ~ N(0, D) with
-D = Σ + aR, and `evidence_correction` is taken off the log evidence.
+D = Σ + aR, and `evidence_correction` is taken off the log evidence; along neighbours D⁻¹ = TᵀT with a sparse T
+(engine/neighbours.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import numpy as np
 
 from ..errors import ParameterError, UnknownNameError
 from ..numerics.arrays import Array, namespace
 
 Conditional = Literal["exact", "deterministic", "independent"]
-Keeps = Literal["nothing", "diagonal", "blocks"]
+Keeps = Literal["nothing", "diagonal", "blocks", "neighbours"]
+Test = Literal["exact", "deterministic", "independent", "own block", "neighbours"]
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,16 @@ class Approximation:
     name: str
     power: float  # a: 0 variational, 1 expectation propagation
     keeps: Keeps  # of R, in training
-    test: Literal["exact", "deterministic", "independent", "own block"]  # what a query sees of R
+    test: Test  # what a query sees of R
+    # how many earlier rows a row looks at, or which (n, q), -1 for none; only where R is kept along neighbours
+    neighbours: int | np.ndarray = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.power <= 1.0:
             raise ParameterError(f"the power of {self.name!r} must lie in [0, 1], but is {self.power:g}")
-        if self.keeps == "blocks" and self.power != 1.0:
-            raise ParameterError(f"{self.name!r} keeps blocks of R, which needs power 1, not {self.power:g}")
+        if self.keeps in ("blocks", "neighbours") and self.power != 1.0:
+            kept = "blocks of R" if self.keeps == "blocks" else "R along neighbours"
+            raise ParameterError(f"{self.name!r} keeps {kept}, which needs power 1, not {self.power:g}")
 
     @property
     def share(self) -> float:
@@ -53,9 +60,14 @@ class Approximation:
         return self.test == "own block"
 
     @property
+    def needs_data(self) -> bool:
+        """Whether a query needs the data, so that the row makes a predictor."""
+        return self.test in ("own block", "neighbours")
+
+    @property
     def conditional(self) -> Conditional:
         """The test conditional of the Posterior that this row makes; PIC's is PITC's."""
-        return "exact" if self.test == "own block" else self.test
+        return "exact" if self.test == "own block" or self.test == "neighbours" else self.test
 
 
 SoR = Approximation("sor", 1.0, "nothing", "deterministic")  # [003 §4]
@@ -66,14 +78,21 @@ FIC = Approximation("fic", 1.0, "diagonal", "independent")  # [003 Remark 7]
 PITC = Approximation("pitc", 1.0, "blocks", "exact")  # [003 §7]
 PIC = Approximation("pic", 1.0, "blocks", "own block")
 PEP = Approximation("pep", 0.5, "diagonal", "exact")
+NEIGHBOURS = Approximation("neighbours", 1.0, "neighbours", "neighbours", 20)
 
-TABLE = {row.name: row for row in (SoR, DTC, VFE, FITC, FIC, PITC, PIC, PEP)}
+TABLE = {row.name: row for row in (SoR, DTC, VFE, FITC, FIC, PITC, PIC, PEP, NEIGHBOURS)}
 
 
-def row(name: str, power: float | None = None) -> Approximation:
-    """The row called `name`; `power` is PEP's, between VFE (towards 0) and FITC (1)."""
+def row(name: str, power: float | None = None, neighbours: int | np.ndarray | None = None) -> Approximation:
+    """The row called `name`; `power` is PEP's, between VFE (towards 0) and FITC (1), and `neighbours` are how
+    many rows or which ones NEIGHBOURS looks at.
+    """
     if name not in TABLE:
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {', '.join(TABLE)}")
+    if neighbours is not None:
+        if TABLE[name].keeps != "neighbours":
+            raise ParameterError(f"neighbours= is only for 'neighbours', not for {name!r}")
+        return replace(row(name, power), neighbours=neighbours)
     if name != "pep":
         if power is not None:
             raise ParameterError(f"power is only for 'pep', not for {name!r}")

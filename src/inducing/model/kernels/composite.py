@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...errors import ParameterError
-from ...numerics.arrays import Array, is_numpy
+from ...numerics.arrays import Array, is_numpy, namespace
 from .base import Gradients, Kernel
 
 
@@ -68,6 +68,9 @@ class Composite(Kernel):
             i, name = path.split(".", 1)
             changes[int(i)][name] = value
         return replace(self, parts=tuple(part.with_parameters(c) for part, c in zip(self.parts, changes)))
+
+    def scaled(self, X: Array) -> Array:
+        return namespace(X).concat([part.scaled(X) for part in self.parts], axis=1)
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         kbars = self._diag_kbars(X, kbar)

@@ -43,6 +43,10 @@ class Periodic(Kernel):
         shared = np.ndim(self.lengthscale) == 0
         return RBF(self.lengthscale if shared else np.tile(self.lengthscale, 2), self.variance)
 
+    def scaled(self, X: Array) -> Array:
+        X = self._select(X)
+        return self._rbf(X).scaled(self._circle(X))
+
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         return self._rbf(X)(self._circle(X), self._circle(Z), out)
 

@@ -75,6 +75,9 @@ class Projected(Kernel):
             )
         return X @ asarray_like(self.matrix, X).T
 
+    def scaled(self, X: Array) -> Array:
+        return self.kernel.scaled(self.project(self._select(X)))
+
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         P = self.project(X)
         return self.kernel(P, P if X is Z else self.project(Z), out)

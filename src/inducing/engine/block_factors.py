@@ -1,0 +1,96 @@
+"""Factors of D = R + Σ within a block of rows, and how a gradient flows back through one: `Whole` is PITC's;
+neighbours.py has a sparse one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ..model.kernels.base import Gradients, Kernel
+from ..model.problem import Problem
+from ..numerics.arrays import Array, is_numpy, zeros_like_rows
+from ..numerics.linalg import (
+    add_gram,
+    add_outer,
+    cholesky_and_inverse,
+    contiguous,
+    from_lower,
+    log_det_from_factor,
+    lower_times,
+    plus_diagonal,
+)
+
+
+class Bars(NamedTuple):
+    """What the second pass takes from a block of b rows."""
+
+    V: Array  # (b, p), D⁻¹e
+    S: Array  # (b, m), D⁻¹ΦᵀLB⁻ᵀ
+    GD: Array  # (b, b), dJ/dD; what is above the diagonal may be added to what is below
+    GPhi: Array  # (b, m), 2 G_D Φᵀ
+
+
+class BlockFactor(Protocol):
+    """D of one block of rows, by a matrix T with D⁻¹ = TᵀT."""
+
+    @property
+    def log_det(self) -> Array:
+        """log|D|."""
+        ...
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it takes to keep it."""
+        ...
+
+    def whitened(self, A: Array) -> Array:
+        """T A, perhaps in A's memory. A (b, m)"""
+        ...
+
+    def bars(self, p: int, Phi: Array, E: Array, PhiB: Array) -> Bars:
+        """The gradients of p outputs, from Φᵀ, the residuals e and ΦᵀLB⁻ᵀ, whose memory may be used."""
+        ...
+
+    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        """The gradient of the kernel's parameters through K of the block's rows X; GD may be overwritten."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """D = LLᵀ as a whole: T = L⁻¹."""
+
+    K: Array  # (b, b)
+    Linv: Array  # (b, b)
+
+    @staticmethod
+    def of(P: Problem, Phi: Array, rows: np.ndarray) -> Whole:
+        X = P.X[rows]
+        K = P.kernel(X, X)
+        D = add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
+        return Whole(K, cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows)))[1])
+
+    @property
+    def log_det(self) -> Array:
+        return -log_det_from_factor(self.Linv)
+
+    @property
+    def numbers(self) -> int:
+        return 2 * len(self.Linv) ** 2
+
+    def whitened(self, A: Array) -> Array:
+        return lower_times(self.Linv, A)
+
+    def bars(self, p: int, Phi: Array, E: Array, PhiB: Array) -> Bars:
+        """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), built in the lower triangle."""
+        V = self.Linv.T @ (self.Linv @ E)
+        S = lower_times(self.Linv, self.whitened(PhiB), transposed=True)
+        GD = add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
+        GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
+        return Bars(V, S, GD, 2.0 * (GD @ Phi))
+
+    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        return kernel.pullback(X, X, GD, self.K)[0]
