@@ -20,6 +20,7 @@ from .counts import Binomial, NegativeBinomial, Poisson
 from .custom import Custom, Squared
 from .noise import CensoredGaussian, Gaussian
 from .outliers import AsymmetricLaplace, Contaminated, Laplace, StudentT
+from .several import Expected, LearnedNoise, LearnedScaleT, SeveralLikelihood, Softmax
 from .shares import Beta
 from .times import Exponential, Gamma, Weibull
 
@@ -32,16 +33,21 @@ __all__ = [
     "CensoredGaussian",
     "Contaminated",
     "Custom",
+    "Expected",
     "Exponential",
     "Gamma",
     "Gaussian",
     "Laplace",
+    "LearnedNoise",
+    "LearnedScaleT",
     "Likelihood",
     "Logistic",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",
     "Probit",
+    "SeveralLikelihood",
+    "Softmax",
     "Squared",
     "Step",
     "StudentT",
@@ -54,6 +60,7 @@ _NAMED: tuple[type[Likelihood], ...] = (
     *(Probit, Step, Logistic, Ordinal),
     *(Poisson, NegativeBinomial, Binomial, Squared),
     *(Exponential, Gamma, Weibull, Beta),
+    *(LearnedNoise, LearnedScaleT, Softmax),
 )
 BY_NAME: dict[str, type[Likelihood]] = {kind.__name__.lower(): kind for kind in _NAMED}
 

@@ -179,7 +179,7 @@ class Likelihood:
         xp = namespace(mean)
         value, q, r = (xp.zeros_like(mean) for _ in range(3))
         for part in self._nodes(y, mean, var, power, self.log_density_slopes):
-            value[part.rows], q[part.rows], r[part.rows] = _moments(part, var[part.rows], power)
+            value[part.rows], q[part.rows], r[part.rows] = moments(part, var[part.rows], power)
         return value, q, r
 
     def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
@@ -323,7 +323,7 @@ class Likelihood:
         return x
 
 
-def _moments(part: Nodes, var: Array, power: float) -> tuple[Array, Array, Array]:
+def moments(part: Nodes, var: Array, power: float) -> tuple[Array, Array, Array]:
     """L, q and r of some rows.
 
     q = (E f - mean)/var and r = (Var f - var)/var²; but where p hardly bends over √var these are small
@@ -331,7 +331,7 @@ def _moments(part: Nodes, var: Array, power: float) -> tuple[Array, Array, Array
     q = E t l/√var and r = E (t² - 1) l/var, t = (f - mean)/√var, or E l' and E l''.
     """
     xp, weight, scale = namespace(var), part.weight, namespace(var).sqrt(var)
-    value, slope, bend = part.values
+    value, slope, bend = part.values[:3]
     first, second = row_dots(weight, slope), row_dots(weight, bend)
     bends = (power or 1.0) * var * row_dots(weight, xp.abs(bend)) > 1e-2
     if power == 0.0:
