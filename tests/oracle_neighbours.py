@@ -1,7 +1,9 @@
-"""Dense references for R kept along nearest neighbours, formula by formula. Nothing here comes from the package.
+"""Dense references for R kept along nearest neighbours, formula by formula. Nothing here comes from the
+package.
 
-Row i has a set N of other rows; with A = (R + S)_NN, c = R_Ni, b = A^-1 c and d = R_ii + S_i - c'b, the residuals have
-the precision sum_i m m'/d, m = e_i - b, S the noise. Everything else is conditioning of Gaussians, n x n and slow.
+Row i has a set N of other rows; with A = (R + S)_NN, c = R_Ni, b = A^-1 c and d = R_ii + S_i - c'b, the
+residuals have the precision sum_i m m'/d, m = e_i - b, S the noise. Everything else is conditioning of
+Gaussians, n x n and slow.
 """
 
 from typing import Any
@@ -29,7 +31,9 @@ def residual_precision(R: Array, noise: Array, sets: Array) -> tuple[Array, Arra
 def log_evidence(
     k: Kernel, basis: Basis, noise: Any, X: Array, y: Array, sets: Array, weights: Any = None
 ) -> float:
-    """log N(y | 0, Q + D) summed over outputs; c copies of a row share f: N(y | f, s/c) (2 pi s)^(-(c-1)/2) c^(-1/2)."""
+    """log N(y | 0, Q + D) summed over outputs; c copies of a row share f: N(y | f, s/c) (2 pi
+    s)^(-(c-1)/2) c^(-1/2).
+    """
     n = len(X)
     noise, c = np.broadcast_to(noise, n), np.ones(n) if weights is None else weights
     Q = oracle.q_matrix(basis, X, X)
@@ -52,7 +56,9 @@ def predict(
     nearest: Array,
     weights: Any = None,
 ) -> tuple[Array, Array]:
-    """Mean (t,) or (t, p) and joint covariance (t, t) of f(Xs), whose neighbours among the rows of X are `nearest`."""
+    """Mean (t,) or (t, p) and joint covariance (t, t) of f(Xs), whose neighbours among the rows of X are
+    `nearest`.
+    """
     n, t = len(X), len(Xs)
     c = np.ones(n) if weights is None else weights
     S = np.broadcast_to(noise, n) / c
@@ -73,7 +79,9 @@ def predict(
 
 
 def slopes(f: Any, x: Array, step: float = 2e-3) -> Array:
-    """df/dx of each entry of x by central differences of order six, with steps relative to the entry's size."""
+    """df/dx of each entry of x by central differences of order six, with steps relative to the entry's
+    size.
+    """
     out = np.zeros(x.shape)
     for at in np.ndindex(*x.shape):
         h = step * max(0.1, abs(x[at]))

@@ -60,7 +60,9 @@ def measured(body: str) -> Any:
 
 @pytest.mark.parametrize("name", ["vfe", "fitc"])
 def test_a_million_rows(name: str) -> None:
-    """n x m alone would be 800 MB and n x n 8 TB; the answer, the labels and the chunks are well under 1 GB."""
+    """n x m alone would be 800 MB and n x n 8 TB; the answer, the labels and the chunks are well under 1
+    GB.
+    """
     result = measured(STREAM.format(name=name))
     assert result["bytes"] < 1 << 30
     assert result["bytes"] < 300e6, "a whole n x m array was kept"

@@ -1,4 +1,6 @@
-"""R kept along nearest neighbours against dense formulas; its limits FITC, PITC and the exact GP; its sets of rows."""
+"""R kept along nearest neighbours against dense formulas; its limits FITC, PITC and the exact GP; its sets
+of rows.
+"""
 
 from functools import cache, partial
 from typing import Any
@@ -242,7 +244,9 @@ def test_all_earlier_rows_of_a_block_are_pitc(kind: str) -> None:
 
 @pytest.mark.parametrize("noise", [0.1, 1e-13])
 def test_more_equal_rows_than_neighbours_are_safe(noise: float) -> None:
-    """A row's neighbours may all be equal to it; without noise their covariance is singular but for rounding."""
+    """A row's neighbours may all be equal to it; without noise their covariance is singular but for
+    rounding.
+    """
     A = np.concatenate([np.repeat(X[:4], 12, axis=0), X])
     y = np.concatenate([np.repeat(Y[:4], 12), Y])
     kernel, basis = ig.kernels.Matern32([0.6, 1.1], 1.7), ig.bases.Points(X[:9])

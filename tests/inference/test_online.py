@@ -308,7 +308,9 @@ def sinc(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_polynomial_of_degree_five_keeps_six() -> None:
-    """The feature space has six dimensions, so six basis vectors hold all the data there is. [004 Fig. 5.1]"""
+    """The feature space has six dimensions, so six basis vectors hold all the data there is. [004 Fig.
+    5.1]
+    """
     x, y = sinc(1000)
     post = ig.update(ig.prior(ig.kernels.Polynomial(5)), Gaussian(0.01), x, y, tolerance=1e-6)
     assert len(post) == 6

@@ -86,7 +86,9 @@ def test_the_bound_holds(name: str, d: int, lengthscale: float, tolerance: float
 
 
 def test_the_bound_is_used() -> None:
-    """Looser tolerances give larger errors and smaller costs: the bound is not met by computing everything."""
+    """Looser tolerances give larger errors and smaller costs: the bound is not met by computing
+    everything.
+    """
     X, Z = inputs(2)
     V = np.ones((N, 1))
     for make, lengthscale in ((products.Tree, 0.1), (products.Gauss, 0.6)):

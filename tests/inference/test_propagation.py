@@ -411,7 +411,9 @@ def load(name, **options):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_crabs_needs_no_more_than_twenty_basis_functions(seed):
-    """From 20 on as full EP, within one error of it, and no order matters after three sweeps. [004 Fig. 5.4]"""
+    """From 20 on as full EP, within one error of it, and no order matters after three sweeps. [004 Fig.
+    5.4]
+    """
     X, y, Xs, ys = load("crabs", seed=seed)
     kernel = ig.kernels.RBF(10.0, 1e4)  # near the evidence's optimum
 

@@ -226,7 +226,9 @@ def gain(chosen, i):
 
 
 def best_objective(chosen):
-    """min over alpha of ½ alpha' (Kuu + Kuf D⁻¹ Kfu) alpha - alpha' Kuf D⁻¹ y, summed over outputs. [003 §4]"""
+    """min over alpha of ½ alpha' (Kuu + Kuf D⁻¹ Kfu) alpha - alpha' Kuf D⁻¹ y, summed over outputs. [003
+    §4]
+    """
     Kfu, Kuu = K[:, chosen], K[np.ix_(chosen, chosen)]
     b = Kfu.T @ (Y / D[:, None])
     return -0.5 * np.sum(b * np.linalg.solve(Kuu + Kfu.T @ (Kfu / D[:, None]), b))

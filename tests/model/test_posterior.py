@@ -45,7 +45,9 @@ def bases(kind: str) -> tuple[Any, oracle.Basis]:
 def pair(
     name: str = "fitc", y: Any = Y, kind: str = "points", n: int = N
 ) -> tuple[Any, oracle.Basis, Any, Any]:
-    """(posterior, basis, alpha, C): the package's posterior and the (alpha, C) that dense conditioning gives."""
+    """(posterior, basis, alpha, C): the package's posterior and the (alpha, C) that dense conditioning
+    gives.
+    """
     ours, basis = bases(kind)
     row = keywords(name)
     if "blocks" in row:
@@ -256,7 +258,9 @@ def test_prune_removes_the_least_score_again_and_again(kind: str, score: str) ->
 
 
 def test_repeated_basis_points_are_pruned_for_nothing() -> None:
-    """gamma = 0 has score zero [004 below eq. 3.23]. (Nearly repeated ones do not: they hold a derivative.)"""
+    """gamma = 0 has score zero [004 below eq. 3.23]. (Nearly repeated ones do not: they hold a
+    derivative.)
+    """
     post = ig.condition(KERNEL, ig.bases.Points(np.vstack([Z, Z[:3]])), "vfe", NOISE, X, Y)
     small = post.prune(M)
     assert_allclose(small.basis.Z[np.lexsort(small.basis.Z.T)], Z[np.lexsort(Z.T)])
@@ -296,7 +300,9 @@ def test_inexact_conditionals_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("y", [Y, Y2], ids=["one output", "two outputs"])
 def test_divergence_between_bases(y: Any) -> None:
-    """Equals the KL between the two Gaussians over f at both bases and at further points. [004 eqs 3.7, 3.15]"""
+    """Equals the KL between the two Gaussians over f at both bases and at further points. [004 eqs 3.7,
+    3.15]
+    """
     first = ig.condition(KERNEL, ig.bases.Points(Z), "fitc", NOISE, X, y, jitter=0.0)
     second = ig.condition(KERNEL, ig.bases.Points(Z2), "vfe", 2 * NOISE, X[:25], y[:25], jitter=0.0)
     where = np.vstack([Z, Z2[:-1], XS[:4]])

@@ -358,7 +358,9 @@ def test_remark_4_sor_is_exact_inference_with_k_sor() -> None:
 
 
 def test_remark_7_fic_is_exact_inference_with_k_fic() -> None:
-    """k_FIC(i, j) = k_SoR(i, j) + delta_ij (k - k_SoR), over the index of training and test cases together."""
+    """k_FIC(i, j) = k_SoR(i, j) + delta_ij (k - k_SoR), over the index of training and test cases
+    together.
+    """
     A = np.vstack([X, XS])
     U = np.linalg.inv(K0(CENTERS, CENTERS))
     k_sor = K0(A, CENTERS) @ U @ K0(CENTERS, A)
@@ -418,7 +420,9 @@ def check_gradient(got: dict[str, Any], expected: dict[str, Any]) -> None:
     [*((name, kind) for name in ROWS[:-1] for kind in BASES), ("exact", "points"), ("sod", "points")],
 )
 def test_gradient(name: str, noise: Any, kind: str) -> None:
-    """Every key, with a mean function, two outputs and a jitter large enough for its own dependence to count."""
+    """Every key, with a mean function, two outputs and a jitter large enough for its own dependence to
+    count.
+    """
     jitter, keywords = 1e-3, row_keywords(name)
     rows = np.arange(5, 13) if name == "sod" else np.arange(N)
     parameters = {

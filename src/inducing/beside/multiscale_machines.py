@@ -1,9 +1,9 @@
 """Kernel machines on few Gaussian basis functions of any centre and width. [000 §1, §3, §6]
 
-The function is f = Σ_j c_j u_j + b, with Gaussians u_j in the space of an RBF kernel, and what is minimised is a
-loss on the data plus the squared norm of f in that space, cᵀ Kuu c [000 Lemma 3.1]. In whitened features φ(x) =
-Luu⁻¹u(x) that is |w|², so any solver of the linear problem serves. By the envelope theorem the minimum's
-derivative in the centres and widths is that at fixed c:
+The function is f = Σ_j c_j u_j + b, with Gaussians u_j in the space of an RBF kernel, and what is minimised
+is a loss on the data plus the squared norm of f in that space, cᵀ Kuu c [000 Lemma 3.1]. In whitened features
+φ(x) = Luu⁻¹u(x) that is |w|², so any solver of the linear problem serves. By the envelope theorem the
+minimum's derivative in the centres and widths is that at fixed c:
 
     dJ/dKfu = (dJ/df) cᵀ      dJ/dKuu = penalty · c cᵀ
 
@@ -137,7 +137,9 @@ class Risk:
 
 
 class _Descent:
-    """The negative risk in units of its first value, in the variables of a packing: an objective of `ascent`."""
+    """The negative risk in units of its first value, in the variables of a packing: an objective of
+    `ascent`.
+    """
 
     scale = 1.0
 
@@ -203,8 +205,8 @@ def machine(
 ) -> Machine:
     """The function of least risk on n_basis Gaussians, learned from k-means centres.
 
-    With all widths free from the start worse optima are found [000 §5]: half of the iterations move the centres
-    alone, at the kernel's own width.
+    With all widths free from the start worse optima are found [000 §5]: half of the iterations move the
+    centres alone, at the kernel's own width.
     """
     kernel, scales = risk.kernel, risk.kernel.scales(risk.X)
     start = Points(scales * selection.kmeans(risk.X / scales, n_basis, rng, risk.weights))

@@ -186,7 +186,9 @@ def uniform_start(times: np.ndarray, total: float) -> Sites:
 
 
 def prior_start(times: np.ndarray) -> Sites:
-    """Sites that leave the prior alone but for a tilt exp(Σ f/n), which makes up its mind between f and -f."""
+    """Sites that leave the prior alone but for a tilt exp(Σ f/n), which makes up its mind between f and
+    -f.
+    """
     return Sites(np.zeros(len(times)), times / np.sum(times), None, 1.0)
 
 

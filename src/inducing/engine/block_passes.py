@@ -1,5 +1,5 @@
-"""The passes over blocks of rows (PITC and neighbours), for any kernel and array namespace; evidence.py has the
-formulas.
+"""The passes over blocks of rows (PITC and neighbours), for any kernel and array namespace; evidence.py has
+the formulas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The loops over rows and their neighbours, compiled; neighbours.py has the formulas, neighbour_sets.py the search."""
+"""The loops over rows and their neighbours, compiled; neighbours.py has the formulas, neighbour_sets.py
+the search.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ def factorise(
     coef: np.ndarray,
     cond_var: np.ndarray,
 ) -> None:
-    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself: the column above the corner is U⁻ᵀc, and
-    the corner d; then b. LANES rows at a time, side by side, which vector instructions do together.
+    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself: the column above the corner is
+    U⁻ᵀc, and the corner d; then b. LANES rows at a time, side by side, which vector instructions do together.
 
-    Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding. Where
-    there is no neighbour, U has a row of the identity.
+    Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding.
+    Where there is no neighbour, U has a row of the identity.
     """
     q = N.shape[1]
     least, x = np.empty((q + 1, LANES)), np.empty((q, LANES))
@@ -166,7 +168,9 @@ def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
 
 @_jit
 def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
-    """The lower triangle of G + Gᵀ less its diagonal, G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at the rows of N."""
+    """The lower triangle of G + Gᵀ less its diagonal, G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at
+    the rows of N.
+    """
     for i in range(len(N)):
         d = dbar[i]
         G[i, i] += d
@@ -184,8 +188,8 @@ def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarra
 
 @_jit
 def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
-    """The columns j < i of the q least entries in each row i of S (b, b), least first and of equals the first; -1
-    where there are no more. N (b, q)
+    """The columns j < i of the q least entries in each row i of S (b, b), least first and of equals the
+    first; -1 where there are no more. N (b, q)
     """
     q = N.shape[1]
     least = np.empty(q)

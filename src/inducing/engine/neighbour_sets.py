@@ -1,4 +1,6 @@
-"""The sets of rows that each row looks at along neighbours: a search inside blocks, and a check of given sets."""
+"""The sets of rows that each row looks at along neighbours: a search inside blocks, and a check of given
+sets.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ FEW_ROWS = 1024  # that rows without common neighbours are put together to
 
 
 def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) -> np.ndarray:
-    """The `n_neighbours` nearest of the earlier rows of its block for each row of Z, nearest first, -1 where there
-    are no more. (n, n_neighbours)
+    """The `n_neighbours` nearest of the earlier rows of its block for each row of Z, nearest first, -1 where
+    there are no more. (n, n_neighbours)
 
-    The rows of a block come in random order. It follows from the rows themselves and a fixed seed: the numbers of
-    the rows do not matter, but that equal ones come as they are given.
+    The rows of a block come in random order. It follows from the rows themselves and a fixed seed: the
+    numbers of the rows do not matter, but that equal ones come as they are given.
     """
     rng, sets = np.random.default_rng(SEED), np.full((len(Z), n_neighbours), -1)
     ordered = [rows[np.lexsort(Z[rows].T[::-1])][rng.permutation(len(rows))] for rows in blocks]
@@ -36,7 +38,9 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
 
 
 def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
-    """The columns j < i of the q least entries in each row i of S, of equals the first; -1 for none. (b, q)"""
+    """The columns j < i of the q least entries in each row i of S, of equals the first; -1 for none. (b,
+    q)
+    """
     b = len(S)
     N = np.full((b, q), -1)
     if worth_compiling(S.size):
@@ -51,8 +55,8 @@ def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
 
 
 def as_sets(neighbours: Any, n: int) -> np.ndarray:
-    """Given sets as integers (n, q), -1 for none, the neighbours first. Raise if they are no sets of other rows, or
-    have circles.
+    """Given sets as integers (n, q), -1 for none, the neighbours first. Raise if they are no sets of other
+    rows, or have circles.
     """
     sets = to_numpy(neighbours)
     if sets.ndim != 2 or len(sets) != n or sets.dtype.kind not in "iu":
@@ -64,7 +68,8 @@ def as_sets(neighbours: Any, n: int) -> np.ndarray:
     own = np.flatnonzero(np.any(sets == np.arange(n)[:, None], axis=1))
     if sets.size and (sets.min() < -1 or sets.max() >= n):
         raise ParameterError(
-            f"neighbours are row numbers from 0 to {n - 1}, or -1 for none, but hold {sets.min()} to {sets.max()}"
+            f"neighbours are row numbers from 0 to {n - 1}, or -1 for none, but hold {sets.min()} to "
+            f"{sets.max()}"
         )
     twice = np.flatnonzero(np.any((np.diff(sets, axis=1) == 0) & (sets[:, 1:] >= 0), axis=1))
     for rows, what in ((own, "itself"), (twice, "another row twice")):
@@ -72,7 +77,8 @@ def as_sets(neighbours: Any, n: int) -> np.ndarray:
             raise ParameterError(f"row {rows[0]} has {what} among its neighbours; leave it out")
     if _components(sets, "strong")[0] < n:
         raise ParameterError(
-            "neighbours have a circle: a row may look only at rows that come before it in some order of the rows"
+            "neighbours have a circle: a row may look only at rows that come before it in some order of the "
+            "rows"
         )
     return np.ascontiguousarray(sets)
 

@@ -176,7 +176,8 @@ def make_parted(
         )
     if row.keeps == "neighbours":
         raise ParameterError(
-            f"{row.name!r} needs all rows in memory, among which it finds neighbours; over a source use 'fitc'"
+            f"{row.name!r} needs all rows in memory, among which it finds neighbours; over a source use "
+            "'fitc'"
         )
     check_jitter(jitter)
     check_basis(basis, kernel, source.layout.n_features)

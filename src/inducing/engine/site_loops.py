@@ -81,7 +81,9 @@ def marginal(v: Visits, i: int) -> tuple[float, float]:
 
 @_jit
 def add_site(v: Visits, mean: float, s: float, lam: float, b: float) -> None:
-    """Put exp(b g - ½ λ g²) into the process, where g, of this mean and variance s, is where `marginal` was."""
+    """Put exp(b g - ½ λ g²) into the process, where g, of this mean and variance s, is where `marginal`
+    was.
+    """
     left, r = 1.0 + lam * s, len(v.z)
     add((b - lam * mean) / left, v.c, v.z, r)
     for j in range(r):

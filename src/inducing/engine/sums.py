@@ -25,7 +25,9 @@ KFU_BYTES = (
 
 @dataclass(eq=False)
 class Sums:
-    """Totals of a pass over rows; + joins those of different rows. What a pass does not compute stays zero."""
+    """Totals of a pass over rows; + joins those of different rows. What a pass does not compute stays
+    zero.
+    """
 
     G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
     b: Any = 0.0  # (m, p), ΦΠy

@@ -99,7 +99,9 @@ class Process:
         return Process(sites, self.G + change.G - start.G, self.b + change.b - start.b)
 
     def base(self, power: float) -> float:
-        """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, or for power 0 -KL(N(w, B⁻¹) || N(0, I))."""
+        """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, or for power 0 -KL(N(w, B⁻¹) || N(0,
+        I)).
+        """
         xp = namespace(self.w)
         half = 0.5 * float(log_det_from_factor(self.LBinv))
         if power > 0.0:
@@ -132,7 +134,9 @@ class SiteMemory:
 
 
 def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
-    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; fills R in `kept`."""
+    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; fills R in
+    `kept`.
+    """
     held, sweep = kept or Held(), sweep.on(P.X)
     tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     before = sweep.sites.get(P.part)
@@ -240,7 +244,8 @@ def _proper(start: Process, step: Process) -> Process:
 def warn_if_unsettled(point: FixedPoint, likelihood: object) -> None:
     if not point.converged:
         warnings.warn(
-            f"the sites of {likelihood} did not settle in {point.n_sweeps} sweeps; the result is that of the last "
+            f"the sites of {likelihood} did not settle in {point.n_sweeps} sweeps; the result is that of the "
+            "last "
             "one: allow more with sweeps=, or use a likelihood with more noise",
             IterationWarning,
             stacklevel=4,

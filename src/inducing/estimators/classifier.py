@@ -50,7 +50,8 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...), started at √d standard
         deviations; None is "rbf". A name has a
         lengthscale for each input, or with ard=False one for all; None is True but for the thesis' ways.
-    approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...; "auto"
+    approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...;
+    "auto"
         is "fitc", reached by way of "vfe" and kept if held-out labels are better off.
     n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
     class_weight : "balanced", a weight for each label, or None.
@@ -60,9 +61,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         "ep", sparse expectation propagation on a basis found among the rows [004 chapter 4]; "fitc", the
         same on a basis that starts at `inducing` and may move [001 §5]; "online", one pass over the rows [004
         chapter 3].
-    capacity : how many basis functions the thesis' ways have, at most.
-    inducing : where the basis of "fitc" starts, a rule of `inducing.selection` or an array (m, d).
-    optimize : "hyperparameters" learns the kernel by the evidence; "all" (not for "ep" and "online") moves the
+    capacity : how many basis functions the thesis' ways have, at most. inducing : where the basis of "fitc"
+    starts, a rule of `inducing.selection` or an array (m, d). optimize : "hyperparameters" learns the kernel
+    by the evidence; "all" (not for "ep" and "online") moves the
         basis, too; "auto" is "all", and for the thesis' ways "hyperparameters"; None does neither.
     learning_rows : how many rows, drawn at random, the kernel is learned from; None is all.
     likelihood : "probit", "logistic", "step", or one from `inducing.likelihoods` such as Probit(noise=1e-4).

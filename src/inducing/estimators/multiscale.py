@@ -157,10 +157,8 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
     against the rest, on one basis that serves the sum. With a function at every row, loss="hinge" and
     max_iter=0 it is scikit-learn's SVC.
 
-    Parameters
-    ----------
-    C : weight of the loss.
-    loss : "squared_hinge", max(0, 1 - y f)², solved by LinearSVC in O(n n_basis) a step; or "hinge", solved by
+    Parameters ---------- C : weight of the loss. loss : "squared_hinge", max(0, 1 - y f)², solved by
+    LinearSVC in O(n n_basis) a step; or "hinge", solved by
         SVC, whose time grows with n² or more; where its best f is constant, for want of basis functions, there
         is no slope to learn from.
     n_basis, basis, lengthscale, max_iter, jitter, standardize, random_state : as for `MultiscaleKernelRidge`,

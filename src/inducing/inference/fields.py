@@ -278,7 +278,9 @@ def removal_scores(post: Posterior, score: Score = "mean") -> np.ndarray:
 
 
 def prune(post: Posterior, capacity: int, score: Score = "mean") -> Posterior:
-    """The process with at most `capacity` nodes: that of least score goes first, repeatedly. [004 eq. 5.42]"""
+    """The process with at most `capacity` nodes: that of least score goes first, repeatedly. [004 eq.
+    5.42]
+    """
     with blas_for(len(post)):
         return post.prune(capacity, score, nodes_of(post)[1])
 

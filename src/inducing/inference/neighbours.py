@@ -1,4 +1,6 @@
-"""The row that keeps R along nearest neighbours: its sets of rows, and its predictor, which needs the data."""
+"""The row that keeps R along nearest neighbours: its sets of rows, and its predictor, which needs the
+data.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def with_neighbours(P: Problem) -> Problem:
 
 
 def _with_given(P: Problem, neighbours: Any) -> Problem:
-    """The problem with given sets, in the numbers of the data as given; rows that are not used are not there."""
+    """The problem with given sets, in the numbers of the data as given; rows that are not used are not
+    there.
+    """
     if P.labels is not None:
         raise ParameterError("blocks= says where to look for neighbours: leave it out, or give their number")
     sets = as_sets(neighbours, P.n_given)
@@ -68,13 +72,17 @@ def _with_given(P: Problem, neighbours: Any) -> Problem:
 
 
 def coordinates(kernel: Kernel, X: Array) -> np.ndarray:
-    """X as the kernel measures distances, its columns over their lengthscales; X itself where it does not. (n, g)"""
+    """X as the kernel measures distances, its columns over their lengthscales; X itself where it does not.
+    (n, g)
+    """
     Z = to_numpy(kernel.scaled(X))
     return np.ascontiguousarray(Z if Z.shape[1] else to_numpy(X))
 
 
 def clusters(Z: np.ndarray) -> list[np.ndarray]:
-    """Near rows as blocks of at most BLOCK_ROWS, by k-means with a fixed seed; the rows' order does not matter."""
+    """Near rows as blocks of at most BLOCK_ROWS, by k-means with a fixed seed; the rows' order does not
+    matter.
+    """
     order, blocks = np.lexsort(Z.T[::-1]), []
     todo = [order]
     while todo:
@@ -90,7 +98,9 @@ def clusters(Z: np.ndarray) -> list[np.ndarray]:
 
 
 def near_queries(Z: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """The rows of Z in groups of at most `most` near ones: halves along the widest column, again and again."""
+    """The rows of Z in groups of at most `most` near ones: halves along the widest column, again and
+    again.
+    """
     todo = [np.arange(len(Z))] if len(Z) else []
     while todo:
         rows = todo.pop()
@@ -115,8 +125,8 @@ class Near:
 class NeighboursPredictor:
     """The posterior of w, with each query correlated to the residuals of its nearest training rows.
 
-    With N the n_neighbours rows nearest to a query (of all rows, not only earlier ones), b = A⁻¹c with A = (R + Σ)_NN
-    and c = R_N*, and the residuals e = y - Φᵀw,
+    With N the n_neighbours rows nearest to a query (of all rows, not only earlier ones), b = A⁻¹c with A = (R
+    + Σ)_NN and c = R_N*, and the residuals e = y - Φᵀw,
 
         f* = φᵀw + bᵀe_N + r,   r ~ N(0, R_** - cᵀb)
         cov(f, f') = (R_xx' - bᵀR_Nx' - b'ᵀR_N'x + bᵀ(R + Σ)_NN' b') + gᵀB⁻¹g',   g = φ - Φ_N b

@@ -314,7 +314,9 @@ class Learner:
         places[...] = np.arange(m)
 
     def make_room(self, rows: int) -> None:
-        """Move to a larger state where so many rows could outgrow this one; a capacity has its room already."""
+        """Move to a larger state where so many rows could outgrow this one; a capacity has its room
+        already.
+        """
         old, m = self.state, len(self.basis)
         if not self.grow or self.capacity is not None or m + rows + 1 <= len(old.k):
             return

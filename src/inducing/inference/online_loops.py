@@ -123,7 +123,9 @@ def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """Find φ and, of every process, a, s, mean and variance at `state.k`; for scores also ê and t. Returns γ."""
+    """Find φ and, of every process, a, s, mean and variance at `state.k`; for scores also ê and t. Returns
+    γ.
+    """
     m = state.size[0]
     for j in range(m):
         state.x[j] = state.k[j]

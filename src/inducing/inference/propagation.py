@@ -150,7 +150,9 @@ def _rows(X: Array) -> np.ndarray:
 
 
 class _Growth:
-    """Sweeps in which the basis finds itself: online learning, from the second on with old sites taken out."""
+    """Sweeps in which the basis finds itself: online learning, from the second on with old sites taken
+    out.
+    """
 
     def __init__(self, run: Processes, capacity: int | None, tolerance: float, score: Score) -> None:
         n, m = len(run.X), len(run.basis)

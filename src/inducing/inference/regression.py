@@ -1,4 +1,6 @@
-"""Batch inference: `condition` and the evidence, for the rows of the table, the exact GP and subsets of data."""
+"""Batch inference: `condition` and the evidence, for the rows of the table, the exact GP and subsets of
+data.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,12 @@ def condition(
     noise is a variance, one number or one per row, or a `Likelihood`; y is (n,) or (n, p), outputs sharing
     one factorisation, and for a likelihood the targets and further numbers that it takes of each row; blocks
     are integer labels (n,) for "pitc", "pic" and committees; power is PEP's; neighbours are for "neighbours":
-    the number of earlier rows near a row that it looks at, 20 if not given, searched for inside the given blocks
-    or inside clusters of near rows, or the row numbers themselves (n, q), -1 for none; weights count a row several
-    times. "exact" ignores the basis, "sod" takes the training rows nearest to it; "cg" is "exact" without a
-    factor of K, by conjugate gradients, for as many rows as there is time for. "cg", "pic", "neighbours", and the
-    methods beside the table ("bcm", "rbcm", "gpoe", "poe", which have no use for a basis, "nystrom", "asor"), give a
-    predictor, since they need the data at every query.
+    the number of earlier rows near a row that it looks at, 20 if not given, searched for inside the given
+    blocks or inside clusters of near rows, or the row numbers themselves (n, q), -1 for none; weights count a
+    row several times. "exact" ignores the basis, "sod" takes the training rows nearest to it; "cg" is "exact"
+    without a factor of K, by conjugate gradients, for as many rows as there is time for. "cg", "pic",
+    "neighbours", and the methods beside the table ("bcm", "rbcm", "gpoe", "poe", which have no use for a
+    basis, "nystrom", "asor"), give a predictor, since they need the data at every query.
 
     A likelihood's sites are found by sweeps over the rows, at most `sweeps` of them, until the process
     changes by less than `tolerance` of its own spread; `post.sites` has them.
@@ -141,7 +143,8 @@ def approximation_of(name: str, power: float | None = None, neighbours: Any = No
     """
     if name in BESIDE:
         raise ParameterError(
-            f"{name!r} has no evidence to maximise and no model to keep without the data, since what it computes "
+            f"{name!r} has no evidence to maximise and no model to keep without the data, since what it "
+            "computes "
             f"depends on the queries; learn with one of {', '.join(NAMES)}, then call condition with {name!r}"
         )
     if name in DENSE:
@@ -235,8 +238,8 @@ def posterior_of(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Posterior:
-    """The posterior of a checked problem under its row of the table; for PIC this is PITC's, for neighbours that of
-    w alone.
+    """The posterior of a checked problem under its row of the table; for PIC this is PITC's, for neighbours
+    that of w alone.
     """
     F = evidence.factorise(P, memory=memory, tolerance=tolerance, sweeps=sweeps)
     return posterior_from(P, F, evidence.log_evidence(P, F))

@@ -1,5 +1,5 @@
-"""The optimiser of this package: L-BFGS-B from one or several starts, with rules for when to stop, which point
-to keep and what to show on the way.
+"""The optimiser of this package: L-BFGS-B from one or several starts, with rules for when to stop, which
+point to keep and what to show on the way.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objec
 class Objective(Protocol):
     """A value to be raised, of bounded variables, with its gradient in them.
 
-    `value_and_gradient` raises FactorisationError where there is none; only the start of a climb must have one.
-    L-BFGS-B minimises -scale · value, in steps of `units`.
+    `value_and_gradient` raises FactorisationError where there is none; only the start of a climb must have
+    one. L-BFGS-B minimises -scale · value, in steps of `units`.
     """
 
     @property

@@ -1,5 +1,5 @@
-"""Learning of classes: one process for two of them, or one against the rest for each of many, on one kernel and
-one basis.
+"""Learning of classes: one process for two of them, or one against the rest for each of many, on one kernel
+and one basis.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FEW = 200  # rows of the exact process whose hyperparameters are a start
 
 
 class ClassesEvidence:
-    """The sum of the evidences of several binary problems on one kernel and basis, and its gradient; each starts
-    from its own sites of the call before.
+    """The sum of the evidences of several binary problems on one kernel and basis, and its gradient; each
+    starts from its own sites of the call before.
     """
 
     def __init__(self, signs: Array) -> None:
@@ -102,10 +102,10 @@ class Judge:
 def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
-    Several starts are raced for a few iterations each: the one given, and those of `_starts`. The best goes on.
-    Held-out labels, where there are enough rows, judge by their log probability: of the starts that are as good as
-    the best to one standard error the first goes on, and if going on made them worse, it is taken back. Without
-    them the evidence judges. The result has all rows.
+    Several starts are raced for a few iterations each: the one given, and those of `_starts`. The best goes
+    on. Held-out labels, where there are enough rows, judge by their log probability: of the starts that are
+    as good as the best to one standard error the first goes on, and if going on made them worse, it is taken
+    back. Without them the evidence judges. The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
@@ -141,8 +141,9 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
 
 
 def _starts(learning: Stage, signs: Array) -> list[Stage]:
-    """Starts worth a race, those with fewer parameters first: of a kernel with a lengthscale for each input also the
-    one with a single lengthscale; and with either the hyperparameters of a few rows, each with a function of its own.
+    """Starts worth a race, those with fewer parameters first: of a kernel with a lengthscale for each input
+    also the one with a single lengthscale; and with either the hyperparameters of a few rows, each with a
+    function of its own.
     """
     if learning.max_iterations < 1 or learning.prelude == "none":
         return [learning]

@@ -50,7 +50,8 @@ def fit(
     """Maximise the log evidence from the given start; the best of `restarts` further random starts, if any.
 
     X may be a `Source` that has the targets, too, as for `condition`: each evaluation then takes two passes
-    over it. Neighbours are searched for again after 10, 30, 70, ... iterations, unless they are given by number.
+    over it. Neighbours are searched for again after 10, 30, 70, ... iterations, unless they are given by
+    number.
 
     What moves: fixed names parameters to hold ("kernel.variance", or a prefix such as "kernel"); movable is a
     mask (m,) of the basis functions that may move, None for all; priors gives log-normal priors on positive

@@ -171,8 +171,8 @@ def train(
     key: float = 0.0,
     seed: int = SEED,
 ) -> Fit:
-    """Fit a source: learn `task`, the problem on a few of its rows, by a recipe; go on with a larger sample of
-    them; then with everything.
+    """Fit a source: learn `task`, the problem on a few of its rows, by a recipe; go on with a larger sample
+    of them; then with everything.
 
     Few rows cost little and go far; what they cannot know, more tell in some dozens of iterations. Rows whose
     key is below `key` are held out of all this, and the point that predicts `held_out`, those rows, best is

@@ -1,8 +1,8 @@
-"""Named ways to train: which parameters move, in which order, under which row of the table. [000 §5], [001 §3,
-§5]
+"""Named ways to train: which parameters move, in which order, under which row of the table. [000 §5], [001
+§3, §5]
 
-A recipe takes a `Task`, checks its data once, and composes stages; it gives a `Fit`, whose posterior is the only
-one made.
+A recipe takes a `Task`, checks its data once, and composes stages; it gives a `Fit`, whose posterior is the
+only one made.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
 
 @dataclass(frozen=True, eq=False)
 class Task(Settings):
-    """A fit to be made: the model to start from, the data as given, and the settings. The arguments of `fit`."""
+    """A fit to be made: the model to start from, the data as given, and the settings. The arguments of
+    `fit`.
+    """
 
     kernel: Kernel
     basis: Basis
@@ -267,7 +269,9 @@ def _densities(learning: Stage, outcome: Outcome, judge: HeldOut, known: np.ndar
 
 
 def first_as_good(densities: np.ndarray) -> int:
-    """The first stage that the best one does not beat by more than one standard error of their differences."""
+    """The first stage that the best one does not beat by more than one standard error of their
+    differences.
+    """
     best = int(np.argmax(np.mean(densities, axis=1)))
     gains = densities[best] - densities[: best + 1]  # (stages, rows)
     errors = np.std(gains, axis=1) / np.sqrt(gains.shape[1])
@@ -366,7 +370,9 @@ def spgp_full(start: Stage) -> Outcome:
 
 @by_fitc
 def spgp_basis(start: Stage) -> Outcome:
-    """Hyperparameters from an exact GP on a subset, held; then the inducing inputs alone. [001 §4], [000 §5]"""
+    """Hyperparameters from an exact GP on a subset, held; then the inducing inputs alone. [001 §4], [000
+    §5]
+    """
     return replace(exact_start(start), optimize="basis").run()
 
 

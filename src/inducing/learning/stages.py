@@ -1,5 +1,5 @@
-"""Stages of learning: one climb each, on a problem that was checked before. A stage ends with parameters and a
-value; a posterior is made once, at the end of the last one.
+"""Stages of learning: one climb each, on a problem that was checked before. A stage ends with parameters and
+a value; a posterior is made once, at the end of the last one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ FIRST_SEARCH = 10  # iterations until neighbours are searched for again; each ti
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The result of an optimisation: the posterior at its best point, the parameters there, and how it ended."""
+    """The result of an optimisation: the posterior at its best point, the parameters there, and how it
+    ended.
+    """
 
     posterior: Posterior | Predictor
     kernel: Kernel
@@ -145,8 +147,8 @@ class Stage(Settings):
         return replace(self, problem=P, optimize="hyperparameters", movable=None)
 
     def run(self) -> Outcome:
-        """Climb from the problem's own parameters, and from `restarts` random ones; where neighbours move with the
-        parameters, in several climbs, each with those found anew.
+        """Climb from the problem's own parameters, and from `restarts` random ones; where neighbours move
+        with the parameters, in several climbs, each with those found anew.
         """
         if not self._searching:
             return self._climb()

@@ -95,7 +95,9 @@ class Points:
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
-        """d/dx Σ_j weights_j k_j(x) at each row of X, the weights (m,) or, of each row its own, (n, m). (n, d)"""
+        """d/dx Σ_j weights_j k_j(x) at each row of X, the weights (m,) or, of each row its own, (n, m).
+        (n, d)
+        """
         return kernel.pullback(self.Z, X, (weights + 0.0 * kernel(X, self.Z)).T)[1]
 
 

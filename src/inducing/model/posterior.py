@@ -166,7 +166,9 @@ class Posterior:
         return times_lower(U, self._Linv)
 
     def to_numpy(self) -> Posterior:
-        """The same process with NumPy arrays in rows, as a file would give them back: products then round alike."""
+        """The same process with NumPy arrays in rows, as a file would give them back: products then round
+        alike.
+        """
 
         def rows(a: Array) -> np.ndarray:
             return np.ascontiguousarray(to_numpy(a))
@@ -311,7 +313,9 @@ class Posterior:
 
 
 def draws(mean: Array, covariance: Array, size: int, rng: np.random.Generator | int | None) -> np.ndarray:
-    """Draws of Gaussian vectors from their mean (n,) or (n, p) and covariance (n, n). (size, n) or (size, n, p)"""
+    """Draws of Gaussian vectors from their mean (n,) or (n, p) and covariance (n, n). (size, n) or (size,
+    n, p)
+    """
     mean, covariance = to_numpy(mean), to_numpy(covariance)
     values, vectors = np.linalg.eigh(covariance)  # perhaps semi-definite: rows may repeat
     root = vectors * np.sqrt(np.clip(values, 0.0, None))

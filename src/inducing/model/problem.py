@@ -1,4 +1,6 @@
-"""`Problem`: data, prior, noise or likelihood and row of the table, checked once for all batch computations."""
+"""`Problem`: data, prior, noise or likelihood and row of the table, checked once for all batch
+computations.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 With whitened features Φ, Q = ΦᵀΦ and R = K - Q, every row is the linear model y = Φᵀw + e, w ~ N(0, I). A row
 says with which power a each likelihood becomes a site (0 variational, 1 expectation propagation), what of R
-the sites see, and what a query sees. Under Gaussian noise Σ the site is known in advance: e ~ N(0, D) with
-D = Σ + aR, and `evidence_correction` is taken off the log evidence; along neighbours D⁻¹ = TᵀT with a sparse T
+the sites see, and what a query sees. Under Gaussian noise Σ the site is known in advance: e ~ N(0, D) with D
+= Σ + aR, and `evidence_correction` is taken off the log evidence; along neighbours D⁻¹ = TᵀT with a sparse T
 (engine/neighbours.py).
 """
 
@@ -30,7 +30,8 @@ class Approximation:
     power: float  # a: 0 variational, 1 expectation propagation
     keeps: Keeps  # of R, in training
     test: Test  # what a query sees of R
-    # how many earlier rows a row looks at, or which (n, q), -1 for none; only where R is kept along neighbours
+    # how many earlier rows a row looks at, or which (n, q), -1 for none; only where R is kept along
+    # neighbours
     neighbours: int | np.ndarray = field(default=0, compare=False)
 
     def __post_init__(self) -> None:

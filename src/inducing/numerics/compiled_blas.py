@@ -119,7 +119,9 @@ def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -
 
 @_jit
 def factorise(at: np.ndarray, D: np.ndarray) -> float:
-    """L⁻¹ of D = LLᵀ in D, whose lower triangle is read, zeros above; returns log|D|, NaN if there is no L."""
+    """L⁻¹ of D = LLᵀ in D, whose lower triangle is read, zeros above; returns log|D|, NaN if there is no
+    L.
+    """
     c = len(D)
     failed = np.zeros(1, dtype=np.int32)
     _call(at[POTRF], (UPPER, c, D, c, failed))

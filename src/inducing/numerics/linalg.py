@@ -45,7 +45,9 @@ def cholesky(K: Array) -> Array:
 
 
 def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
-    """The factor by panels, on all cores: a panel's square, the rows below it, their products off the rest."""
+    """The factor by panels, on all cores: a panel's square, the rows below it, their products off the
+    rest.
+    """
     m, L = len(K), np.tril(K)
     for lo in range(0, m, PANEL_COLUMNS):
         hi = min(lo + PANEL_COLUMNS, m)

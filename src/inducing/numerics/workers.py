@@ -100,7 +100,9 @@ class _BlasLimit:
                     self._restore()
 
     def _restore(self) -> None:
-        """Lift the limit, which only the thread that set it may do, though the last call may run in another."""
+        """Lift the limit, which only the thread that set it may do, though the last call may run in
+        another.
+        """
         if self._owner != threading.get_ident():
             for library in self._controller().lib_controllers:
                 getattr(library, "clear_controlling_thread", lambda force: None)(force=True)

@@ -111,12 +111,16 @@ class System:
         return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diag(P.X))))
 
     def probes(self) -> tuple[Array, np.ndarray]:
-        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to solve them to."""
+        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to solve them
+        to.
+        """
         Z = self.preconditioner.sample(self.solver.probes, np.random.default_rng(self.solver.rng))
         return Z, PROBE * np.linalg.norm(to_numpy(Z), axis=0)
 
     def evidence(self, alpha: Array, residual: Array, log_quadratics: np.ndarray) -> Evidence:
-        """log p(y), with yᵀ(K + Σ)⁻¹y = yᵀα + αᵀr up to |r|²/σ² and log|K + Σ| = log|P| + the probes' mean."""
+        """log p(y), with yᵀ(K + Σ)⁻¹y = yᵀα + αᵀr up to |r|²/σ² and log|K + Σ| = log|P| + the probes'
+        mean.
+        """
         P, xp = self.problem, namespace(self.problem.X)
         quadratic = float(xp.sum(P.Y * alpha)) + float(xp.sum(alpha * residual))
         log_det = self.preconditioner.log_det + float(np.mean(log_quadratics))
@@ -176,7 +180,9 @@ class Iterative:
         return namespace(X).sqrt(self.kernel.diag(X)) * (residual / self.system.sigma)
 
     def predict(self, X: Array) -> Marginals:
-        """Mean and variance of each f(x); a variance exceeds the exact GP's by tolerance · k(x, x) at most."""
+        """Mean and variance of each f(x); a variance exceeds the exact GP's by tolerance · k(x, x) at
+        most.
+        """
         X = queries_like(X, self.system.problem.X)
         variance = self.kernel.diag(X)
         for s in row_slices(X.shape[0], TOGETHER):
@@ -186,7 +192,9 @@ class Iterative:
         return Marginals(self.mean(X), variance)
 
     def covariance(self, X: Array) -> Array:
-        """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with solves S: errors enter squared."""
+        """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with solves S: errors enter
+        squared.
+        """
         X = queries_like(X, self.system.problem.X)
         Ksf, solution = self._solved(X)
         explained = Ksf @ solution.X + solution.X.T @ solution.R
@@ -278,7 +286,9 @@ def condition(
     weights: Array | None = None,
     solver: Solver = DEFAULT,
 ) -> Iterative:
-    """The exact GP by conjugate gradients, "cg", with one's own solver; the rest as for `inducing.condition`."""
+    """The exact GP by conjugate gradients, "cg", with one's own solver; the rest as for
+    `inducing.condition`.
+    """
     if approximation != "cg":
         raise ParameterError(
             f"conjugate gradients solve for 'cg', not for {approximation!r}; use inducing.condition"

@@ -1,4 +1,6 @@
-"""K(Z, X) V by a dual tree, which drops what is farther than a few lengthscales; pays where these are short."""
+"""K(Z, X) V by a dual tree, which drops what is farther than a few lengthscales; pays where these are
+short.
+"""
 
 from __future__ import annotations
 

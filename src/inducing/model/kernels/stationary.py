@@ -89,7 +89,9 @@ class Stationary(Kernel):
 
 
 def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
-    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,); on a GPU in one pass over W, which costs most there."""
+    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,); on a GPU in one pass over W, which costs most
+    there.
+    """
     xp = namespace(W)
     one = xp.ones_like(X[:, :1])
     if is_numpy(W):
@@ -140,7 +142,9 @@ class RBF(Stationary):
 
 @dataclass(frozen=True, eq=False)
 class Matern12(Stationary):
-    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel; where inputs coincide its derivative is taken as 0."""
+    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel; where inputs coincide its derivative is taken as
+    0.
+    """
 
     def _profile(self, s: Array) -> Array:
         xp = namespace(s)

@@ -100,7 +100,9 @@ class Independent(_OfComponents):
 
 @dataclass(frozen=True, eq=False)
 class Shared(_OfComponents):
-    """B = wwᵀ with w = signs √variance: components are multiples of one function; signs (p,) are 1, -1 or 0."""
+    """B = wwᵀ with w = signs √variance: components are multiples of one function; signs (p,) are 1, -1 or
+    0.
+    """
 
     signs: tuple[int, ...] | None = None  # None: all 1
 

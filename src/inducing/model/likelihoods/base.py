@@ -160,7 +160,7 @@ class Likelihood:
         if not self.names:
             return {}
         with np.errstate(all="ignore"):  # in branches that are not taken
-            parts = self._parameter_gradient(y, mean, var, checked_power(power))
+            parts = self.gradient_on_nodes(y, mean, var, checked_power(power))
         return {
             name: namespace(mean).reshape(part, (*shape, *part.shape[1:])) for name, part in parts.items()
         }
@@ -178,11 +178,11 @@ class Likelihood:
             return tilted_by_quadrature(self.log_density, y, mean, var, self._landmarks(y), power)
         xp = namespace(mean)
         value, q, r = (xp.zeros_like(mean) for _ in range(3))
-        for part in self._nodes(y, mean, var, power, self.log_density_slopes):
+        for part in self.nodes_of(y, mean, var, power, self.log_density_slopes):
             value[part.rows], q[part.rows], r[part.rows] = moments(part, var[part.rows], power)
         return value, q, r
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         def functions(y: Array, f: Array) -> list[Array]:
             gradient = self.log_density_gradient(y, f)
             return [gradient[name] for name in self.names]
@@ -199,12 +199,14 @@ class Likelihood:
             return self.log_density(y, f), *functions(y, f)
 
         totals = [namespace(mean).zeros_like(mean) for _ in range(count)]
-        for part in self._nodes(y, mean, var, power, with_density):
+        for part in self.nodes_of(y, mean, var, power, with_density):
             for total, value in zip(totals, part.values[1:]):
                 total[part.rows] = row_dots(part.weight, value + 0.0 * part.t)
         return totals
 
-    def _nodes(self, y: Array, mean: Array, var: Array, power: float, functions: Function) -> Iterator[Nodes]:
+    def nodes_of(
+        self, y: Array, mean: Array, var: Array, power: float, functions: Function
+    ) -> Iterator[Nodes]:
         """Nodes and weights of every row, and functions(y, f) on them; see `quadrature.nodes`."""
         feature = self._feature(y, power)
         assert feature is not None

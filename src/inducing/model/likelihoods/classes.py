@@ -84,9 +84,9 @@ class Probit(Binary):
         value, h, rest = mills(y * mean / scale)
         return value, y * h / scale, -h * rest / total
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         if power != 1.0:
-            return super()._parameter_gradient(y, mean, var, power)
+            return super().gradient_on_nodes(y, mean, var, power)
         z = y * mean / namespace(mean).sqrt(self.noise + var)
         return {"noise": -0.5 * z * mills(z)[1] / (self.noise + var)}
 
@@ -139,7 +139,7 @@ class Step(Binary):
         slope = slope / value
         return xp.log(value), y * slope / scale, -slope * (z + slope) / var
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         """p^a of either side, differentiated."""
         xp = namespace(mean)
         if self.flip == 0.0:
@@ -280,7 +280,7 @@ class Ordinal(Likelihood):
         f, y = self.split(y, f)
         return self._gradient(y, *self._ends_gradient(y, f, self.noise))
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         if power == 1.0:
             return self._gradient(y, *self._ends_gradient(y, mean, self.noise + var))
         parts = self._averages(y, mean, var, power, lambda y, f: self._ends_gradient(y, f, self.noise), 3)

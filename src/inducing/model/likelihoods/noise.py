@@ -47,7 +47,7 @@ class Gaussian(Likelihood):
         constant = 0.5 * ((1.0 - power) * log_noise - np.log(power) - LOG_2PI)
         return constant - 0.5 * (namespace(mean).log(total) + e * e / total), e / total, -1.0 / total
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         e, noise = y - mean, self.variance
         if power == 0.0:
             return {"variance": 0.5 * ((e * e + var) / noise - 1.0) / noise}
@@ -136,12 +136,12 @@ class CensoredGaussian(Likelihood):
                 part[rows] = other
         return parts
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         y, side = self._columns_of(y)
-        gradient = self._seen._parameter_gradient(y, mean, var, power)
+        gradient = self._seen.gradient_on_nodes(y, mean, var, power)
         rows = namespace(side).nonzero(side)[0]
         if rows.shape[0]:
-            beyond = self._beyond._parameter_gradient(side[rows], (mean - y)[rows], var[rows], power)
+            beyond = self._beyond.gradient_on_nodes(side[rows], (mean - y)[rows], var[rows], power)
             gradient["variance"][rows] = beyond["noise"]
         return gradient
 

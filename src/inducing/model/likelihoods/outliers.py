@@ -72,7 +72,7 @@ class Laplace(Kinked):
         f, y = self.split(y, f)
         return {"scale": (namespace(f, y).abs(y - f) / self.scale - 1.0) / self.scale}
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
         return {"scale": (power or 1.0) * ((above + below) / self.scale - 1.0) / self.scale}
 
@@ -113,7 +113,7 @@ class AsymmetricLaplace(Kinked):
         above, below = xp.maximum(y - f, 0.0), xp.maximum(f - y, 0.0)
         return self._gradient(above, below)
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
         return {name: (power or 1.0) * part for name, part in self._gradient(above, below).items()}
 
@@ -203,7 +203,9 @@ class StudentT(Likelihood):
 
     @property
     def _constant(self) -> float:
-        """log Γ((df + 1)/2) - log Γ(df/2) - log √(π df) - log scale, from what is left of Stirling's formula."""
+        """log Γ((df + 1)/2) - log Γ(df/2) - log √(π df) - log scale, from what is left of Stirling's
+        formula.
+        """
         half = 0.5 * self.df
         rest = stirling(np.array([half, half + 0.5]))
         log_ratio = (half - 1.0) * np.log1p(0.5 / half) + 0.5 * np.log(half + 0.5) - 0.5 + rest[0] - rest[1]
@@ -317,10 +319,10 @@ class Contaminated(Likelihood):
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         return self._slopes(y - mean, var) if power == 1.0 else super()._tilted(y, mean, var, power)
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         if power == 1.0:
             return self._gradient(y - mean, var)
-        return super()._parameter_gradient(y, mean, var, power)
+        return super().gradient_on_nodes(y, mean, var, power)
 
     def _feature(self, y: Array, power: float) -> Feature:
         """The two Gaussians are of one size, and of opposite sign, at e² = 2 variance (log odds + iπ)."""

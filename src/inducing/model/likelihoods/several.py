@@ -72,7 +72,8 @@ class SeveralLikelihood(Likelihood):
         if y.ndim != 1 or tuple(means.shape) != shape or tuple(variances.shape) != shape:
             shapes = [tuple(v.shape) for v in (y, means, variances)]
             raise ShapeError(
-                f"y, means and variances have shapes {shapes}, but {type(self).__name__} needs (n,) and twice "
+                f"y, means and variances have shapes {shapes}, but {type(self).__name__} needs (n,) and "
+                "twice "
                 f"(n, {shape[-1]})"
             )
         xp = namespace(means)
@@ -143,8 +144,8 @@ class LearnedScaleT(SeveralLikelihood):
         object.__setattr__(self, "df", within("df", self.df, *SHAPES))
 
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-        """Nodes of g (n, j); and (f - y) exp(-g/2), of which a Student's t with scale 1 is the density of 0: its
-        mean and variance. (n j,) each
+        """Nodes of g (n, j); and (f - y) exp(-g/2), of which a Student's t with scale 1 is the density of 0:
+        its mean and variance. (n j,) each
         """
         xp = namespace(y)
         g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE[0], y)
@@ -162,7 +163,7 @@ class LearnedScaleT(SeveralLikelihood):
             share = 1.0 / (1.0 + f * f / self.df)
             return *student.log_density_slopes(zero, f), share * (1.0 - share)
 
-        for part in student._nodes(xp.zeros_like(mean), mean, var, 0.0, functions):
+        for part in student.nodes_of(xp.zeros_like(mean), mean, var, 0.0, functions):
             value[part.rows], q[part.rows], r[part.rows] = moments(part, var[part.rows], 0.0)
             bend[part.rows] = row_dots(part.weight, part.values[3])
         along = -0.5 * (1.0 + q * mean + r * var)  # the derivative in g
@@ -175,7 +176,7 @@ class LearnedScaleT(SeveralLikelihood):
     def _expected_gradient(self, y: Array, means: Array, variances: Array) -> dict[str, Array]:
         g, mean, var = self._inside(y, means, variances)
         zero = namespace(y).zeros_like(mean)
-        slope = StudentT(self.df, 1.0)._parameter_gradient(zero, mean, var, 0.0)["df"]
+        slope = StudentT(self.df, 1.0).gradient_on_nodes(zero, mean, var, 0.0)["df"]
         return {"df": namespace(y).reshape(slope, g.shape) @ asarray_like(WEIGHTS, y)}
 
     def predict(self, means: Array, variances: Array, further: Array | None = None) -> tuple[Array, Array]:
@@ -205,9 +206,10 @@ class LearnedScaleT(SeveralLikelihood):
 class Softmax(SeveralLikelihood):
     """One of c classes, numbered from 0, with probability exp(f_y)/Σ exp(f_j); each class has a process.
 
-    With independent Gumbel variables G the largest of f_j + G_j has mean ⟨log Σ exp f⟩ + γ, so that ⟨log p⟩ is
-    one integral over a product of c functions: exact up to quadrature, where the best known bound (Knowles and
-    Minka's, with optimal tilts) is off by a tenth of the effect of var at var = 1 and by a half at var = 4.
+    With independent Gumbel variables G the largest of f_j + G_j has mean ⟨log Σ exp f⟩ + γ, so that ⟨log p⟩
+    is one integral over a product of c functions: exact up to quadrature, where the best known bound (Knowles
+    and Minka's, with optimal tilts) is off by a tenth of the effect of var at var = 1 and by a half at var =
+    4.
     """
 
     classes: int = 2
@@ -263,8 +265,8 @@ def _log_sum_exp(means: Array, variances: Array) -> tuple[Array, Array, Array]:
 
     With K(x) = ⟨exp(-exp(f - x))⟩, the distribution of f + G, and F = ΠK it is ∫ (x > 0) - F(x) dx - γ, its
     derivatives are ∫ K_j' F/K_j dx, and the others ∫ K_j'' F/K_j dx; by trapezoidal rules in f and in x, to
-    eight digits or more. Where a √var exceeds WIDEST it is κ ⟨log Σ exp(f/κ)⟩, √var = κ WIDEST, as the largest f
-    is then all that counts.
+    eight digits or more. Where a √var exceeds WIDEST it is κ ⟨log Σ exp(f/κ)⟩, √var = κ WIDEST, as the
+    largest f is then all that counts.
     """
     xp, scales = namespace(means), namespace(means).sqrt(variances)
     top, unit = xp.max(means, axis=1), xp.maximum(xp.max(scales, axis=1) / WIDEST, 1.0)

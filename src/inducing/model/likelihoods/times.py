@@ -73,9 +73,9 @@ class PowerHazard(Times):
         value = seen * (k * w + float(np.log(k)) - xp.log(self._columns_of(y)[0])) - hazard
         return value, k * (hazard - seen), -k * k * hazard
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         if power > 0.0 or not self.names:
-            return super()._parameter_gradient(y, mean, var, power)
+            return super().gradient_on_nodes(y, mean, var, power)
         xp, w, censored = self._logs(y, mean)
         k = self._k
         hazard = exp(k * w + 0.5 * k * k * var)
@@ -192,14 +192,14 @@ class Gamma(Times):
 
         return self._averages(y, mean, var, 0.0, functions, 3)
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         xp, k = namespace(mean), self.shape
         time, censored = self._columns_of(y)
         rows = xp.nonzero(censored)[0]
         if power > 0.0:
-            total = super()._parameter_gradient(time, mean, var, power)["shape"]
+            total = super().gradient_on_nodes(time, mean, var, power)["shape"]
             if rows.shape[0]:
-                total[rows] = super()._parameter_gradient(y[rows], mean[rows], var[rows], power)["shape"]
+                total[rows] = super().gradient_on_nodes(y[rows], mean[rows], var[rows], power)["shape"]
             return {"shape": total}
         w = xp.log(time) - mean
         rate = exp(w + 0.5 * var)
@@ -234,8 +234,8 @@ class Gamma(Times):
 
 
 def _late(k: float, w: Array) -> tuple[Array, Array, Array]:
-    """log Q(k, x) + x, x = k e^w, the log of a gamma variable's survivors less its steep part, and its first two
-    derivatives in -w.
+    """log Q(k, x) + x, x = k e^w, the log of a gamma variable's survivors less its steep part, and its first
+    two derivatives in -w.
     """
     x = k * namespace(w).exp(w)
     value, rest = upper_gamma(k, x)
