@@ -23,7 +23,8 @@ def peak():
 def problem(n, m):
     r = np.random.default_rng(0)
     X = r.uniform(-3, 3, (n, 2))
-    return X, np.sin(X[:, 0]) * X[:, 1] + 0.1 * r.standard_normal(n), ig.bases.Points(r.uniform(-3, 3, (m, 2)))
+    y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * r.standard_normal(n)
+    return X, y, ig.bases.Points(r.uniform(-3, 3, (m, 2)))
 
 k = ig.kernels.RBF(lengthscale=1.0, variance=1.0)
 """

@@ -4,8 +4,8 @@ The mass ∫f² is no likelihood of single rows. A Gamma integral over λ puts i
 a given λ each row has the likelihood f(x)², and the prior covariance Σ₀ becomes (Σ₀⁻¹ + λI)⁻¹, which is known
 in closed form for two families.
 
-    Fourier             Σ₀Σ₀ = Σ₀, so that k_λ = k₀/(1 + λ)                                             [004 eqs 5.28-5.29]
-    OrnsteinUhlenbeck   Σ₀⁻¹ = -l²∂², so that k_λ = exp(-√λ|x - z|/l)/(2l√λ)                             [004 eq. 5.27]
+    Fourier             Σ₀Σ₀ = Σ₀, so that k_λ = k₀/(1 + λ)                     [004 eqs 5.28-5.29]
+    OrnsteinUhlenbeck   Σ₀⁻¹ = -l²∂², so that k_λ = exp(-√λ|x - z|/l)/(2l√λ)     [004 eq. 5.27]
 
 Sweeps of expectation propagation alternate with 2N/λ = ∫E f² (5.25), where the integrand of (5.16) is
 largest; the process is made anew from its sites when λ, and with it the kernel, has changed. The predicted

@@ -1,9 +1,9 @@
 """Wind fields from a scatterometer: local ambiguities, many orders, and the modes they end in. [004 §5.4]
 
-    a = wind.ambiguities(kernel, s, beams, noise, X, mean=background)   # at each node, up to four winds (5.32)
+    a = wind.ambiguities(kernel, s, beams, noise, X, mean=background)  # up to four winds a node (5.32)
     found = wind.retrieve(kernel, a.likelihood(), X, mean=background)   # whole fields, heaviest first (5.41)
     found.winds()                                                       # the heaviest
-    found.predict(X)                                                    # all of them, as a mixture of processes (§6.1)
+    found.predict(X)                                                    # all, as a mixture (§6.1)
 
 The posterior of a field has several modes, of which the order of the nodes chooses one; so many orders are
 tried, sweeps of expectation propagation settle each, and the relative weight says which mode to believe.

@@ -4,7 +4,7 @@
 A site is exp(b g - ½ λ g²), b = λa, in one number g = pᵀu, f above its prior mean as the basis sees it. The
 sites say all: with π = Lᵀp in whitened coordinates u = Lv,
 
-    B = I + Σ λ π πᵀ,   w = B⁻¹ Σ b π,   v ~ N(w, B⁻¹)                                            [004 eqs 4.25, 4.34]
+    B = I + Σ λ π πᵀ,   w = B⁻¹ Σ b π,   v ~ N(w, B⁻¹)                     [004 eqs 4.25, 4.34]
 
 so the process is made anew from them after every sweep, and no error lives longer than that. On a basis that
 stays, π = φ(x). With γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), such a site is found for

@@ -84,7 +84,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     n_basis : how many basis functions, and no more than the data have different rows.
     basis : "multiscale", or "points" to hold all widths at the lengthscale.
     lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in standard deviations of the
-        inputs; None is √(d/2), scikit-learn's gamma="scale". It is not learned: choose it by cross-validation.
+        inputs; None is √(d/2), scikit-learn's gamma="scale". It is not learned: cross-validate it.
     alpha : weight of the penalty; as a GP would see it, the variance of the noise over that of f.
     max_iter : of L-BFGS, from k-means centres; for "multiscale" the first half moves the centres alone. 0
         learns nothing.
@@ -159,7 +159,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
 
     Parameters ---------- C : weight of the loss. loss : "squared_hinge", max(0, 1 - y f)², solved by
     LinearSVC in O(n n_basis) a step; or "hinge", solved by
-        SVC, whose time grows with n² or more; where its best f is constant, for want of basis functions, there
+        SVC, whose time grows with n² or more; where its best f is constant, for want of functions, there
         is no slope to learn from.
     n_basis, basis, lengthscale, max_iter, jitter, standardize, random_state : as for `MultiscaleKernelRidge`,
         where the targets have no mean to take off.

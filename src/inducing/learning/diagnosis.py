@@ -3,8 +3,8 @@
 Whatever the row, Q = KfuKuu⁻¹Kuf ⪯ K, so with R = K - Q the exact GP's log evidence at the same
 hyperparameters lies between
 
-    lower   log N(y | 0, Q + Σ) - ½ tr(Σ⁻¹R)                                              VFE's bound [Titsias 2009]
-    upper   -½ [n log 2π + log|Q + Σ| + yᵀ(Q + Σ + tr(R) I)⁻¹y]                           [Titsias 2014], [Burt et al. 2020]
+    lower   log N(y | 0, Q + Σ) - ½ tr(Σ⁻¹R)                       VFE's bound [Titsias 2009]
+    upper   -½ [n log 2π + log|Q + Σ| + yᵀ(Q + Σ + tr(R) I)⁻¹y]    [Titsias 2014], [Burt et al. 2020]
 
 since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of O(nm²) over chunks of
 rows, and together cost about as much as one gradient.
