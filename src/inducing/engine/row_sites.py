@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..model.likelihoods import SeveralLikelihood
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, to_numpy
 from .sums import Work, add_gradients
@@ -94,6 +95,8 @@ def add_terms(
     rows' copies.
     """
     xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
+    if isinstance(P.likelihood, SeveralLikelihood):
+        return copies  # several.py has its terms
     if a == 0.0:
         at, var, value = mean, spread + R, None
         terms = weight * tilted(P, rows, at, var)[0]

@@ -1,0 +1,178 @@
+"""Several processes that explain one y together, by sites of power 0 on each. [third idea, a = 0]
+
+A likelihood of several processes (learned noise: f and g = log variance; softmax: one process a class) gives
+E = ⟨log p(y | f₁ … f_c)⟩ under independent marginals, and q_j = ∂E/∂mean_j, r_j = 2 ∂E/∂var_j. Each process has
+its own sites τ_j = -r_j, ν_j = q_j - r_j μ_j, and its own B_j and w_j; processes that share kernel and basis share
+Φ. The evidence Σ E - Σ_j KL_j is a lower bound, and its gradient goes through each process as it would alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..model.kernels.base import Gradients
+from ..model.likelihoods import SeveralLikelihood
+from ..model.problem import Problem
+from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
+from ..numerics.linalg import add_weighted_gram, row_squares, times_lower
+from ..numerics.workers import chunk_rows, row_slices, run_over
+from .evidence import Factors, gradient_from, prior_factors
+from .sums import Held, Sites, Sums, Work, add_gradients, count, scratch_copy
+from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, converge, warn_if_unsettled
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """The processes of one y, which sweeps move and mix together."""
+
+    processes: tuple[Process, ...]
+
+    @property
+    def sites(self) -> Sites:
+        return self.processes[0].sites
+
+    def factored(self) -> Joint:
+        return Joint(tuple(p.factored() for p in self.processes))
+
+    def towards(self, other: Joint, share: float) -> Joint:
+        return Joint(tuple(a.towards(b, share) for a, b in zip(self.processes, other.processes, strict=True)))
+
+    def plus(self, share: float, start: Joint, end: Joint) -> Joint:
+        trios = zip(self.processes, start.processes, end.processes, strict=True)
+        return Joint(tuple(p.plus(share, a, b) for p, a, b in trios))
+
+    def base(self, power: float) -> float:
+        return sum(p.base(power) for p in self.processes)
+
+    def change(self, new: Joint) -> Array:
+        changes = [a.change(b) for a, b in zip(self.processes, new.processes, strict=True)]
+        return namespace(changes[0]).concat(changes)
+
+
+@dataclass(eq=False)
+class JointMemory:
+    """The processes of the last evaluation, from which the next one starts."""
+
+    joint: Joint | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class JointFactors:
+    """The posteriors of all processes in whitened coordinates."""
+
+    each: tuple[Factors, ...]
+    value: float  # the evidence
+    likelihood: Gradients  # of its parameters
+    n_sweeps: int
+    converged: bool
+
+
+def factorise_jointly(
+    problems: Sequence[Problem],
+    *,
+    escalate: bool = True,
+    memory: JointMemory | None = None,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
+) -> JointFactors:
+    """Sweep until all processes have settled; the problems share rows, weights and likelihood."""
+    priors = [prior_factors(P, escalate=escalate) for P in problems]
+    start = None if memory is None else memory.joint
+    if start is None or [len(p.w) for p in start.processes] != [len(P.basis) for P in problems]:
+        zeros = [zeros_like_rows(tuple(F.Linv.shape), F.Linv) for F in priors]
+        start = Joint(tuple(Process({}, zero, zero[:, :1]) for zero in zeros)).factored()
+
+    def run(joint: Joint, rate: float, safe: bool) -> tuple[Joint, float, float]:
+        sums = joint_pass(problems, priors, joint)
+        return Joint(tuple(Process(s.sites, s.G, s.b) for s in sums)), float(sums[0].terms), 0.0
+
+    point: FixedPoint = converge(
+        start,
+        run,
+        power=0.0,
+        safely=False,
+        tolerance=tolerance,
+        sweeps=sweeps,  # type: ignore[arg-type]
+    )
+    joint: Joint = point.process  # type: ignore[assignment]
+    if escalate:
+        warn_if_unsettled(point, problems[0].likelihood)
+    if memory is not None:
+        memory.joint = joint
+    last = joint_pass(problems, priors, joint, gram=False)
+    each = tuple(
+        replace(
+            F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=Held(tau=p.sites[0][0], nu=p.sites[0][1])
+        )
+        for F, p in zip(priors, joint.processes, strict=True)
+    )
+    value = joint.base(0.0) + float(last[0].terms)
+    return JointFactors(each, value, last[0].likelihood, point.n_sweeps, point.converged)
+
+
+def joint_gradient(problems: Sequence[Problem], F: JointFactors) -> list[Gradients]:
+    """The gradient of the evidence through each process, its kernel, basis and mean."""
+    return [gradient_from(P, each)[1] for P, each in zip(problems, F.each, strict=True)]
+
+
+def joint_pass(
+    problems: Sequence[Problem], priors: Sequence[Factors], joint: Joint, *, gram: bool = True
+) -> list[Sums]:
+    """One sweep: for each process its new sites, ΦτΦᵀ and Φν; in the first of them the terms of the evidence, and
+    without `gram` their gradient in the likelihood's parameters.
+    """
+    first = problems[0]
+    n, m = first.n, max(len(P.basis) for P in problems)
+    xp, likelihood = namespace(first.X), first.likelihood
+    assert isinstance(likelihood, SeveralLikelihood)
+    sites = [(zeros_like_rows((n,), first.X), zeros_like_rows((n,), first.X)) for _ in problems]
+
+    def step(works: list[Work], rows: slice) -> None:
+        Phis, means, variances = [], [], []
+        for j, (P, F, process) in enumerate(zip(problems, priors, joint.processes, strict=True)):
+            Phi = _features(problems, priors, Phis, j, rows)
+            Phis.append(Phi)
+            below = times_lower(
+                scratch_copy(Phi, works[j].buffer(1, count(rows))), process.LBinv, transposed=True
+            )
+            spread = row_squares(below)
+            means.append((Phi @ process.w)[:, 0] + P.mean(P.X[rows]))
+            diag = P.kernel.diag(P.X[rows])
+            R = diag - row_squares(Phi)
+            variances.append(xp.maximum(spread + R if P.row.keeps != "nothing" else spread, 1e-12 * diag))
+        weight, y = first.weight(rows), first.observed(rows)
+        mean, var = xp.stack(means, axis=1), xp.stack(variances, axis=1)
+        value, q, r = likelihood.expected(y, mean, var)
+        works[0].terms = works[0].terms + xp.sum(weight * value)
+        if not gram:
+            slopes = likelihood.parameter_gradient(y, mean, var)
+            add_gradients(works[0].likelihood, {k: xp.sum(weight * g) for k, g in slopes.items()})
+            return
+        for j, (P, work, Phi) in enumerate(zip(problems, works, Phis, strict=True)):
+            own = means[j] - P.mean(P.X[rows])
+            tau, nu = -weight * r[:, j], weight * (q[:, j] - r[:, j] * own)
+            sites[j][0][rows], sites[j][1][rows] = tau, nu
+            work.G = add_weighted_gram(work.G, Phi, tau, work.buffer(1, count(rows)))
+            work.b += Phi.T @ nu[:, None]
+
+    def start() -> list[Work]:
+        return [Work(P, gram, gram) for P in problems]
+
+    parallel = is_numpy(first.X) and n * m * len(problems) >= SMALL
+    parts = run_over(row_slices(n, chunk_rows(n, m, first.X)), start, step, parallel=parallel)
+    totals = [sum(works, Sums()) for works in zip(*parts, strict=True)]
+    for total, pair in zip(totals, sites, strict=True):
+        total.sites = {0: pair}
+    return totals
+
+
+def _features(
+    problems: Sequence[Problem], priors: Sequence[Factors], known: list[Array], j: int, rows: slice
+) -> Array:
+    """Φ of some rows for process j: an earlier process's, where it has the same kernel and basis. (c, m)"""
+    P = problems[j]
+    for i in range(j):
+        if problems[i].kernel is P.kernel and problems[i].basis is P.basis:
+            return known[i]
+    return times_lower(P.basis.cross(P.kernel, P.X[rows]), priors[j].Linv, transposed=True)
