@@ -166,7 +166,9 @@ class Posterior:
         return times_lower(U, self._Linv)
 
     def to_numpy(self) -> Posterior:
-        """The same process with NumPy arrays in rows, as a file would give them back: products then round alike."""
+        """The same process with NumPy arrays in rows, as a file would give them back: products then round
+        alike.
+        """
 
         def rows(a: Array) -> np.ndarray:
             return np.ascontiguousarray(to_numpy(a))
