@@ -1,9 +1,10 @@
 """Several processes that explain one y together, by sites of power 0 on each. [third idea, a = 0]
 
 A likelihood of several processes (learned noise: f and g = log variance; softmax: one process a class) gives
-E = ⟨log p(y | f₁ … f_c)⟩ under independent marginals, and q_j = ∂E/∂mean_j, r_j = 2 ∂E/∂var_j. Each process has
-its own sites τ_j = -r_j, ν_j = q_j - r_j μ_j, and its own B_j and w_j; processes that share kernel and basis share
-Φ. The evidence Σ E - Σ_j KL_j is a lower bound, and its gradient goes through each process as it would alone.
+E = ⟨log p(y | f₁ … f_c)⟩ under independent marginals, and q_j = ∂E/∂mean_j, r_j = 2 ∂E/∂var_j. Each process
+has its own sites τ_j = -r_j, ν_j = q_j - r_j μ_j, and its own B_j and w_j; processes that share kernel and
+basis share Φ. The evidence Σ E - Σ_j KL_j is a lower bound, and its gradient goes through each process as it
+would alone.
 """
 
 from __future__ import annotations
@@ -88,12 +89,12 @@ def factorise_jointly(
         return Joint(tuple(Process(s.sites, s.G, s.b) for s in sums)), float(sums[0].terms), 0.0
 
     point: FixedPoint = converge(
-        start,
-        run,
+        start,  # type: ignore[arg-type]
+        run,  # type: ignore[arg-type]
         power=0.0,
         safely=False,
         tolerance=tolerance,
-        sweeps=sweeps,  # type: ignore[arg-type]
+        sweeps=sweeps,
     )
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
@@ -119,8 +120,8 @@ def joint_gradient(problems: Sequence[Problem], F: JointFactors) -> list[Gradien
 def joint_pass(
     problems: Sequence[Problem], priors: Sequence[Factors], joint: Joint, *, gram: bool = True
 ) -> list[Sums]:
-    """One sweep: for each process its new sites, ΦτΦᵀ and Φν; in the first of them the terms of the evidence, and
-    without `gram` their gradient in the likelihood's parameters.
+    """One sweep: for each process its new sites, ΦτΦᵀ and Φν; in the first of them the terms of the evidence,
+    and without `gram` their gradient in the likelihood's parameters.
     """
     first = problems[0]
     n, m = first.n, max(len(P.basis) for P in problems)
@@ -129,8 +130,9 @@ def joint_pass(
     sites = [(zeros_like_rows((n,), first.X), zeros_like_rows((n,), first.X)) for _ in problems]
 
     def step(works: list[Work], rows: slice) -> None:
-        Phis, means, variances = [], [], []
-        for j, (P, F, process) in enumerate(zip(problems, priors, joint.processes, strict=True)):
+        Phis: list[Array] = []
+        means, variances = [], []
+        for j, (P, process) in enumerate(zip(problems, joint.processes, strict=True)):
             Phi = _features(problems, priors, Phis, j, rows)
             Phis.append(Phi)
             below = times_lower(
