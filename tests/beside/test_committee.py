@@ -174,9 +174,9 @@ def test_mapper_gets_every_expert_and_threads_change_nothing() -> None:
         return map(function, items)
 
     mapped, threaded = bcm(mapper=serial), bcm()
-    assert_array_equal(mapped.predict(XS).variance, threaded.predict(XS).variance)
-    assert_array_equal(mapped.predict(XS).mean, threaded.predict(XS).mean)
-    assert seen == [4, 4, 4]  # the experts once, and each question
+    for one, other in zip(mapped.predict(XS), threaded.predict(XS), strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-11)  # loops compiled meanwhile round differently
+    assert seen == [4, 4]  # the experts once, and the question
 
 
 def test_blocks_by_kmeans() -> None:

@@ -125,28 +125,103 @@ def test_without_capacity_it_is_the_exact_process(name: str) -> None:
     assert relative(post.C, -M) < (1e-8 if name == "matern32" else 1e-6)  # cond K = 1e9 in the RBF's case
 
 
-@pytest.mark.parametrize(
-    ("order", "tolerance", "error"), [("random", 0.0, 1e-5), ("sorted", 1e-6, 0.02), ("sorted", 0.0, 1.0)]
-)
-def test_smooth_kernel_without_capacity(order: str, tolerance: float, error: float) -> None:
-    """A Gram matrix of 400 points that is singular to rounding: what rounding alone tells apart from the span
-    projects.
+def in_order(x: Any, order: str, r: np.random.Generator) -> Any:
+    """Rows of x, given from one end to the other, in another order; "repeated" has 30 different ones."""
+    n = len(x)
+    if order == "repeated":
+        return x[r.integers(0, 30, n) * (n // 30)]
+    half = n // 2
+    numbers = {
+        "sorted": np.arange(n),
+        "reversed": np.arange(n)[::-1],
+        "shuffled": r.permutation(n),
+        "both ends": np.r_[:half, n - 1 : half - 1 : -1],
+    }
+    return x[numbers[order]]
 
-    Sorted rows are the hard case: each is next to the last, and γ is what is left of numbers 1e8 times as
-    large.
+
+ANY_ORDER = ["shuffled", "sorted", "reversed", "both ends", "repeated"]
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("order", ANY_ORDER)
+@pytest.mark.parametrize("d", [1, 2])
+def test_without_tolerance_it_is_exact_in_any_order(d: int, order: str, noise: float) -> None:
+    """A Gram matrix of 300 points is singular to rounding, and γ in a sorted stream is what is left of
+    numbers 1e8 times as large: mean and variance are the exact process's all the same.
     """
+    r = np.random.default_rng(5)
+    x = np.linspace(-3, 3, 300)[:, None] if d == 1 else r.uniform(-2, 2, (300, 2))
+    x = in_order(x[np.argsort(x[:, 0])], order, r)
+    y = np.sin(2 * x[:, 0]) + np.sqrt(noise) * r.standard_normal(300)
+    post = ig.update(ig.prior(ig.kernels.RBF(1.0)), Gaussian(noise), x, y, None, 0.0)
+    xs = np.linspace(-3.2, 3.2, 29)[:, None] if d == 1 else r.uniform(-2.2, 2.2, (29, 2))
+    mean, cov = oracle.condition(oracle.joint_prior("exact", oracle.bind(oracle.rbf), None, x, xs), noise, y)
+    assert_allclose(post.predict(xs).mean, mean, atol=1e-5)
+    assert_allclose(post.predict(xs).variance, np.diag(cov), rtol=1e-3)
+    assert_allclose(np.diag(post.covariance(xs)), np.diag(cov), rtol=1e-3)
+    assert_allclose(
+        post.log_predictive,
+        oracle.log_evidence("exact", oracle.bind(oracle.rbf), None, noise, x, y),
+        atol=0.02,
+    )
+
+
+@pytest.mark.parametrize("order", ANY_ORDER)
+def test_smooth_kernel_with_a_tolerance(order: str) -> None:
+    """A row projected at γ = tolerance costs the mean about tolerance / noise, and there are 400."""
     r = np.random.default_rng(0)
-    x = np.linspace(-3, 3, 400)[:, None]
-    x = r.permutation(x) if order == "random" else x
+    x = in_order(np.linspace(-3, 3, 400)[:, None], order, r)
     y = np.sin(2 * x[:, 0]) + 0.1 * r.standard_normal(400)
-    post = ig.update(ig.prior(ig.kernels.RBF(1.0)), Gaussian(0.01), x, y, None, tolerance)
+    post = ig.update(ig.prior(ig.kernels.RBF(1.0)), Gaussian(0.01), x, y, None, 1e-6)
     assert len(post) < 30
     xs = np.linspace(-3.2, 3.2, 29)[:, None]
     mean, cov = oracle.condition(oracle.joint_prior("exact", oracle.bind(oracle.rbf), None, x, xs), 0.01, y)
-    got = post.predict(xs)
-    assert_allclose(got.mean, mean, atol=error)
-    assert_allclose(got.variance, np.diag(cov), atol=error)
-    assert np.all(got.variance > 0)
+    assert_allclose(post.predict(xs).mean, mean, atol=0.02)
+    assert_allclose(post.predict(xs).variance, np.diag(cov), rtol=0.1)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), ig.kernels.RBF(0.05), ig.kernels.Periodic(0.3, 2.3)])
+@pytest.mark.parametrize("capacity", [None, 25])
+@pytest.mark.parametrize("tolerance", [0.0, 1e-6])
+def test_no_order_gives_a_negative_variance(kernel: Any, capacity: Any, tolerance: float) -> None:
+    r = np.random.default_rng(2)
+    line = np.sort(r.uniform(-2, 2, (120, 2)), axis=0)  # along the diagonal, where neighbours are nearest
+    for order in ANY_ORDER:
+        x = in_order(line, order, r)
+        post = ig.update(ig.prior(kernel), Gaussian(1e-5), x, np.sin(3 * x[:, 0]), capacity, tolerance)
+        xs = np.concatenate([line[::10], r.uniform(-2.1, 2.1, (30, 2))])
+        for variance in (post.predict(xs).variance, np.diag(post.covariance(xs))):
+            assert np.all(variance > 0)
+            assert np.all(variance <= kernel.diag(xs) * (1 + 1e-12))
+
+
+def test_wide_and_far_sorted_streams() -> None:
+    """The rows of L come from differences: a product's errors grow with the distance from its centre."""
+    r = np.random.default_rng(3)
+    x = np.linspace(-40, 40, 500)[:, None]
+    y = np.sin(x[:, 0]) + 0.01 * r.standard_normal(500)
+    xs = r.uniform(-41, 41, (50, 1))
+    mean, cov = oracle.condition(oracle.joint_prior("exact", oracle.bind(oracle.rbf), None, x, xs), 1e-4, y)
+    for origin in (0.0, 1e4):
+        got = ig.update(ig.prior(ig.kernels.RBF(1.0)), Gaussian(1e-4), x + origin, y, None, 0.0).predict(
+            xs + origin
+        )
+        assert_allclose(got.mean, mean, atol=1e-6 if origin == 0.0 else 1e-5)
+        assert_allclose(got.variance, np.diag(cov), rtol=1e-4)
+
+
+def test_given_basis_next_to_itself() -> None:
+    """200 functions on a line are singular to rounding: those left of them hold the exact process, too."""
+    r = np.random.default_rng(4)
+    x = r.uniform(-3, 3, (300, 1))
+    y, xs = np.sin(2 * x[:, 0]) + 0.1 * r.standard_normal(300), np.linspace(-3.2, 3.2, 29)[:, None]
+    with pytest.warns(ReducedBasisWarning):
+        start = ig.prior(ig.kernels.RBF(1.0), basis=ig.bases.Points(np.linspace(-3, 3, 200)[:, None]))
+    got = ig.update(start, Gaussian(0.01), x, y, grow=False).predict(xs)
+    mean, cov = oracle.condition(oracle.joint_prior("exact", oracle.bind(oracle.rbf), None, x, xs), 0.01, y)
+    assert_allclose(got.mean, mean, atol=1e-5)
+    assert_allclose(got.variance, np.diag(cov), rtol=1e-3)
 
 
 def test_order_does_not_matter_without_sparsity() -> None:

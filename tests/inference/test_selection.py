@@ -333,6 +333,20 @@ def test_novelty_is_the_residual_in_one_pass():
         assert m == 8 or 8 < len(chosen) < 60
 
 
+def test_novelty_finds_no_more_than_the_feature_space_has():
+    """Rows crowd in a tenth of the period: 17 of them only just span all dimensions."""
+    kernel = ig.kernels.Trigonometric(8)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        x = np.concatenate([rng.uniform(0.0, 0.1, 200), rng.uniform(0.0, 1.0, 40)])[:, None]
+        assert len(selection.novelty(x, 100, rng=seed, kernel=kernel)) <= 17
+        stream = rng.permutation(x)
+        assert (
+            len(ig.update(ig.prior(kernel), ig.likelihoods.Gaussian(0.01), stream, stream[:, 0], None, 1e-6))
+            <= 17
+        )
+
+
 @pytest.mark.parametrize("name", WITH_TARGETS)
 def test_equal_inputs_are_one_observation_of_their_average(name):
     """Two rows at one place, of precisions 1/a and 1/b, say what one of precision 1/a + 1/b says of f."""

@@ -22,7 +22,7 @@ from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
 from ..numerics.arrays import Array, to_numpy
-from ..numerics.linalg import cholesky_escalating, inverse_lower
+from ..numerics.linalg import cholesky_escalating, inverse_lower, with_nugget
 from ..numerics.workers import blas_for, single_threaded_blas
 from . import online_loops as loops
 from .online_loops import Rule, Seen
@@ -32,7 +32,6 @@ FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basi
 FEW = 16  # rows of a block for which the kernel is not computed with the whole basis once more
 TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
 REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
-FINEST = 1e-12  # the smallest tolerance that rounding leaves a meaning
 
 Order = Literal["given", "information"]
 
@@ -52,7 +51,8 @@ def update(
     """The process after the rows (X, y), read once and in order. [004 §3.6]
 
     A row joins the basis unless γ, the part of k(x, x) that the basis does not explain, is below tolerance ·
-    k(x, x): then it is projected. Beyond `capacity` (None: no limit) the function of least score goes: "mean"
+    k(x, x): then it is projected. A tolerance below rounding, some 1e-13, means rounding: 0 gives the exact
+    process to about six digits, whatever the order of the rows, on a basis larger than for 1e-6. Beyond `capacity` (None: no limit) the function of least score goes: "mean"
     [004 eq. 3.26] or "kl" [004 eq. 3.24]. With grow=False the basis stays and every row is projected [004
     §3.6.1]: start from `prior(kernel, basis=...)`, or from any batch posterior with an exact test
     conditional. order="information" reads the row with the largest `information_gain` next, at O(n m²) a row
@@ -165,7 +165,7 @@ class Learner:
             )
         self.posts, self.likelihood = list(posts), likelihood
         self.kernel = posts[0].kernel
-        self.capacity, self.tolerance, self.grow = capacity, max(float(tolerance), FINEST), grow
+        self.capacity, self.tolerance, self.grow = capacity, float(tolerance), grow
         self.scored = grow and capacity is not None
         self.exact = self.scored and score == "kl"
         self.basis, factors, self.jitter = _factors(self.posts, d)
@@ -276,8 +276,9 @@ class Learner:
         m = len(self.basis)
         if not self.grow:
             return self.basis.cross(self.kernel, X)
-        if len(X) <= FEW:  # O(m)
-            return np.concatenate([self.basis.cross(self.kernel, X), self.kernel(X, X)], axis=1)
+        if len(X) <= FEW:  # O(m), row by row: what is small is computed by differences, and keeps its digits
+            cross = [self.basis.cross(self.kernel, X[i : i + 1]) for i in range(len(X))]
+            return np.concatenate([np.concatenate(cross), self.kernel(X, X)], axis=1)
         # in one Gram matrix: what L was made of is what L meets
         return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
@@ -399,7 +400,7 @@ def _factors(
     if all(_from_learner(post) or (post.jitter == 0.0 and post.A is not None) for post in posts):
         return basis, [(to_numpy(post.L), to_numpy(post.w), to_numpy(post.A)) for post in posts], jitter
     with blas_for(len(basis)):
-        K, what = to_numpy(basis.gram(first.kernel)), "the prior covariance of the basis"
+        K, what = with_nugget(to_numpy(basis.gram(first.kernel))), "the prior covariance of the basis"
         L, jitter = cholesky_escalating(K, jitter, what=what, try_less=True)
         factors = []
         for post in posts:

@@ -14,6 +14,12 @@ Only rotations, reflections and forward substitutions act on L and A, so both st
 be. A new row of L comes from the kernel, not from the errors of the old rows, and turns only when an older
 function goes: at most m times in its life. So L never drifts from K, however long the stream; to factorise K
 again would only upset A.
+
+Rows next to each other, as in a sorted stream, have a K that is singular to rounding. So K has a little on
+its diagonal (`linalg.nugget`): a row is seen, and joins, as f(x) and an independent variable of variance
+ν k(x, x), ν = ε (8 + m). This is a process with the covariance k + νδ, in which γ ≥ ν k(x, x) is what it
+should be up to a tenth, and not a difference of numbers 1e8 times as large that may come out negative. It
+costs less than noise of variance ν k(x, x) would.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ import numba
 import numpy as np
 
 from ..model.likelihoods.loops import tilt
+from ..numerics import linalg
 from ..numerics.triangles import (
     add,
     delete_column,
@@ -43,11 +50,13 @@ from ..numerics.triangles import (
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
-# of a kernel's value, with little room to spare: too much would keep a sorted stream from growing its basis
-ROUNDING = 1e-15
+FINEST = linalg.FINEST
+FEW = 1e-7  # a tolerance from here on asks for few functions, below for digits
 FLOOR = (
     1e-16  # of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
 )
+
+nugget, beyond_rounding = _jit(linalg.nugget), _jit(linalg.beyond_rounding)
 
 
 class State(NamedTuple):
@@ -130,7 +139,8 @@ def look(state: State, kss: float, scored: bool) -> float:
     for j in range(m):
         state.x[j] = state.k[j]
     solve_forward(state.U, state.x, state.phi, m)
-    gamma = max(kss - dot(state.phi, state.phi, m), 0.0)
+    nu = nugget(m) * kss
+    gamma = max(kss + nu - dot(state.phi, state.phi, m), nu)
     if scored:
         solve_backward(state.U, state.phi, state.e, m)
     for c in range(len(state.A)):
@@ -146,9 +156,9 @@ def look(state: State, kss: float, scored: bool) -> float:
 def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
     """Make the row just looked at, with its q and r in the state, part of the process. [004 §3.6, steps 2-4]
 
-    A row within `tolerance` of the span projects. When the basis is full, scores are taken before the update:
-    if the new function would be the one to go, projecting gives the same process for less. Returns what was
-    done.
+    A row within `tolerance` of the span projects, and where few functions are asked for also one that only
+    rounding tells apart from it. When the basis is full, scores are taken before the update: if the new
+    function would be the one to go, projecting gives the same process for less. Returns what was done.
     """
     m = state.size[0]
     for c in range(len(state.A)):
@@ -157,8 +167,8 @@ def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
         for o in range(state.w.shape[1]):
             if not isfinite(state.q[c, o]):
                 return FAILED
-    new = rule.grow and gamma > rule.tolerance * kss
-    if not new or not certain(state, gamma, kss, rule.scored):
+    new = rule.grow and gamma > max(rule.tolerance, FINEST * nugget(m)) * kss
+    if not new or (rule.tolerance >= FEW and not certain(state, gamma, kss, rule.scored)):
         project(state, gamma, rule.scored)
         return PROJECTED
     if m < rule.capacity:
@@ -175,11 +185,11 @@ def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
 
 @_jit
 def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
-    """Whether γ = (ê, -1)ᵀK(ê, -1) is more than rounding the kernel's values makes of it, ε k (1 + |ê|²)."""
+    """Whether the row would be outside the span without the nugget, too."""
     m = state.size[0]
     if not scored:
         solve_backward(state.U, state.phi, state.e, m)
-    return gamma > ROUNDING * kss * (1.0 + dot(state.e, state.e, m))
+    return beyond_rounding(gamma, nugget(m) * kss, dot(state.e, state.e, m))
 
 
 @_jit

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..model.kernels.base import Kernel
 from ..numerics.arrays import SMALL
+from ..numerics.linalg import beyond_rounding, nugget, solve_lower
 from ..numerics.workers import chunk_rows, row_slices, run_over, single_threaded_blas
 
 EXHAUSTED = 1e-10  # a row whose residual variance is this share of k(x, x) adds nothing but rounding
@@ -51,6 +52,12 @@ class PivotedCholesky:
         tasks = row_slices(n, chunk)
         parts = run_over(tasks, start, step, parallel=self.Phi.size >= SMALL)
         return tuple(sum(part) for part in zip(*parts, strict=True))
+
+    def beyond_rounding(self, i: int) -> bool:
+        """Whether row i is outside the span of those chosen by more than rounding. O(size²)"""
+        own, factor = self.Phi[i, : self.size], self.Phi[self.chosen, : self.size]
+        e = solve_lower(factor, own, transposed=True)  # ê
+        return beyond_rounding(self.residual[i], nugget(self.size) * self.diagonal[i], e @ e)
 
     def add(self, i: int) -> None:
         self._extend(i, lambda: (), lambda sums, s, phi: None)

@@ -251,7 +251,8 @@ def novelty(
 ) -> np.ndarray:
     """One pass over the rows in random order, taking those that are new to the ones before. [004 eq. 3.2]
 
-    New is γ = k(x, x) - k_uᵀKuu⁻¹k_u > tolerance · k(x, x). It ends with m of them, or with fewer where no
+    New is γ = k(x, x) - k_uᵀKuu⁻¹k_u > tolerance · k(x, x), and more than rounding makes of it: in a feature
+    space of finite dimension no more rows are new than it has. It ends with m of them, or with fewer where no
     more are new. O(n + s m² + s m d), memory s m. Ignores noise and y, and weights other than zero.
     """
     if not 0 <= tolerance < 1:
@@ -263,8 +264,8 @@ def novelty(
 
     def next_new() -> int | None:
         at = K.chosen[-1] + 1 if K.chosen else 0
-        new = np.flatnonzero(K.residual[at:] > max(tolerance, EXHAUSTED) * K.diagonal[at:])
-        return at + int(new[0]) if len(new) else None
+        new = at + np.flatnonzero(K.residual[at:] > max(tolerance, EXHAUSTED) * K.diagonal[at:])
+        return next((i for i in new.tolist() if K.beyond_rounding(i)), None)
 
     K.grow(next_new)
     return X[K.chosen]

@@ -27,6 +27,7 @@ from ..errors import (
 )
 from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
+    FINEST,
     cholesky,
     cholesky_escalating,
     contiguous,
@@ -35,10 +36,12 @@ from ..numerics.linalg import (
     independent_rows,
     inverse_lower,
     log_det_from_factor,
+    nugget,
     reverse_cholesky,
     row_squares,
     solve_lower,
     times_lower,
+    with_nugget,
 )
 from ..numerics.workers import blas_for, chunk_rows, row_slices, run_over
 from .bases import Basis, Points, union
@@ -163,7 +166,8 @@ class Posterior:
             U = reverse_cholesky(identity(self.L) - self.A @ self.A.T)
         except FactorisationError:
             return None
-        return times_lower(U, self._Linv)
+        # from TL = U, whose rounding errors in Tk are smaller than those of U times L⁻¹
+        return contiguous(solve_lower(self.L, contiguous(U.T), transposed=True).T)
 
     def to_numpy(self) -> Posterior:
         """The same process with NumPy arrays in rows, as a file would give them back: products then round
@@ -195,7 +199,8 @@ class Posterior:
         equal rows are two different variables there. [003 Remark 7, δ by index]
         """
         X = self._inputs(X)
-        Phi = self.features(X)
+        # by substitution, so that k - |φ|² keeps its digits where L is near singular
+        Phi = solve_lower(self.L, self.basis.cross(self.kernel, X).T).T if len(self) else self.features(X)
         joint = 0.0 if self.A is None else gram(contiguous((Phi @ self.A).T))
         if self.conditional == "exact":
             joint = joint + self.kernel(X, X) - gram(contiguous(Phi.T))
@@ -346,7 +351,8 @@ def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) 
         empty = np.zeros((0, 0))
         return Posterior(kernel, Points(empty), empty, np.zeros((0, 1)), empty, mean or Zero())
     basis.check(kernel)
-    kept, L = independent_rows(to_numpy(basis.gram(kernel)), SPAN)
+    K = with_nugget(to_numpy(basis.gram(kernel)))
+    kept, L = independent_rows(K, max(SPAN, FINEST * nugget(len(K))))
     m, left_out = len(kept), len(basis) - len(kept)
     if left_out:
         message = (
@@ -414,5 +420,5 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
 
 def _prior_factor(kernel: Kernel, basis: Basis, jitter: float) -> np.ndarray:
     """The factor of Kuu with as little jitter as it takes: the process is about k itself."""
-    K, what = to_numpy(basis.gram(kernel)), "the prior covariance of the basis"
+    K, what = with_nugget(to_numpy(basis.gram(kernel))), "the prior covariance of the basis"
     return cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]

@@ -34,7 +34,8 @@ class Kernel(Parametrised):
         self._check_columns()
 
     def __call__(self, X: Array, Z: Array, out: Array | None = None) -> Array:
-        return self._matrix(self._select(X), self._select(Z), out)
+        selected = self._select(X)
+        return self._matrix(selected, selected if Z is X else self._select(Z), out)
 
     def diag(self, X: Array) -> Array:
         """k(x, x) of each row. (n,)"""

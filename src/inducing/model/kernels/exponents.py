@@ -20,7 +20,7 @@ class Exponents:
 
     As a product, [u, u², 1] [vP; -½P; constants - ½ Σ v²P], or where all P are one, [u, -½|u|², 1] [v; 1;
     constants - ½|v|²]: five times faster than differences. Its rounding error is that of |u|² + |v|², so on
-    the CPU rows that lie far out, and small matrices, go by differences.
+    the CPU rows that lie far out, small matrices, and those that need all digits go by differences.
     """
 
     centre: Array  # (d,)
@@ -60,12 +60,12 @@ class Exponents:
         squares = -0.5 * row_squares(U)[:, None] if self.P is None else U * U
         return xp.concat([U, squares, xp.ones_like(U[:, :1])], axis=1)
 
-    def matrix(self, X: Array, out: Array | None = None) -> Array:
+    def matrix(self, X: Array, out: Array | None = None, *, digits: bool = False) -> Array:
         """The exponents of every pair. (n, m)"""
         U, xp = self.within(X), namespace(X)
         if is_numpy(U):
             far = U.size and row_squares(U).max() + row_squares(self.v).max(initial=0.0) > NEAR
-            if far or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES:
+            if digits or far or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES:
                 return self._by_differences(U, out)
         left, right = self.features(U), self.coefficients
         return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T

@@ -48,7 +48,8 @@ class Periodic(Kernel):
         return self._rbf(X).scaled(self._circle(X))
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        return self._rbf(X)(self._circle(X), self._circle(Z), out)
+        circle = self._circle(X)
+        return self._rbf(X)(circle, circle if Z is X else self._circle(Z), out)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, d = namespace(X), X.shape[1]

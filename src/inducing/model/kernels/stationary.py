@@ -116,7 +116,7 @@ class RBF(Stationary):
         return self.variance * namespace(s).exp(-0.5 * s)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        E = self.exponents(Z).matrix(X, out)
+        E = self.exponents(Z).matrix(X, out, digits=X is Z)  # a Gram matrix will be factorised
         if X is Z and is_numpy(E):
             np.fill_diagonal(E, np.log(self.variance))
         return namespace(E).exp(E, out=E)
