@@ -1,3 +1,3 @@
 """Bytes on disk: model files, checkpoints, atomic writes. A file is a class name, plain data and arrays;
-which module has the class is said in the top `__init__.py`. May import `numerics` and `model`.
+the top `__init__.py` has the table from class to module. May import `numerics` and `model`.
 """

@@ -142,10 +142,10 @@ class Format:
             kind = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv"
         separator = {"csv": ",", "tsv": "\t", "jsonl": None}[kind]
         try:
-            found = _object(text) if separator is None else map(str.strip, _fields(text, separator))
+            columns = _object(text) if separator is None else map(str.strip, _fields(text, separator))
         except BadRow as error:
             raise ColumnError(f"The first row does not tell the columns: {error}.") from error
-        names = list(found)
+        names = list(columns)
         twice = {name for name in names if names.count(name) > 1}
         missing = [name for name in (target, *exclude, *(inputs or ())) if name not in names]
         if twice or missing:
