@@ -15,7 +15,7 @@ import numpy as np
 
 from . import subdivision
 
-_jit = numba.njit(nogil=True, cache=True)
+_jit = numba.njit(nogil=True, cache=True, error_model="numpy")  # a division by zero is infinite
 
 NODES, KRONROD, GAUSS = (
     np.ascontiguousarray(v) for v in (subdivision.NODES, subdivision.KRONROD, subdivision.GAUSS)
@@ -23,6 +23,8 @@ NODES, KRONROD, GAUSS = (
 
 ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
 DEPTH = 60
+CUTS = 4096  # of panels, at most
+ROUNDED = 1e11  # log averages beyond have no digits left for the weights
 FAR = 40.0  # nats below the largest, where nothing counts any more
 ROOM = 64  # edges, at most
 
@@ -33,7 +35,7 @@ def log_density(student: bool, theta: np.ndarray, y: float, f: float) -> float:
     if student:
         e = (y - f) / theta[1]
         return -0.5 * (theta[0] + 1.0) * log1p(e * e / theta[0])
-    return y * f - exp(f) if f < 700.0 else -inf
+    return y * f - exp(min(f, 700.0))
 
 
 @_jit
@@ -48,9 +50,17 @@ def constant(student: bool, theta: np.ndarray, y: float) -> float:
 def _mode(y: float, mean: float, scale: float) -> float:
     """Where y f - exp(f) - t²/2 is largest: t = √var (y - exp f), concave, by Newton's method kept in a
     bracket.
+
+    It begins with Lambert's function: w = var exp f solves w + log w = log var + mean + var y.
     """
     low, high = min(0.0, scale * (y - exp(min(mean, 700.0)))), max(0.0, scale * y)
     t = min(max(0.0, (log(y + 0.5) - mean) / scale), high)
+    x = 2.0 * log(scale) + mean + scale * scale * y
+    if x > 2.0:
+        w = x - log(x)
+        for _ in range(4):
+            w *= (1.0 + x - log(w)) / (1.0 + w)
+        t = min(max(low, scale * y - w / scale), high)
     for _ in range(200):
         rate = exp(min(mean + scale * t, 700.0))
         slope = scale * (y - rate) - t
@@ -68,6 +78,29 @@ def _mode(y: float, mean: float, scale: float) -> float:
 
 
 @_jit
+def _student_mode(theta: np.ndarray, y: float, mean: float, scale: float) -> float:
+    """Where a Student's t times N(mean, var) is largest, by the weights of its mixture of Gaussians; in t."""
+    t, centre, width = 0.0, (y - mean) / scale, theta[1] / scale
+    for _ in range(200):
+        tau = (theta[0] + 1.0) / (theta[0] * width * width + (centre - t) ** 2)
+        step = tau * centre / (1.0 + tau) - t
+        t += step
+        if abs(step) <= 1e-6 * (1.0 + abs(t)):
+            break
+    return t
+
+
+@_jit
+def _bend(student: bool, theta: np.ndarray, y: float, mean: float, scale: float, t: float) -> float:
+    """The second derivative of log p in t, no more than 0."""
+    if not student:
+        return -scale * scale * exp(min(mean + scale * t, 700.0))
+    e = (y - mean - scale * t) / theta[1]
+    over = 1.0 / (theta[0] + e * e)
+    return min(0.0, (theta[0] + 1.0) * (scale / theta[1]) ** 2 * over * (1.0 - 2.0 * theta[0] * over))
+
+
+@_jit
 def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float, edges: np.ndarray) -> int:
     """Where the panels begin and end, in order; returns how many there are."""
     if student:
@@ -76,8 +109,9 @@ def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float
         reach = sqrt(2.0 * (FAR + gap))  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
         low, high = -reach, reach
     else:
+        gap = 0.0
         centre = _mode(y, mean, scale)
-        width = 1.0 / sqrt(1.0 + scale * scale * exp(min(mean + scale * centre, 700.0)))
+        width = 1.0 / sqrt(1.0 - _bend(student, theta, y, mean, scale, centre))
         low, high = centre - sqrt(2.0 * FAR), centre + sqrt(2.0 * FAR)  # g'' ≤ -1
     count = 17
     for i in range(count):
@@ -86,6 +120,12 @@ def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float
         t = centre + spread * width
         if low < t < high:
             edges[count] = t
+            count += 1
+    if gap > 100.0:  # a peak between y and the mean that the others may miss
+        centre = _student_mode(theta, y, mean, scale)
+        width = 1.0 / sqrt(1.0 - _bend(student, theta, y, mean, scale, centre))
+        for spread in (-8.0, -2.0, 0.0, 2.0, 8.0):
+            edges[count] = centre + spread * width
             count += 1
     edges[:count].sort()
     return count
@@ -104,9 +144,7 @@ def _panel(
     about: float,
     out: np.ndarray,
 ) -> None:
-    """∫ (1, t - about, (t - about)²) exp(g - top) in out[:3], and how far the smaller rule is off in
-    out[3:].
-    """
+    """∫ (1, t - about, (t - about)²) exp(g - top) in out[:3], and the errors of the smaller rule in out[3:]."""
     half, middle = 0.5 * (right - left), 0.5 * (right + left)
     out[:] = 0.0
     for j in range(len(NODES)):
@@ -135,17 +173,19 @@ def average(
     for i in range(count - 1):
         _panel(student, theta, y, mean, scale, edges[i], edges[i + 1], top, about, parts[i])
         zeroth, second = zeroth + parts[i, 0], second + parts[i, 2]
-    lefts, rights = np.empty(DEPTH + 1), np.empty(DEPTH + 1)
+    lefts, rights, cuts = np.empty(DEPTH + 1), np.empty(DEPTH + 1), 0
     for i in range(count - 1):
         lefts[0], rights[0], part[:], depth = edges[i], edges[i + 1], parts[i], 1
         while True:
             left, right = lefts[depth - 1], rights[depth - 1]
-            if depth == DEPTH or (abs(part[3]) <= ACCURACY * zeroth and abs(part[5]) <= ACCURACY * second):
+            fine = abs(part[3]) <= ACCURACY * zeroth and abs(part[5]) <= ACCURACY * second
+            if fine or depth == DEPTH or cuts == CUTS:
                 total += part[:3]
                 depth -= 1
                 if depth == 0:
                     break
             else:
+                cuts += 1
                 middle = 0.5 * (left + right)
                 rights[depth - 1] = middle
                 lefts[depth], rights[depth] = middle, right
@@ -153,5 +193,8 @@ def average(
             _panel(student, theta, y, mean, scale, lefts[depth - 1], rights[depth - 1], top, about, part)
     shift = total[1] / total[0]
     spread = total[2] / total[0] - shift * shift
+    if abs(top) > ROUNDED:
+        shift, spread = 0.0, 1.0 / (1.0 - _bend(student, theta, y, mean, scale, about))
+        total[0] = sqrt(2.0 * pi * spread)
     value = top + log(total[0]) - 0.5 * log(2.0 * pi) + constant(student, theta, y)
     return value, (about + shift) / scale, (spread - 1.0) / var

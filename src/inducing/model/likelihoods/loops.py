@@ -1,27 +1,33 @@
-"""log⟨p(y|f)⟩ under f ~ N(mean, var) and its first two derivatives in the mean, compiled, one number at a
-time.
+"""log⟨p(y|f)⟩ under f ~ N(mean, var) and its first two derivatives in the mean, compiled, a row at a time.
+
+Numbers that are not finite, or variances that are not positive, give NaN; every loop ends.
 """
 
 from __future__ import annotations
 
-from math import erfc, exp, lgamma, log, log1p, pi, sqrt
+from math import erfc, exp, inf, isfinite, lgamma, log, log1p, nan, pi, sqrt
 
 import numba
 import numpy as np
 
 from ...numerics.quadrature_loops import average
 
-_jit = numba.njit(nogil=True, cache=True)  # no fast math: the tails are about rounding
+# no fast math: the tails are about rounding; a division by zero is infinite, no exception
+_jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
 GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON, SQUARED = range(8)
 LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+PANELS = 4096  # of an integral, at most
+TERMS = 1 << 20  # of a series, at most
 APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the mean's side of 0
 
 
 @_jit
 def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tuple[float, float, float]:
     """(log⟨p(y|f)⟩, q, r). [004 eq. 2.42]"""
+    if not (0.0 < var < inf and isfinite(y) and isfinite(mean)):
+        return nan, nan, nan
     if kind == GAUSSIAN:
         return _gaussian(theta[0], y, mean, var)
     if kind == LAPLACE:
@@ -160,39 +166,41 @@ def _logistic(mean: float, var: float) -> tuple[float, float, float]:
         if not low < mode < high:
             mode = 0.5 * (low + high)
     scale = sqrt(var)
-    start, stop = mode - 9.0 * scale, mode + 9.0 * scale  # the mode's curvature is at least 1/var
-    top = _log_sigmoid(mode) - 0.5 * (mode - mean) ** 2 / var
+    centre = (mode - mean) / scale
+    left, stop = centre - 9.0, centre + 9.0  # of t = (f - mean)/√var: the mode's curvature is at least 1
+    top = _log_sigmoid(mode) - 0.5 * centre * centre
     total, first, second, spread = 0.0, 0.0, 0.0, 0.0
-    left = start
-    while left < stop:
-        right = min(_next_edge(left), left + 6.0 * scale, stop)
+    for _ in range(PANELS):
+        if not left < stop:
+            break
+        f = mean + scale * left
+        right = (_next_edge(f + 1e-12 * (1.0 + abs(f))) - mean) / scale  # not the edge that was the last
+        right = min(right, left + 6.0, stop) if right > left else min(left + 6.0, stop)
         half, middle = 0.5 * (right - left), 0.5 * (right + left)
         for i in range(16):
-            f = middle + half * NODES[i]
-            slack = _sigmoid(-f)
-            weight = half * WEIGHTS[i] * exp(_log_sigmoid(f) - 0.5 * (f - mean) ** 2 / var - top)
+            t = middle + half * NODES[i]
+            slack = _sigmoid(-mean - scale * t)
+            weight = half * WEIGHTS[i] * exp(_log_sigmoid(mean + scale * t) - 0.5 * t * t - top)
             total += weight
             first += weight * slack
             second += weight * slack * slack
             spread += weight * slack * (1.0 - slack)
         left = right
     q = first / total
-    return top + log(total / scale) - LOG_ROOT_2PI, q, second / total - q * q - spread / total
+    return top + log(total) - LOG_ROOT_2PI, q, second / total - q * q - spread / total
 
 
 @_jit
 def _next_edge(f: float) -> float:
     """The first of …, -16, -8, -4, 0, 4, 8, 16, … above f."""
-    if f >= 0.0:
-        edge = 4.0
-        while edge <= f:
-            edge *= 2.0
-        return edge
-    if f >= -4.0:
+    if -4.0 <= f < 0.0:
         return 0.0
-    edge = -4.0
-    while 2.0 * edge > f:
-        edge *= 2.0
+    edge = 4.0 if f >= 0.0 else -4.0
+    for _ in range(1024):
+        beyond = 2.0 * edge
+        if (f >= 0.0 and edge > f) or (f < 0.0 and beyond <= f):
+            break
+        edge = beyond
     return edge
 
 
@@ -216,7 +224,7 @@ def _squared(times: float, mean: float, var: float) -> tuple[float, float, float
     if t < 1e-16:
         return constant, 2.0 * times * mean / var, 2.0 * times / var
     term, total, first, second, scale, j = 1.0, 1.0, 0.0, 0.0, 0.0, 0.0
-    while True:
+    for _ in range(TERMS):
         ratio = (times + 0.5 + j) / (0.5 + j) * t / (j + 1.0)
         j += 1.0
         term *= ratio
