@@ -24,11 +24,7 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
-from ..numerics.workers import row_slices
 from .block_factors import Bars
-from .sums import add_gradients
-
-TILE = 128  # rows of a block whose covariances with those before them are computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +45,7 @@ class Conditionals:
         own, sets, noise = np.arange(len(rows)), P.sets[rows], P.noise[rows] / P.weight(rows)
         place = np.empty(P.n, dtype=np.int64)
         place[rows] = own
-        R = add_outer(_covariance(P.kernel, P.X[rows]), Phi, -1.0)
+        R = add_outer(P.kernel.triangle(P.X[rows]), Phi, -1.0)
         return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
 
     @property
@@ -109,10 +105,7 @@ class Conditionals:
         return xp.tril(half) + xp.tril(half.T, k=-1)
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
-        gradients: Gradients = {}
-        for s in _triangle(X):
-            add_gradients(gradients, kernel.pullback(X[s], X[: s.stop], GD[s, : s.stop])[0])
-        return gradients
+        return kernel.triangle_pullback(X, GD)
 
 
 def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Conditionals:
@@ -121,10 +114,9 @@ def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Con
     """
     xp, (c, q) = namespace(R), N.shape
     if is_numpy(R) and worth_compiling(R.size):
-        from .neighbour_loops import LANES, factorise
+        from .neighbour_loops import factorise
 
-        coef, cond_var = np.empty((c, q)), np.empty(c)
-        factor = np.empty((-(-c // LANES), (q + 1) * (q + 2) // 2, LANES))
+        coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q + 1, q + 1))
         factorise(R, rows, N, np.ascontiguousarray(noise), factor, coef, cond_var)
         return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
     D, there = plus_diagonal(from_lower(R), noise), _there(rows, N, R)
@@ -134,22 +126,6 @@ def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Con
     coef = xp.linalg.solve(A, cross[:, :, None])[:, :, 0]
     cond_var = D[rows, rows] - xp.sum(cross * coef, axis=1)
     return Conditionals(rows, N, coef, xp.maximum(cond_var, noise[rows]), A)
-
-
-def _covariance(kernel: Kernel, X: Array) -> Array:
-    """k(X, X), at least its lower triangle. (b, b)"""
-    parts = _triangle(X)
-    if len(parts) == 1:
-        return kernel(X, X)
-    K = np.empty((len(X), len(X)))
-    for s in parts:
-        K[s, : s.stop] = kernel(X[s], X[: s.stop])
-    return K
-
-
-def _triangle(X: Array) -> list[slice]:
-    """The rows in parts, each of which meets no row after its last: on the CPU no kernel is computed twice."""
-    return row_slices(X.shape[0], TILE if is_numpy(X) else X.shape[0])
 
 
 # Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.
