@@ -9,6 +9,8 @@ import numpy as np
 
 from ..numerics.loops import FAST
 
+PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
+
 _jit = numba.njit(nogil=True, cache=True, fastmath=FAST)
 
 
@@ -99,41 +101,50 @@ def gather(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.nda
     """out_i += sign Σ_j C_ij A[N_ij], four neighbours at a time."""
     q, m = N.shape[1], A.shape[1]
     whole = q - q % 4
-    for i in range(len(N)):
-        row = out[i]
-        for j in range(0, whole, 4):
-            c0, c1, c2, c3 = sign * C[i, j], sign * C[i, j + 1], sign * C[i, j + 2], sign * C[i, j + 3]
-            a0, a1, a2, a3 = A[N[i, j]], A[N[i, j + 1]], A[N[i, j + 2]], A[N[i, j + 3]]
-            for k in range(m):
-                row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
-        for j in range(whole, q):
-            c, a = sign * C[i, j], A[N[i, j]]
-            for k in range(m):
-                row[k] += c * a[k]
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        for i in range(len(N)):
+            row = out[i, lo:hi]
+            for j in range(0, whole, 4):
+                c0, c1, c2, c3 = sign * C[i, j], sign * C[i, j + 1], sign * C[i, j + 2], sign * C[i, j + 3]
+                a0, a1 = A[N[i, j], lo:hi], A[N[i, j + 1], lo:hi]
+                a2, a3 = A[N[i, j + 2], lo:hi], A[N[i, j + 3], lo:hi]
+                for k in range(hi - lo):
+                    row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
+            for j in range(whole, q):
+                c, a = sign * C[i, j], A[N[i, j], lo:hi]
+                for k in range(hi - lo):
+                    row[k] += c * a[k]
 
 
 @_jit
 def scatter(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.ndarray) -> None:
     """out[N_ij] += sign C_ij A_i."""
-    for i in range(len(N)):
-        a = A[i]
-        for j in range(N.shape[1]):
-            c, row = sign * C[i, j], out[N[i, j]]
-            if c != 0.0:
-                for k in range(len(a)):
-                    row[k] += c * a[k]
+    m = A.shape[1]
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        for i in range(len(N)):
+            a = A[i, lo:hi]
+            for j in range(N.shape[1]):
+                c, row = sign * C[i, j], out[N[i, j], lo:hi]
+                if c != 0.0:
+                    for k in range(hi - lo):
+                        row[k] += c * a[k]
 
 
 @_jit
 def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
-    """out_ij = A_i · B[N_ij]."""
-    for i in range(len(N)):
-        a = A[i]
-        for j in range(N.shape[1]):
-            b, s = B[N[i, j]], 0.0
-            for k in range(len(a)):
-                s += a[k] * b[k]
-            out[i, j] = s
+    """out_ij += A_i · B[N_ij]."""
+    m = A.shape[1]
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        for i in range(len(N)):
+            a = A[i, lo:hi]
+            for j in range(N.shape[1]):
+                b, s = B[N[i, j], lo:hi], 0.0
+                for k in range(hi - lo):
+                    s += a[k] * b[k]
+                out[i, j] += s
 
 
 @_jit

@@ -25,6 +25,7 @@ from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
 from .block_factors import Bars
+from .sums import Work, copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +40,13 @@ class Conditionals:
     compiled: bool = False
 
     @staticmethod
-    def of(P: Problem, Phi: Array, rows: np.ndarray) -> Conditionals:
+    def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> Conditionals:
         """All rows of one block of the problem."""
         assert P.sets is not None
         own, sets, noise = np.arange(len(rows)), P.sets[rows], P.noise[rows] / P.weight(rows)
         place = np.empty(P.n, dtype=np.int64)
         place[rows] = own
-        R = add_outer(P.kernel.triangle(P.X[rows]), Phi, -1.0)
+        R = add_outer(P.kernel.triangle(P.X[rows], s.square(len(rows))), Phi, -1.0)
         return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
 
     @property
@@ -57,29 +58,29 @@ class Conditionals:
     def numbers(self) -> int:
         return sum(int(np.prod(a.shape)) for a in (self.N, self.coef, self.cond_var, self.factor))
 
-    def times(self, A: Array) -> Array:
+    def times(self, A: Array, out: Array | None = None) -> Array:
         """M A, of A at all rows of the block. (c, m)"""
-        return add_gathered(A[self.rows], self.N, self.coef, A, -1.0)  # A[...] is a copy
+        own = A[self.rows] if len(self.rows) < len(A) else copied(A, out)
+        return add_gathered(own, self.N, self.coef, A, -1.0)
 
-    def back(self, A: Array) -> Array:
+    def back(self, A: Array, out: Array | None = None) -> Array:
         """MᵀA, where these are all rows of the block. (b, m)"""
-        return add_scattered(namespace(A).asarray(A, copy=True), self.N, self.coef, A, -1.0)
+        return add_scattered(copied(A, out), self.N, self.coef, A, -1.0)
 
-    def whitened(self, A: Array) -> Array:
-        MA = self.times(A)
+    def whitened(self, A: Array, out: Array | None = None) -> Array:
+        MA = self.times(A, out)
         MA /= namespace(A).sqrt(self.cond_var)[:, None]
         return MA
 
-    def bars(self, p: int, Phi: Array, E: Array, PhiB: Array) -> Bars:
-        N, d = self.N, self.cond_var[:, None]
-        ME, MB, MPhi = self.times(E), self.times(PhiB), self.times(Phi)
-        dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / self.cond_var - p) / self.cond_var
-        u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d
-        x = add_gathered((2.0 * dbar)[:, None] * MPhi, N, u, Phi)
-        GPhi = add_scattered(self.back(x), N, u, MPhi)
-        ME /= d
-        MB /= d
-        return Bars(self.back(ME), self.back(MB), self._rank_two(dbar, u), GPhi)
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
+        N, d, b = self.N, self.cond_var, len(self.rows)
+        ME, MB, MPhi = self.times(E), self.times(PhiB, s.buffer(4, b)), self.times(Phi, s.buffer(5, b))
+        dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
+        u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d[:, None]
+        x = add_gathered(scaled(2.0 * dbar, MPhi, PhiB), N, u, Phi)
+        GPhi = add_scattered(self.back(x, out), N, u, MPhi)
+        V, S = self.back(ME / d[:, None]), self.back(scaled(1.0 / d, MB, MB), PhiB)
+        return Bars(V, S, self._rank_two(dbar, u, s.square(b)), GPhi)
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
@@ -91,15 +92,16 @@ class Conditionals:
         B = B * _there(self.rows, self.N, B)
         return namespace(B).linalg.solve(self.factor, B[:, :, None])[:, :, 0]
 
-    def _rank_two(self, dbar: Array, u: Array) -> Array:
+    def _rank_two(self, dbar: Array, u: Array, out: np.ndarray | None) -> Array:
         """G_D = Σ d̄ mmᵀ + ½(muᵀ + umᵀ), what is above the diagonal added to what is below. (b, b)"""
         xp, b = namespace(u), len(self.rows)
         if self.compiled:
             from .neighbour_loops import add_rank_two
 
-            GD = np.zeros((b, b))
-            add_rank_two(self.N, self.coef, dbar, u, GD)
-            return GD
+            assert out is not None
+            out[...] = 0.0
+            add_rank_two(self.N, self.coef, dbar, u, out)
+            return out
         M = asarray_like(np.eye(b), u) - dense(self.N, self.coef, b)
         half = M.T @ (dbar[:, None] * M + dense(self.N, u, b))
         return xp.tril(half) + xp.tril(half.T, k=-1)
@@ -156,10 +158,15 @@ def sampled(N: np.ndarray, A: Array, B: Array) -> Array:
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import dots
 
-        out = np.empty(N.shape)
+        out = np.zeros(N.shape)
         dots(N, A, B, out)
         return out
     return (A @ B.T)[np.arange(len(N))[:, None], N]
+
+
+def scaled(a: Array, A: Array, out: Array) -> Array:
+    """diag(a) A, in `out` on the CPU."""
+    return np.multiply(a[:, None], A, out=out) if is_numpy(A) else a[:, None] * A
 
 
 def dense(N: np.ndarray, C: Array, columns: int) -> Array:

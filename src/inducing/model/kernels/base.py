@@ -60,11 +60,11 @@ class Kernel(Parametrised):
             Zbar = full
         return gradients, Zbar
 
-    def triangle(self, X: Array) -> Array:
+    def triangle(self, X: Array, out: Array | None = None) -> Array:
         """The lower triangle of k(X, X), on the CPU without all of what is above. (n, n)"""
         if not is_numpy(X) or len(X) <= TRIANGLE:
-            return self(X, X)
-        K = np.empty((len(X), len(X)))
+            return self(X, X, out)
+        K = np.empty((len(X), len(X))) if out is None else out
         for s in row_slices(len(X), TRIANGLE):
             K[s, : s.stop] = self(X[s], X[: s.stop])
         return K

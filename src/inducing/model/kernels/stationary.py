@@ -51,12 +51,12 @@ class Stationary(Kernel):
         X = self._select(X)
         return X / self.scales(X)
 
-    def triangle(self, X: Array) -> Array:
+    def triangle(self, X: Array, out: Array | None = None) -> Array:
         if not self._by_loops(X):
-            return super().triangle(X)
+            return super().triangle(X, out)
         from .triangle_loops import triangle
 
-        K = np.empty((len(X), len(X)))
+        K = np.empty((len(X), len(X))) if out is None else out
         triangle(np.ascontiguousarray(self.scaled(X).T), PROFILES[type(self)], self.variance, K)
         return K
 
