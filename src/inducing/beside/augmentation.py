@@ -177,8 +177,10 @@ def condition(
 
 
 def predictor_of(P: Problem, name: str = "asor") -> Augmented:
-    """The row of a checked problem, augmented. Raise if it has the exact GP's."""
+    """The row of a checked problem, augmented. Raise if it has the exact GP's, or neighbours."""
     if P.row.name in DENSE:
         raise ParameterError(f"{P.row.name!r} cannot be augmented, since f* already depends on all the data")
+    if P.row.keeps == "neighbours":
+        raise ParameterError(f"{P.row.name!r} cannot be augmented; give its rows more neighbours instead")
     check_gaussian(P, name)
     return Augmented(posterior_of(P), P)

@@ -22,6 +22,7 @@ from ..numerics.linalg import (
     lower_times,
     plus_diagonal,
 )
+from .sums import Work, scratch_copy
 
 
 class Bars(NamedTuple):
@@ -46,12 +47,14 @@ class BlockFactor(Protocol):
         """How many numbers it takes to keep it."""
         ...
 
-    def whitened(self, A: Array) -> Array:
-        """T A, perhaps in A's memory. A (b, m)"""
+    def whitened(self, A: Array, out: Array | None = None) -> Array:
+        """T A, in `out` where it is given. A (b, m)"""
         ...
 
-    def bars(self, p: int, Phi: Array, E: Array, PhiB: Array) -> Bars:
-        """The gradients of p outputs, from Φᵀ, the residuals e and ΦᵀLB⁻ᵀ, whose memory may be used."""
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
+        """The gradients of p outputs, from Φᵀ, the residuals e and ΦᵀLB⁻ᵀ, in whose memory S may be; GPhi may be in
+        `out`.
+        """
         ...
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
@@ -68,6 +71,7 @@ class Whole:
 
     @staticmethod
     def of(P: Problem, Phi: Array, rows: np.ndarray) -> Whole:
+        """D of one block of the problem."""
         X = P.X[rows]
         K = P.kernel(X, X)
         D = add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
@@ -81,13 +85,13 @@ class Whole:
     def numbers(self) -> int:
         return 2 * len(self.Linv) ** 2
 
-    def whitened(self, A: Array) -> Array:
-        return lower_times(self.Linv, A)
+    def whitened(self, A: Array, out: Array | None = None) -> Array:
+        return lower_times(self.Linv, scratch_copy(A, out))
 
-    def bars(self, p: int, Phi: Array, E: Array, PhiB: Array) -> Bars:
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
         """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), built in the lower triangle."""
         V = self.Linv.T @ (self.Linv @ E)
-        S = lower_times(self.Linv, self.whitened(PhiB), transposed=True)
+        S = lower_times(self.Linv, lower_times(self.Linv, PhiB), transposed=True)
         GD = add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
         GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
         return Bars(V, S, GD, 2.0 * (GD @ Phi))

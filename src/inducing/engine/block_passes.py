@@ -14,22 +14,22 @@ from .neighbours import Conditionals
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients, copied, count, finish, scratch_copy
 
 
-def factor_of_block(P: Problem, Phi: Array, rows: np.ndarray) -> BlockFactor:
+def factor_of_block(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:
     """The factor of D of one block: along neighbours, or as a whole."""
-    return Whole.of(P, Phi, rows) if P.sets is None else Conditionals.of(P, Phi, rows)
+    return Whole.of(P, Phi, rows) if P.sets is None else Conditionals.of(P, Phi, rows, s)
 
 
 def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> None:
     """Add what `passes.first_pass` sums over a group of blocks."""
-    rows, Y = group.rows, copied(P.Y[group.rows])
-    K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows)))
-    H = times_lower(K, Linv, transposed=True)  # Φᵀ, which becomes TΦᵀ block by block
+    rows, c = group.rows, len(group.rows)
+    Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c)), Linv, transposed=True)
+    H, Y = copied(Phi, s.buffer(1, c)), copied(P.Y[rows])
     for i, part in enumerate(group.parts):
-        block = factor_of_block(P, H[part], rows[part])
+        block = factor_of_block(P, Phi[part], rows[part], s)
         share = count(part) / P.n  # of what may be kept
         if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= share * BLOCK_BYTES:
             held.blocks[group.first + i] = block
-        H[part], Y[part] = block.whitened(H[part]), block.whitened(Y[part])
+        H[part], Y[part] = block.whitened(Phi[part], H[part]), block.whitened(Y[part])
         s.log_D = s.log_D + block.log_det
     s.G = add_gram(s.G, H)
     s.b += H.T @ Y
@@ -49,8 +49,8 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     E = P.Y[rows] - Phi @ back.w
     V, GPhi, diagonal = copied(E), copied(Phi, s.buffer(3, c)), zeros_like_rows((c,), X)
     for i, part in enumerate(group.parts):
-        block = _block(P, held, group.first + i, Phi[part], rows[part])
-        V[part], S[part], GD, GPhi[part] = block.bars(p, Phi[part], E[part], S[part])
+        block = _block(P, held, group.first + i, Phi[part], rows[part], s)
+        V[part], S[part], GD, GPhi[part] = block.bars(s, p, Phi[part], E[part], S[part], GPhi[part])
         diagonal[part] = xp.linalg.diagonal(GD)
         add_gradients(s.kernel, block.kernel_gradient(P.kernel, X[part], GD))
     s.residual = s.residual + xp.sum(E * V)
@@ -70,10 +70,10 @@ def residual_blocks(P: Problem, back: Back, held: Held, s: Work, group: Group) -
     E = P.Y[group.rows] - K @ back.alpha
     Phi = times_lower(K, back.Linv, transposed=True)
     for i, part in enumerate(group.parts):
-        E[part] = _block(P, held, group.first + i, Phi[part], group.rows[part]).whitened(E[part])
+        E[part] = _block(P, held, group.first + i, Phi[part], group.rows[part], s).whitened(E[part])
     s.residual = s.residual + namespace(E).sum(E * E)
 
 
-def _block(P: Problem, held: Held, number: int, Phi: Array, rows: np.ndarray) -> BlockFactor:
+def _block(P: Problem, held: Held, number: int, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:
     """The factor of a block, as it was kept or made again."""
-    return (held.blocks or {}).get(number) or factor_of_block(P, Phi, rows)
+    return (held.blocks or {}).get(number) or factor_of_block(P, Phi, rows, s)

@@ -33,8 +33,9 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
+from ..numerics.exponential import EXACT, exponential
 from ..numerics.loops import FAST
-from .tiles import Form, Frame, by_differences, copied, cross, exponential, features, finish
+from .tiles import Form, Frame, by_differences, copied, cross, features, finish
 
 _jit = numba.njit(nogil=True, fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
@@ -49,7 +50,7 @@ def last_of(edges: np.ndarray, first: int, tile: int) -> int:
     return last
 
 
-@numba.njit(nogil=True, fastmath={"contract", "nsz", "arcp"})
+@numba.njit(nogil=True, fastmath=EXACT)
 def exponentials_below(K: np.ndarray) -> None:
     """exp of the lower triangle, in K."""
     for i in range(len(K)):

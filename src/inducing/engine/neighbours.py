@@ -4,14 +4,14 @@ Row i looks at a set N of at most q other rows, without circles. With A = (R + �
 
     b = A⁻¹c     d = R_ii + σᵢ² - cᵀb     mᵀ(y - Φᵀw) ~ N(0, d), independent of the other rows
 
-so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: h = Tφ is in the place of φ/√D, and t = Ty of
-y/√D. With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
+so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: h = Tφ is in the place of φ/√D, and t = Ty of y/√D. With
+e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
 
     d̄ = ½ (|Me|²/d + p |LB⁻¹ΦMᵀ|²/d - p)/d     u = A⁻¹(e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d, of row i
     G_D = ½ (MᵀW + WᵀM),  W = diag(d̄)M + U     2G_DΦᵀ = Mᵀ(2d̄ MΦᵀ + UΦᵀ) + Uᵀ MΦᵀ
 
-where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row; on NumPy
-arrays compiled loops do them, elsewhere dense matrices of the block's size. A weight w counts as noise σ²/w.
+where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row; on NumPy arrays compiled
+loops do them, elsewhere dense matrices of the block's size. A weight w counts as noise σ²/w.
 """
 
 from __future__ import annotations
@@ -24,18 +24,13 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
-from ..numerics.workers import row_slices
 from .block_factors import Bars
-from .sums import add_gradients
-
-TILE = 128  # rows of a block whose covariances with those before them are computed together
+from .sums import Work, copied
 
 
 @dataclass(frozen=True, eq=False)
 class Conditionals:
-    """Rows given their neighbours: the coefficients b and the variance d of each, and the factor behind
-    them.
-    """
+    """Rows given their neighbours: the coefficients b and the variance d of each, and the factor behind them."""
 
     rows: np.ndarray  # (c,), the places of the rows in the block
     N: np.ndarray  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
@@ -45,13 +40,13 @@ class Conditionals:
     compiled: bool = False
 
     @staticmethod
-    def of(P: Problem, Phi: Array, rows: np.ndarray) -> Conditionals:
+    def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> Conditionals:
         """All rows of one block of the problem."""
         assert P.sets is not None
         own, sets, noise = np.arange(len(rows)), P.sets[rows], P.noise[rows] / P.weight(rows)
         place = np.empty(P.n, dtype=np.int64)
         place[rows] = own
-        R = add_outer(_covariance(P.kernel, P.X[rows]), Phi, -1.0)
+        R = add_outer(P.kernel.triangle(P.X[rows], s.square(len(rows))), Phi, -1.0)
         return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
 
     @property
@@ -63,29 +58,29 @@ class Conditionals:
     def numbers(self) -> int:
         return sum(int(np.prod(a.shape)) for a in (self.N, self.coef, self.cond_var, self.factor))
 
-    def times(self, A: Array) -> Array:
+    def times(self, A: Array, out: Array | None = None) -> Array:
         """M A, of A at all rows of the block. (c, m)"""
-        return add_gathered(A[self.rows], self.N, self.coef, A, -1.0)  # A[...] is a copy
+        own = A[self.rows] if len(self.rows) < len(A) else copied(A, out)
+        return add_gathered(own, self.N, self.coef, A, -1.0)
 
-    def back(self, A: Array) -> Array:
+    def back(self, A: Array, out: Array | None = None) -> Array:
         """MᵀA, where these are all rows of the block. (b, m)"""
-        return add_scattered(namespace(A).asarray(A, copy=True), self.N, self.coef, A, -1.0)
+        return add_scattered(copied(A, out), self.N, self.coef, A, -1.0)
 
-    def whitened(self, A: Array) -> Array:
-        MA = self.times(A)
+    def whitened(self, A: Array, out: Array | None = None) -> Array:
+        MA = self.times(A, out)
         MA /= namespace(A).sqrt(self.cond_var)[:, None]
         return MA
 
-    def bars(self, p: int, Phi: Array, E: Array, PhiB: Array) -> Bars:
-        N, d = self.N, self.cond_var[:, None]
-        ME, MB, MPhi = self.times(E), self.times(PhiB), self.times(Phi)
-        dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / self.cond_var - p) / self.cond_var
-        u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d
-        x = add_gathered((2.0 * dbar)[:, None] * MPhi, N, u, Phi)
-        GPhi = add_scattered(self.back(x), N, u, MPhi)
-        ME /= d
-        MB /= d
-        return Bars(self.back(ME), self.back(MB), self._rank_two(dbar, u), GPhi)
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
+        N, d, b = self.N, self.cond_var, len(self.rows)
+        ME, MB, MPhi = self.times(E), self.times(PhiB, s.buffer(4, b)), self.times(Phi, s.buffer(5, b))
+        dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
+        u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d[:, None]
+        x = add_gathered(scaled(2.0 * dbar, MPhi, PhiB), N, u, Phi)
+        GPhi = add_scattered(self.back(x, out), N, u, MPhi)
+        V, S = self.back(ME / d[:, None]), self.back(scaled(1.0 / d, MB, MB), PhiB)
+        return Bars(V, S, self._rank_two(dbar, u, s.square(b)), GPhi)
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
@@ -97,37 +92,33 @@ class Conditionals:
         B = B * _there(self.rows, self.N, B)
         return namespace(B).linalg.solve(self.factor, B[:, :, None])[:, :, 0]
 
-    def _rank_two(self, dbar: Array, u: Array) -> Array:
+    def _rank_two(self, dbar: Array, u: Array, out: np.ndarray | None) -> Array:
         """G_D = Σ d̄ mmᵀ + ½(muᵀ + umᵀ), what is above the diagonal added to what is below. (b, b)"""
         xp, b = namespace(u), len(self.rows)
         if self.compiled:
             from .neighbour_loops import add_rank_two
 
-            GD = np.zeros((b, b))
-            add_rank_two(self.N, self.coef, dbar, u, GD)
-            return GD
+            assert out is not None
+            out[...] = 0.0
+            add_rank_two(self.N, self.coef, dbar, u, out)
+            return out
         M = asarray_like(np.eye(b), u) - dense(self.N, self.coef, b)
         half = M.T @ (dbar[:, None] * M + dense(self.N, u, b))
         return xp.tril(half) + xp.tril(half.T, k=-1)
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
-        gradients: Gradients = {}
-        for s in _triangle(X):
-            add_gradients(gradients, kernel.pullback(X[s], X[: s.stop], GD[s, : s.stop])[0])
-        return gradients
+        return kernel.triangle_pullback(X, GD)
 
 
 def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Conditionals:
-    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the noise of each row
-    (b,), 0 for a query. No conditional variance lies below the noise but by rounding, and by none it stays
-    there.
+    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the noise of each row (b,), 0
+    for a query. No conditional variance lies below the noise but by rounding, and by none it stays there.
     """
     xp, (c, q) = namespace(R), N.shape
     if is_numpy(R) and worth_compiling(R.size):
-        from .neighbour_loops import LANES, factorise
+        from .neighbour_loops import factorise
 
-        coef, cond_var = np.empty((c, q)), np.empty(c)
-        factor = np.empty((-(-c // LANES), (q + 1) * (q + 2) // 2, LANES))
+        coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q + 1, q + 1))
         factorise(R, rows, N, np.ascontiguousarray(noise), factor, coef, cond_var)
         return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
     D, there = plus_diagonal(from_lower(R), noise), _there(rows, N, R)
@@ -137,24 +128,6 @@ def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Con
     coef = xp.linalg.solve(A, cross[:, :, None])[:, :, 0]
     cond_var = D[rows, rows] - xp.sum(cross * coef, axis=1)
     return Conditionals(rows, N, coef, xp.maximum(cond_var, noise[rows]), A)
-
-
-def _covariance(kernel: Kernel, X: Array) -> Array:
-    """k(X, X), at least its lower triangle. (b, b)"""
-    parts = _triangle(X)
-    if len(parts) == 1:
-        return kernel(X, X)
-    K = np.empty((len(X), len(X)))
-    for s in parts:
-        K[s, : s.stop] = kernel(X[s], X[: s.stop])
-    return K
-
-
-def _triangle(X: Array) -> list[slice]:
-    """The rows in parts, each of which meets no row after its last: on the CPU no kernel is computed
-    twice.
-    """
-    return row_slices(X.shape[0], TILE if is_numpy(X) else X.shape[0])
 
 
 # Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.
@@ -185,10 +158,15 @@ def sampled(N: np.ndarray, A: Array, B: Array) -> Array:
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import dots
 
-        out = np.empty(N.shape)
+        out = np.zeros(N.shape)
         dots(N, A, B, out)
         return out
     return (A @ B.T)[np.arange(len(N))[:, None], N]
+
+
+def scaled(a: Array, A: Array, out: Array) -> Array:
+    """diag(a) A, in `out` on the CPU."""
+    return np.multiply(a[:, None], A, out=out) if is_numpy(A) else a[:, None] * A
 
 
 def dense(N: np.ndarray, C: Array, columns: int) -> Array:

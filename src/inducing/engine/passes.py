@@ -103,7 +103,7 @@ def run_pass(
     elif P.blocks is None:
         tasks, parallel = row_slices(P.n, _chunk(P)), is_numpy(P.X) and P.n * m >= SMALL
     else:
-        tasks = groups(P, -(-P.n // _chunk(P)))
+        tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))
         work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))
         parallel = is_numpy(P.X) and P.n * m >= SMALL and work >= FEW_FLOPS
     return sum(run_over(list(tasks), lambda: Work(P, G, b), step, parallel=parallel), Sums())

@@ -5,7 +5,7 @@ m-by-m matrices of the backward pass, `Group` is a run of blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from ..model.kernels.base import Gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import add_product
-from .block_factors import BlockFactor
+
+if TYPE_CHECKING:
+    from .block_factors import BlockFactor
 
 Sites = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
@@ -107,6 +109,7 @@ class Work(Sums):
             b=zeros_like_rows((self.m, P.p), P.X) if b else 0.0,
         )
         self._buffers: dict[int, np.ndarray] = {}
+        self._square = np.empty(0)
         self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of gaussian_rows.py
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
@@ -117,6 +120,14 @@ class Work(Sums):
         if held is None or held.shape[0] < rows:
             held = self._buffers[i] = np.empty((rows, self.m), dtype=self.like.dtype)
         return held[:rows]
+
+    def square(self, b: int) -> np.ndarray | None:
+        """A (b, b) scratch array, always the same memory; None off the CPU."""
+        if not is_numpy(self.like):
+            return None
+        if self._square.size < b * b:
+            self._square = np.empty(b * b, dtype=self.like.dtype)
+        return self._square[: b * b].reshape(b, b)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,12 @@ import numpy as np
 
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
+from ...numerics.workers import row_slices
 from ..parameters import Parametrised
 
 Gradients = dict[str, Array]
+
+TRIANGLE = 128  # rows of a triangle that are computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,23 @@ class Kernel(Parametrised):
                 full[:, column] += Zbar[:, i]
             Zbar = full
         return gradients, Zbar
+
+    def triangle(self, X: Array, out: Array | None = None) -> Array:
+        """The lower triangle of k(X, X), on the CPU without all of what is above. (n, n)"""
+        if not is_numpy(X) or len(X) <= TRIANGLE:
+            return self(X, X, out)
+        K = np.empty((len(X), len(X))) if out is None else out
+        for s in row_slices(len(X), TRIANGLE):
+            K[s, : s.stop] = self(X[s], X[: s.stop])
+        return K
+
+    def triangle_pullback(self, X: Array, Kbar: Array) -> Gradients:
+        """dJ/dparameters from dJ/dK of `triangle`, zero above the diagonal; Kbar may be overwritten."""
+        total: Gradients = {}
+        for s in row_slices(X.shape[0], TRIANGLE if is_numpy(X) else X.shape[0]):
+            for name, gradient in self.pullback(X[s], X[: s.stop], Kbar[s, : s.stop])[0].items():
+                total[name] = total[name] + gradient if name in total else gradient
+        return total
 
     def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         """dJ/dparameters from kbar = dJ/d diag (n,)."""

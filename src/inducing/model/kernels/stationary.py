@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...numerics.arrays import Array, is_numpy, namespace
+from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling
 from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import squared_distances
 from .exponents import Exponents
@@ -50,6 +50,29 @@ class Stationary(Kernel):
         """X as the kernel measures it: its columns over their lengthscales. (n, d)"""
         X = self._select(X)
         return X / self.scales(X)
+
+    def triangle(self, X: Array, out: Array | None = None) -> Array:
+        if not self._by_loops(X):
+            return super().triangle(X, out)
+        from .triangle_loops import triangle
+
+        K = np.empty((len(X), len(X))) if out is None else out
+        triangle(np.ascontiguousarray(self.scaled(X).T), PROFILES[type(self)], self.variance, K)
+        return K
+
+    def triangle_pullback(self, X: Array, Kbar: Array) -> Gradients:
+        if not self._by_loops(X):
+            return super().triangle_pullback(X, Kbar)
+        from .triangle_loops import triangle_pullback
+
+        Xt = np.ascontiguousarray(self.scaled(X).T)
+        squares = np.zeros(len(Xt))
+        total = triangle_pullback(Xt, PROFILES[type(self)], self.variance, Kbar, squares)
+        lengthscale = as_parameter(squares / self.scales(self._select(X)), self.lengthscale)
+        return {"lengthscale": lengthscale, "variance": total / self.variance}
+
+    def _by_loops(self, X: Array) -> bool:
+        return type(self) in PROFILES and is_numpy(X) and worth_compiling(len(X) ** 2)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         scales = self.scales(X)
