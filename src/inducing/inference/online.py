@@ -52,7 +52,8 @@ def update(
 
     A row joins the basis unless γ, the part of k(x, x) that the basis does not explain, is below tolerance ·
     k(x, x): then it is projected. A tolerance below rounding, some 1e-13, means rounding: 0 gives the exact
-    process to about six digits, whatever the order of the rows, on a basis larger than for 1e-6. Beyond `capacity` (None: no limit) the function of least score goes: "mean"
+    process to about six digits, whatever the order of the rows, on a basis larger than for 1e-6. Beyond
+    `capacity` (None: no limit) the function of least score goes: "mean"
     [004 eq. 3.26] or "kl" [004 eq. 3.24]. With grow=False the basis stays and every row is projected [004
     §3.6.1]: start from `prior(kernel, basis=...)`, or from any batch posterior with an exact test
     conditional. order="information" reads the row with the largest `information_gain` next, at O(n m²) a row

@@ -134,8 +134,8 @@ def nugget(m: int) -> float:
 def beyond_rounding(gamma: float, nu: float, squares: float) -> bool:
     """Whether γ, what the basis leaves of k(x, x), is by half or more f's own, and not the nuggets'.
 
-    With ê = (K + νI)⁻¹k_u, γ = (ê, -1)ᵀ(K + νI)(ê, -1): ν(1 + |ê|²) of it comes from the nuggets. `squares` is
-    |ê|².
+    With ê = (K + νI)⁻¹k_u, γ = (ê, -1)ᵀ(K + νI)(ê, -1): ν(1 + |ê|²) of it comes from the nuggets. |ê|² is
+    `squares`.
     """
     return gamma > 2.0 * nu * (1.0 + squares)
 
