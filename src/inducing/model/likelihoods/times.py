@@ -234,8 +234,8 @@ class Gamma(Times):
 
 
 def _late(k: float, w: Array) -> tuple[Array, Array, Array]:
-    """log Q(k, x) + x, x = k e^w, the log of a gamma variable's survivors less its steep part, and its first two
-    derivatives in -w.
+    """log Q(k, x) + x, x = k e^w: the log of a gamma variable's survivors less its steep part; and its first
+    two derivatives in -w.
     """
     x = k * namespace(w).exp(w)
     value, rest = upper_gamma(k, x)
