@@ -27,7 +27,7 @@ def problems(kernels: Any, likelihood: Any, y: np.ndarray) -> list[Problem]:
 
 
 def test_noise_that_is_known_to_be_one_number_is_vfe() -> None:
-    """With a process g of no variance about its mean, learned noise is Gaussian noise of variance exp(mean)."""
+    """With a g that does not vary about its mean, learned noise is Gaussian noise of variance exp(mean)."""
     level = np.log(0.09)
     f, g = problems([KF, ig.kernels.RBF(1.0, 1e-10)], LearnedNoise(), Y)
     F = factorise_jointly([f, replace(g, mean=ig.means.Constant(level))], tolerance=1e-9)

@@ -22,12 +22,32 @@ from inducing import errors
 from inducing.model.likelihoods import Probit
 
 
+def without_weights(estimator):
+    """The thesis' ways refuse weights by name; scikit-learn asks what takes them by the signature of `fit`."""
+    if estimator.method is None:
+        return {}
+    checks = (
+        "check_sample_weights_pandas_series",
+        "check_sample_weights_not_an_array",
+        "check_sample_weights_list",
+        "check_all_zero_sample_weights_error",
+        "check_sample_weights_shape",
+        "check_sample_weights_not_overwritten",
+        "check_sample_weight_equivalence_on_dense_data",
+        "check_classifiers_one_label_sample_weights",
+        "check_class_weight_classifiers",
+    )
+    return dict.fromkeys(checks, "weights are for method=None")
+
+
 @parametrize_with_checks(
     [
+        ig.SparseGPClassifier(n_inducing=10, max_iter=3),
         ig.SparseGPClassifier(method="ep", capacity=20, max_iter=5),
         ig.SparseGPClassifier(method="online", optimize=None),
         ig.SparseGPClassifier(method="fitc", capacity=10, optimize="all", max_iter=5),
-    ]
+    ],
+    expected_failed_checks=without_weights,
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -17,7 +17,7 @@ from inducing.inference.conjugate_gradients import krylov, products
 from inducing.inference.conjugate_gradients import predictor as iterative
 from inducing.inference.conjugate_gradients.predictor import Solver
 from inducing.inference.regression import problem_of
-from inducing.numerics import linalg
+from inducing.numerics import linalg, workers
 
 N, T, NOISE = 360, 30, 0.02
 rng = np.random.default_rng(1)
@@ -284,8 +284,9 @@ def test_memory() -> None:
     kernel = ig.kernels.RBF(0.5)
     ig.condition(kernel, None, "cg", 0.1, A[:600], y[:600]).predict(XS[:2])  # what loads once
     tracemalloc.start()
-    found = iterative.condition(kernel, None, "cg", 0.1, A, y, solver=Solver(tolerance=1e-2, rank=30))
-    found.predict(XS[:3])
+    with workers.using(threads=2):  # every thread has buffers of its own
+        found = iterative.condition(kernel, None, "cg", 0.1, A, y, solver=Solver(tolerance=1e-2, rank=30))
+        found.predict(XS[:3])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 90e6

@@ -225,9 +225,10 @@ def test_means_of_such_fields_turn_or_spread_only(kind: str) -> None:
 
 
 def test_hyperparameters_of_a_field_are_learned() -> None:
-    nodes = RNG.uniform(0.0, 4.0, (60, 2))
+    rng = np.random.default_rng(7)
+    nodes = rng.uniform(0.0, 4.0, (60, 2))
     truth = DivergenceFree(1.5, 4.0, "rbf")
-    y = ig.prior(truth).sample(stack(nodes), size=8, rng=3).T + 0.1 * RNG.normal(size=(120, 8))
+    y = ig.prior(truth).sample(stack(nodes), size=8, rng=3).T + 0.1 * rng.normal(size=(120, 8))
     fit = ig.fit(
         DivergenceFree(0.7, 1.0, "rbf"), ig.bases.Points(stack(nodes)), "exact", 0.1, stack(nodes), y
     )

@@ -37,11 +37,15 @@ def inspect(model: Model) -> None:
 def _about(estimator: Any) -> dict[str, str]:
     """What is worth knowing of each kind of model."""
     rows = {"basis": f"{estimator.basis_size_} {type(posterior_of(estimator).basis).__name__}"}
-    if hasattr(estimator, "approximation"):
+    if not hasattr(estimator, "likelihood_"):
         evidence = {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": noise_std(estimator)}
         return {"approximation": estimator.approximation} | rows | evidence
     if hasattr(estimator, "classes_"):
-        rows |= {"classes": ", ".join(map(str, estimator.classes_)), "method": estimator.method}
+        rows |= {"classes": ", ".join(map(str, estimator.classes_))}
+        own = {"approximation": estimator.approximation, "method": estimator.method}
+        rows |= {
+            key: value for key, value in own.items() if (key == "method") == (estimator.method is not None)
+        }
         if estimator.log_evidence_ is not None:
             rows["log evidence"] = f"{estimator.log_evidence_:.6g}"
     else:

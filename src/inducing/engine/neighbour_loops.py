@@ -1,4 +1,6 @@
-"""The loops over rows and their neighbours, compiled; neighbours.py has the formulas, neighbour_sets.py the search."""
+"""The loops over rows and their neighbours, compiled; neighbours.py has the formulas, neighbour_sets.py the
+search.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def factorise(
     coef: np.ndarray,
     cond_var: np.ndarray,
 ) -> None:
-    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself: the last column is U⁻ᵀc above the corner
-    √d; then b.
+    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself: the last column is U⁻ᵀc above
+    the corner √d; then b.
 
     Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding.
     """
@@ -149,7 +151,9 @@ def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
 
 @_jit
 def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
-    """The lower triangle of G + Gᵀ less its diagonal, G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at the rows of N."""
+    """The lower triangle of G + Gᵀ less its diagonal, G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at
+    the rows of N.
+    """
     for i in range(len(N)):
         d = dbar[i]
         G[i, i] += d
@@ -167,8 +171,8 @@ def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarra
 
 @_jit
 def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
-    """The columns j < i of the q least entries in each row i of S (b, b), least first and of equals the first; -1
-    where there are no more. N (b, q)
+    """The columns j < i of the q least entries in each row i of S (b, b), least first and of equals the
+    first; -1 where there are no more. N (b, q)
     """
     q = N.shape[1]
     least = np.empty(q)

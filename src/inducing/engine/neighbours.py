@@ -4,14 +4,14 @@ Row i looks at a set N of at most q other rows, without circles. With A = (R + �
 
     b = A⁻¹c     d = R_ii + σᵢ² - cᵀb     mᵀ(y - Φᵀw) ~ N(0, d), independent of the other rows
 
-so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: h = Tφ is in the place of φ/√D, and t = Ty of y/√D. With
-e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
+so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: h = Tφ is in the place of φ/√D, and t = Ty of
+y/√D. With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
 
     d̄ = ½ (|Me|²/d + p |LB⁻¹ΦMᵀ|²/d - p)/d     u = A⁻¹(e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d, of row i
     G_D = ½ (MᵀW + WᵀM),  W = diag(d̄)M + U     2G_DΦᵀ = Mᵀ(2d̄ MΦᵀ + UΦᵀ) + Uᵀ MΦᵀ
 
-where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row; on NumPy arrays compiled
-loops do them, elsewhere dense matrices of the block's size. A weight w counts as noise σ²/w.
+where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row; on NumPy
+arrays compiled loops do them, elsewhere dense matrices of the block's size. A weight w counts as noise σ²/w.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ class Conditionals:
 
 
 def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Conditionals:
-    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the noise of each row (b,), 0
-    for a query. No conditional variance lies below the noise but by rounding, and by none it stays there.
+    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the noise of each row
+    (b,), 0 for a query. No conditional variance lies below the noise but by rounding, and by none it stays
+    there.
     """
     xp, (c, q) = namespace(R), N.shape
     if is_numpy(R) and worth_compiling(R.size):

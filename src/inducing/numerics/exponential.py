@@ -1,4 +1,4 @@
-"""The exponential inside compiled loops, as straight arithmetic that compilers turn into vector instructions."""
+"""The exponential inside compiled loops, as straight arithmetic that compilers can vectorise."""
 
 from __future__ import annotations
 

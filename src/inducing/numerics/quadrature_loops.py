@@ -144,7 +144,7 @@ def _panel(
     about: float,
     out: np.ndarray,
 ) -> None:
-    """∫ (1, t - about, (t - about)²) exp(g - top) in out[:3], and the errors of the smaller rule in out[3:]."""
+    """∫ (1, t - about, (t - about)²) exp(g - top) in out[:3], and the smaller rule's errors in out[3:]."""
     half, middle = 0.5 * (right - left), 0.5 * (right + left)
     out[:] = 0.0
     for j in range(len(NODES)):

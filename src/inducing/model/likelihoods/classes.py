@@ -21,6 +21,13 @@ class Binary(Likelihood):
     def _check_rows(self, y: Array, *further: Array) -> None:
         refuse(y, namespace(y).abs(y) != 1.0, "labels must be -1 or +1, but row {row} has {value:g}")
 
+    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
+        value, q, r = super()._tilted(namespace(y).ones_like(y), y * mean, var, power)
+        return value, y * q, r
+
+    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        return super()._parameter_gradient(namespace(y).ones_like(y), y * mean, var, power)
+
     def probability(self, mean: Array, var: Array) -> Array:
         """⟨p(+1|f)⟩, the probability of the positive class. [004 eq. 5.8]"""
         value = self.log_average(1.0, mean, var)
@@ -91,10 +98,9 @@ class Probit(Binary):
         return {"noise": -0.5 * z * mills(z)[1] / (self.noise + var)}
 
     def _feature(self, y: Array, power: float) -> Feature:
-        unit, where = np.sqrt(self.noise), namespace(y).where
-        left, right = (where(side > 0.0, 1.5 * unit + 0.0 * y, np.inf) for side in (y, -y))
-        steep = {"left": left, "right": right} if power else {}
-        return Feature(0.0, 2.8 * unit, fine=0.8, **steep)
+        """Of y = 1, which is steep on the left."""
+        unit = np.sqrt(self.noise)
+        return Feature(0.0, 2.8 * unit, left=1.5 * unit if power else np.inf, fine=0.8)
 
 
 @dataclass(frozen=True)
