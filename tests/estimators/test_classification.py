@@ -23,7 +23,7 @@ from inducing.model.likelihoods import Probit
 
 
 def without_weights(estimator):
-    """The thesis' ways refuse weights by name; scikit-learn asks what takes them by the signature of `fit`."""
+    """Checks that the thesis' ways fail: they refuse weights, for which `fit` has a parameter."""
     if estimator.method is None:
         return {}
     checks = (

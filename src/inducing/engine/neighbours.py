@@ -30,7 +30,7 @@ from .sums import Work, copied
 
 @dataclass(frozen=True, eq=False)
 class Conditionals:
-    """Rows given their neighbours: the coefficients b and the variance d of each, and the factor behind them."""
+    """Rows given their neighbours: the coefficients b and the variance d of each, and their factor."""
 
     rows: np.ndarray  # (c,), the places of the rows in the block
     N: np.ndarray  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none

@@ -71,12 +71,7 @@ def nodes(
 ) -> Iterator[Nodes]:
     """Nodes and weights for every row, some rows at a time.
 
-<<<<<<< HEAD
-    `log_density(rows, f)` gives log p(y|f); `functions(rows, f)` the same, followed by what is to be
-    averaged.
-=======
     `log_density(rows, f)` gives log p(y|f); `functions(rows, f)` the same and then what is to be averaged.
->>>>>>> h-lik
     """
     xp = namespace(mean)
     grid = _Grid(mean, xp.sqrt(var), feature)
@@ -208,13 +203,7 @@ def _nodes_needed(grid: _Grid, rows: Any, low: Array, high: Array) -> _Plan:
 def _closer(
     grid: _Grid, log_density: OfRows, power: float, rows: Array, low: Array, high: Array
 ) -> tuple[Array, Array]:
-<<<<<<< HEAD
-    """The windows of t cut to where the integrand counts on a few coarse nodes, and one node more. (k,)
-    each
-    """
-=======
     """Windows of t cut to where the integrand counts on a few coarse nodes, and one node more. (k,) each"""
->>>>>>> h-lik
     xp = namespace(low)
     part, near = (asarray_like(np.linspace(*ends), low) for ends in ((0.0, 1.0, COARSE), (-2.0, 2.0, 5)))
     u_low, u_high = grid.inverse(rows, low)[:, None], grid.inverse(rows, high)[:, None]

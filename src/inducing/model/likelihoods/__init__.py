@@ -1,10 +1,6 @@
 """Likelihoods: what an observation y says about the latent f at its input. [004 eq. 2.42]
 
-<<<<<<< HEAD
-    L_a = log⟨p(y|f)^a⟩ or, for a = 0, ⟨log p(y|f)⟩,   q = ∂L/∂mean,   r = ∂²L/∂mean²,     f ~ N(mean, var)
-=======
     L = log⟨p(y|f)^a⟩ or, for a = 0, ⟨log p(y|f)⟩,   q = ∂L/∂mean,   r = ∂²L/∂mean²,   f ~ N(mean, var)
->>>>>>> h-lik
 
 are all that online learning, expectation propagation and variational inference ask of a likelihood. A new one
 needs only log p(y|f). `base` has what all share, `loops` those compiled for one row at a time. Imports

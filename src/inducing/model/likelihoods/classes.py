@@ -25,8 +25,8 @@ class Binary(Likelihood):
         value, q, r = super()._tilted(namespace(y).ones_like(y), y * mean, var, power)
         return value, y * q, r
 
-    def _parameter_gradient(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        return super()._parameter_gradient(namespace(y).ones_like(y), y * mean, var, power)
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        return super().gradient_on_nodes(namespace(y).ones_like(y), y * mean, var, power)
 
     def probability(self, mean: Array, var: Array) -> Array:
         """⟨p(+1|f)⟩, the probability of the positive class. [004 eq. 5.8]"""

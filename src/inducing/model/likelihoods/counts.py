@@ -93,14 +93,9 @@ class Poisson(Counts):
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-<<<<<<< HEAD
-    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape: Poisson counts of a rate that is
-    gamma distributed with this shape.
-=======
     """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape.
 
     They are Poisson counts of a rate that is gamma distributed with this shape. y is as for `Poisson`.
->>>>>>> h-lik
     """
 
     names: ClassVar[tuple[str, ...]] = ("shape",)

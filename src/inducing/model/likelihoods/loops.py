@@ -249,13 +249,7 @@ def _squared(times: float, mean: float, var: float) -> tuple[float, float, float
 
 @_jit
 def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float, float]:
-<<<<<<< HEAD
-    """|f|^2w where f has one sign: by Gauss-Legendre about the mode, q = E 2w/f and r = Var 2w/f - E
-    2w/f².
-    """
-=======
     """|f|^2w where f has one sign, by Gauss-Legendre about the mode: q = E 2w/f, r = Var 2w/f - E 2w/f²."""
->>>>>>> h-lik
     m, w = abs(mean), times
     mode = 0.5 * (m + sqrt(m * m + 8.0 * w * var))
     scale = 1.0 / sqrt(1.0 / var + 2.0 * w / (mode * mode))

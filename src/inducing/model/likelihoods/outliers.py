@@ -203,13 +203,7 @@ class StudentT(Likelihood):
 
     @property
     def _constant(self) -> float:
-<<<<<<< HEAD
-        """log Γ((df + 1)/2) - log Γ(df/2) - log √(π df) - log scale, from what is left of Stirling's
-        formula.
-        """
-=======
         """log Γ((df + 1)/2) - log Γ(df/2) - log √(π df) - log scale, by the rest of Stirling's formula."""
->>>>>>> h-lik
         half = 0.5 * self.df
         rest = stirling(np.array([half, half + 0.5]))
         log_ratio = (half - 1.0) * np.log1p(0.5 / half) + 0.5 * np.log(half + 0.5) - 0.5 + rest[0] - rest[1]

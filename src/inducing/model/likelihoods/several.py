@@ -72,12 +72,7 @@ class SeveralLikelihood(Likelihood):
         if y.ndim != 1 or tuple(means.shape) != shape or tuple(variances.shape) != shape:
             shapes = [tuple(v.shape) for v in (y, means, variances)]
             raise ShapeError(
-<<<<<<< HEAD
-                f"y, means and variances have shapes {shapes}, but {type(self).__name__} needs (n,) and "
-                "twice "
-=======
                 f"y, means and variances have shapes {shapes}, but must have (n,), (n, {shape[-1]}) and "
->>>>>>> h-lik
                 f"(n, {shape[-1]})"
             )
         xp = namespace(means)
@@ -148,13 +143,8 @@ class LearnedScaleT(SeveralLikelihood):
         object.__setattr__(self, "df", within("df", self.df, *SHAPES))
 
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-<<<<<<< HEAD
-        """Nodes of g (n, j); and (f - y) exp(-g/2), of which a Student's t with scale 1 is the density of 0:
-        its mean and variance. (n j,) each
-=======
-        """Nodes of g (n, j), and the mean and variance of (f - y) exp(-g/2), under which a Student's t of scale
-        1 saw 0. (n j,) each
->>>>>>> h-lik
+        """Nodes of g (n, j), and the mean and variance of (f - y) exp(-g/2), under which a Student's t of
+        scale 1 saw 0. (n j,) each
         """
         xp = namespace(y)
         g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE[0], y)
@@ -216,14 +206,8 @@ class Softmax(SeveralLikelihood):
     """One of c classes, numbered from 0, with probability exp(f_y)/Σ exp(f_j); each class has a process.
 
     With independent Gumbel variables G the largest of f_j + G_j has mean ⟨log Σ exp f⟩ + γ, so that ⟨log p⟩
-<<<<<<< HEAD
-    is one integral over a product of c functions: exact up to quadrature, where the best known bound (Knowles
-    and Minka's, with optimal tilts) is off by a tenth of the effect of var at var = 1 and by a half at var =
-    4.
-=======
     is one integral over a product of c functions: exact up to quadrature. Knowles and Minka's bound, with the
     best tilts, is off by a tenth of the effect of var at var = 1 and by a half at var = 4.
->>>>>>> h-lik
     """
 
     classes: int = 2
@@ -279,13 +263,8 @@ def _log_sum_exp(means: Array, variances: Array) -> tuple[Array, Array, Array]:
 
     With K(x) = ⟨exp(-exp(f - x))⟩, the distribution of f + G, and F = ΠK it is ∫ (x > 0) - F(x) dx - γ, its
     derivatives are ∫ K_j' F/K_j dx, and the others ∫ K_j'' F/K_j dx; by trapezoidal rules in f and in x, to
-<<<<<<< HEAD
-    eight digits or more. Where a √var exceeds WIDEST it is κ ⟨log Σ exp(f/κ)⟩, √var = κ WIDEST, as the
-    largest f is then all that counts.
-=======
     eight digits or more. Where a √var exceeds WIDEST it is κ ⟨log Σ exp(f/κ)⟩, √var = κ WIDEST: the largest
     f is all that counts there.
->>>>>>> h-lik
     """
     xp, scales = namespace(means), namespace(means).sqrt(variances)
     top, unit = xp.max(means, axis=1), xp.maximum(xp.max(scales, axis=1) / WIDEST, 1.0)

@@ -234,11 +234,7 @@ class Gamma(Times):
 
 
 def _late(k: float, w: Array) -> tuple[Array, Array, Array]:
-<<<<<<< HEAD
-    """log Q(k, x) + x, x = k e^w, the log of a gamma variable's survivors less its steep part, and its first
-=======
     """log Q(k, x) + x, x = k e^w: the log of a gamma variable's survivors less its steep part; and its first
->>>>>>> h-lik
     two derivatives in -w.
     """
     x = k * namespace(w).exp(w)
