@@ -42,6 +42,8 @@ HALVINGS = 40
 LEAST_RATE = 1.0 / 64.0
 GROWS = 1.5  # a step longer than this many times the one before is damped
 DEPTH = 5  # sweeps that are mixed
+STALLED = 8  # sweeps without a shorter step, after which steps are damped
+ROUNDING = 1e-8  # a step that is no shorter than the ones before for rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +192,7 @@ def converge(
     `safely` begins with the sweeps that never widen the process, from a cold start.
     """
     rate, last, current = 1.0, float("inf"), start
+    most, least, since = 1.0, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
     safe = safely and not start.sites
     best: tuple[float, Process] | None = None
     past: list[tuple[Process, np.ndarray]] = []  # steps and their residuals
@@ -205,10 +208,14 @@ def converge(
         if safe:
             current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10
             continue
-        if distance <= tolerance and improper == 0.0:
+        since = 0 if distance < 0.9 * least else since + 1
+        least = min(least, distance)
+        if improper == 0.0 and (distance <= tolerance or (since >= STALLED and distance <= ROUNDING)):
             return FixedPoint(_proper(current, step), n, True)
+        if since >= STALLED:  # it goes round in circles
+            most, since, least, past = max(0.5 * most, LEAST_RATE), 0, distance, []
         grows = power > 0.0 and distance > GROWS * last
-        rate = max(0.5 * rate, LEAST_RATE) if grows else min(1.0, 1.5 * rate)
+        rate = max(0.5 * rate, LEAST_RATE) if grows else min(most, 1.5 * rate)
         past = [] if grows else [*past[1 - DEPTH :], (step, residual)]
         current, last = _mixed(current, step, past), distance
     return FixedPoint(current, sweeps, False)

@@ -122,9 +122,10 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             raise ParameterError(f"weights are for method=None, not for {self.method!r}; leave them out")
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
-            self._start(X, np.unique(y))
+            weights = None if sample_weight is None else checked_weights(sample_weight, X)
+            self._start(X, np.unique(y if weights is None else y[weights > 0]), weights)
             if self.method is None:
-                return self._fit_classes(X, y, sample_weight)
+                return self._fit_classes(X, y, weights)
             X, Y, rng = self._in_model_units(X), self._signs(y), generator(self.random_state)
             order = rng.permutation(len(X))
             X, Y = X[order], Y[order]
@@ -144,10 +145,14 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
 
     def _fit_classes(self, X: np.ndarray, y: np.ndarray, sample_weight: Any) -> Self:
         """Learn kernel, basis and processes from all rows, on the engine."""
-        X, Y, rng = self._in_model_units(X), self._signs(y), generator(self.random_state)
+        rng, n_rows = generator(self.random_state), len(X)
         weights = checked_weights(sample_weight, X)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
+        codes, used_rows = np.searchsorted(self.classes_, y), weights > 0
+        table = np.column_stack([self._in_model_units(X), codes])[used_rows]  # a row that repeats counts once
+        table, weights = selection.merge_repeats(table, weights[used_rows])
+        X, Y = np.ascontiguousarray(table[:, :-1]), self._signs(self.classes_[table[:, -1].astype(int)])
         basis = Points(self._places(X, self.n_inducing, rng))
         row = approximation_of("fitc" if self.approximation == "auto" else self.approximation)
         used = None if np.all(weights == 1.0) else placed(weights, self.device)
@@ -166,9 +171,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             validation_fraction=self.validation_fraction,
             prelude="all" if isinstance(self.inducing, str) and self.optimize is not None else "none",
         )
-        learned = learn_classes(start, signs[P.kept] if P.kept is not None else signs)
+        learned = learn_classes(start, signs)
         self.likelihood_, self.kernel_ = learned.likelihood, learned.posteriors[0].kernel
-        self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), len(X)
+        self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), n_rows
         self._keep([post.to_numpy() for post in learned.posteriors])
         self._held = None
         return self
@@ -310,7 +315,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             raise LabelError(str(error)) from error
         return as_inputs(X), y
 
-    def _start(self, X: np.ndarray, classes: np.ndarray) -> None:
+    def _start(self, X: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None) -> None:
         """Set labels, units, likelihood and kernel, before anything is learned."""
         if len(classes) < 2:
             raise LabelError(
@@ -324,9 +329,10 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             raise UnknownNameError(
                 f"likelihood must be one of {', '.join(known)}, or such an object, not {self.likelihood!r}"
             )
+        weights = np.ones(len(X)) if weights is None else weights
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
-            self.x_mean_, self.x_scale_ = center_and_scale(X, np.ones(len(X)))
+            self.x_mean_, self.x_scale_ = center_and_scale(X, weights)
         self.kernel_ = start_kernel(
             self.kernel,
             self._in_model_units(X),
