@@ -37,11 +37,12 @@ def inspect(model: Model) -> None:
 def _about(estimator: Any) -> dict[str, str]:
     """What is worth knowing of each kind of model."""
     rows = {"basis": f"{estimator.basis_size_} {type(posterior_of(estimator).basis).__name__}"}
-    if hasattr(estimator, "approximation"):
+    if hasattr(estimator, "approximation") and not hasattr(estimator, "classes_"):
         evidence = {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": noise_std(estimator)}
         return {"approximation": estimator.approximation} | rows | evidence
     if hasattr(estimator, "classes_"):
-        rows |= {"classes": ", ".join(map(str, estimator.classes_)), "method": estimator.method}
+        way = estimator.method or estimator.approximation
+        rows |= {"classes": ", ".join(map(str, estimator.classes_)), "method": way}
         if estimator.log_evidence_ is not None:
             rows["log evidence"] = f"{estimator.log_evidence_:.6g}"
     else:
