@@ -21,6 +21,7 @@ X = RNG.uniform(-3, 3, (60, 2))
 y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.standard_normal(60)
 XS = RNG.uniform(-3, 3, (50, 2))
 
+WITH_DATA = ("pic", "cg", "neighbours")  # predictors that need their training data at every query
 EXAMPLES = {
     "polynomial": ig.kernels.Polynomial(2),
     "trigonometric": ig.kernels.Trigonometric(2),
@@ -73,7 +74,7 @@ def test_every_kernel(kernel, tmp_path):
 
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("basis", ["points", "multiscale"])
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("pic", "cg", "neighbours")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITH_DATA])
 def test_every_approximation_basis_and_number_of_outputs(name, basis, outputs, tmp_path):
     Y = y if outputs == 1 else np.column_stack([y, 100 * y**2, np.full(60, 4.0)])
     model = quick(approximation=name, basis=basis).fit(X, Y)
@@ -218,7 +219,7 @@ def test_files_of_version_1_written_before_are_read(name, tmp_path):
 # What cannot be saved.
 
 
-@pytest.mark.parametrize("name", ["pic", "cg", "neighbours"])
+@pytest.mark.parametrize("name", WITH_DATA)
 def test_what_keeps_the_data_cannot_be_saved(name, tmp_path):
     with pytest.raises(errors.ModelFileError, match="training data"):
         quick(approximation=name).fit(X, y).save(tmp_path / "model")
