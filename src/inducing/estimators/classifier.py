@@ -122,10 +122,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             raise ParameterError(f"weights are for method=None, not for {self.method!r}; leave them out")
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
-            weights = None if sample_weight is None else checked_weights(sample_weight, X)
-            self._start(X, np.unique(y if weights is None else y[weights > 0]), weights)
             if self.method is None:
-                return self._fit_classes(X, y, weights)
+                return self._fit_classes(X, y, checked_weights(sample_weight, X))
+            self._start(X, np.unique(y))
             X, Y, rng = self._in_model_units(X), self._signs(y), generator(self.random_state)
             order = rng.permutation(len(X))
             X, Y = X[order], Y[order]
@@ -143,16 +142,17 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             self._held = None
         return self
 
-    def _fit_classes(self, X: np.ndarray, y: np.ndarray, sample_weight: Any) -> Self:
-        """Learn kernel, basis and processes from all rows, on the engine."""
+    def _fit_classes(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Self:
+        """Learn kernel, basis and processes from all rows, on the engine; rows that repeat are merged."""
         rng, n_rows = generator(self.random_state), len(X)
-        weights = checked_weights(sample_weight, X)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
-        codes, used_rows = np.searchsorted(self.classes_, y), weights > 0
-        table = np.column_stack([self._in_model_units(X), codes])[used_rows]  # a row that repeats counts once
-        table, weights = selection.merge_repeats(table, weights[used_rows])
-        X, Y = np.ascontiguousarray(table[:, :-1]), self._signs(self.classes_[table[:, -1].astype(int)])
+        classes, codes = np.unique(y[weights > 0], return_inverse=True)
+        table = np.column_stack([X[weights > 0], codes])
+        table, weights = selection.merge_repeats(table, weights[weights > 0])
+        X = np.ascontiguousarray(table[:, :-1])
+        self._start(X, classes, weights)
+        X, Y = self._in_model_units(X), self._signs(classes[table[:, -1].astype(int)])
         basis = Points(self._places(X, self.n_inducing, rng))
         row = approximation_of("fitc" if self.approximation == "auto" else self.approximation)
         used = None if np.all(weights == 1.0) else placed(weights, self.device)

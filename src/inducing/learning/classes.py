@@ -24,6 +24,7 @@ from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
 TRIAL = 12  # iterations of each start in the race
+SWEEPS = 400  # for the processes that are kept
 FEW = 200  # rows of the exact process whose hyperparameters are a start
 
 
@@ -53,7 +54,9 @@ class ClassesEvidence:
     def posteriors(self, P: Problem) -> list[Posterior]:
         """The process of each class, on the rows of the problem."""
         pairs = zip(self.problems(P), self.memories, strict=True)
-        return [posterior_of(own, memory=memory) for own, memory in pairs]
+        return [
+            posterior_of(own, memory=memory, tolerance=SITE_TOLERANCE, sweeps=SWEEPS) for own, memory in pairs
+        ]
 
 
 @dataclass(frozen=True, eq=False)
