@@ -134,11 +134,18 @@ class NeighboursPredictor:
     `posterior` is the Posterior of w, a process of its own that knows no neighbours.
     """
 
-    def __init__(self, post: Posterior, problem: Problem) -> None:
-        self.posterior, self._problem = post, problem
-        neighbours, n = problem.row.neighbours, problem.n
-        count = int(np.shape(neighbours)[1] if np.ndim(neighbours) else neighbours)
-        self.n_neighbours = n if count >= n - 1 else count
+    def __init__(self, post: Posterior, problem: Problem, n_neighbours: int) -> None:
+        self.posterior, self._problem, self.n_neighbours = post, problem, n_neighbours
+
+    @staticmethod
+    def of(post: Posterior, problem: Problem) -> NeighboursPredictor:
+        """With as many neighbours as the rows of the problem have; where those are all others, with all rows."""
+        count = (
+            np.shape(problem.row.neighbours)[-1]
+            if np.ndim(problem.row.neighbours)
+            else problem.row.neighbours
+        )
+        return NeighboursPredictor(post, problem, problem.n if count >= problem.n - 1 else int(count))
 
     @property
     def log_evidence(self) -> float | None:
@@ -305,7 +312,7 @@ class NeighboursPredictor:
         both = xp.concat([P.X[rows], X[queries]], axis=0)
         Phi = xp.concat([self._features(rows), self.posterior.features(X[queries])], axis=0)
         own = len(rows) + np.arange(len(queries))
-        noise = xp.concat([self._noise[rows], 0.0 * Phi[own, 0]])
+        noise = xp.concat([self._noise[rows], zeros_like_rows((len(queries),), X)])
         R = add_outer(P.kernel(both, both), Phi, -1.0)
         return Near(queries, rows, Phi, conditionals(R, own, places.reshape(numbers.shape), noise))
 
