@@ -26,8 +26,8 @@ class Neighbours:
     """The exact GP on the `size` training rows nearest to each query, in lengthscales if the kernel has them.
 
     Where a screening effect operates (Matérn kernels of little noise, queries among the data) the rest of the
-    data add little [Stein 2002]. The price: O(size³) for each query, and a mean that jumps where the neighbours
-    change. It is the row "neighbours" of the table without a basis, which keeps what is far, too.
+    data add little [Stein 2002]. The price: O(size³) for each query, and a mean that jumps where neighbours
+    change. This is the row "neighbours" of the table without a basis, which would keep what is far, too.
     """
 
     problem: Problem
@@ -72,7 +72,7 @@ class Neighbours:
         return Marginals(mean[:, 0] if self.problem.one_output else mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X): what queries have in common beyond their neighbours' noise is their prior. (t, t)"""
+        """Joint covariance of f(X). (t, t)"""
         return self._predictor.covariance(X)
 
 
