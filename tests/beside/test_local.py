@@ -77,13 +77,21 @@ def test_zero_weight_rows_are_not_neighbours() -> None:
     )
 
 
+def test_joint_covariance() -> None:
+    """Each query's variance is its own, and all rows give the exact GP's."""
+    predictor = neighbours(KERNEL, NOISES, X, Y, size=9)
+    joint = predictor.covariance(np.concatenate([XS, XS]))
+    assert_allclose(np.diag(joint)[: len(XS)], predictor.predict(XS).variance, rtol=1e-10)
+    assert np.linalg.eigvalsh(joint)[0] > -1e-10
+    _, cov = dense.exact(K0, NOISES, X, Y, XS)
+    assert_allclose(neighbours(KERNEL, NOISES, X, Y, size=80).covariance(XS), cov, rtol=1e-8, atol=1e-10)
+
+
 def test_refusals() -> None:
     for size in (0, 81):
         with pytest.raises(errors.ParameterError, match=rf"number of rows \(80\), but is {size}"):
             neighbours(KERNEL, 0.1, X, Y, size=size)
     predictor = neighbours(KERNEL, 0.1, X, Y)
-    with pytest.raises(errors.ConditionalError, match="no joint covariance"):
-        predictor.covariance(XS)
     with pytest.raises(errors.ShapeError, match="X has 1 columns"):
         predictor.predict(XS[:, :1])
     assert predictor.log_evidence is None and predictor.basis is None

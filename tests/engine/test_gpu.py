@@ -179,6 +179,24 @@ def test_augmented_rows(name: str, kind: str, place: Any) -> None:
     same(found.covariance(A), expected.covariance(XS[:6]), A)
 
 
+@pytest.mark.parametrize("neighbours", [0, 7, N])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_along_neighbours(kernel: str, neighbours: int, place: Any) -> None:
+    arguments = KERNELS[kernel], basis("points", 40), "neighbours", NOISE
+    expected, slopes = ig.log_evidence_and_gradient(*arguments, X, Y2, neighbours=neighbours)
+    A, S = place(X), place(XS)
+    value, gradient = ig.log_evidence_and_gradient(*arguments, A, place(Y2), neighbours=neighbours)
+    assert_allclose(value, expected, rtol=1e-8)
+    for key, slope in slopes.items():
+        same(gradient[key], slope, A, key)
+    want: Any = ig.condition(*arguments, X, Y2, neighbours=neighbours)
+    post: Any = ig.condition(*arguments, A, place(Y2), neighbours=neighbours)
+    for name in ("mean", "covariance", "gradient"):
+        same(getattr(post, name)(S), getattr(want, name)(XS), A, name)
+    for got, marginal in zip(post.predict(S), want.predict(XS), strict=True):
+        same(got, marginal, A)
+
+
 def test_neighbours(place: Any) -> None:
     expected = ig.local.neighbours(KERNELS["RBF"], NOISE, X, Y2, size=20)
     found = ig.local.neighbours(KERNELS["RBF"], NOISE, place(X), place(Y2), size=20)

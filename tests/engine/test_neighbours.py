@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import inducing as ig
 import oracle
 import oracle_neighbours as dense
+from inducing.engine import block_passes, neighbour_sets, passes
 from inducing.engine.neighbour_sets import find_neighbours
 from inducing.inference import neighbours as inference
 from inducing.numerics import arrays
@@ -356,6 +357,23 @@ def test_many_queries_at_once_are_the_queries_one_by_one(monkeypatch: pytest.Mon
     assert_allclose(np.diag(alone.covariance(rows(20))), alone.predict(rows(20)).variance, rtol=1e-10)
 
 
+@pytest.mark.parametrize("y", [Y, Y2], ids=["one output", "two outputs"])
+def test_blocks_are_only_units_of_work(y: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks on several threads, kept or made again, are one block with the same sets."""
+    A, repeat = rows(480), np.tile(np.arange(N), 10)
+    args = ig.kernels.Matern32([0.7, 0.9, 1.4], 1.3), ig.bases.Points(rows(30)), "neighbours", 0.1
+    monkeypatch.setattr(inference, "BLOCK_ROWS", 96)
+    post: Any = ig.condition(*args, A, y[repeat], neighbours=np.int64(9))
+    found = ig.log_evidence_and_gradient(*args, A, y[repeat], neighbours=9)
+    monkeypatch.setattr(block_passes, "BLOCK_BYTES", 0)
+    monkeypatch.setattr(passes, "FEW_FLOPS", 0)
+    monkeypatch.setattr(passes, "SMALL", 0)
+    same(ig.log_evidence_and_gradient(*args, A, y[repeat], neighbours=9), found, 1e-11)
+    monkeypatch.setattr(neighbour_sets, "FEW_ROWS", 1)
+    same(ig.log_evidence_and_gradient(*args, A, y[repeat], neighbours=post.sets), found, 1e-11)
+    assert_allclose(ig.log_evidence(*args, A, y[repeat], neighbours=post.sets), found[0], rtol=1e-12)
+
+
 def test_kernels_say_where_rows_are_near() -> None:
     A = rows(50)
     rbf, periodic = ig.kernels.RBF([0.5, 2.0, 1.0]), ig.kernels.Periodic(0.5, 2.0, columns=(0,))
@@ -394,7 +412,7 @@ def refused(match: str, **options: Any) -> None:
         ig.condition(*args, X, Y, **options)
 
 
-def test_refusals() -> None:
+def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, basis, name, noise = package("rbf", START["rbf"])
     refused("whole number from 0 on", neighbours=-1)
     refused("whole number from 0 on", neighbours=2.5)
@@ -410,6 +428,10 @@ def test_refusals() -> None:
     refused("row 7 has another row twice", neighbours=twice)
     refused("have a circle", neighbours=np.roll(np.arange(N), 1)[:, None])
     refused("leave it out, or give their number", neighbours=SETS, blocks=np.zeros(N))
+    monkeypatch.setattr(inference, "MOST_ROWS", 40)
+    monkeypatch.setattr(neighbour_sets, "MOST_ROWS", 40)
+    refused("a block has 48 rows, but neighbours are looked for in blocks of at most 40", blocks=np.zeros(N))
+    refused("48 rows are linked by their neighbours, but at most 40", neighbours=SETS)
     with pytest.raises(ig.errors.ParameterError, match="needs Gaussian noise"):
         ig.condition(kernel, basis, name, ig.likelihoods.StudentT(), X, Y)
     with pytest.raises(ig.errors.ParameterError, match="power is only for 'pep'"):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..errors import ConditionalError, ParameterError
-from ..inference.exact import exact_posterior
+from ..errors import ParameterError
+from ..inference.neighbours import UNION_ROWS, NeighboursPredictor, coordinates, near_queries
 from ..inference.regression import problem_of
+from ..model.bases import Points
 from ..model.kernels.base import Kernel
-from ..model.kernels.stationary import Stationary
 from ..model.means import Mean
-from ..model.posterior import Marginals
-from ..model.problem import Problem, queries_like, subset
-from ..numerics.arrays import Array, to_numpy, zeros_like_rows
+from ..model.posterior import Marginals, Posterior
+from ..model.problem import Problem, queries_like
+from ..numerics.arrays import Array, zeros_like_rows
 from .mappers import Mapper, as_mapper, in_threads
 from .residuals import check_gaussian
 
@@ -25,14 +26,20 @@ class Neighbours:
     """The exact GP on the `size` training rows nearest to each query, in lengthscales if the kernel has them.
 
     Where a screening effect operates (Matérn kernels of little noise, queries among the data) the rest of the
-    data add little [Stein 2002]. The price: O(size³) for each query, a mean that jumps where the neighbours
-    change, and no joint distribution, because two queries have two different processes.
+    data add little [Stein 2002]. The price: O(size³) for each query, and a mean that jumps where neighbours
+    change. This is the row "neighbours" of the table without a basis, which would keep what is far, too.
     """
 
     problem: Problem
     size: int
-    tree: Any  # sklearn's NearestNeighbors
     mapper: Mapper = in_threads
+
+    @cached_property
+    def _predictor(self) -> NeighboursPredictor:
+        P = replace(self.problem, basis=Points(self.problem.X[:0]))
+        nothing = P.X[:0, :0]
+        empty = Posterior(P.kernel, P.basis, nothing, P.Y[:0], nothing, P.mean, one_output=P.one_output)
+        return NeighboursPredictor(empty, P, self.size)
 
     @property
     def log_evidence(self) -> None:
@@ -48,28 +55,25 @@ class Neighbours:
 
     def rows(self, X: Any) -> np.ndarray:
         """The numbers of each query's neighbours among rows of positive weight, nearest first. (t, size)"""
-        X = queries_like(X, self.problem.X)
-        return self.tree.kneighbors(_in_lengthscales(self.kernel, X), self.size, return_distance=False)
+        return self._predictor.rows(X)
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x) given its neighbours."""
-        X = queries_like(X, self.problem.X)
-        P = self.problem
-        mean, variance = zeros_like_rows((X.shape[0], P.p), X), zeros_like_rows((X.shape[0],), X)
+        X, p, predictor = queries_like(X, self.problem.X), self.problem.p, self._predictor
+        mean, variance = zeros_like_rows((X.shape[0], p), X), zeros_like_rows((X.shape[0],), X)
 
-        def one(query: tuple[int, np.ndarray]) -> tuple[int, Marginals]:
-            i, rows = query
-            return i, exact_posterior(subset(P, np.sort(rows))).predict(X[i : i + 1])
+        def some(group: tuple[int, np.ndarray]) -> tuple[np.ndarray, Marginals]:
+            return group[1], predictor.predict(X[group[1]])
 
-        for i, marginals in self.mapper(one, enumerate(self.rows(X))):
-            mean[i], variance[i] = marginals.mean[0], marginals.variance[0]
-        return Marginals(mean[:, 0] if P.one_output else mean, variance)
+        groups = near_queries(coordinates(self.kernel, X), max(1, UNION_ROWS // self.size))
+        for queries, marginals in self.mapper(some, enumerate(groups)):
+            mean[queries] = marginals.mean[:, None] if self.problem.one_output else marginals.mean
+            variance[queries] = marginals.variance
+        return Marginals(mean[:, 0] if self.problem.one_output else mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """Raise: each query has a process of its own."""
-        raise ConditionalError(
-            "each query has a process of its own: there is no joint covariance; use 'sod' for one process"
-        )
+        """Joint covariance of f(X). (t, t)"""
+        return self._predictor.covariance(X)
 
 
 def neighbours(
@@ -84,15 +88,8 @@ def neighbours(
     mapper: Any = in_threads,
 ) -> Neighbours:
     """Local subsets of `size` rows; `mapper` as for `committee.condition`, all else as for `condition`."""
-    from sklearn.neighbors import NearestNeighbors
-
     P = problem_of(kernel, None, "exact", noise, X, y, mean=mean, weights=weights)
     check_gaussian(P, "local")
     if not 1 <= size <= P.n:
         raise ParameterError(f"size must lie between 1 and the number of rows ({P.n}), but is {size}")
-    return Neighbours(P, size, NearestNeighbors().fit(_in_lengthscales(kernel, P.X)), as_mapper(mapper))
-
-
-def _in_lengthscales(kernel: Kernel, X: Array) -> np.ndarray:
-    """X in lengthscales, where the kernel is stationary."""
-    return to_numpy(kernel.scaled(X) if isinstance(kernel, Stationary) else X)
+    return Neighbours(P, size, as_mapper(mapper))

@@ -52,9 +52,7 @@ class BlockFactor(Protocol):
         ...
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
-        """The gradients of p outputs, from Φᵀ, the residuals e and ΦᵀLB⁻ᵀ, in whose memory S may be; GPhi may
-        be in `out`.
-        """
+        """The gradients of p outputs, from Φᵀ, e and ΦᵀLB⁻ᵀ, in whose memory S may be, and GPhi in `out`."""
         ...
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:

@@ -1,6 +1,4 @@
-"""The loops over rows and their neighbours, compiled; neighbours.py has the formulas, neighbour_sets.py the
-search.
-"""
+"""Compiled loops over rows and their neighbours, for neighbours.py and neighbour_sets.py."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ def factorise(
     coef: np.ndarray,
     cond_var: np.ndarray,
 ) -> None:
-    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself: the last column is U⁻ᵀc above
-    the corner √d; then b.
+    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself; then b and d.
 
-    Each pivot is the variance of a row given others, so none lies below that row's noise but by rounding.
+    The last column is U⁻ᵀc, and √d its last entry. Each pivot is the variance of a row given others, so none
+    lies below that row's noise but by rounding.
     """
     q = N.shape[1]
     places = np.empty(q + 1, dtype=np.int64)
@@ -151,8 +149,8 @@ def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
 
 @_jit
 def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
-    """The lower triangle of G + Gᵀ less its diagonal, G += Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ), m = e_i - b and u at
-    the rows of N.
+    """Add Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ) to the lower triangle of G, what is above its diagonal to what is below;
+    m = e_i - b, and u at the rows of N.
     """
     for i in range(len(N)):
         d = dbar[i]
@@ -171,9 +169,7 @@ def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarra
 
 @_jit
 def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
-    """The columns j < i of the q least entries in each row i of S (b, b), least first and of equals the
-    first; -1 where there are no more. N (b, q)
-    """
+    """Columns j < i of the least entries in each row i of S, of equals the first, -1 for none. N (b, q)"""
     q = N.shape[1]
     least = np.empty(q)
     for i in range(len(S)):

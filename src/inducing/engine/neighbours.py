@@ -4,14 +4,14 @@ Row i looks at a set N of at most q other rows, without circles. With A = (R + �
 
     b = A⁻¹c     d = R_ii + σᵢ² - cᵀb     mᵀ(y - Φᵀw) ~ N(0, d), independent of the other rows
 
-so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: h = Tφ is in the place of φ/√D, and t = Ty of
-y/√D. With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
+so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: TΦᵀ is in the place of D^-½Φᵀ, and Ty of D^-½y.
+With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
 
     d̄ = ½ (|Me|²/d + p |LB⁻¹ΦMᵀ|²/d - p)/d     u = A⁻¹(e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d, of row i
     G_D = ½ (MᵀW + WᵀM),  W = diag(d̄)M + U     2G_DΦᵀ = Mᵀ(2d̄ MΦᵀ + UΦᵀ) + Uᵀ MΦᵀ
 
-where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row; on NumPy
-arrays compiled loops do them, elsewhere dense matrices of the block's size. A weight w counts as noise σ²/w.
+where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row: compiled
+loops do them on NumPy arrays, elsewhere dense matrices of the block's size. A weight w makes the noise σ²/w.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .sums import Work, copied
 
 @dataclass(frozen=True, eq=False)
 class Conditionals:
-    """Rows given their neighbours: the coefficients b and the variance d of each, and their factor."""
+    """Rows given their neighbours: coefficients b and variance d of each, and the factor they came from."""
 
     rows: np.ndarray  # (c,), the places of the rows in the block
     N: np.ndarray  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
@@ -111,9 +111,9 @@ class Conditionals:
 
 
 def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Conditionals:
-    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the noise of each row
-    (b,), 0 for a query. No conditional variance lies below the noise but by rounding, and by none it stays
-    there.
+    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the rows' noise (b,).
+
+    A query has no noise. A conditional variance below the noise, as only rounding makes one, is the noise.
     """
     xp, (c, q) = namespace(R), N.shape
     if is_numpy(R) and worth_compiling(R.size):

@@ -127,7 +127,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
 
 def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
     """Raise if a source, or the parameters of a regressor over it, cannot be fitted."""
-    message, known = "", [name for name, row in TABLE.items() if not row.blocks]
+    message, known = "", [name for name, row in TABLE.items() if not (row.blocks or row.needs_data)]
     if source.n_outputs == 0:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:

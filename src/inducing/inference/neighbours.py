@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.neighbour_sets import SEED, as_sets, blocks_of, find_neighbours
+from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
 from ..engine.neighbours import Conditionals, add_gathered, conditionals, dense
 from ..errors import ParameterError
 from ..model.bases import Basis
@@ -52,15 +52,19 @@ def with_neighbours(P: Problem) -> Problem:
     Z, blocks = coordinates(P.kernel, P.X), None if P.labels is None else as_blocks(P.labels, P.n)
     if blocks is None:
         blocks = [np.arange(P.n)] if neighbours >= P.n - 1 else clusters(Z)
-    longest = max(map(len, blocks)) - 1
-    sets = None if neighbours >= longest else find_neighbours(Z, blocks, int(neighbours))
-    return replace(P, blocks=blocks, sets=sets)
+    longest = max(map(len, blocks))
+    if neighbours >= longest - 1:
+        return replace(P, blocks=blocks, sets=None)
+    if longest > MOST_ROWS:
+        raise ParameterError(
+            f"a block has {longest} rows, but neighbours are looked for in blocks of at most {MOST_ROWS}; "
+            "give smaller blocks, or leave blocks= out"
+        )
+    return replace(P, blocks=blocks, sets=find_neighbours(Z, blocks, int(neighbours)))
 
 
 def _with_given(P: Problem, neighbours: Any) -> Problem:
-    """The problem with given sets, in the numbers of the data as given; rows that are not used are not
-    there.
-    """
+    """The problem with given sets, in the numbers of the data as given; rows not used are not there."""
     if P.labels is not None:
         raise ParameterError("blocks= says where to look for neighbours: leave it out, or give their number")
     sets = as_sets(neighbours, P.n_given)
@@ -72,17 +76,13 @@ def _with_given(P: Problem, neighbours: Any) -> Problem:
 
 
 def coordinates(kernel: Kernel, X: Array) -> np.ndarray:
-    """X as the kernel measures distances, its columns over their lengthscales; X itself where it does not.
-    (n, g)
-    """
+    """X as the kernel measures distances: columns over lengthscales; X where it measures none. (n, g)"""
     Z = to_numpy(kernel.scaled(X))
     return np.ascontiguousarray(Z if Z.shape[1] else to_numpy(X))
 
 
 def clusters(Z: np.ndarray) -> list[np.ndarray]:
-    """Near rows as blocks of at most BLOCK_ROWS, by k-means with a fixed seed; the rows' order does not
-    matter.
-    """
+    """Near rows as blocks of at most BLOCK_ROWS, by k-means with a fixed seed, whatever the rows' order."""
     order, blocks = np.lexsort(Z.T[::-1]), []
     todo = [order]
     while todo:
@@ -98,9 +98,7 @@ def clusters(Z: np.ndarray) -> list[np.ndarray]:
 
 
 def near_queries(Z: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """The rows of Z in groups of at most `most` near ones: halves along the widest column, again and
-    again.
-    """
+    """The rows of Z in groups of at most `most` near ones: halves along the widest column, repeatedly."""
     todo = [np.arange(len(Z))] if len(Z) else []
     while todo:
         rows = todo.pop()
@@ -134,11 +132,14 @@ class NeighboursPredictor:
     `posterior` is the Posterior of w, a process of its own that knows no neighbours.
     """
 
-    def __init__(self, post: Posterior, problem: Problem) -> None:
-        self.posterior, self._problem = post, problem
-        neighbours, n = problem.row.neighbours, problem.n
-        count = int(np.shape(neighbours)[1] if np.ndim(neighbours) else neighbours)
-        self.n_neighbours = n if count >= n - 1 else count
+    def __init__(self, post: Posterior, problem: Problem, n_neighbours: int) -> None:
+        self.posterior, self._problem, self.n_neighbours = post, problem, n_neighbours
+
+    @staticmethod
+    def of(post: Posterior, problem: Problem) -> NeighboursPredictor:
+        """With as many neighbours as the problem's rows have; where those are all others, with all rows."""
+        count, n = problem.row.n_neighbours, problem.n
+        return NeighboursPredictor(post, problem, n if count >= n - 1 else count)
 
     @property
     def log_evidence(self) -> float | None:
@@ -305,7 +306,7 @@ class NeighboursPredictor:
         both = xp.concat([P.X[rows], X[queries]], axis=0)
         Phi = xp.concat([self._features(rows), self.posterior.features(X[queries])], axis=0)
         own = len(rows) + np.arange(len(queries))
-        noise = xp.concat([self._noise[rows], 0.0 * Phi[own, 0]])
+        noise = xp.concat([self._noise[rows], zeros_like_rows((len(queries),), X)])
         R = add_outer(P.kernel(both, both), Phi, -1.0)
         return Near(queries, rows, Phi, conditionals(R, own, places.reshape(numbers.shape), noise))
 

@@ -228,7 +228,7 @@ def with_data(P: Problem | Parted, post: Posterior) -> Posterior | Predictor:
     """The posterior of a problem, or the predictor of its row of the table where a query needs the data."""
     if isinstance(P, Parted) or not P.row.needs_data:
         return post
-    return PICPredictor(post, P) if P.row.own_block else NeighboursPredictor(post, P)
+    return PICPredictor(post, P) if P.row.own_block else NeighboursPredictor.of(post, P)
 
 
 def posterior_of(

@@ -66,6 +66,11 @@ class Approximation:
         return self.test in ("own block", "neighbours")
 
     @property
+    def n_neighbours(self) -> int:
+        """How many rows a row looks at, at most."""
+        return int(self.neighbours if np.ndim(self.neighbours) == 0 else np.shape(self.neighbours)[1])
+
+    @property
     def conditional(self) -> Conditional:
         """The test conditional of the Posterior that this row makes; PIC's is PITC's."""
         return "exact" if self.test == "own block" or self.test == "neighbours" else self.test

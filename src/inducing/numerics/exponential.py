@@ -1,4 +1,4 @@
-"""The exponential inside compiled loops, as straight arithmetic that compilers can vectorise."""
+"""The exponential for compiled loops, as straight arithmetic that becomes vector instructions."""
 
 from __future__ import annotations
 
