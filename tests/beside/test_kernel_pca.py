@@ -37,9 +37,7 @@ def spread(found: Any, n: int = 40) -> Any:
 
 @pytest.mark.parametrize("noise", [0.3, 0.1, 0.03])
 def test_likelihood_and_its_maximum(noise: float) -> None:
-    """In an explicit feature space; at the maximum no weight could change, and none that is zero would
-    grow.
-    """
+    """In an explicit feature space; at the maximum no weight could change, no zero would grow."""
     found = ig.sparse_kernel_pca(KERNEL, X, noise, max_iterations=5000)
     K, W = KERNEL(X, X), spread(found)
     assert found.converged and 0 < len(found) < 40

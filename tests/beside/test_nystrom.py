@@ -94,9 +94,7 @@ def test_weights_and_prior_mean() -> None:
 
 
 def test_streams_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two chunks of queries and many of rows give the dense answer, and no kernel matrix is rows x
-    queries.
-    """
+    """Two chunks of queries and many of rows give the dense answer; no kernel matrix is rows x queries."""
     sizes = []
     original = ig.kernels.RBF._matrix
 

@@ -186,9 +186,7 @@ def test_it_is_a_posterior_like_others(learned: Any) -> None:
 
 
 def test_asking_changes_nothing() -> None:
-    """Not even a process on one function, whose factors are single numbers that a product could write
-    into.
-    """
+    """Not even a process on one function, whose factors are numbers that a product could write into."""
     for post in (
         ig.relevance_vectors(KERNEL, X, Y, basis=ig.bases.Points([[0.1]])).posterior,
         ig.condition(KERNEL, ig.bases.Points([[0.1]]), "sor", 0.1, X, Y),

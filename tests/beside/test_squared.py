@@ -179,9 +179,7 @@ def test_lambda_is_where_the_integrand_is_largest():
 
 
 def test_evidence_is_the_average_over_densities():
-    """E Π f(xᵢ)²/∫f² over directions of (ξ₁, ξ₂, ξ₃): over a sphere, by an exact rule; the same from every
-    λ.
-    """
+    """E Π f(xᵢ)²/∫f² over directions of (ξ₁, ξ₂, ξ₃): over a sphere by an exact rule, for every λ."""
     product = lambda xi: np.prod((xi @ waves(THREE, 1).T) ** 2, axis=1)  # noqa: E731
     height, w = leggauss(8)
     angle = 2 * np.pi * np.arange(16) / 16

@@ -17,7 +17,8 @@ from inducing.cli.app import is_large
 from inducing.engine.parts import Parted
 from inducing.errors import ColumnError, ModelFileError, ParameterError, ShapeError, UnknownNameError
 from inducing.inference import selection
-from inducing.learning import objective, outofcore
+from inducing.learning import outofcore
+from inducing.learning.objective import RowEvidence
 from inducing.sources.arrays import is_parted
 from inducing.sources.source import row_keys
 
@@ -129,13 +130,13 @@ def test_iterations_over_all_rows_raise_their_evidence(data):
 def test_iterations_over_all_rows_end_by_themselves_unless_a_number_is_asked_for(
     data, monkeypatch, asked, words
 ):
-    calls, gradient_of = [], objective.gradient_of
+    calls, evaluate = [], RowEvidence.__call__
 
-    def counted(P, *args, **options):
+    def counted(evidence, P):
         calls.extend([P] * isinstance(P, Parted))
-        return gradient_of(P, *args, **options)
+        return evaluate(evidence, P)
 
-    monkeypatch.setattr(objective, "gradient_of", counted)
+    monkeypatch.setattr(RowEvidence, "__call__", counted)
     result = small(full_iter=asked).fit(ig.as_source(*data, chunk_rows=1000)).fit_result_
     assert words in result.message and result.n_evaluations == len(calls) > 0 and result.seconds > 0.0
     few = small(full_iter=0).fit(ig.as_source(*data, chunk_rows=1000)).fit_result_

@@ -77,9 +77,7 @@ class Augmented:
         return Marginals(mean, variance)
 
     def jointly(self, X: Any) -> Posterior:
-        """The row's posterior on the basis and all of X, so that queries depend on each other. [003 Def.
-        9]
-        """
+        """The row's posterior on the basis and all of X: queries depend on each other. [003 Definition 9]"""
         X = queries_like(X, self.problem.X)
         basis = union(self.kernel, self.basis, Points(X))[0]
         return posterior_of(replace(self.problem, basis=basis.on(X)))
@@ -95,8 +93,7 @@ class Augmented:
         return self._bordered(X, Phi, Phi @ post.A, G.T @ post.A, S, E)
 
     def _conditioned(self, X: Array, Phi: Array) -> tuple[Array, Array]:
-        """share > 0: with τ = R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*, f = ρ/(ρ - aτ) for each block, or row without
-        blocks,
+        """share > 0: with τ = R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*, f = ρ/(ρ - aτ) for each block b, or else each row,
 
         G = Σ f q,   S = Σ f τ,   E = Σ f R_*bD⁻¹e,   B̃ = B + Σ (a f/ρ) q qᵀ,
         w̃ = w + B̃⁻¹ Σ (a f/ρ) q R_*bD⁻¹e

@@ -1,5 +1,5 @@
-"""Sparse kernel principal components: a Gaussian in feature space that leans on few of the data. [Tipping
-2001b], [004 §3.7.1]
+"""Sparse kernel principal components: a Gaussian in feature space on few of the data. [Tipping 2001b], [004
+§3.7.1]
 
 With ψ(x) the feature vector of k(x, x') = ψ(x)ᵀψ(x'), n inputs are taken to be draws of N(0, σ²I + ΨWΨᵀ), W
 diagonal and not negative [004 eqs 2.38, 3.37]. Maximum likelihood in W is the search for relevance vectors
@@ -147,8 +147,6 @@ class _Features(Search):
         return np.maximum(total, 0.0) / self.targets, np.sum(Linv * (Z @ Linv), axis=0) / self.targets
 
     def value(self) -> float:
-        """-½ n log|B| + ½ tr Z: the log likelihood above that of W = 0, which has no finite value in feature
-        space.
-        """
+        """-½ n log|B| + ½ tr Z, the log likelihood less that of W = 0, which is infinite in feature space."""
         Z = self._scatter(inverse_lower(self.LB) * self.D)
         return 0.5 * float(np.trace(Z)) - 0.5 * self.targets * float(log_det_from_factor(self.LB))

@@ -18,9 +18,7 @@ Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # like 
 
 
 def as_mapper(mapper: Any) -> Mapper:
-    """`mapper` itself where it is a function; else the workers of a Dask client, for "dask" the current
-    one.
-    """
+    """`mapper`, if it is a function; else the workers of a Dask client, for "dask" of the current one."""
     if callable(mapper):
         return mapper
     if type(mapper).__module__.partition(".")[0] == "distributed":

@@ -137,9 +137,7 @@ class Risk:
 
 
 class _Descent:
-    """The negative risk in units of its first value, in the variables of a packing: an objective of
-    `ascent`.
-    """
+    """The negative risk over its first value, in the variables of a packing: an objective of `ascent`."""
 
     scale = 1.0
 

@@ -84,9 +84,7 @@ class RelevanceVectors:
         return self.posterior.basis
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x), in the kind of X; augmented, with only that query's function
-        added.
-        """
+        """Mean and variance of each f(x), in the kind of X; augmented, with that query's function added."""
         queries = as_queries(X, self.problem.X.shape[1])
         X = to_numpy(queries)
         mean, variance = self.posterior.predict(X)
@@ -106,9 +104,7 @@ class RelevanceVectors:
         return asarray_like(np.stack([1.0 - p, p], axis=1), mean)
 
     def jointly(self, X: Any) -> Posterior:
-        """The process with a function at every query, so that they depend on each other. [003 Definition
-        9]
-        """
+        """The process with a function at every query: they depend on each other. [003 Definition 9]"""
         X = to_numpy(as_queries(X, self.problem.X.shape[1]))
         queries = Points(X) if isinstance(self.basis, Points) else as_multiscale(self.kernel, Points(X))
         precisions = np.concatenate([self.precisions, self.kernel.diag(X) ** 2 / self.prior_variance])
@@ -243,9 +239,7 @@ def _labels(likelihood: Likelihood, y: Any, noise: Any) -> np.ndarray:
 
 
 def _check(P: Problem, power: float, likelihood: Likelihood | None, prior_variance: float | None) -> None:
-    """Raise if there are several outputs or noises, nothing to learn from, or a prior variance that is
-    none.
-    """
+    """Raise if there are several outputs or noises, nothing to learn from, or no proper prior variance."""
     if not P.one_output:
         raise ShapeError(f"relevance vectors take one output, but y has {P.p}; learn each output by itself")
     if not P.one_noise:

@@ -39,9 +39,7 @@ class Moved(NamedTuple):
 
 
 def move_centers(search: AnySearch, floor: float | None) -> Moved:
-    """All functions of the model moved at once, with their precisions and, where it has a floor, the
-    noise.
-    """
+    """All functions of the model moved at once, with their precisions and, given a floor, the noise."""
     climb = Centers(search, floor)
     basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(ITERATIONS)).x)
     return Moved(*merged(search.P, basis, precisions), noise)

@@ -4,8 +4,8 @@ The mass ∫f² is no likelihood of single rows. A Gamma integral over λ puts i
 a given λ each row has the likelihood f(x)², and the prior covariance Σ₀ becomes (Σ₀⁻¹ + λI)⁻¹, which is known
 in closed form for two families.
 
-    Fourier             Σ₀Σ₀ = Σ₀, so that k_λ = k₀/(1 + λ)                     [004 eqs 5.28-5.29]
-    OrnsteinUhlenbeck   Σ₀⁻¹ = -l²∂², so that k_λ = exp(-√λ|x - z|/l)/(2l√λ)     [004 eq. 5.27]
+    Fourier             Σ₀Σ₀ = Σ₀, so that k_λ = k₀/(1 + λ)                              [004 eqs 5.28-5.29]
+    OrnsteinUhlenbeck   Σ₀⁻¹ = -l²∂², so that k_λ = exp(-√λ|x - z|/l)/(2l√λ)             [004 eq. 5.27]
 
 Sweeps of expectation propagation alternate with 2N/λ = ∫E f² (5.25), where the integrand of (5.16) is
 largest; the process is made anew from its sites when λ, and with it the kernel, has changed. The predicted
@@ -41,9 +41,7 @@ PATIENCE = 40  # sweeps that should be enough
 
 @dataclass(frozen=True)
 class Fourier:
-    """Tensor products of series 1, √2 cos 2πnx, √2 sin 2πnx up to n = order, each with a standard Gaussian
-    coefficient.
-    """
+    """Products of series 1, √2 cos 2πnx, √2 sin 2πnx up to n = order, with standard Gaussian coefficients."""
 
     order: int
     d: int = 1
@@ -70,17 +68,13 @@ class Fourier:
         return 2.0 * n / self.functions
 
     def next(self, lam: float, mass: float, n: float) -> tuple[float, float]:
-        """λ' with 2n/λ' = ∫E f'², and c: another λ only stretches the process, f' = cf with c² = (1 + λ)/(1 +
-        λ').
-        """
+        """λ' with 2n/λ' = ∫E f'², and c: f' = cf is only stretched, c² = (1 + λ)/(1 + λ')."""
         rest = (1.0 + lam) * mass - 2.0 * n
         new = 2.0 * n / rest if rest > 0.0 else lam
         return new, sqrt((1.0 + lam) / (1.0 + new))
 
     def log_evidence(self, log_average: float, lam: float, n: float) -> float:
-        """log E Π h(xᵢ|f) from log E_λ Π f(xᵢ)²; every λ gives the same, its integral being a Beta function.
-        [004 eq. 5.16]
-        """
+        """log E Π h(xᵢ|f) from log E_λ Π f(xᵢ)², the same for every λ: a Beta function. [004 eq. 5.16]"""
         half = 0.5 * self.functions
         return log_average + n * (log1p(lam) - log(2.0)) + lgamma(half) - lgamma(n + half)
 
@@ -153,9 +147,7 @@ class Estimate:
     lam: float  # λ of the kernel
     posterior: Posterior
     mass: float  # ∫E f²
-    log_evidence: (
-        float | None
-    )  # of the rows; None where a cavity is improper, or the family has no closed form
+    log_evidence: float | None  # None where a cavity is improper, or the family has no closed form
     n_sweeps: int
     converged: bool
 
@@ -166,9 +158,7 @@ class Estimate:
 
 
 def left_out(post: Posterior, X: np.ndarray) -> np.ndarray:
-    """E f(x)² of each row as seen by all others: that of its cavity, NaN where there is none. (n,) [004 eq.
-    4.36]
-    """
+    """E f(x)² of each row as seen by all others, its cavity's; NaN where it has none. (n,) [004 eq. 4.36]"""
     Phi, (mean, total) = post.features(X), post.predict(X)
     s = row_squares(Phi @ post.A)
     scale = 1.0 / (1.0 + post.sites.lam * (total - s))
@@ -179,16 +169,12 @@ def left_out(post: Posterior, X: np.ndarray) -> np.ndarray:
 
 
 def uniform_start(times: np.ndarray, total: float) -> Sites:
-    """Sites of the uniform density f = √total: Laplace's, so that a process on them is about there, and not
-    about -f.
-    """
+    """Laplace's sites of the uniform density f = √total: a process on them is about f, and not about -f."""
     return Sites(2.0 * times / total, 4.0 * times / sqrt(total), None, 1.0)
 
 
 def prior_start(times: np.ndarray) -> Sites:
-    """Sites that leave the prior alone but for a tilt exp(Σ f/n), which makes up its mind between f and
-    -f.
-    """
+    """Sites that leave the prior alone but for a tilt exp(Σ f/n), which decides between f and -f."""
     return Sites(np.zeros(len(times)), times / np.sum(times), None, 1.0)
 
 
@@ -244,9 +230,9 @@ def sweeps(
         if isinstance(prior, Fourier) and new.log_evidence is not None:
             evidence = prior.log_evidence(new.log_evidence, lam, n)
         logs = np.log(moments(new, X)[0] / total)
-        moved = (
-            np.inf if before is None else 0.5 * float(times @ np.abs(logs - before)) / (n * damping)
-        )  # ½∫|h - h'|
+        moved = np.inf  # ½∫|h - h'|
+        if before is not None:
+            moved = 0.5 * float(times @ np.abs(logs - before)) / (n * damping)
         settled = moved <= convergence and (hold or abs(0.5 * lam * total / n - 1.0) <= convergence)
         yield Estimate(prior, lam, new, total, evidence, new.sites.n_sweeps, settled)
         if new.sites.n_sweeps % PATIENCE == 0:
@@ -268,7 +254,7 @@ def estimate(
     prior: Prior, X: np.ndarray, times: np.ndarray | None = None, *, limit: int = 100, **options: Any
 ) -> Estimate:
     """What `sweeps` settles on, or has reached after `limit` of them."""
-    for found in sweeps(prior, X, times, **options):
-        if found.converged or found.n_sweeps >= limit:
+    for reached in sweeps(prior, X, times, **options):
+        if reached.converged or reached.n_sweeps >= limit:
             break
-    return found
+    return reached

@@ -1,9 +1,9 @@
 """Wind fields from a scatterometer: local ambiguities, many orders, and the modes they end in. [004 §5.4]
 
-    a = wind.ambiguities(kernel, s, beams, noise, X, mean=background)  # up to four winds a node (5.32)
-    found = wind.retrieve(kernel, a.likelihood(), X, mean=background)   # whole fields, heaviest first (5.41)
-    found.winds()                                                       # the heaviest
-    found.predict(X)                                                    # all, as a mixture (§6.1)
+    a = wind.ambiguities(kernel, s, beams, noise, X, mean=background)     # up to four winds a node (5.32)
+    fields = wind.retrieve(kernel, a.likelihood(), X, mean=background)    # fields, heaviest first (5.41)
+    fields.winds()                                                        # the heaviest
+    fields.predict(X)                                                     # a mixture of all of them (§6.1)
 
 The posterior of a field has several modes, of which the order of the nodes chooses one; so many orders are
 tried, sweeps of expectation propagation settle each, and the relative weight says which mode to believe.
@@ -34,9 +34,7 @@ CONVERGENCE = 1e-6  # of a site, in units of its node's spread
 def ambiguities(
     kernel: Kernel, s: Any, beams: Beams, noise: float, X: Any, *, mean: Mean | None = None, most: int = 4
 ) -> Ambiguities:
-    """What s (n, beams), log σ⁰ with noise of this variance, says at each node of X, under the process's own
-    prior there.
-    """
+    """The winds at each node of X by s (n, beams), log σ⁰ with this noise, under the process's own prior."""
     m0 = unstack((mean or Zero())(stack(X)))
     return retrieve_locally(s, beams, noise, m0, fields.own_covariance(kernel, X), most)
 
@@ -70,15 +68,11 @@ class Retrieval:
     def predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n, 2) and covariance (n, 2, 2) of the wind at each of X under the mixture of all modes."""
         each = [fields.predict(mode.posterior, X) for mode in self.modes]
-        means, covariances = (
-            np.stack([m for m, _ in each]),
-            np.stack([c for _, c in each]),
-        )  # (modes, n, 2), (modes, n, 2, 2)
+        means, covariances = map(np.stack, zip(*each, strict=True))  # (modes, n, 2), (modes, n, 2, 2)
         mean = np.einsum("k,kni->ni", self.weights, means)
         apart = means - mean
-        return mean, np.einsum(
-            "k,knij->nij", self.weights, covariances + apart[..., :, None] * apart[..., None, :]
-        )
+        total = covariances + apart[..., :, None] * apart[..., None, :]
+        return mean, np.einsum("k,knij->nij", self.weights, total)
 
 
 def retrieve(
@@ -95,8 +89,7 @@ def retrieve(
     rng: Any = 0,
     jitter: float = DEFAULT_JITTER,
 ) -> Retrieval:
-    """The fields that likelihoods t at the nodes X allow, by so many random orders of the nodes. [004
-    §§5.4.2-5.4.3]
+    """The fields that likelihoods t at nodes X allow, by so many random orders of these. [004 §§5.4.2-5.4.3]
 
     Each order is read online once and settled by up to `sweeps` - 1 further sweeps (sweeps=1: online learning
     alone, as in 004). Solutions whose means differ by less than `apart` m/s, root mean square over the nodes,
@@ -120,9 +113,8 @@ def retrieve(
                 field.assume(-z)
                 solutions.append(_settled(field, np.arange(len(X)), max(sweeps - 1, 1), damping, 0))
         modes = [mode for _, mode in _distinct(solutions, apart)]
-        return Retrieval(
-            tuple(replace(mode, posterior=_with_evidence(field, mode.posterior)) for mode in modes), X
-        )
+        posteriors = [_with_evidence(field, mode.posterior) for mode in modes]
+        return Retrieval(tuple(map(lambda mode, post: replace(mode, posterior=post), modes, posteriors)), X)
 
 
 Solution = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
@@ -144,14 +136,11 @@ def _distinct(solutions: list[Solution], apart: float) -> list[Solution]:
     """The heaviest of those that are near each other, heaviest first."""
     distinct: list[Solution] = []
     for z, mode in sorted(solutions, key=lambda solution: -solution[1].log_weight):
-        near = [
-            i
-            for i, (other, _) in enumerate(distinct)
-            if np.sqrt(np.mean(np.sum((z - other) ** 2, axis=1))) < apart
-        ]
-        if near:
-            first, heavier = distinct[near[0]]
-            distinct[near[0]] = first, replace(heavier, orders=heavier.orders + mode.orders)
-        else:
+        gaps = [np.sqrt(np.mean(np.sum((z - other) ** 2, axis=1))) for other, _ in distinct]
+        near = next((i for i, gap in enumerate(gaps) if gap < apart), None)
+        if near is None:
             distinct.append((z, mode))
+        else:
+            first, heavier = distinct[near]
+            distinct[near] = first, replace(heavier, orders=heavier.orders + mode.orders)
     return distinct

@@ -1,4 +1,4 @@
-"""What a scatterometer measures of a wind, and what its three measurements say of it. [004 §5.4.1]
+"""A scatterometer: the radar backscatter of a wind, and the winds that its measurements allow. [004 §5.4.1]
 
 Winds are vectors z = (u, v) in m/s in a plane with axes x and y; azimuths are degrees clockwise from y. Radar
 backscatter is handled as log σ⁰, so that noise of a few per cent is additive.
@@ -17,39 +17,11 @@ import numpy as np
 from ..errors import NoiseError, ShapeError
 from ..inference.mixtures import Mixtures
 
-C = np.array(
-    [
-        np.nan,
-        -0.6878,
-        -0.7957,
-        0.3380,
-        -0.1728,
-        0.0000,
-        0.0040,
-        0.1103,
-        0.0159,
-        6.7329,
-        2.7713,
-        -2.2885,
-        0.4971,
-        -0.7250,
-        0.0450,
-        0.0066,
-        0.3222,
-        0.0120,
-        22.7000,
-        2.0813,
-        3.0000,
-        8.3659,
-        -3.3428,
-        1.3236,
-        6.2437,
-        2.3893,
-        0.3249,
-        4.1590,
-        1.6930,
-    ]
-)  # c₁ … c₂₈, counted from 1 as printed
+COEFFICIENTS = """
+    -0.6878 -0.7957 0.3380 -0.1728 0.0000 0.0040 0.1103 0.0159 6.7329 2.7713 -2.2885 0.4971 -0.7250 0.0450
+    0.0066 0.3222 0.0120 22.7000 2.0813 3.0000 8.3659 -3.3428 1.3236 6.2437 2.3893 0.3249 4.1590 1.6930
+"""
+C = np.array([np.nan, *map(float, COEFFICIENTS.split())])  # c₁ … c₂₈, counted from 1 as printed
 POWER = 1.6
 SLOWEST = 0.2  # m/s, below which the model is not defined
 
@@ -120,11 +92,9 @@ class Beams:
         return Beams(heading + np.array([45.0, 90.0, 135.0]) + 0.0 * across, near + (far - near) * across)
 
     def __post_init__(self) -> None:
-        if np.shape(self.azimuth) != np.shape(self.incidence) or np.ndim(self.azimuth) != 2:
-            raise ShapeError(
-                f"azimuth {np.shape(self.azimuth)} and incidence {np.shape(self.incidence)} must both be "
-                "(nodes, beams)"
-            )
+        shapes = np.shape(self.azimuth), np.shape(self.incidence)
+        if shapes[0] != shapes[1] or len(shapes[0]) != 2:
+            raise ShapeError(f"azimuth {shapes[0]} and incidence {shapes[1]} must both be (nodes, beams)")
 
     def __len__(self) -> int:
         return len(self.azimuth)
@@ -143,11 +113,9 @@ def log_backscatter(winds: Any, beams: Beams) -> tuple[np.ndarray, np.ndarray]:
     shape_of = 1.0 + B1 * cos + B2 * cos2
     by_speed = log_B0_v + POWER * (B1_v * cos + B2_v * cos2) / shape_of
     by_angle = -POWER * (B1 * np.sin(phi) + 2.0 * B2 * np.sin(2.0 * phi)) / shape_of
-    slopes = np.stack(
-        [by_speed * u / speed + by_angle * v / speed**2, by_speed * v / speed - by_angle * u / speed**2],
-        axis=-1,
-    )
-    return log_B0 + POWER * np.log(shape_of), slopes
+    by_u = by_speed * u / speed + by_angle * v / speed**2
+    by_v = by_speed * v / speed - by_angle * u / speed**2
+    return log_B0 + POWER * np.log(shape_of), np.stack([by_u, by_v], axis=-1)
 
 
 def measure(winds: Any, beams: Beams, noise: float, rng: Any = 0) -> np.ndarray:
@@ -218,16 +186,11 @@ def _misfit(s: np.ndarray, winds: np.ndarray, beams: Beams, noise: float) -> np.
 
 
 def _minima(s: np.ndarray, beams: Beams, noise: float, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many minima of each node's misfit, the least first: winds (n, k, 2) and misfits (n, k), inf
-    where none is.
-    """
+    """Up to `most` minima of each node's misfit, least first: winds (n, k, 2), misfits (n, k) or inf."""
     angle = np.radians(DIRECTIONS)
-    grid = SPEEDS[:, None, None] * np.stack(
-        [np.sin(angle), np.cos(angle)], axis=-1
-    )  # (speeds, directions, 2)
-    (log_B0, B1, B2), _ = _coefficients(
-        SPEEDS[:, None, None], beams.incidence[:, None, None]
-    )  # (n, speeds, 1, beams)
+    speeds = SPEEDS[:, None, None]
+    grid = speeds * np.stack([np.sin(angle), np.cos(angle)], axis=-1)  # (speeds, directions, 2)
+    (log_B0, B1, B2), _ = _coefficients(speeds, beams.incidence[:, None, None])  # (n, speeds, 1, beams)
     phi = angle[:, None] + np.pi - np.radians(beams.azimuth)[:, None, None]  # (n, 1, directions, beams)
     model = log_B0 + POWER * np.log(1.0 + B1 * np.cos(phi) + B2 * np.cos(2.0 * phi))
     values = np.sum((s[:, None, None] - model) ** 2, axis=-1)  # (n, speeds, directions)

@@ -1,6 +1,4 @@
-"""Kernel ridge regression and the support vector machine on multiscale Gaussian basis functions, for
-scikit-learn. [000 §5, §6]
-"""
+"""Kernel ridge regression and support vector machines on multiscale functions, for scikit-learn. [000]"""
 
 from __future__ import annotations
 
@@ -83,8 +81,8 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     ----------
     n_basis : how many basis functions, and no more than the data have different rows.
     basis : "multiscale", or "points" to hold all widths at the lengthscale.
-    lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in standard deviations of the
-        inputs; None is √(d/2), scikit-learn's gamma="scale". It is not learned: cross-validate it.
+    lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in standard deviations of
+        the inputs; None is √(d/2), scikit-learn's gamma="scale". Not learned: choose it by cross-validation.
     alpha : weight of the penalty; as a GP would see it, the variance of the noise over that of f.
     max_iter : of L-BFGS, from k-means centres; for "multiscale" the first half moves the centres alone. 0
         learns nothing.
@@ -125,9 +123,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at
-        all.
-        """
+        """Learn from X (n, d) and y (n,) or (n, p); a row of weight w counts w times."""
         X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
         y = as_targets(y, X)
         _check_positive("alpha", self.alpha)
@@ -157,12 +153,14 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
     against the rest, on one basis that serves the sum. With a function at every row, loss="hinge" and
     max_iter=0 it is scikit-learn's SVC.
 
-    Parameters ---------- C : weight of the loss. loss : "squared_hinge", max(0, 1 - y f)², solved by
-    LinearSVC in O(n n_basis) a step; or "hinge", solved by
-        SVC, whose time grows with n² or more; where its best f is constant, for want of functions, there
-        is no slope to learn from.
-    n_basis, basis, lengthscale, max_iter, jitter, standardize, random_state : as for `MultiscaleKernelRidge`,
-        where the targets have no mean to take off.
+    Parameters
+    ----------
+    C : weight of the loss.
+    loss : "squared_hinge", max(0, 1 - y f)², solved by LinearSVC in O(n n_basis) a step; or "hinge", solved
+        by SVC, whose time grows with n² or more; where its best f is constant, for want of basis functions,
+        there is no slope to learn from.
+    n_basis, basis, lengthscale, max_iter, jitter, standardize, random_state : as for `MultiscaleKernelRidge`;
+        the targets have no mean to take off.
 
     Attributes
     ----------
@@ -199,9 +197,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from X (n, d) and class labels y (n,). A row of weight w counts w times, one of weight 0 not
-        at all.
-        """
+        """Learn from X (n, d) and class labels y (n,); a row of weight w counts w times."""
         X, y = self._checked(X, y, reset=True)
         try:
             check_classification_targets(y)

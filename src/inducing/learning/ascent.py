@@ -1,6 +1,4 @@
-"""The optimiser of this package: L-BFGS-B from one or several starts, with rules for when to stop, which
-point to keep and what to show on the way.
-"""
+"""The optimiser: L-BFGS-B from one or several starts, with rules for when to stop and which point to keep."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objec
 class Objective(Protocol):
     """A value to be raised, of bounded variables, with its gradient in them.
 
-    `value_and_gradient` raises FactorisationError where there is none; only the start of a climb must have
-    one. L-BFGS-B minimises -scale · value, in steps of `units`.
+    `value_and_gradient` raises FactorisationError where there is none; only a start must have one. L-BFGS-B
+    minimises -scale · value, in steps of `units`.
     """
 
     @property
@@ -160,9 +158,7 @@ class _Climb:
             run.converged = bool(result.success) and self._is_flat()
 
     def _objective(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """-scale · value and its gradient. Where there is none, a wall: finite, so that the line search can
-        interpolate and turn back.
-        """
+        """-scale · value and its gradient, or a finite wall from which the line search turns back."""
         began = time.perf_counter()
         try:
             value, gradient = self.objective.value_and_gradient(x)
@@ -228,9 +224,7 @@ class _Climb:
             raise StopIteration
 
     def _is_flat(self) -> bool:
-        """Whether the projected gradient at the best point is small: L-BFGS-B may claim success after running
-        into a wall.
-        """
+        """Whether the projected gradient at the best point is small: L-BFGS-B may claim so after a wall."""
         x = self.run.x
         if self.last is None or not np.array_equal(self.last[0], x):
             self._objective(x)

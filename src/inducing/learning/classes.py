@@ -1,6 +1,4 @@
-"""Learning of classes: one process for two of them, or one against the rest for each of many, on one kernel
-and one basis.
-"""
+"""Learning of classes: a process for two, or one against the rest for each, on one kernel and basis."""
 
 from __future__ import annotations
 
@@ -21,17 +19,16 @@ from ..model.problem import Problem
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.workers import blas_for
 from .objective import SITE_TOLERANCE, moved
-from .recipes import LEAST_GAIN, first_as_good, split
+from .recipes import first_as_good, split
 from .stages import Outcome, Stage
+from .starts import LEAST_GAIN
 
 TRIAL = 12  # iterations of each start in the race
 FEW = 200  # rows of the exact process whose hyperparameters are a start
 
 
 class ClassesEvidence:
-    """The sum of the evidences of several binary problems on one kernel and basis, and its gradient; each
-    starts from its own sites of the call before.
-    """
+    """The sum of the evidences of binary problems and its gradient; sites start from the last call's."""
 
     def __init__(self, signs: Array) -> None:
         self.signs = signs  # (n, c), of ±1

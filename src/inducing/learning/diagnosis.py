@@ -1,13 +1,13 @@
-"""What a fit is worth: how close its process is to the exact one, and what would bring it closer.
+"""Figures about a fit: how close its process is to the exact one, and what would bring it closer.
 
 Whatever the row, Q = KfuKuu⁻¹Kuf ⪯ K, so with R = K - Q the exact GP's log evidence at the same
 hyperparameters lies between
 
-    lower   log N(y | 0, Q + Σ) - ½ tr(Σ⁻¹R)                       VFE's bound [Titsias 2009]
-    upper   -½ [n log 2π + log|Q + Σ| + yᵀ(Q + Σ + tr(R) I)⁻¹y]    [Titsias 2014], [Burt et al. 2020]
+    lower   log N(y | 0, Q + Σ) - ½ tr(Σ⁻¹R)                           VFE's bound [Titsias 2009]
+    upper   -½ [n log 2π + log|Q + Σ| + yᵀ(Q + Σ + tr(R) I)⁻¹y]        [Titsias 2014], [Burt et al. 2020]
 
-since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of O(nm²) over chunks of
-rows, and together cost about as much as one gradient.
+since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of O(nm²) over chunks of rows, and
+together cost about as much as one gradient.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from .objective import moved
 from .packing import Parameters
 from .stages import Fit
 
-SLACK = (
-    0.1  # of the noise: what a basis may leave of the prior variance, on average, and count as large enough
-)
+SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
 SAMPLE = 4000  # rows looked at when a size is suggested
 
 
@@ -47,9 +45,7 @@ class Diagnosis:
     upper: float
     residual: float  # tr(K - Q) / tr K, what the basis leaves of the prior variance
     residual_to_noise: float  # tr(K - Q) / tr Σ
-    effective: (
-        float | None
-    )  # tr(I - B⁻¹): how many functions' worth of data speak, at most m; None for an exact GP
+    effective: float | None  # tr(I - B⁻¹), how many functions' worth of data speak; None for an exact GP
     jitter: float  # relative, as used
     at_bounds: tuple[str, ...]  # parameters that ended where they may go no further
     suggested: int | None  # a size of the basis that would do; None where it is beyond what was tried
@@ -63,9 +59,7 @@ class Diagnosis:
 
     @property
     def excess(self) -> float:
-        """Nats per row by which the evidence exceeds anything the exact GP can have; at most 0 where it does
-        not.
-        """
+        """Nats per row by which the evidence exceeds the exact GP's greatest; at most 0 where it does not."""
         return -np.inf if self.evidence is None else (self.evidence - self.upper) / self.rows
 
     @property
@@ -75,36 +69,25 @@ class Diagnosis:
         if self.excess > 1e-6:
             out.append(
                 f"The evidence is {self.excess:.3g} nats per row above the exact GP's with the same "
-                "hyperparameters: either the"
-                " noise depends on the input, or the basis explains noise; compare held-out rows with "
-                "approximation='vfe'."
+                "hyperparameters: either the noise depends on the input, or the basis explains noise; "
+                "compare held-out rows with approximation='vfe'."
             )
         if self.residual_to_noise > SLACK and (self.suggested is None or self.suggested > self.functions):
             size = f"more than {self.tried}" if self.suggested is None else f"about {self.suggested}"
             out.append(
                 f"The basis leaves {self.residual_to_noise:.3g} times the noise of the prior variance "
-                f"unexplained: {size} basis"
-                " functions would bring that below a tenth."
+                f"unexplained: {size} basis functions would bring that below a tenth."
             )
         elif self.suggested is not None and 2 * self.suggested <= self.functions:
-            out.append(
-                f"About {self.suggested} basis functions would do as well as these {self.functions}, and be "
-                "faster."
-            )
+            few, many = self.suggested, self.functions
+            out.append(f"About {few} basis functions would do as well as these {many}, and be faster.")
         if self.jitter > 10 * DEFAULT_JITTER:
-            out.append(
-                f"Jitter grew to {self.jitter:.1g}: some basis functions are nearly copies of others; use "
-                "fewer."
-            )
-        for name in self.at_bounds:
-            if name.startswith("noise at its least"):
-                out.append(
-                    "The noise ended at its floor: the data have next to none, or the basis explains it."
-                )
-            elif name.startswith("noise"):
-                out.append(
-                    "The noise ended at its greatest value: the inputs explain nothing of the targets."
-                )
+            grew = f"Jitter grew to {self.jitter:.1g}"
+            out.append(f"{grew}: some basis functions are nearly copies of others; use fewer.")
+        if any(name.startswith("noise at its least") for name in self.at_bounds):
+            out.append("The noise ended at its floor: the data have next to none, or the basis explains it.")
+        if any(name.startswith("noise at its greatest") for name in self.at_bounds):
+            out.append("The noise ended at its greatest value: the inputs explain nothing of the targets.")
         if not self.converged:
             out.append("The optimiser was still gaining when it stopped: more iterations may help.")
         return tuple(out)
@@ -119,16 +102,14 @@ class Diagnosis:
         if self.effective is None:
             rows = {"rows": f"{self.rows}", "exact log evidence": evidence}
         else:
+            left = f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the noise"
+            between = f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats per row)"
             rows = {
                 "rows, basis functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
-                "exact log evidence between": f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats "
-                "per row)",
+                "exact log evidence between": between,
                 "log evidence of the fit": evidence,
-                "prior variance left": f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the "
-                "noise",
-                "suggested basis functions": f"more than {self.tried}"
-                if self.suggested is None
-                else f"{self.suggested}",
+                "prior variance left": left,
+                "suggested basis functions": f"{self.suggested or f'more than {self.tried}'}",
                 "jitter": f"{self.jitter:.1g}",
             }
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
@@ -156,13 +137,8 @@ def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
     """The same from the problem that was fitted, checked before; its parameters and its row do not matter."""
     posterior = getattr(fit.posterior, "pitc", fit.posterior)
     jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
-    P = replace(
-        moved(P, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)),
-        row=VFE,
-        labels=None,
-        blocks=None,
-        jitter=jitter,
-    )
+    P = moved(P, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
+    P = replace(P, row=VFE, labels=None, blocks=None, jitter=jitter)
     trace, noise = _prior_trace(P), float(namespace(P.X).sum(P.noise / P.weight(slice(None))))
     exact = getattr(posterior, "A", None) is None  # by a factor, or by conjugate gradients
     if exact:
@@ -212,9 +188,7 @@ def _bounds(P: Problem, trace: float) -> tuple[float, float, float, float]:
     logs -= 2.0 * float(xp.sum(xp.log(xp.linalg.diagonal(F.LBinv))))  # log|B|
     wide = replace(P, row=DTC, noise=P.noise / P.weight(slice(None)) + left, weights=None, one_noise=False)
     G = evidence.factorise(wide)
-    squares = -2.0 * (evidence.log_evidence(wide, G) - G.base) + float(
-        xp.sum(G.w * G.w)
-    )  # yᵀ(Q + Σ + tr(R) I)⁻¹y
+    squares = float(xp.sum(G.w * G.w)) - 2.0 * (evidence.log_evidence(wide, G) - G.base)  # yᵀ(… + tr(R) I)⁻¹y
     return lower, -0.5 * (P.p * logs + squares), left, len(P.basis) - float(xp.sum(F.LBinv * F.LBinv))
 
 

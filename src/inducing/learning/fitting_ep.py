@@ -1,5 +1,4 @@
-"""Learning hyperparameters and basis for any likelihood, by L-BFGS-B on EP's log evidence. [001 §5], [004
-§6.1]
+"""Learning hyperparameters and basis for any likelihood by the log evidence of EP. [001 §5], [004 §6.1]
 
 At a fixed point of EP, log Z does not change with the sites to first order. Its gradient is therefore that of
 the FITC evidence of pseudo-targets a with noise 1/λ in each row, held as they are. [003 §6], [004 eq. 4.21]
@@ -83,8 +82,9 @@ def fit_expectation_propagation(
 
 
 class PropagatedEvidence:
-    """log Z of expectation propagation and its gradient at a problem, whose own targets and noise are not
-    used; every call starts from the sites of the one before.
+    """log Z of expectation propagation and its gradient; every call starts from the sites of the one before.
+
+    The targets and the noise of the problems it is called with are not used.
     """
 
     def __init__(self, likelihood: Likelihood, y: np.ndarray, sweeps: int, convergence: float) -> None:

@@ -201,9 +201,7 @@ def targets(P: Problem) -> Array:
 
 
 def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]]:
-    """Of the rows, in memory or by one pass over their source; and sums by which other rows are
-    recognised.
-    """
+    """The moments of the rows, by one pass over a source; and sums by which other rows are recognised."""
     if isinstance(P, Parted):
         found = moments(P.source)
         X, Y, weights = found.X, found.Y, None

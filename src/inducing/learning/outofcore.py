@@ -1,5 +1,4 @@
-"""What estimators do with a source: moments and a sample in one pass, places for the basis, learning,
-predicting.
+"""Learning from a source: moments and a sample in one pass, places for the basis, then more and more rows.
 
 Everything here is `map` or `total` over parts, with O(m² + chunk·m) memory beside the sample.
 """
@@ -38,9 +37,7 @@ LEAST_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth th
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The rows with the least keys, random numbers of their own: so many drawn without replacement. + joins
-    and draws again.
-    """
+    """So many rows drawn without replacement, those of the least random keys; + joins and draws again."""
 
     size: int
     keys: np.ndarray  # (s,), rising
@@ -64,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one pass tells of a source."""
+    """Moments and a sample of a source, from one pass."""
 
     moments: Moments
     sample: Sample
@@ -74,9 +71,7 @@ class Survey:
 
 
 def survey(source: Source, rows: int | None = None, seed: int = SEED) -> Survey:
-    """Moments and a random sample of the rows, in one pass. The same seed and parts give the same rows,
-    wherever they are.
-    """
+    """Moments and a random sample of the rows, in one pass; the same rows for the same seed and parts."""
     if rows is None:
         rows = max(START, min(SAMPLE, SAMPLE_BYTES // (8 * (source.n_features + source.n_outputs))))
     found = source.total(_survey, rows, seed)
@@ -102,8 +97,7 @@ def select(
     passes: int = 5,
     sample: Sample | None = None,
 ) -> np.ndarray:
-    """Z (m, d) by a rule of `selection.BY_NAME`, given a random sample of the source's rows: one pass, or
-    none with a `sample`.
+    """Z (m, d) by a rule of `selection.BY_NAME` from a random sample of the rows, which takes a pass.
 
     "kmeans" then moves every centre to the mean of all rows nearest to it, `passes` times, a pass each.
     """
@@ -118,40 +112,25 @@ def select(
 
 
 def refined(source: Source, Z: np.ndarray, passes: int = 5) -> np.ndarray:
-    """Centres moved to the mean of all rows nearest to them, so many times; one without rows stays. [Lloyd
-    1982]
-    """
+    """Centres moved to the mean of the rows nearest to them, so many times. [Lloyd 1982]"""
     for _ in range(passes):
-        sums = source.total(_sums_by_centre, Z)
-        Z = np.where(sums.counts[:, None] > 0, sums.sums / np.maximum(sums.counts, 1.0)[:, None], Z)
+        sums, counts = np.split(source.total(_sums_by_centre, Z), [-1], axis=1)
+        Z = np.where(counts > 0, sums / np.maximum(counts, 1.0), Z)
     return Z
 
 
-@dataclass(frozen=True, eq=False)
-class _Clusters:
-    sums: np.ndarray  # (m, d)
-    counts: np.ndarray  # (m,)
-
-    def __add__(self, other: _Clusters) -> _Clusters:
-        return _Clusters(self.sums + other.sums, self.counts + other.counts)
-
-
-def _sums_by_centre(part: Part, Z: np.ndarray) -> _Clusters:
-    """What the rows nearest to each centre add up to."""
-    if len(part.X) == 0:
-        return _Clusters(np.zeros_like(Z), np.zeros(len(Z)))
-    near = selection.nearest(part.X, Z)  # (c,)
-    sums = [np.bincount(near, column, minlength=len(Z)) for column in part.X.T]
-    return _Clusters(np.stack(sums, axis=1), np.bincount(near, minlength=len(Z)).astype(float))
+def _sums_by_centre(part: Part, Z: np.ndarray) -> np.ndarray:
+    """The sum of the rows nearest to each centre, and their number. (m, d + 1)"""
+    near = selection.nearest(part.X, Z) if len(part.X) else np.zeros(0, dtype=int)  # (c,)
+    columns = [*part.X.T, np.ones(len(part.X))]
+    return np.stack([np.bincount(near, column, minlength=len(Z)) for column in columns], axis=1)
 
 
 # Learning
 
 
 def judges(sample: Sample, share: float) -> int:
-    """How many rows of a sample, the first ones, are held out to judge by; none where there are too few, or
-    share is 0.
-    """
+    """How many of a sample's first rows are held out to judge by: none where there are too few."""
     if not 0.0 <= share < 1.0:
         raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
     rows = min(START, len(sample.keys))
@@ -171,8 +150,7 @@ def train(
     key: float = 0.0,
     seed: int = SEED,
 ) -> Fit:
-    """Fit a source: learn `task`, the problem on a few of its rows, by a recipe; go on with a larger sample
-    of them; then with everything.
+    """Fit a source: learn `task`, a few of its rows, by a recipe; go on with a larger sample, then with all.
 
     Few rows cost little and go far; what they cannot know, more tell in some dozens of iterations. Rows whose
     key is below `key` are held out of all this, and the point that predicts `held_out`, those rows, best is

@@ -301,9 +301,7 @@ def _of_columns(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
 
 
 def _lengthscales(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """The lengthscale of each input, within two decades of its spread; the spread where there is none.
-    (d,)
-    """
+    """The lengthscale of each input within two decades of its spread, or else the spread. (d,)"""
     if not isinstance(kernel, Stationary) or kernel.columns is not None:
         return spread
     return np.clip(np.broadcast_to(kernel.lengthscale, spread.shape), 0.01 * spread, 100.0 * spread)

@@ -1,8 +1,7 @@
-"""Named ways to train: which parameters move, in which order, under which row of the table. [000 §5], [001
-§3, §5]
+"""Named ways to train: which parameters move, in which order, under which row of the table. [000 §5], [001]
 
-A recipe takes a `Task`, checks its data once, and composes stages; it gives a `Fit`, whose posterior is the
-only one made.
+A recipe takes a `Task`, checks its data once, and composes stages; the posterior of its `Fit` is the only one
+it makes.
 """
 
 from __future__ import annotations
@@ -15,43 +14,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FactorisationError, ParameterError, UnknownNameError
+from ..errors import ParameterError, UnknownNameError
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
-from ..model.kernels.projected import Projected
-from ..model.kernels.stationary import RBF, Stationary
 from ..model.means import Mean
-from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
 from ..model.table import VFE, Approximation, row
 from ..numerics.arrays import to_numpy
-from ..sources.moments import Columns
 from .ascent import INTERRUPTED, Progress
-from .diagnosis import mean_residual
 from .objective import HeldOut, parameters_of, targets
 from .packing import Parameters
 from .settings import Settings
 from .stages import Fit, Outcome, Stage
+from .starts import LEAST_GAIN, SUBSET, exact_start, informed_start, projected_start, stage_file
 
-SUBSET = 2000  # rows of the exact GP that gives the "-basis" recipes their hyperparameters
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
-LEAST_GAIN = 1e-3  # nats per row in ten iterations: a stage that gains less has settled
-FIRST_GAIN = 0.01  # the same for VFE where another row follows: it only has to bring the basis near
-FIRST_SHARE, SHARE = (
-    0.4,
-    0.25,
-)  # of the iterations left: the most that VFE, and any other stage, takes before the last
-FEW = 500  # rows of the exact GP that gives "auto" its start
+FIRST_GAIN = 0.01  # nats per row: VFE ends with less where another row follows, having brought the basis near
+FIRST_SHARE, SHARE = 0.4, 0.25  # of the iterations left, the most that VFE and others before the last take
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
 
 
 @dataclass(frozen=True, eq=False)
 class Task(Settings):
-    """A fit to be made: the model to start from, the data as given, and the settings. The arguments of
-    `fit`.
-    """
+    """The arguments of one fit: the model to start from, the data as given, and the settings."""
 
     kernel: Kernel
     basis: Basis
@@ -113,8 +100,9 @@ class Task(Settings):
 
 
 class Recipe:
-    """A way to train. It is written as a path from a stage to an outcome, and called with a task: what
-    `prepared` makes of the task is checked, and a posterior is made of the outcome.
+    """A way to train, written as a `path` from a stage to an outcome, and called with a task.
+
+    What `prepared` makes of the task is checked, and a posterior is made of the outcome.
     """
 
     def __init__(
@@ -159,8 +147,7 @@ class Leg(NamedTuple):
 
 @Recipe
 def auto(start: Stage) -> Outcome:
-    """From VFE to the row asked for in stages, each starting where the last one ended and ending when it has
-    settled.
+    """From VFE to the row asked for in stages, each starting where the last one ended and has settled.
 
     VFE's bound is smooth in the basis and never over-fits, but its single noise pays for all of R and its
     error bars are wide; FITC's error bars are good, but from a distant start it moves the basis to explain
@@ -188,20 +175,14 @@ def auto(start: Stage) -> Outcome:
     last = outcomes[-1]
     if judge is None and len(outcomes) == whole:
         return last.following(outcomes[:-1])
-    chosen, score = last, last.score
-    if judge is not None:
-        own = [leg.row is P.row for leg in legs]
-        densities = [
-            _densities(learning, o, judge, o.densities if b else None) for o, b in zip(outcomes, own)
-        ]
-        best = first_as_good(np.array(densities))
-        chosen, score = outcomes[best], float(np.mean(densities[best]))
+    chosen, score = (last, last.score) if judge is None else _best(learning, legs, outcomes, judge)
     return replace(start.at(chosen.parameters).unmoved(last.following(outcomes[:-1]).run), score=score)
 
 
 def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut | None) -> list[Outcome]:
     """The outcomes of the legs one after the other, up to the last or to an interruption."""
-    files = [_stage_file(start.checkpoint, i) for i in range(len(legs) - 1)] + [start.checkpoint]
+    files = [stage_file(start.checkpoint, i) for i in range(len(legs) - 1)] + [start.checkpoint]
+    first = _on_points(learning) if start.prelude == "all" else learning  # else widths given are kept
     outcomes: list[Outcome] = []
     left = start.max_iterations
     for i, leg in enumerate(legs):
@@ -209,7 +190,7 @@ def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut 
         most = left if last else min(left, max(1, round((FIRST_SHARE if vfe else SHARE) * left)))
         passed = not last and _exists(files[i + 1])  # in an earlier run: only pick up where it ended
         stage = replace(
-            (learning.after(outcomes[-1]) if outcomes else _as_points(learning)).under(leg.row),
+            (learning.after(outcomes[-1]) if outcomes else first).under(leg.row),
             optimize=leg.optimize,
             max_iterations=0 if passed else most,
             least_gain=FIRST_GAIN if vfe and not last else LEAST_GAIN,
@@ -234,12 +215,10 @@ def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut 
     return outcomes
 
 
-def _as_points(stage: Stage) -> Stage:
-    """The stage on points at the centres, unless the widths given are to be kept."""
+def _on_points(stage: Stage) -> Stage:
+    """The stage with points at the centres of its basis."""
     basis = stage.problem.basis
-    if isinstance(basis, Points) or stage.prelude != "all":
-        return stage
-    return replace(stage, problem=replace(stage.rows, basis=Points(basis.centers)))
+    return stage if isinstance(basis, Points) else stage.with_basis(Points(basis.centers))
 
 
 def _widened(parameters: Parameters) -> Parameters:
@@ -261,27 +240,31 @@ def _legs(start: Stage) -> list[Leg]:
     ]
 
 
-def _densities(learning: Stage, outcome: Outcome, judge: HeldOut, known: np.ndarray | None) -> np.ndarray:
-    """log p of each held-out row under the row asked for, with the parameters of one stage. (t,)"""
-    if known is not None:
-        return known
-    return judge.log_densities(learning.at(outcome.parameters).model(), outcome.parameters.noise)
+def _best(
+    learning: Stage, legs: Sequence[Leg], outcomes: Sequence[Outcome], judge: HeldOut
+) -> tuple[Outcome, float]:
+    """The first outcome as good as any by the held-out rows under the row asked for, and its score."""
+    rows = []
+    for leg, outcome in zip(legs, outcomes):
+        known = outcome.densities if leg.row is learning.rows.row else None
+        if known is None:
+            model = learning.at(outcome.parameters).model()
+            known = judge.log_densities(model, outcome.parameters.noise)
+        rows.append(known)
+    first = first_as_good(np.array(rows))
+    return outcomes[first], float(np.mean(rows[first]))
 
 
 def first_as_good(densities: np.ndarray) -> int:
-    """The first stage that the best one does not beat by more than one standard error of their
-    differences.
-    """
+    """The first of some (stages, rows) that the best does not beat by more than the gains' standard error."""
     best = int(np.argmax(np.mean(densities, axis=1)))
-    gains = densities[best] - densities[: best + 1]  # (stages, rows)
+    gains = densities[best] - densities[: best + 1]
     errors = np.std(gains, axis=1) / np.sqrt(gains.shape[1])
     return int(np.argmax(np.mean(gains, axis=1) <= errors))
 
 
 def split(start: Stage) -> tuple[np.ndarray | None, np.ndarray]:
-    """Rows to judge by and rows to learn from, the same ones every time. None where there are too few, or
-    noise is by row.
-    """
+    """Rows to judge by, None if there are too few or noise is by row, and rows to learn from."""
     n, share = start.rows.n, start.validation_fraction
     if not 0.0 <= share < 1.0:
         raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
@@ -290,44 +273,6 @@ def split(start: Stage) -> tuple[np.ndarray | None, np.ndarray]:
         return None, np.arange(n)
     order = np.random.default_rng(n).permutation(n)
     return np.sort(order[:count]), np.sort(order[count:])
-
-
-def informed_start(start: Stage) -> Stage:
-    """The stage with a start that knows something: hyperparameters of an exact GP on 500 rows, and places to
-    go with them.
-
-    VFE from a start that explains little can settle where all is noise. An exact GP on a few rows cannot
-    mistake a poor basis for noise, and costs little. The places are the rows that are least known given those
-    before, by the kernel found (`selection.greedy_variance`), which spends none of them on inputs that do not
-    matter; the noise is at least tr(K - Q)/n, what VFE's noise has to pay for: with less, it would rise at
-    once and take all the rest with it. Places that are to stay may not go with that kernel: then the start
-    given is tried, too, for ten iterations, and the higher bound decides.
-    """
-    P, given = start.rows, parameters_of(start.problem)
-    few = start.exact_on(np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])).quietly()
-    try:
-        kernel, _, noise, mean = (
-            replace(few, restarts=0, max_iterations=60, least_gain=LEAST_GAIN).run().parameters
-        )
-    except FactorisationError:  # too little noise for an exact GP of these rows
-        return start
-    basis: Basis = given.basis
-    if start.prelude == "all":
-        Z = Points(selection.greedy_variance(P.X, len(basis), start.rng, P.weights, kernel=kernel))
-        basis = Z if isinstance(basis, Points) else as_multiscale(kernel, Z)
-    elif isinstance(basis, Multiscale):  # widths keep their ratio to the lengthscales
-        assert isinstance(given.kernel, RBF) and isinstance(kernel, RBF)
-        ratio = kernel.scales(basis.centers) / given.kernel.scales(basis.centers)
-        basis = replace(basis, widths=basis.widths * ratio)
-    informed = start.at(Parameters(kernel, basis, noise, mean))
-    if P.likelihood is None and P.one_noise and "noise" not in start.fixed:
-        informed = start.at(Parameters(kernel, basis, max(noise, mean_residual(informed.rows)), mean))
-    if start.prelude == "all":
-        return informed
-    most = min(10, start.max_iterations)
-    trials = [replace(s.under(VFE).quietly(), restarts=0, max_iterations=most) for s in (informed, start)]
-    better, worse = (trial.run().run.value for trial in trials)
-    return informed if better >= worse else start
 
 
 def _with_blocks(task: Task) -> Task:
@@ -358,8 +303,7 @@ def mixed(start: Stage) -> Outcome:
     rng, m = np.random.default_rng(start.rng), len(basis)
     Z, movable = basis.Z.copy(), np.arange(m) >= round(0.5 * m)
     Z[~movable] = to_numpy(P.X[np.sort(rng.permutation(P.n)[: np.count_nonzero(~movable)])])
-    P = replace(P, basis=Points(Z).on(P.X))
-    return auto.path(replace(start, problem=P, movable=movable))
+    return auto.path(replace(start.with_basis(Points(Z)), movable=movable))
 
 
 @by_fitc
@@ -370,9 +314,7 @@ def spgp_full(start: Stage) -> Outcome:
 
 @by_fitc
 def spgp_basis(start: Stage) -> Outcome:
-    """Hyperparameters from an exact GP on a subset, held; then the inducing inputs alone. [001 §4], [000
-    §5]
-    """
+    """Hyperparameters of an exact GP on a subset, held; then inducing inputs alone. [001 §4], [000 §5]"""
     return replace(exact_start(start), optimize="basis").run()
 
 
@@ -425,58 +367,15 @@ def with_exact_hyperparameters(task: Task, rows: int = SUBSET) -> Task:
     return task.started(exact_start(task.stage(), rows))
 
 
-def exact_start(start: Stage, rows: int = SUBSET) -> Stage:
-    """The stage with kernel and noise learned by an exact GP on a random subset of the rows."""
-    P = start.rows
-    if not P.one_noise:
-        raise ParameterError("the -basis recipes learn one noise from a subset; give noise as one number")
-    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:rows])
-    checkpoint = _stage_file(start.checkpoint, "exact")
-    most = min(start.max_iterations, 100)
-    exact = replace(start.exact_on(chosen), max_iterations=most, trace=None, checkpoint=checkpoint)
-    return start.at(exact.run().parameters._replace(basis=parameters_of(P).basis))
-
-
 def with_projection(task: Task, directions: int) -> Task:
-    """The task with a kernel of so many directions of its inputs, started where the function varies most.
-    [001 §5]
-
-    A first fit on a subset, with a lengthscale for each input, gives gradients g(x) of the mean; the
-    directions are the first eigenvectors of Σ g gᵀ over the rows, in units of the inputs' spread. The
-    lengthscale inside is 1 and held, since the matrix has a scale of its own.
-    """
-    start = task.stage()
-    P, kernel, d, m = start.rows, start.problem.kernel, start.rows.X.shape[1], len(start.problem.basis)
-    if not isinstance(kernel, Stationary) or kernel.columns is not None:
-        raise ParameterError(
-            f"a projection needs a stationary kernel over all inputs, not {type(kernel).__name__}"
-        )
-    if not 1 <= directions <= d:
-        raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")
-    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET])
-    first = replace(
-        start.on(chosen).under(VFE).quietly(), movable=None, optimize="hyperparameters", least_gain=LEAST_GAIN
-    )
-    X = first.rows.X
-    first = replace(first, problem=replace(first.rows, basis=Points(X[:: max(1, len(chosen) // m)][:m])))
-    posterior = first.fit(first.run()).posterior
-    assert isinstance(posterior, Posterior)
-    spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
-    slopes = to_numpy(posterior.gradient(X)).reshape(len(chosen), d, -1) * spread[:, None]  # (n, d, p)
-    V = np.linalg.eigh(np.einsum("njp,nkp->jk", slopes, slopes))[1]  # (d, d), eigenvalues rising
-    matrix = V[:, ::-1][:, :directions].T / spread  # (g, d)
-    projected = Projected(kernel.with_parameters({"lengthscale": 1.0}), matrix)
-    stage = start.at(parameters_of(P)._replace(kernel=projected))
-    return task.started(replace(stage, fixed=(*start.fixed, "kernel.0.lengthscale")))
+    """The task with a kernel of so many directions of its inputs; see `projected_start`."""
+    return task.started(projected_start(task.stage(), directions))
 
 
 def _freed(start: Stage) -> Outcome:
     """Points first, then the same functions as Gaussians whose widths may move."""
-    half, basis = start.max_iterations // 2, start.problem.basis
-    points = basis if isinstance(basis, Points) else Points(basis.centers)
-    P = replace(start.rows, basis=points)
-    checkpoint = _stage_file(start.checkpoint, "points")
-    first = replace(start, problem=P, checkpoint=checkpoint, max_iterations=half).run()
+    half, checkpoint = start.max_iterations // 2, stage_file(start.checkpoint, "points")
+    first = replace(_on_points(start), checkpoint=checkpoint, max_iterations=half).run()
     freed = start.after(replace(first, parameters=_widened(first.parameters)))
     progress = counting_on(start.progress, [first])
     return (
@@ -490,10 +389,6 @@ def counting_on(progress: Progress | bool | None, before: Sequence[Outcome]) -> 
         return progress
     done = sum(outcome.run.iterations for outcome in before)
     return lambda iteration, value: progress(done + iteration, value)
-
-
-def _stage_file(checkpoint: str | Path | None, stage: int | str) -> Path | None:
-    return None if checkpoint is None else Path(f"{checkpoint}.{stage}")
 
 
 def _exists(file: str | Path | None) -> bool:

@@ -1,5 +1,6 @@
-"""Stages of learning: one climb each, on a problem that was checked before. A stage ends with parameters and
-a value; a posterior is made once, at the end of the last one.
+"""Stages of learning: one climb each, on a problem that was checked before.
+
+A stage ends with parameters and a value; a posterior is made once, at the end of the last one.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ FIRST_SEARCH = 10  # iterations until neighbours are searched for again; each ti
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The result of an optimisation: the posterior at its best point, the parameters there, and how it
-    ended.
-    """
+    """The result of an optimisation: posterior and parameters at its best point, and how it ended."""
 
     posterior: Posterior | Predictor
     kernel: Kernel
@@ -119,6 +118,10 @@ class Stage(Settings):
     def at(self, parameters: Parameters) -> Stage:
         """The same stage, started elsewhere."""
         return replace(self, problem=moved(self.problem, parameters))
+
+    def with_basis(self, basis: Basis) -> Stage:
+        """The same stage on another basis that goes with its kernel."""
+        return replace(self, problem=replace(self.rows, basis=basis.on(self.rows.X)))
 
     def after(self, outcome: Outcome) -> Stage:
         """The same stage, started where another ended."""
