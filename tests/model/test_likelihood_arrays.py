@@ -76,7 +76,12 @@ def test_pytorch_gives_the_same_for_several_processes_and_functions() -> None:
             assert_allclose(a.numpy(), b, rtol=1e-10, atol=1e-12)
     quartic = Custom(lambda y, f: -((y - f) ** 4))
     for power in POWERS:
-        got = quartic.tilted(torch.tensor(means[:, 0]), torch.tensor(means[:, 1]), torch.tensor(0.7), power)
+        got = quartic.tilted(
+            torch.tensor(means[:, 0]),
+            torch.tensor(means[:, 1]),
+            torch.tensor(0.7, dtype=torch.float64),
+            power,
+        )
         for a, b in zip(got, quartic.tilted(means[:, 0], means[:, 1], 0.7, power), strict=True):
             assert_allclose(a.numpy(), b, rtol=1e-9, atol=1e-10)
 
