@@ -15,7 +15,7 @@ from ...numerics.quadrature import Feature, Nodes, Tilted, nodes
 from ...numerics.subdivision import tilted_by_quadrature
 from ..kernels.base import positive
 
-LARGEST = 1e75  # of y, mean, √var and scales: ratios of their squares must be numbers, too
+LARGEST = 1e50  # of y, mean, √var and scales: ratios of their squares must be numbers, too
 SHAPES = 1e-9, 1e12  # of shape parameters
 STEEP = 500.0  # log of the largest rate that is told from infinity
 ROUNDED = 1e11  # log averages beyond have no digits left for the weights
@@ -49,8 +49,9 @@ class Likelihood:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The continuous parameters by name."""
-        return {name: getattr(self, name) for name in self.names}
+        """The continuous parameters by name: numbers, or arrays of them."""
+        values = {name: getattr(self, name) for name in self.names}
+        return {name: np.array(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     @property
     def unconstrained(self) -> tuple[str, ...]:
@@ -273,11 +274,13 @@ class Likelihood:
         return np.clip(self._cumulative(y, mean, var), 0.0, 1.0).reshape(shape)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        if self._feature(y[:0], 0.0) is None:
+            raise ParameterError(f"{self} does not say how y is distributed; ask about f instead")
         return self._averages(y, mean, var, 0.0, lambda y, f: [self._conditional(*self.split(y, f))], 1)[0]
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
         """The probability that an observation is y or less, given f."""
-        raise ParameterError(f"{self} does not say how y is distributed; ask about f instead")
+        raise NotImplementedError
 
     def quantile(self, p: Array, mean: Array, var: Array, further: Array | None = None) -> np.ndarray:
         """The y that an observation stays below, or at, with probability p where f ~ N(mean, var).
@@ -316,7 +319,7 @@ class Likelihood:
             middle = 0.5 * (low + high)
             under = below(middle)
             low, high = np.where(under, middle, low), np.where(under, high, middle)
-            if np.all(high - low <= 1e-13 * (1.0 + np.abs(middle))):
+            if np.all(high - low <= 1e-12 * (1.0 + np.abs(middle))):
                 break
         return self._observed(high)
 

@@ -210,7 +210,8 @@ def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:
     here, there = (y + 0.5) / (total + 1.0), (k + 0.5) / (total + 1.0)
     x = z - xp.log((y + 0.5) / (k + 0.5))
     down, up = xp.minimum(-x, STEEP), xp.minimum(x, STEEP)
-    value = -y * (xp.log1p(there * xp.expm1(down)) - x - down) - k * (xp.log1p(here * xp.expm1(up)) + x - up)
+    value = -y * (xp.log1p(there * xp.expm1(down)) - (x + down))
+    value = value - k * (xp.log1p(here * xp.expm1(up)) + (x - up))
     shift = sum(part * (xp.log1p(0.5 / xp.maximum(part, 1e-300)) - xp.log1p(1.0 / total)) for part in (y, k))
     _, p, q = log_sigmoid(z)
     return value + shift, y * q - k * p, -total * p * q

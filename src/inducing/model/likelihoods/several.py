@@ -143,8 +143,8 @@ class LearnedScaleT(SeveralLikelihood):
         object.__setattr__(self, "df", within("df", self.df, *SHAPES))
 
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-        """Nodes of g (n, j), and the mean and variance of (f - y) exp(-g/2), under which a Student's t of
-        scale 1 saw 0. (n j,) each
+        """Nodes of g (n, j), and mean and variance (n j,) of (f - y) exp(-g/2), about which Student's t has
+        scale 1.
         """
         xp = namespace(y)
         g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE[0], y)
