@@ -203,3 +203,25 @@ def test_the_estimators_report_is_in_the_units_of_y():
         model.kernel_, None, "exact", model.fit_result_.noise, scaled, (y - y.mean()) / y.std()
     )
     assert model.report_.lower < exact - n * np.log(y.std()) < model.report_.upper
+
+
+def test_a_fit_along_neighbours_has_the_bounds_of_its_basis():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(60)
+    start = (ig.kernels.RBF([1.0, 1.0]), ig.bases.Points(X[:6]), "neighbours", 0.05, X, y)
+    fit = ig.fit(*start, neighbours=5, max_iterations=2, progress=False)
+    report = ig.diagnose(fit, X, y)
+    vfe = ig.log_evidence(fit.kernel, fit.basis, "vfe", fit.noise, X, y)
+    assert report.lower == pytest.approx(vfe, rel=1e-10) and report.lower < report.upper
+    assert report.evidence == pytest.approx(fit.value, rel=1e-9) and report.effective < 6
+
+
+def test_another_likelihood_is_refused():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 1))
+    labels = np.where(X[:, 0] > 0, 1.0, -1.0)
+    start = (ig.kernels.RBF(1.0), ig.bases.Points(X[:4]), "fitc", ig.likelihoods.Probit(), X, labels)
+    fit = ig.fit(*start, max_iterations=1, progress=False)
+    with pytest.raises(ig.errors.ParameterError, match="a diagnosis needs Gaussian noise, not Probit"):
+        ig.diagnose(fit, X, labels)

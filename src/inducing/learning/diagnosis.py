@@ -21,12 +21,13 @@ from ..engine import evidence
 from ..errors import ParameterError
 from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
+from ..model.likelihoods import Likelihood
 from ..model.problem import DEFAULT_JITTER, Problem, as_noise
 from ..model.table import DTC, VFE
 from ..numerics.arrays import namespace, to_numpy
 from ..numerics.workers import row_slices
 from ..sources.source import Source
-from .objective import moved
+from .objective import moved, plainly
 from .packing import Parameters
 from .stages import Fit
 
@@ -135,10 +136,12 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
 
 def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
     """The same from the problem that was fitted, checked before; its parameters and its row do not matter."""
-    posterior = getattr(fit.posterior, "pitc", fit.posterior)
+    if isinstance(fit.noise, Likelihood):
+        raise ParameterError(f"a diagnosis needs Gaussian noise, not {fit.noise}")
+    predictor = fit.posterior
+    posterior = getattr(predictor, "pitc", getattr(predictor, "posterior", predictor))
     jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
-    P = moved(P, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
-    P = replace(P, row=VFE, labels=None, blocks=None, jitter=jitter)
+    P = replace(moved(plainly(P, VFE), Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)), jitter=jitter)
     trace, noise = _prior_trace(P), float(namespace(P.X).sum(P.noise / P.weight(slice(None))))
     exact = getattr(posterior, "A", None) is None  # by a factor, or by conjugate gradients
     if exact:
@@ -168,9 +171,7 @@ def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
 def mean_residual(P: Problem) -> float:
     """tr(K - Q)/n: what the basis of a problem leaves of the prior variance at its rows, on average."""
     noise = as_noise(1.0, P.X)[0]
-    P = replace(
-        P, row=DTC, noise=noise, one_noise=True, weights=None, labels=None, blocks=None, jitter=DEFAULT_JITTER
-    )
+    P = replace(plainly(P, DTC), noise=noise, one_noise=True, weights=None, jitter=DEFAULT_JITTER)
     return max(_prior_trace(P) - _explained(P, evidence.factorise(P)), 0.0) / P.n
 
 

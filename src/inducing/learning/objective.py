@@ -21,6 +21,7 @@ from ..inference.regression import DENSE, gradient_of, model_of, posterior_from,
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
+from ..model.table import Approximation
 from ..numerics.arrays import Array, namespace, to_numpy
 from ..numerics.workers import blas_for
 from ..progress import Line
@@ -193,6 +194,11 @@ def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyP
     Y = (targets(P) if y is None else y) - _as_columns(mean(P.X))
     noise = as_noise(noise, P.X)[0] if P.one_noise else P.noise  # noise per row is held
     return replace(P, kernel=kernel, basis=basis.on(P.X), noise=noise, mean=mean, Y=Y)
+
+
+def plainly(P: Problem, row: Approximation) -> Problem:
+    """The problem under a row of the table that keeps neither blocks nor neighbours."""
+    return replace(P, row=row, labels=None, blocks=None, sets=None)
 
 
 def targets(P: Problem) -> Array:

@@ -26,7 +26,7 @@ from ..model.table import Approximation
 from ..numerics.linalg import cholesky_escalating
 from ..progress import Line
 from .ascent import Rules, Run, climb_from
-from .objective import Evidence, HeldOut, Objective, Score, moved
+from .objective import Evidence, HeldOut, Objective, Score, moved, plainly
 from .packing import Parameters
 from .settings import Settings, Step
 
@@ -129,10 +129,10 @@ class Stage(Settings):
 
     def under(self, row: Approximation) -> Stage:
         """The same stage under another row of the table."""
-        P = replace(self.rows, row=row, sets=None)
-        if row.keeps == "neighbours":
-            return replace(self, problem=with_neighbours(P))
-        return replace(self, problem=P if row.blocks else replace(P, labels=None, blocks=None))
+        if row.blocks:
+            return replace(self, problem=replace(self.rows, row=row))
+        P = plainly(self.rows, row)
+        return replace(self, problem=with_neighbours(P) if row.keeps == "neighbours" else P)
 
     def on(self, rows: np.ndarray) -> Stage:
         """The same stage on some of its rows."""
@@ -144,9 +144,7 @@ class Stage(Settings):
 
     def exact_on(self, rows: np.ndarray) -> Stage:
         """The hyperparameters of an exact GP on some of the rows."""
-        P = replace(
-            subset(self.rows, rows), row=approximation_of("exact"), labels=None, blocks=None, sets=None
-        )
+        P = plainly(subset(self.rows, rows), approximation_of("exact"))
         return replace(self, problem=P, optimize="hyperparameters", movable=None)
 
     def run(self) -> Outcome:
