@@ -2,6 +2,8 @@
 against differences, and against each other.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from likelihood_cases import CASES, IDS, POWERS, Case, rows
@@ -13,7 +15,6 @@ from inducing.model.likelihoods import (
     Custom,
     Gaussian,
     Laplace,
-    Likelihood,
     Logistic,
     Probit,
     Squared,
@@ -78,26 +79,18 @@ def test_derivatives_by_differences(case: Case, power: float) -> None:
         assert_allclose((up - down) / h, r, atol=2e-5, rtol=1e-5)
 
 
-def moved(likelihood: Likelihood, name: str, index: int, step: float) -> Likelihood:
-    value = np.array(likelihood.parameters[name], dtype=float)
-    value[... if value.ndim == 0 else index] += step
-    return likelihood.with_parameters({name: value if value.ndim else float(value)})
-
-
 @pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_parameter_gradient_by_differences(case: Case, power: float) -> None:
     likelihood, y = case.likelihood, rows(case.y, 4)
     mean, var = np.array([-0.9, 0.2, 1.7, 0.5]), np.array([0.4, 1.0, 2.5, 0.01])
     gradient = likelihood.parameter_gradient(y, mean, var, power)
-    assert set(gradient) == set(likelihood.names)
-    for name in likelihood.names:
-        size = np.size(likelihood.parameters[name])
-        got = gradient[name].reshape(4, size)
-        for i in range(size):
-            h = 1e-4 * float(np.ravel(likelihood.parameters[name])[i] or 1.0)
-            down, up = (moved(likelihood, name, i, step).log_average(y, mean, var, power) for step in (-h, h))
-            assert_allclose(got[:, i], (up - down) / (2 * h), rtol=1e-5, atol=1e-6)
+    assert tuple(gradient) == likelihood.names
+    for name, value in likelihood.parameters.items():
+        h = 1e-4 * abs(value)
+        moved = (likelihood.with_parameters({name: value + step}) for step in (-h, h))
+        down, up = (other.log_average(y, mean, var, power) for other in moved)
+        assert_allclose(gradient[name], (up - down) / (2 * h), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -179,14 +172,14 @@ def test_custom_functions_have_powers(case: Case) -> None:
     "likelihood",
     [StudentT(3.0, 0.4), Laplace(0.3), AsymmetricLaplace(0.3, 0.9), Contaminated(0.2, 0.1, 30.0)],
 )
-def test_safe_sites(likelihood: Likelihood) -> None:
+def test_safe_sites(likelihood: Any) -> None:
     """The site of the scale mixture is positive, is tangent to log p where f is known, and never pulls less
     than exactly at the fixed point of a known f.
     """
     y, mean = np.array([1.0, -3.0, 40.0, 0.2]), np.array([0.7, 0.1, 0.2, 0.1])
-    tau, nu = likelihood.safe_site(y, mean, np.full(4, 1e-12))  # type: ignore[misc]
+    tau, nu = likelihood.safe_site(y, mean, np.full(4, 1e-12))
     assert np.all(tau > 0)
     assert_allclose(nu - tau * mean, likelihood.log_density_slopes(y, mean)[1], rtol=1e-6)
-    wide, _ = likelihood.safe_site(y, mean, np.full(4, 2.0))  # type: ignore[misc]
+    wide, _ = likelihood.safe_site(y, mean, np.full(4, 2.0))
     assert np.all((wide > 0) & (wide <= tau))
-    assert Probit().safe_site(1.0, 0.0, 1.0) is None
+    assert not hasattr(Probit(), "safe_site")

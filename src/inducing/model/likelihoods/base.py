@@ -48,17 +48,16 @@ class Likelihood:
         return np.array([getattr(self, f.name) for f in fields(self)] or [0.0], dtype=float)
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The continuous parameters by name: numbers, or arrays of them."""
-        values = {name: getattr(self, name) for name in self.names}
-        return {name: np.array(v) if isinstance(v, tuple) else v for name, v in values.items()}
+    def parameters(self) -> dict[str, float]:
+        """The continuous parameters by name."""
+        return {name: getattr(self, name) for name in self.names}
 
     @property
     def unconstrained(self) -> tuple[str, ...]:
         """The parameters that may be any real number."""
         return tuple(name for name in self.names if self.bounds.get(name) == (-np.inf, np.inf))
 
-    def with_parameters(self, values: Mapping[str, Any]) -> Self:
+    def with_parameters(self, values: Mapping[str, float]) -> Self:
         """The same likelihood with other parameter values."""
         unknown = set(values) - set(self.names)
         if unknown:
@@ -162,16 +161,7 @@ class Likelihood:
             return {}
         with np.errstate(all="ignore"):  # in branches that are not taken
             parts = self.gradient_on_nodes(y, mean, var, checked_power(power))
-        return {
-            name: namespace(mean).reshape(part, (*shape, *part.shape[1:])) for name, part in parts.items()
-        }
-
-    def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array] | None:
-        """(τ, ν) of a site that is never negative, for likelihoods that are mixtures of Gaussians, else None.
-
-        With p(y|f) = ∫ N(y; f, scale) p(scale) it is the variational update of the scale at N(mean, var).
-        """
-        return None
+        return {name: namespace(mean).reshape(part, shape) for name, part in parts.items()}
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         """The same as `tilted` for rows y (n,) or (n, columns), mean and var (n,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -197,7 +198,6 @@ class Ordinal(Likelihood):
     The first of the c - 1 thresholds is `threshold`, and the others follow in `gaps` (c - 2,).
     """
 
-    names: ClassVar[tuple[str, ...]] = ("threshold", "gaps", "noise")
     held: ClassVar[tuple[str, ...]] = ("noise",)  # it and the variance of f are one parameter
     bounds: ClassVar[dict[str, tuple[float, float]]] = {"threshold": (-np.inf, np.inf)}
     log_concave: ClassVar[bool] = True
@@ -211,10 +211,18 @@ class Ordinal(Likelihood):
         gaps = tuple(scale("gaps", gap) for gap in np.atleast_1d(np.asarray(self.gaps, dtype=object)))
         object.__setattr__(self, "gaps", gaps)
         object.__setattr__(self, "noise", scale("noise", self.noise, 2))
+        object.__setattr__(self, "names", tuple(self.parameters))
 
     @property
-    def theta(self) -> np.ndarray:
-        return np.array([self.noise, *self.thresholds])
+    def parameters(self) -> dict[str, float]:
+        gaps = {f"gap{i}": gap for i, gap in enumerate(self.gaps, 1)}
+        return {"threshold": self.threshold, **gaps, "noise": self.noise}
+
+    def with_parameters(self, values: Mapping[str, float]) -> Ordinal:
+        if set(values) - set(self.names):
+            return super().with_parameters(values)  # which raises
+        threshold, *gaps, noise = (self.parameters | dict(values)).values()
+        return Ordinal(threshold, tuple(gaps), noise)
 
     @property
     def thresholds(self) -> np.ndarray:
@@ -293,11 +301,11 @@ class Ordinal(Likelihood):
         return self._gradient(y, *((power or 1.0) * part for part in parts))
 
     def _gradient(self, y: Array, below: Array, above: Array, noise: Array) -> dict[str, Array]:
-        """A gap moves every threshold above it: with class j those below it and above it from 1 on."""
-        gap = asarray_like(np.arange(1, len(self.gaps) + 1), y)
-        y, below, above = ((part + 0.0 * noise)[..., None] for part in (y, below, above))
-        gaps = below * (y > gap) + above * (y >= gap)
-        return {"threshold": (below + above)[..., 0], "gaps": gaps, "noise": noise}
+        """A gap moves every threshold above it: those below class y > gap and above class y ≥ gap."""
+        gaps = {
+            f"gap{i}": below * (y > float(i)) + above * (y >= float(i)) for i in range(1, len(self.gaps) + 1)
+        }
+        return {"threshold": below + above, **gaps, "noise": noise}
 
     def _feature(self, y: Array, power: float) -> Feature:
         xp, unit = namespace(y), float(np.sqrt(self.noise))

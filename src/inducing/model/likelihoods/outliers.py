@@ -1,4 +1,8 @@
-"""Likelihoods of f plus noise with heavy tails: each is a mixture of Gaussians of different scales."""
+"""Likelihoods of f plus noise with heavy tails: each is a mixture of Gaussians of different scales.
+
+`safe_site(y, mean, var)` is (τ, ν) of the variational update of that scale at f ~ N(mean, var): a site that
+is never negative, a way out of regions where that of the likelihood itself is.
+"""
 
 from __future__ import annotations
 
