@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_symmetric_product, times_lower
 from .block_factors import BlockFactor, Whole
 from .neighbours import Conditionals
-from .sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients, copied, count, finish, scratch_copy
+from .sums import BLOCK_BYTES, Back, Group, Held, Work, copied, count, finish, scratch_copy
 
 
 def factor_of_block(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:

@@ -95,15 +95,23 @@ class Factors:
 
 def prior_factors(P: Problem | Parted, *, escalate: bool = True) -> Factors:
     """The prior in whitened coordinates: Luu, B = I and w = 0."""
+    Kuu, Luu, Linv, jitter = _whitening(P, escalate)
+    eye = identity(Luu)
+    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, _room(P))
+
+
+def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array, float]:
+    """Kuu, its Cholesky factor Luu with jitter, Luu⁻¹ and the relative jitter used."""
     Kuu = P.basis.gram(P.kernel)
     if escalate:
         Luu, jitter = cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
-        Linv = inverse_lower(Luu)
-    else:
-        (Luu, Linv), jitter = cholesky_and_inverse(jittered(Kuu, P.jitter)), P.jitter
-    kept = Held.room_for(P) if isinstance(P, Problem) else None
-    eye = identity(Luu)
-    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, kept)
+        return Kuu, Luu, inverse_lower(Luu), jitter
+    Luu, Linv = cholesky_and_inverse(jittered(Kuu, P.jitter))
+    return Kuu, Luu, Linv, P.jitter
+
+
+def _room(P: Problem | Parted) -> Held | None:
+    return Held.room_for(P) if isinstance(P, Problem) else None
 
 
 def factorise(
@@ -118,26 +126,26 @@ def factorise(
 
     `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter.
     """
-    F = prior_factors(P, escalate=escalate)
+    whitening, kept = _whitening(P, escalate), _room(P)
+    Linv = whitening[2]
     if P.likelihood is not None:
-        point = _settle(P, F.Linv, F.kept, memory, tolerance, sweeps)
+        point = _settle(P, Linv, kept, memory, tolerance, sweeps)
         end = point.process
         if escalate:
             warn_if_unsettled(point, P.likelihood)
         if memory is not None:
             memory.process = end
-        kept = None if F.kept is None else replace(F.kept, tau=end.sites[0][0], nu=end.sites[0][1])
-        return replace(
-            F, B=end.B, LBinv=end.LBinv, w=end.w, base=end.base(P.row.power), kept=kept, point=point
-        )
-    sums = _over(P, first_pass, F.Linv, F.kept)
+        if kept is not None:
+            kept = replace(kept, tau=end.sites[0][0], nu=end.sites[0][1])
+        return Factors(*whitening, end.B, end.LBinv, end.w, end.base(P.row.power), kept, point)
+    sums = _over(P, first_pass, Linv, kept)
     B, LB, LBinv, w = information_factors(sums.G, sums.b)
     constant = sums.count * math.log(2 * math.pi) + float(sums.log_D) + float(log_det_from_factor(LB))
     correction = float(sums.correction)
     if P.row.bound:
         correction -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
     base = -0.5 * (P.p * constant + float(namespace(w).sum(w * w))) - P.p * correction
-    return replace(F, B=B, LBinv=LBinv, w=w, base=base)
+    return Factors(*whitening, B, LBinv, w, base, kept)
 
 
 def _settle(

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import FactorisationError
+from ..model.kernels.base import add_gradients
 from ..model.kernels.stationary import RBF
 from ..model.problem import Problem
 from ..numerics.blas import addresses
 from .block_factors import Whole
 from .gaussian_rows import TILE, Form, add_moments, plain
-from .sums import BLOCK_BYTES, Back, Group, Held, Work, add_gradients
+from .sums import BLOCK_BYTES, Back, Group, Held, Work
 
 
 def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group) -> None:

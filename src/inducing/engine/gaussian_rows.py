@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..model.kernels.base import add_gradients
 from ..model.kernels.exponents import Exponents
 from ..model.kernels.stationary import RBF
 from ..model.problem import Problem
@@ -18,7 +19,7 @@ from ..numerics.blas import addresses
 from ..numerics.workers import cores
 from ..progress import notice_if_slow
 from .row_sites import add_terms
-from .sums import Back, Held, Work, add_gradients
+from .sums import Back, Held, Work
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 LEAST = (

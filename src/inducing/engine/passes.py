@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..model.kernels.base import add_gradients
 from ..model.problem import Problem, noise_gradient
 from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
@@ -17,7 +18,7 @@ from ..numerics.workers import chunk_rows, row_slices, run_over
 from . import block_passes, gaussian_blocks
 from . import gaussian_rows as gaussian
 from .row_sites import add_terms
-from .sums import Back, Group, Held, Sums, Work, add_gradients, count, finish, groups, scratch_copy
+from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
 FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
 

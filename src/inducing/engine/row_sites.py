@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..model.kernels.base import add_gradients
 from ..model.likelihoods import SeveralLikelihood
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, to_numpy
-from .sums import Work, add_gradients
+from .sums import Work
 
 LEAST_LEFT = 1e-10  # the least share u of a spread's precision that a cavity may keep
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..model.kernels.base import Gradients
+from ..model.kernels.base import Gradients, add_gradients
 from ..model.likelihoods import SeveralLikelihood
 from ..model.problem import Problem
 from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_weighted_gram, row_squares, times_lower
 from ..numerics.workers import chunk_rows, row_slices, run_over
 from .evidence import Factors, gradient_from, prior_factors
-from .sums import Held, Sites, Sums, Work, add_gradients, count, scratch_copy
+from .sums import Held, Sites, Sums, Work, count, scratch_copy
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, converge, warn_if_unsettled
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..model.kernels.base import Gradients
+from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import add_product
@@ -186,11 +186,6 @@ def scratch_copy(A: Array, out: Array | None = None) -> Array:
 def copied(A: Array, out: Array | None = None) -> Array:
     """A copy in any namespace, for what is assigned to in parts."""
     return namespace(A).asarray(A, copy=True) if out is None else scratch_copy(A, out)
-
-
-def add_gradients(total: Gradients, part: Gradients) -> None:
-    for key, value in part.items():
-        total[key] = total[key] + value if key in total else value
 
 
 def _joined(a: Any, b: Any) -> Any:

@@ -23,8 +23,10 @@ EPSILON = float(np.finfo(float).eps)
 FINEST = 10.0  # nuggets: the smallest share of k(x, x) that rounding leaves a meaning
 
 
-def cholesky(K: Array) -> Array:
-    """The lower Cholesky factor of K. Raise FactorisationError if K is not positive definite."""
+def cholesky(K: Array, *, overwrite: bool = False) -> Array:
+    """The lower Cholesky factor of K, of which the lower triangle is read; with `overwrite` in K's place on
+    the CPU. Raise FactorisationError if K is not positive definite.
+    """
     xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
@@ -34,7 +36,7 @@ def cholesky(K: Array) -> Array:
         from scipy.linalg import lapack
 
         potrf = lapack.dpotrf if K.dtype == np.float64 else lapack.spotrf
-        U, failed = potrf(K.T, lower=0, clean=1)
+        U, failed = potrf(K.T, lower=0, clean=1, overwrite_a=overwrite)
         L = U.T
     else:
         try:

@@ -63,21 +63,28 @@ class Kernel(Parametrised):
             Zbar = full
         return gradients, Zbar
 
-    def triangle(self, X: Array, out: Array | None = None) -> Array:
-        """The lower triangle of k(X, X), on the CPU without all of what is above. (n, n)"""
-        if not is_numpy(X) or len(X) <= TRIANGLE:
+    def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
+        """The lower triangle of k(X, X), or some rows of it, on the CPU without all of what is above.
+        (n, n)
+        """
+        first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
+        if not is_numpy(X) or last - first == len(X) <= TRIANGLE:
             return self(X, X, out)
         K = np.empty((len(X), len(X))) if out is None else out
-        for s in row_slices(len(X), TRIANGLE):
-            K[s, : s.stop] = self(X[s], X[: s.stop])
+        for s in row_slices(last - first, TRIANGLE):
+            stop = first + s.stop
+            K[first + s.start : stop, :stop] = self(X[first + s.start : stop], X[:stop])
         return K
 
-    def triangle_pullback(self, X: Array, Kbar: Array) -> Gradients:
-        """dJ/dparameters from dJ/dK of `triangle`, zero above the diagonal; Kbar may be overwritten."""
+    def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
+        """dJ/dparameters from dJ/dK of `triangle`, or of some rows of it, zero above the diagonal; Kbar may
+        be overwritten.
+        """
+        first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
         total: Gradients = {}
-        for s in row_slices(X.shape[0], TRIANGLE if is_numpy(X) else X.shape[0]):
-            for name, gradient in self.pullback(X[s], X[: s.stop], Kbar[s, : s.stop])[0].items():
-                total[name] = total[name] + gradient if name in total else gradient
+        for s in row_slices(last - first, TRIANGLE if is_numpy(X) else X.shape[0]):
+            start, stop = first + s.start, first + s.stop
+            add_gradients(total, self.pullback(X[start:stop], X[:stop], Kbar[start:stop, :stop])[0])
         return total
 
     def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
@@ -145,6 +152,12 @@ class Kernel(Parametrised):
             last, name = max(columns), type(self).__name__
             raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
         return X[:, list(columns)]
+
+
+def add_gradients(total: Gradients, part: Gradients) -> None:
+    """Add a gradient to the total by name."""
+    for name, gradient in part.items():
+        total[name] = total[name] + gradient if name in total else gradient
 
 
 def positive(name: str, value: Any, *, scalar: bool = False) -> Any:

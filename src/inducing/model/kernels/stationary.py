@@ -51,23 +51,26 @@ class Stationary(Kernel):
         X = self._select(X)
         return X / self.scales(X)
 
-    def triangle(self, X: Array, out: Array | None = None) -> Array:
+    def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
         if not self._by_loops(X):
-            return super().triangle(X, out)
+            return super().triangle(X, out, rows)
         from .triangle_loops import triangle
 
         K = np.empty((len(X), len(X))) if out is None else out
-        triangle(np.ascontiguousarray(self.scaled(X).T), PROFILES[type(self)], self.variance, K)
+        first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
+        Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
+        triangle(Xt, PROFILES[type(self)], self.variance, first, last, K)
         return K
 
-    def triangle_pullback(self, X: Array, Kbar: Array) -> Gradients:
+    def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
         if not self._by_loops(X):
-            return super().triangle_pullback(X, Kbar)
+            return super().triangle_pullback(X, Kbar, rows)
         from .triangle_loops import triangle_pullback
 
-        Xt = np.ascontiguousarray(self.scaled(X).T)
+        first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
+        Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
         squares = np.zeros(len(Xt))
-        total = triangle_pullback(Xt, PROFILES[type(self)], self.variance, Kbar, squares)
+        total = triangle_pullback(Xt, PROFILES[type(self)], self.variance, first, last, Kbar, squares)
         lengthscale = as_parameter(squares / self.scales(self._select(X)), self.lengthscale)
         return {"lengthscale": lengthscale, "variance": total / self.variance}
 

@@ -56,22 +56,28 @@ def _profiles(profile: int, variance: float, s: np.ndarray, K: np.ndarray, W: np
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
-def triangle(Xt: np.ndarray, profile: int, variance: float, K: np.ndarray) -> None:
-    """The lower triangle of k(X, X)."""
-    s, W = np.empty(len(K)), np.empty(len(K))
-    for i in range(len(K)):
+def triangle(Xt: np.ndarray, profile: int, variance: float, first: int, last: int, K: np.ndarray) -> None:
+    """Rows `first` to `last` of the lower triangle of k(X, X)."""
+    s, W = np.empty(last), np.empty(last)
+    for i in range(first, last):
         _squared_distances(Xt, i, s[: i + 1])
         _profiles(profile, variance, s[: i + 1], K[i, : i + 1], W[: i + 1])
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def triangle_pullback(
-    Xt: np.ndarray, profile: int, variance: float, Kbar: np.ndarray, squares: np.ndarray
+    Xt: np.ndarray,
+    profile: int,
+    variance: float,
+    first: int,
+    last: int,
+    Kbar: np.ndarray,
+    squares: np.ndarray,
 ) -> float:
-    """Σ K̄∘K over the lower triangle; adds Σ K̄∘W (x_k - z_k)² to squares (d,)."""
-    n, total = len(Kbar), 0.0
-    s, K, W = np.empty(n), np.empty(n), np.empty(n)
-    for i in range(n):
+    """Σ K̄∘K over those rows of the lower triangle; adds Σ K̄∘W (x_k - z_k)² to squares (d,)."""
+    total = 0.0
+    s, K, W = np.empty(last), np.empty(last), np.empty(last)
+    for i in range(first, last):
         c, bar = i + 1, Kbar[i]
         _squared_distances(Xt, i, s[:c])
         _profiles(profile, variance, s[:c], K[:c], W[:c])
