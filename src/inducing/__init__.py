@@ -16,6 +16,7 @@ _NAMES = {
     "condition": "inference.regression",
     "log_evidence": "inference.regression",
     "log_evidence_and_gradient": "inference.regression",
+    "leave_one_out": "inference.left_out",
     "Posterior": "model.posterior",
     "prior": "model.posterior",
     "kl_divergence": "model.posterior",

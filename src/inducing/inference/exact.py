@@ -76,6 +76,14 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
     return value, gradient_by_name(P, kernel, diagonal, alpha)
 
 
+def exact_left_out(P: Problem) -> tuple[Array, Array]:
+    """y less its mean given all other rows (n, p), and the variance of f there (n,)."""
+    L = _factor(P)
+    alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
+    precision = namespace(L).linalg.diagonal(_inverse_of(L))
+    return alpha / precision[:, None], 1.0 / precision - P.noise / P.weight(slice(None))
+
+
 def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Array) -> Gradients:
     """The gradient by name, from the kernel's own part, the diagonal of K̄ (n,) and α (n, p)."""
     noise_bar = diagonal / P.weight(slice(None))

@@ -1,0 +1,99 @@
+"""Predictions of each row by the others, in closed form: `leave_one_out`. [003 §2, 001 eq. 9]
+
+Without row i, the others and all parameters held, a Gaussian posterior predicts y_i by
+
+    exact GP:        y_i - α_i / (K + Σ)⁻¹_ii                    and variance 1 / (K + Σ)⁻¹_ii
+    row of a table:  (μ - sν) / (1 - τs)                         and variance s / (1 - τs) + R + σ²
+
+with μ = φᵀw, s = φᵀB⁻¹φ and the row's site τ, ν: one pass over the rows, no refit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.means import Mean
+from ..model.posterior import Posterior
+from ..model.problem import DEFAULT_JITTER, Problem
+from ..numerics.arrays import Array, asarray_like, namespace, to_numpy
+from ..numerics.linalg import row_squares
+from ..numerics.workers import blas_for, chunk_rows, row_slices
+from .exact import exact_left_out
+from .regression import approximation_of, posterior_of, problem_of
+
+LEAST_LEFT = 1e-10  # of a row's precision without the row's own site
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """What the other rows say of each row's y: mean, variance and log density."""
+
+    mean: np.ndarray  # (n,) or (n, p)
+    variance: np.ndarray  # (n,)
+    log_density: np.ndarray  # (n,), of y, the mean over outputs
+
+    @property
+    def std(self) -> np.ndarray:
+        return np.sqrt(self.variance)
+
+
+def leave_one_out(
+    kernel: Kernel,
+    basis: Basis | None,
+    approximation: str,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    power: float | None = None,
+    weights: Any = None,
+) -> LeftOut:
+    """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`."""
+    row = approximation_of(approximation, power)
+    if row.keeps in ("blocks", "neighbours"):
+        raise ParameterError(f"rows can be left out of {approximation!r} only by fitting again; use 'fitc'")
+    return left_out_of(problem_of(kernel, basis, row, noise, X, y, mean=mean, jitter=jitter, weights=weights))
+
+
+def left_out_of(P: Problem) -> LeftOut:
+    """The same for a checked problem."""
+    if P.row.name in ("exact", "sod"):
+        error, variance = exact_left_out(P)
+    else:
+        error, variance = left_out_errors(P, posterior_of(P))
+    return _described(P, error, variance)
+
+
+def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
+    """Errors (n, p) of y and variances (n,) of f as predictions of y."""
+    if P.likelihood is not None:
+        raise ParameterError("leave_one_out needs Gaussian noise")
+    m0 = to_numpy(P.mean(P.X))
+    errors, of_y = to_numpy(error), to_numpy(variance) + to_numpy(P.noise)
+    density = -0.5 * np.mean(np.log(2.0 * np.pi * of_y)[:, None] + errors**2 / of_y[:, None], axis=1)
+    mean = to_numpy(P.Y) - errors + (m0 if m0.ndim == 2 else m0[:, None])
+    return LeftOut(mean[:, 0] if P.one_output else mean, of_y, density)
+
+
+def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
+    """y less its mean without the row in the posterior (n, p), and the variance of f there (n,)."""
+    xp, errors, variances = namespace(P.X), asarray_like(np.empty((P.n, P.p)), P.X), 0.0 * P.X[:, 0]
+    with blas_for(len(P.basis)):
+        for rows in row_slices(P.n, chunk_rows(P.n, len(P.basis), P.X)):
+            Phi = post.features(P.X[rows])
+            s, mean = row_squares(Phi @ post.A), Phi @ post.w
+            R = P.kernel.diag(P.X[rows]) - row_squares(Phi)
+            R = xp.maximum(R, 0.0 * R)
+            tau = P.weight(rows) / (P.noise[rows] + P.row.share * R)
+            left = xp.maximum(1.0 - tau * s, xp.full_like(s, LEAST_LEFT))
+            errors[rows] = P.Y[rows] - (mean - (s * tau)[:, None] * P.Y[rows]) / left[:, None]
+            variances[rows] = s / left + R
+    return errors, variances

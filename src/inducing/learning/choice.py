@@ -1,0 +1,154 @@
+"""The choices that a user leaves open: a kernel, and a row of the table, judged by rows not learned from.
+
+Few rows are judged by leaving out each in turn (closed form), many by holding some out. Of the candidates
+whose error is within 2 % of the least the one with the best log density wins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ..errors import FactorisationError
+from ..inference.left_out import left_out_of
+from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import Stationary
+from ..numerics.arrays import to_numpy
+from .objective import HeldOut, parameters_of
+from .packing import Parameters
+from .stages import Outcome, Stage
+from .starts import LEAST_GAIN
+
+Aim = Literal["both", "rmse", "log_loss"]
+
+FEW = 500  # rows that kernels are compared on
+ITERATIONS = 40  # of each kernel there
+SHORTER = 0.2  # times the lengthscales given: a second start, for functions that vary faster
+CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
+FINALISTS = 2  # kernels that are learned from more rows
+FINAL_ITERATIONS = 40
+LEARNED = 2_000  # rows that an exact GP's parameters are learned from at most
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate: its root mean squared error and mean log density on rows it did not learn from."""
+
+    name: str
+    rmse: float
+    log_density: float
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name}: RMSE {self.rmse:.4g}, log density {self.log_density:.4g}, {self.seconds:.1f} s"
+
+
+def best_of(trials: Sequence[Trial], aim: Aim = "both") -> int:
+    """The number of the trial to take."""
+    rmse = np.array([trial.rmse for trial in trials])
+    density = np.array([trial.log_density for trial in trials])
+    if aim == "rmse":
+        return int(np.argmin(rmse))
+    close = rmse <= (1.0 + CLOSE) * np.min(rmse) if aim == "both" else np.ones(len(trials), dtype=bool)
+    return int(np.argmax(np.where(close, density, -np.inf)))
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A kernel with the parameters that an exact GP on a few rows has learned, and its evidence there."""
+
+    name: str
+    parameters: Parameters
+    value: float
+
+
+def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = FEW) -> list[Learned]:
+    """The kernels with parameters learned by an exact GP on some of the rows, the best evidence first.
+
+    The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others
+    start with what it has found.
+    """
+    n = start.rows.n
+    few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:rows])).quietly()
+    few = replace(few, restarts=0, max_iterations=ITERATIONS, least_gain=LEAST_GAIN)
+    given = parameters_of(few.problem)
+    learned: list[Learned] = []
+    for name, kernel in kernels.items():
+        base, starts = given, [kernel, _scaled(kernel, SHORTER)]
+        if learned:
+            base = learned[0].parameters._replace(noise=given.noise)  # with little noise all may become noise
+            starts = [_like(kernel, base.kernel)]
+        outcomes = [_climbed(at_own_basis(few, base._replace(kernel=k))) for k in starts]
+        best = max((o for o in outcomes if o is not None), key=lambda o: o.run.value, default=None)
+        if best is not None:
+            learned.append(Learned(name, best.parameters, best.run.value))
+    return sorted(learned, key=lambda each: -each.value)
+
+
+def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, Outcome]]:
+    """Exact GPs on all rows with these kernels, each row predicted by the others.
+
+    Their parameters are learned from all rows where these are few, else from 2,000 of them.
+    """
+    n = start.rows.n
+    rows = np.arange(n) if n <= LEARNED else np.sort(np.random.default_rng(n + 1).permutation(n)[:LEARNED])
+    trials = []
+    learning = replace(start.exact_on(rows), max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
+    for each in learned:
+        began = time.perf_counter()
+        outcome = _climbed(at_own_basis(replace(learning, restarts=0), each.parameters))
+        if outcome is not None:
+            whole = at_own_basis(start.exact_on(np.arange(n)), outcome.parameters)
+            trials.append((exact_trial(whole, each.name, began), outcome))
+    return trials
+
+
+def exact_trial(stage: Stage, name: str, began: float) -> Trial:
+    """The trial of an exact GP, each row predicted by the others."""
+    P = stage.rows
+    left = left_out_of(P)
+    weights = to_numpy(P.weight(slice(None))) * np.ones(P.n)
+    y = to_numpy(P.Y) + 0.0
+    m0 = to_numpy(P.mean(P.X))
+    errors = y + (m0 if m0.ndim == 2 else m0[:, None]) - left.mean.reshape(y.shape)
+    rmse = float(np.sqrt(np.average(np.mean(errors**2, axis=1), weights=weights)))
+    density = float(np.average(left.log_density, weights=weights))
+    return Trial(f"exact, {name}", rmse, density, time.perf_counter() - began)
+
+
+def held_out_trial(stage: Stage, judge: HeldOut, name: str, began: float) -> Trial:
+    """The trial of the stage's model as it is, by held-out rows."""
+    model, noise = stage.model(), parameters_of(stage.problem).noise
+    y = to_numpy(judge.Y)
+    mean = to_numpy(model.predict(judge.X)[0]).reshape(y.shape)
+    density = float(np.mean(judge.log_densities(model, noise)))
+    return Trial(name, float(np.sqrt(np.mean((y - mean) ** 2))), density, time.perf_counter() - began)
+
+
+def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:
+    """The stage with these parameters but for its basis, which it keeps."""
+    return stage.at(parameters._replace(basis=parameters_of(stage.problem).basis))
+
+
+def _climbed(stage: Stage) -> Outcome | None:
+    try:
+        return stage.run()
+    except FactorisationError:  # too little noise for an exact GP of these rows
+        return None
+
+
+def _scaled(kernel: Kernel, factor: float) -> Kernel:
+    """The kernel with its lengthscales times a factor."""
+    names = {name: value for name, value in kernel.parameters.items() if name.endswith("lengthscale")}
+    return kernel.with_parameters({name: factor * np.asarray(value) for name, value in names.items()})
+
+
+def _like(kernel: Kernel, other: Kernel) -> Kernel:
+    """The kernel with the lengthscales and variance of another of its kind."""
+    if not (isinstance(kernel, Stationary) and isinstance(other, Stationary)):
+        return kernel
+    return kernel.with_parameters({"lengthscale": other.lengthscale, "variance": other.variance})
