@@ -180,6 +180,29 @@ def test_files_are_named_without_underscores_and_say_what_they_hold():
         assert ast.get_docstring(tree), module
 
 
+def test_a_name_is_defined_in_one_module():
+    """Two modules that use one name for two things are read wrongly sooner or later."""
+    twice = {"Constant", "Linear", "BY_NAME"}  # of kernels and of means; of each list to choose from
+    homes: dict[str, str] = {}
+
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            for name in _classes_and_constants(tree):
+                if name not in twice and homes.setdefault(name, module) != module:
+                    yield f"{name} is defined in {homes[name]} and in {module}"
+
+    assert broken(rules()) == []
+
+
+def _classes_and_constants(tree: ast.Module) -> Iterator[str]:
+    """The capitalised names that a module defines at its top: classes, types and constants."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [node.name] if isinstance(node, ast.ClassDef) else []
+        names += [part.id for target in targets if target for part in ast.walk(target) if hasattr(part, "id")]
+        yield from (name for name in names if name[0].isupper())
+
+
 def test_files_named_in_comments_and_docstrings_exist():
     files = {path.name for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
 

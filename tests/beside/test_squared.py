@@ -68,7 +68,7 @@ def test_the_first_site_of_a_zero_mean_is_negative_and_changes_no_mean():
     kernel = Trigonometric(3, variance=0.4)
     post = ig.expectation_propagation(kernel, Squared(), [[0.3]], [1.0], sweeps=1)
     variance = 7 * 0.4
-    assert_allclose(post.sites.lam, -2 / (3 * variance))  # r = 2/σ², so -r/(1 + rσ²)
+    assert_allclose(post.sites.tau, -2 / (3 * variance))  # r = 2/σ², so -r/(1 + rσ²)
     assert_allclose(post.predict(np.array([[0.3], [0.9]])).mean, 0.0, atol=1e-15)
     assert_allclose(post.predict(np.array([[0.3]])).variance, 3 * variance)  # of f² N(0, σ²)
 

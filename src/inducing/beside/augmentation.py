@@ -173,14 +173,10 @@ def condition(
     """Any row of the table by its name, augmented; "asor" is "sor". Arguments as for `inducing.condition`."""
     entry = approximation_of("sor" if approximation == "asor" else approximation, power)
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
-    return predictor_of(problem_of(kernel, basis, entry, noise, X, y, **options))
-
-
-def predictor_of(P: Problem, name: str = "asor") -> Augmented:
-    """The row of a checked problem, augmented. Raise if it has the exact GP's, or neighbours."""
+    P = problem_of(kernel, basis, entry, noise, X, y, **options)
     if P.row.name in DENSE:
         raise ParameterError(f"{P.row.name!r} cannot be augmented, since f* already depends on all the data")
     if P.row.keeps == "neighbours":
         raise ParameterError(f"{P.row.name!r} cannot be augmented; give its rows more neighbours instead")
-    check_gaussian(P, name)
+    check_gaussian(P, "asor")
     return Augmented(posterior_of(P), P)

@@ -24,7 +24,7 @@ from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
-from ..model.problem import DEFAULT_JITTER, Problem, as_blocks, as_inputs, queries_like, subset
+from ..model.problem import DEFAULT_JITTER, as_blocks, as_inputs, queries_like, subset
 from ..model.table import PITC
 from ..numerics.arrays import Array, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
@@ -44,8 +44,8 @@ from ..numerics.workers import row_slices
 from .mappers import Mapper, as_mapper, in_threads, suited
 from .residuals import check_gaussian
 
-BLOCK = 512  # rows of an expert where the blocks are left to k-means
-CHUNK = 512  # queries that the BCM looks at together
+EXPERT_ROWS = 512  # rows of an expert where the blocks are left to k-means
+QUERIES_TOGETHER = 512  # queries that the BCM looks at together
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Committee:
     experts: tuple[Posterior, ...]
     rule: Rule
     jitter: float = DEFAULT_JITTER
-    chunk: int = CHUNK
+    chunk: int = QUERIES_TOGETHER
     mapper: Mapper = in_threads
 
     @property
@@ -142,7 +142,7 @@ class Committee:
         mean = zeros_like_rows((X.shape[0],) if first.one_output else (X.shape[0], first.w.shape[1]), X)
         variance = zeros_like_rows((X.shape[0],), X)
         together = self.rule.joint and self.chunk > 1
-        for s in row_slices(X.shape[0], self.chunk if together else CHUNK):
+        for s in row_slices(X.shape[0], self.chunk if together else QUERIES_TOGETHER):
             mean[s], variance[s] = self.on(Points(X[s])).predict(X[s]) if together else self._alone(X[s])
         return Marginals(mean, variance)
 
@@ -198,7 +198,7 @@ def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
     return prior / (prior - namespace(V).sum(V * V, axis=0)), V.T @ expert.w
 
 
-def partition(X: Any, size: int = BLOCK, rng: Any = 0) -> np.ndarray:
+def partition(X: Any, size: int = EXPERT_ROWS, rng: Any = 0) -> np.ndarray:
     """Labels of blocks of about `size` rows, found by k-means. (n,)"""
     X = to_numpy(as_inputs(X))
     if size < 1:
@@ -219,7 +219,7 @@ def condition(
     blocks: Any = None,
     power: float | None = None,
     weights: Any = None,
-    chunk: int = CHUNK,
+    chunk: int = QUERIES_TOGETHER,
     mapper: Any = in_threads,
 ) -> Committee:
     """A committee of the rule `approximation`, one expert for each label in `blocks`, which k-means finds
@@ -236,19 +236,12 @@ def condition(
     basis = None if blocks is None else Points(as_inputs(X))
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, row, noise, X, y, **options)
-    return predictor_of(P, approximation, chunk=chunk, mapper=mapper)
-
-
-def predictor_of(P: Problem, name: str, *, chunk: int = CHUNK, mapper: Any = in_threads) -> Committee:
-    """The committee of a checked problem: an expert for each of its blocks, which k-means finds where it has
-    none.
-    """
     if chunk < 1:
         raise ParameterError(
             f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
         )
-    check_gaussian(P, name)
+    check_gaussian(P, approximation)
     rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
     mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)
     experts = tuple(suited(mapper, P.X)(exact_posterior, (subset(P, r) for r in rows)))
-    return Committee(experts, RULES[name], P.jitter, chunk, mapper)
+    return Committee(experts, RULES[approximation], P.jitter, chunk, mapper)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ParameterError
@@ -11,7 +11,6 @@ from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.posterior import Marginals, Posterior, warn_if_negative
 from ..model.problem import Problem, queries_like
-from ..model.table import DTC
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import row_squares
 from .residuals import check_gaussian, corrections, query_chunks
@@ -77,11 +76,6 @@ def condition(
     """The Nyström predictor; arguments and options as for `inducing.condition`, without blocks."""
     if options.pop("power", None) is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
-    return predictor_of(problem_of(kernel, basis, "dtc", noise, X, y, **options | {"blocks": None}))
-
-
-def predictor_of(P: Problem, name: str = "nystrom") -> Nystrom:
-    """The Nyström predictor of a checked problem, whatever its row of the table."""
-    check_gaussian(P, name)
-    P = replace(P, row=DTC, labels=None, blocks=None)
+    P = problem_of(kernel, basis, "dtc", noise, X, y, **options | {"blocks": None})
+    check_gaussian(P, approximation)
     return Nystrom(posterior_of(P), P)

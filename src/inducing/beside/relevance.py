@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.sites import Sites
 from ..errors import ConditionalError, ParameterError, ShapeError
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
@@ -23,6 +22,7 @@ from ..model.likelihoods import Binary, Likelihood, Logistic, Probit
 from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import Problem, as_inputs, as_queries, make_problem
+from ..model.sites import Sites
 from ..model.table import SoR
 from ..numerics.arrays import Array, asarray_like, to_numpy
 from ..numerics.linalg import row_dots, row_squares
@@ -34,7 +34,7 @@ from .residuals import query_chunks
 
 FIRST_NOISE = 0.1  # of the mean square of y: where learning the noise begins
 NOISE_FLOOR = 1e-8  # of the same: where it ends
-TINY = 1e-12  # a variance of f that stands for none
+NO_VARIANCE = 1e-12  # a variance of f that stands for none
 TURNS, LAST_TURN = 20, 1e-3  # of moving centres and searching on: how many at most, the gain that ends them
 
 
@@ -100,7 +100,7 @@ class RelevanceVectors:
                 "this machine learned values, not labels; give relevance_vectors a likelihood for classes"
             )
         mean, variance = self.predict(X)
-        p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), TINY))
+        p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), NO_VARIANCE))
         return asarray_like(np.stack([1.0 - p, p], axis=1), mean)
 
     def jointly(self, X: Any) -> Posterior:
@@ -119,7 +119,7 @@ class RelevanceVectors:
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
         """λ and b of the training rows. (n,) each"""
         if self.sites is not None:
-            return self.sites.lam, self.sites.b
+            return self.sites.tau, self.sites.nu
         assert self.noise is not None
         return np.full(self.problem.n, 1.0 / self.noise), self.problem.Y[:, 0] / self.noise
 

@@ -22,11 +22,19 @@ from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics.linalg import row_dots
 from ..numerics.workers import chunk_rows, row_slices
-from .relevance_search import WIDEST, AnySearch, LabelSearch, log_evidence_of, peaks, process_of, propagate
+from .relevance_search import (
+    LARGEST_VARIANCE,
+    AnySearch,
+    LabelSearch,
+    log_evidence_of,
+    peaks,
+    process_of,
+    propagate,
+)
 
-ITERATIONS = 100  # of one climb
+CLIMB_ITERATIONS = 100  # of one climb
 ALIKE = 1e-6  # less than this from a correlation of one, two functions are the same
-REACH = 10.0  # how far a logarithm may rise in one climb
+LARGEST_RISE = 10.0  # how far a logarithm may rise in one climb
 
 
 class Moved(NamedTuple):
@@ -41,7 +49,7 @@ class Moved(NamedTuple):
 def move_centers(search: AnySearch, floor: float | None) -> Moved:
     """All functions of the model moved at once, with their precisions and, given a floor, the noise."""
     climb = Centers(search, floor)
-    basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(ITERATIONS)).x)
+    basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(CLIMB_ITERATIONS)).x)
     return Moved(*merged(search.P, basis, precisions), noise)
 
 
@@ -77,13 +85,13 @@ class Centers:
         spread = P.kernel.scales(P.X) if plain else 0.25 * width  # type: ignore[attr-defined]
         self.units = np.concatenate([np.tile(spread, len(centers)), np.ones(sum(map(len, logs)))])
         self.bounds = [*zip(low - width, high + width, strict=True)] * len(centers)
-        power = WIDEST * float(np.mean(P.Y**2))
+        power = LARGEST_VARIANCE * float(np.mean(P.Y**2))
         least = np.broadcast_to(search.least, len(P.basis))[search.active]
         widest = peaks(P)[search.active] ** 2 / power  # or two centres that merge run away
         least = np.where(least > 0, least, widest)
-        self.bounds += [*zip(np.log(least), logs[0] + REACH, strict=True)]
+        self.bounds += [*zip(np.log(least), logs[0] + LARGEST_RISE, strict=True)]
         if floor is not None:
-            self.bounds.append((min(math.log(floor), logs[1][0]), logs[1][0] + REACH))
+            self.bounds.append((min(math.log(floor), logs[1][0]), logs[1][0] + LARGEST_RISE))
         self.bounds = [(min(a, x), max(b, x)) for (a, b), x in zip(self.bounds, self.start, strict=True)]
         self.scale, self.size = 1.0 / P.n, len(centers)
         self.sites = search.rows()

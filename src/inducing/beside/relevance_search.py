@@ -29,8 +29,9 @@ from ..numerics.linalg import (
 )
 from ..numerics.workers import chunk_rows, row_slices
 
-SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
-WIDEST = 1e3  # variance of f through one function, in units of the labels' own noise or of y's mean square
+MOST_SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
+# variance of f through one function, in units of the labels' own noise or of y's mean square
+LARGEST_VARIANCE = 1e3
 TRIES, SHARES = 5, (1.0, 0.25, 0.0625)  # steps tried where the evidence gains less than expected, and parts
 
 
@@ -135,7 +136,7 @@ def added(precision: np.ndarray, s: np.ndarray, q2: np.ndarray) -> np.ndarray:
     return 0.5 * (q2 / (precision + s) - np.log1p(s / precision))
 
 
-class Sums(NamedTuple):
+class SearchSums(NamedTuple):
     """Over the rows, each counted by its weight λ: what a search asks of the data."""
 
     norms: np.ndarray  # (M,), Σ λφ_i²
@@ -143,10 +144,10 @@ class Sums(NamedTuple):
     G: np.ndarray  # (m, M), Σ λφ_aφ_i
 
 
-def sums_of(P: Problem, weights: np.ndarray, b: np.ndarray, active: np.ndarray) -> Sums:
+def sums_of(P: Problem, weights: np.ndarray, b: np.ndarray, active: np.ndarray) -> SearchSums:
     """In one pass over the rows. O(nMm)"""
     M = len(P.basis)
-    sums = Sums(np.zeros(M), np.zeros(M), np.zeros((len(active), M)))
+    sums = SearchSums(np.zeros(M), np.zeros(M), np.zeros((len(active), M)))
     for s in _rows(P):
         Phi = P.basis.cross(P.kernel, P.X[s])  # (rows, M)
         weighted = Phi * weights[s, None]
@@ -237,8 +238,8 @@ class LabelSearch(Search):
     At EP's fixed point its evidence does not change with the sites to first order, so s and q with the sites
     held give its slope in every precision. A step that gains less than they promise is taken in part, or not
     at all. O(nmM) for each, since every step changes the sites. A function that sees one class alone would
-    have infinite variance, since the evidence only grows with it: precisions end where f has WIDEST times the
-    variance of the labels' own noise.
+    have infinite variance, since the evidence only grows with it: precisions end where f has LARGEST_VARIANCE
+    times the variance of the labels' own noise.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class LabelSearch(Search):
         self.P, self.labels, self.likelihood = P, labels, likelihood
         self.weights, self.b = np.zeros(P.n), np.zeros(P.n)  # the sites: λ, and b = λa
         noise = likelihood.noise if isinstance(likelihood, Probit) else math.pi**2 / 3.0
-        self.least = peaks(P) ** 2 / (WIDEST * noise)
+        self.least = peaks(P) ** 2 / (LARGEST_VARIANCE * noise)
         self._settle()
 
     def value(self) -> float:
@@ -306,15 +307,15 @@ def propagate(
         return -r, q, float(np.sum(average))
     L = np.diag(np.sqrt(precisions))  # w ~ N(0, I) in φ(x) = A^-½ k_u(x), and f = φᵀw with nothing left over
     run = Processes(P.kernel, active, L, likelihood, P.X, labels[:, None], P.mean, 1.0, 0.0, projected=True)
-    run.lam[:, 0], run.b[:, 0] = start
+    run.tau[:, 0], run.nu[:, 0] = start
     run.rebuild()
-    for _ in range(SWEEPS):
+    for _ in range(MOST_SWEEPS):
         if run.sweep(1.0) <= SETTLED:
             break
     (value,) = run.log_evidence()
     if value is None:
         raise FactorisationError(f"a cavity of expectation propagation is improper under {likelihood}")
-    return run.lam[:, 0], run.b[:, 0], value
+    return run.tau[:, 0], run.nu[:, 0], value
 
 
 def process_of(P: Problem, basis: Basis, precisions: np.ndarray, lam: np.ndarray, b: np.ndarray) -> Posterior:

@@ -20,7 +20,7 @@ from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import row_squares
 from ..numerics.workers import chunk_rows, row_slices, run_over
 
-Sums = TypeVar("Sums")
+Total = TypeVar("Total")
 
 
 class Terms(NamedTuple):
@@ -69,8 +69,8 @@ def corrections(
 
 
 def over_rows(
-    post: Posterior, P: Problem, start: Callable[[], Sums], step: Callable[[Sums, Any], None]
-) -> list[Sums]:
+    post: Posterior, P: Problem, start: Callable[[], Total], step: Callable[[Total, Any], None]
+) -> list[Total]:
     """`step` over chunks of rows or over blocks, on all cores, each worker with sums of its own."""
     tasks: list[Any] = P.blocks or row_slices(P.n, chunk_rows(P.n, len(post), P.X))
     _ = post.features(P.X[:1])  # what the threads share is made before they ask

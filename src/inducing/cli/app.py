@@ -93,7 +93,7 @@ Target = Annotated[str, Option("--target", "-t", help="The column to predict; th
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 DropMissing = Annotated[bool, Option("--drop-missing", help="Leave out rows with missing values.")]
 Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
-Approximation = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
+ApproximationOption = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
 StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")]
 
 

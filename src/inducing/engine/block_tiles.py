@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba.core import types
 
-from ..model.kernels.exponents import NEAR
+from ..model.kernels.exponents import NEAR_CENTRE
 from ..numerics.compiled_blas import (
     Addresses,
     Flag,
@@ -35,7 +35,7 @@ from ..numerics.compiled_blas import (
 )
 from ..numerics.exponential import EXACT, exponential
 from ..numerics.loops import FAST
-from .tiles import Form, Frame, by_differences, copied, cross, features, finish
+from .tiles import FormType, Frame, by_differences, copied, cross, features, finish
 
 _jit = numba.njit(nogil=True, fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
@@ -68,7 +68,7 @@ def within(
     A, B = np.empty((b, d + 2)), np.empty((b, d + 2))
     largest = features(X, centre, inverse, False, A)
     log_prior = np.log(prior)
-    if 2.0 * largest > NEAR:
+    if 2.0 * largest > NEAR_CENTRE:
         by_differences(A, A[:, :d], np.ones((b, d)), np.full(b, log_prior), K)
     else:
         for i in range(b):
@@ -100,7 +100,7 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
         Given1,
         Edges,
         Frame,
-        Form,
+        FormType,
         Out1,
         Out1,
         Real,
@@ -195,7 +195,7 @@ def own_moments(
         Given1,
         Edges,
         Frame,
-        Form,
+        FormType,
         Out1,
         Out1,
         Real,

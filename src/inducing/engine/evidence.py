@@ -58,7 +58,7 @@ from ..numerics.linalg import (
 )
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
-from .sums import Back, Held, Sites, Sums
+from .sums import Back, Held, SitesByPart, Sums
 from .sweeps import (
     SWEEPS,
     TOLERANCE,
@@ -89,7 +89,7 @@ class Factors:
     point: FixedPoint | None = None  # of a likelihood that is not Gaussian
 
     @property
-    def sites(self) -> Sites:
+    def sites(self) -> SitesByPart:
         return {} if self.point is None else self.point.process.sites
 
 

@@ -17,7 +17,7 @@ from ..numerics.linalg import add_product
 if TYPE_CHECKING:
     from .block_factors import BlockFactor
 
-Sites = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
+SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
 KFU_BYTES = (

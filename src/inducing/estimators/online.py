@@ -33,13 +33,17 @@ from ..model.problem import as_inputs
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Regression, Streaming, generator
-from .preparation import Data, per_output
+from .preparation import LEARNING_BASIS, Data, per_output
 from .regressor import SparseGPRegressor
 
-NAMES = ("gaussian", "laplace", "studentt", "poisson")  # their scale, where they have one, can be learned
+LIKELIHOOD_NAMES = (
+    "gaussian",
+    "laplace",
+    "studentt",
+    "poisson",
+)  # their scale, where they have one, can be learned
 # what a likelihood has in units of y, and to which power of them
 UNITS = {Gaussian: ("variance", 2), Laplace: ("scale", 1), StudentT: ("scale", 1)}
-LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with
 
 
 class Forecast(NamedTuple):
@@ -211,11 +215,12 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     def _start_likelihood(self) -> Likelihood:
         """The likelihood as given, in the units of y."""
         likelihood = self.likelihood
-        if isinstance(likelihood, str) and likelihood.lower() in NAMES:
+        if isinstance(likelihood, str) and likelihood.lower() in LIKELIHOOD_NAMES:
             return BY_NAME[likelihood.lower()]()
         if not isinstance(likelihood, Likelihood):
             raise UnknownNameError(
-                f"likelihood must be one of {', '.join(NAMES)}, or such an object, not {likelihood!r}"
+                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or such an object, not "
+                f"{likelihood!r}"
             )
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")

@@ -25,6 +25,8 @@ from ..model.table import TABLE
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 
+LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:

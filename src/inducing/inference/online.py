@@ -25,11 +25,11 @@ from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky_escalating, inverse_lower, with_nugget
 from ..numerics.workers import blas_for, single_threaded_blas
 from . import online_loops as loops
-from .online_loops import Rule, Seen
+from .online_loops import GrowthRule, Seen
 
-BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
+KERNEL_ROWS = 256  # rows whose kernel values are computed together, with the basis and with each other
 FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
-FEW = 16  # rows of a block for which the kernel is not computed with the whole basis once more
+FEW_COMPUTED = 16  # rows of a block for which the kernel is not computed with the whole basis once more
 TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
 REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
 
@@ -174,7 +174,7 @@ class Learner:
         self.age = 0  # rows read since `refresh`
         self.events = np.zeros(3, dtype=np.int64)  # rows that projected, grew the basis, replaced a function
         m = len(self.basis)
-        room = m + (0 if not grow else BLOCK if capacity is None else max(capacity - m, 0)) + 1
+        room = m + (0 if not grow else KERNEL_ROWS if capacity is None else max(capacity - m, 0)) + 1
         self.state = loops.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
         self.state.size[0] = m
         for c, (L, w, A) in enumerate(factors):
@@ -192,10 +192,10 @@ class Learner:
             self.collect(np.empty((0, d)))
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> GrowthRule:
         """How the basis may change; without a capacity the room there is limits it."""
         capacity = len(self.state.k) if self.capacity is None else self.capacity
-        return Rule(capacity, self.tolerance, self.grow, self.scored)
+        return GrowthRule(capacity, self.tolerance, self.grow, self.scored)
 
     def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
         """The processes after all rows X (n, d) with Y (n, c, p)."""
@@ -224,7 +224,7 @@ class Learner:
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
         """Read rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use."""
-        seen, block = Seen.nothing(*Y.shape), BLOCK if self.grow else FIXED_BLOCK
+        seen, block = Seen.nothing(*Y.shape), KERNEL_ROWS if self.grow else FIXED_BLOCK
         for start in range(0, len(X), block):
             rows = slice(start, min(start + block, len(X)))
             with single_threaded_blas():  # for the kernel: a block is too small to share out
@@ -258,7 +258,7 @@ class Learner:
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
-        rows = loops.Rows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
+        rows = loops.StreamRows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
         if self.likelihood.kind is not None:
             kind, theta = self.likelihood.kind, self.likelihood.theta
             read = loops.run(self.state, rows, kind, theta, seen, self.events, self.rule)
@@ -277,13 +277,13 @@ class Learner:
         m = len(self.basis)
         if not self.grow:
             return self.basis.cross(self.kernel, X)
-        if len(X) <= FEW:  # O(m), row by row: what is small is computed by differences, and keeps its digits
+        if len(X) <= FEW_COMPUTED:  # row by row, O(m): small values, by differences, keep their digits
             cross = [self.basis.cross(self.kernel, X[i : i + 1]) for i in range(len(X))]
             return np.concatenate([np.concatenate(cross), self.kernel(X, X)], axis=1)
         # in one Gram matrix: what L was made of is what L meets
         return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
-    def _run(self, rows: loops.Rows, seen: Seen) -> int:
+    def _run(self, rows: loops.StreamRows, seen: Seen) -> int:
         """`loops.run` for a likelihood that is not compiled."""
         state, rule, fresh = self.state, self.rule, len(self.basis)
         for i in range(len(rows.K)):

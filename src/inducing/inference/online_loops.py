@@ -32,6 +32,7 @@ import numpy as np
 
 from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
+from ..numerics.linalg import FINEST
 from ..numerics.triangles import (
     add,
     delete_column,
@@ -50,11 +51,9 @@ from ..numerics.triangles import (
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
-FINEST = linalg.FINEST
-FEW = 1e-7  # a tolerance from here on asks for few functions, below for digits
-FLOOR = (
-    1e-16  # of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
-)
+COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for few functions, below for digits
+# of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
+FLOOR = 1e-16
 
 nugget, beyond_rounding = _jit(linalg.nugget), _jit(linalg.beyond_rounding)
 
@@ -89,7 +88,7 @@ class State(NamedTuple):
     sine: np.ndarray  # (M,)
 
 
-class Rule(NamedTuple):
+class GrowthRule(NamedTuple):
     """How the basis may change."""
 
     capacity: int
@@ -98,7 +97,7 @@ class Rule(NamedTuple):
     scored: bool  # whether a basis function may have to go
 
 
-class Rows(NamedTuple):
+class StreamRows(NamedTuple):
     """A block of rows for c processes with p outputs each."""
 
     K: np.ndarray  # (b, m) or (b, m + b): kernel with the basis and, where that may grow, with these rows
@@ -153,7 +152,7 @@ def look(state: State, kss: float, scored: bool) -> float:
 
 
 @_jit
-def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
+def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
     """Make the row just looked at, with its q and r in the state, part of the process. [004 §3.6, steps 2-4]
 
     A row within `tolerance` of the span projects, and where few functions are asked for also one that only
@@ -168,7 +167,7 @@ def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
             if not isfinite(state.q[c, o]):
                 return FAILED
     new = rule.grow and gamma > max(rule.tolerance, FINEST * nugget(m)) * kss
-    if not new or (rule.tolerance >= FEW and not certain(state, gamma, kss, rule.scored)):
+    if not new or (rule.tolerance >= COARSE_TOLERANCE and not certain(state, gamma, kss, rule.scored)):
         project(state, gamma, rule.scored)
         return PROJECTED
     if m < rule.capacity:
@@ -338,7 +337,13 @@ def remove(state: State, i: int) -> None:
 
 @_jit
 def run(
-    state: State, rows: Rows, kind: int, theta: np.ndarray, seen: Seen, events: np.ndarray, rule: Rule
+    state: State,
+    rows: StreamRows,
+    kind: int,
+    theta: np.ndarray,
+    seen: Seen,
+    events: np.ndarray,
+    rule: GrowthRule,
 ) -> int:
     """Read the rows of a block in order; returns how many went in, short of all where one failed.
 

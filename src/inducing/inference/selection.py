@@ -36,12 +36,13 @@ from ..numerics.arrays import to_numpy
 from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
 Seed = np.random.Generator | int | None
-Rule = Callable[..., np.ndarray]
+SelectionRule = Callable[..., np.ndarray]
 
-MOST_ROWS, ROWS_EACH = 10_000, 20  # rules look at no more rows than this, or than this many for each place
+# rules look at no more rows than this, or than this many for each place
+LOOKED_AT, LOOKED_AT_EACH = 10_000, 20
 CACHE = 200  # columns of K that matching pursuit keeps
 # rows tried at a time: the best of 59 is with probability 0.95 among the best twentieth of all
-SUBSET = 59
+TRIED_ROWS = 59
 
 
 def random_rows(
@@ -157,7 +158,7 @@ def smola_bartlett(
     kernel: Kernel | None = None,
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
-    candidates: int = SUBSET,
+    candidates: int = TRIED_ROWS,
 ) -> np.ndarray:
     """Each time the best of 59 random rows, by what it adds to the posterior's maximum.
 
@@ -191,7 +192,7 @@ def matching_pursuit(
     kernel: Kernel | None = None,
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
-    candidates: int = SUBSET,
+    candidates: int = TRIED_ROWS,
     cache: int = CACHE,
 ) -> np.ndarray:
     """As `smola_bartlett`, but only the new entry of α is free.
@@ -271,7 +272,7 @@ def novelty(
     return X[K.chosen]
 
 
-BY_NAME: dict[str, Rule] = {
+BY_NAME: dict[str, SelectionRule] = {
     "random": random_rows,
     "kmeans": kmeans,
     "variance": greedy_variance,
@@ -360,7 +361,7 @@ def _sample(
     rows = np.flatnonzero(weights > 0)
     if not len(rows):
         raise EmptyDataError("there is no row of positive weight to choose from; at least one is needed")
-    most = max(MOST_ROWS, ROWS_EACH * m)
+    most = max(LOOKED_AT, LOOKED_AT_EACH * m)
     if len(rows) > most:
         drawn = _draw(len(rows), most, rng, weights[rows])
         return rows[drawn], np.ones(most)  # the draw has counted the weights

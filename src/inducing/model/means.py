@@ -11,9 +11,8 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
+from .kernels.base import Gradients
 from .parameters import Parametrised, made, read_spec
-
-Gradients = dict[str, Array]
 
 
 def _real(name: str, value: Any, most: int) -> Any:

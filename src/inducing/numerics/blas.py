@@ -69,10 +69,10 @@ def _routine(name: str, n_arguments: int) -> Any:
 
 @cache
 def addresses() -> np.ndarray:
-    """Where the routines of `compiled_blas.NAMES` are. (int64)"""
-    from .compiled_blas import NAMES
+    """Where the routines of `compiled_blas.ROUTINES` are. (int64)"""
+    from .compiled_blas import ROUTINES
 
-    return np.array([_address(name) for name in NAMES])
+    return np.array([_address(name) for name in ROUTINES])
 
 
 def _address(name: str) -> int:

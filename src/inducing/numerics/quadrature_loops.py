@@ -13,19 +13,14 @@ from math import exp, inf, lgamma, log, log1p, pi, sqrt
 import numba
 import numpy as np
 
-from . import subdivision
+from .quadrature import ROUNDED
+from .subdivision import ACCURACY, GAUSS, KRONROD, NODES
 
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy")  # a division by zero is infinite
 
-NODES, KRONROD, GAUSS = (
-    np.ascontiguousarray(v) for v in (subdivision.NODES, subdivision.KRONROD, subdivision.GAUSS)
-)
-
-ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
-DEPTH = 60
+MOST_HALVINGS = 60
 CUTS = 4096  # of panels, at most
-ROUNDED = 1e11  # log averages beyond have no digits left for the weights
-FAR = 40.0  # nats below the largest, where nothing counts any more
+NEGLIGIBLE = 40.0  # nats below the largest, where nothing counts any more
 ROOM = 64  # edges, at most
 
 
@@ -106,13 +101,15 @@ def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float
     if student:
         centre, width = (y - mean) / scale, theta[1] / scale  # of p, in t
         gap = log_density(student, theta, y, y) - log_density(student, theta, y, mean)
-        reach = sqrt(2.0 * (FAR + gap))  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
+        reach = sqrt(
+            2.0 * (NEGLIGIBLE + gap)
+        )  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
         low, high = -reach, reach
     else:
         gap = 0.0
         centre = _mode(y, mean, scale)
         width = 1.0 / sqrt(1.0 - _bend(student, theta, y, mean, scale, centre))
-        low, high = centre - sqrt(2.0 * FAR), centre + sqrt(2.0 * FAR)  # g'' ≤ -1
+        low, high = centre - sqrt(2.0 * NEGLIGIBLE), centre + sqrt(2.0 * NEGLIGIBLE)  # g'' ≤ -1
     count = 17
     for i in range(count):
         edges[i] = low + (high - low) * i / (count - 1)
@@ -173,13 +170,13 @@ def average(
     for i in range(count - 1):
         _panel(student, theta, y, mean, scale, edges[i], edges[i + 1], top, about, parts[i])
         zeroth, second = zeroth + parts[i, 0], second + parts[i, 2]
-    lefts, rights, cuts = np.empty(DEPTH + 1), np.empty(DEPTH + 1), 0
+    lefts, rights, cuts = np.empty(MOST_HALVINGS + 1), np.empty(MOST_HALVINGS + 1), 0
     for i in range(count - 1):
         lefts[0], rights[0], part[:], depth = edges[i], edges[i + 1], parts[i], 1
         while True:
             left, right = lefts[depth - 1], rights[depth - 1]
             fine = abs(part[3]) <= ACCURACY * zeroth and abs(part[5]) <= ACCURACY * second
-            if fine or depth == DEPTH or cuts == CUTS:
+            if fine or depth == MOST_HALVINGS or cuts == CUTS:
                 total += part[:3]
                 depth -= 1
                 if depth == 0:

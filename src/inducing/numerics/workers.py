@@ -13,9 +13,9 @@ import numpy as np
 
 from .arrays import Array, is_numpy, placed
 
-State = TypeVar("State")
+WorkerState = TypeVar("WorkerState")
 
-CACHE_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
+CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
 
@@ -62,7 +62,7 @@ def _process_cores() -> int:
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
     """Rows per chunk: a chunk-by-m buffer fits the device's budget, and every core gets as many chunks."""
-    budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
+    budget = CHUNK_BYTES if is_numpy(like) else DEVICE_BYTES
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
         chunks = max(1, -(-n // min(rows, 4096)))
@@ -157,8 +157,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_over(
-    tasks: list[Any], start: Callable[[], State], step: Callable[[State, Any], None], *, parallel: bool
-) -> list[State]:
+    tasks: list[Any],
+    start: Callable[[], WorkerState],
+    step: Callable[[WorkerState, Any], None],
+    *,
+    parallel: bool,
+) -> list[WorkerState]:
     """Give `tasks` to workers, each with a state of its own; returns the states in a fixed order.
 
     Worker t takes tasks t, t + T, t + 2T, ..., so the sums it accumulates do not depend on timing. BLAS runs
@@ -166,7 +170,7 @@ def run_over(
     """
     count = min(cores(), len(tasks)) if parallel else 1
 
-    def work(t: int) -> State:
+    def work(t: int) -> WorkerState:
         state = start()
         for task in tasks[t::count]:
             step(state, task)

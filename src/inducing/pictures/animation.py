@@ -20,7 +20,7 @@ from ..inference import selection
 from ..inference.regression import condition
 from ..learning import recipes
 from ..learning.recipes import Task
-from ..learning.settings import Step
+from ..learning.settings import Iterate
 from ..learning.stages import Fit
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels import RBF
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STARTS = ("left", *selection.BY_NAME)
-SUFFIXES = (".gif", ".html")
-COLOURS = 64  # of a GIF: few, so that it stays small
+FILM_SUFFIXES = (".gif", ".html")
+GIF_COLOURS = 64  # of a GIF: few, so that it stays small
 
 
 def task_for(
@@ -78,7 +78,7 @@ class Recording:
     """The steps of a fit, the start among them, and the task it was."""
 
     task: Task
-    steps: tuple[Step, ...]
+    steps: tuple[Iterate, ...]
 
     def posterior(self, i: int) -> Posterior:
         """The posterior at step i by the task's approximation, whichever row a recipe's stage climbed."""
@@ -100,7 +100,7 @@ class Recording:
 
 def record(task: Task, learn: Callable[[Task], Fit] = recipes.direct) -> Recording:
     """Run `learn`, a recipe for instance, and keep its steps; Ctrl-C ends it with those there are."""
-    steps: list[Step] = []
+    steps: list[Iterate] = []
     learn(replace(task, trace=steps.append))
     return Recording(task, tuple(steps))
 
@@ -157,9 +157,9 @@ class Film:
     def save(self, path: Path | str, *, fps: int = 12, dpi: int = 80) -> Path:
         """Write the film as a GIF, or as a page of HTML with buttons: whole or not at all."""
         path = Path(path)
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in FILM_SUFFIXES:
             raise UnknownNameError(
-                f"{str(path)!r} is no animation known here; it must end in one of {' '.join(SUFFIXES)}"
+                f"{str(path)!r} is no animation known here; it must end in one of {' '.join(FILM_SUFFIXES)}"
             )
         with replacing(path) as temporary:
             if path.suffix.lower() == ".gif":
@@ -175,7 +175,7 @@ class Film:
             self.draw(frame)
             buffer = BytesIO()
             self.canvas.savefig(buffer, dpi=dpi, format="png")
-            return Image.open(buffer).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            return Image.open(buffer).convert("RGB").quantize(GIF_COLOURS, dither=Image.Dither.NONE)
 
         first, *rest = [image(frame) for frame in range(self.frames)]
         holds = np.full(self.frames, round(1000 / fps))  # milliseconds

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import DataNotFoundError, NoiseError, ParameterError, UnknownNameError
 from ..files.atomic import replacing
+from ..numerics.arrays import Array
 
-Array = NDArray[Any]
 Rng = int | np.random.Generator
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
 
-CHUNK = 1 << 18  # bytes asked for at once; a pipe gives what it has
+READ_BYTES = 1 << 18  # bytes asked for at once; a pipe gives what it has
 LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
 HEAD = 4096  # bytes that tell one file from another
 
@@ -80,7 +80,7 @@ class Lines:
         ready, _, _ = select.select([self.fd, self.stop.fd], [], [], max(seconds, 0.0))
         if self.fd not in ready or self.stop.asked():
             return []
-        chunk = os.read(self.fd, CHUNK)
+        chunk = os.read(self.fd, READ_BYTES)
         if not chunk:
             self.ended, last, self.rest = True, self.rest, b""
             return [last] if last else []
