@@ -283,6 +283,26 @@ def _parameters(function: Function) -> int:
     return len([name for name in names if name not in ("self", "cls")])
 
 
+def test_no_test_draws_from_a_generator_of_its_module():
+    """What it drew would depend on which tests ran before."""
+
+    def rules() -> Iterator[str]:
+        for path in sorted((ROOT / "tests").rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            drawn = [node for node in tree.body if ast.unparse(node).count("= np.random.default_rng(") == 1]
+            shared = {
+                ast.unparse(node).split(" = ")[0] for node in drawn if ast.unparse(node).count("(") == 1
+            }
+            for name, function in _functions(tree):
+                inside = [node for line in function.body for node in ast.walk(line)]
+                names = [node for node in inside if isinstance(node, ast.Name)]
+                own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+                if shared & {node.id for node in names} - own:
+                    yield f"{path.name}: {name} draws from a generator of its module"
+
+    assert broken(rules()) == []
+
+
 def test_nothing_escapes_the_formatter():
     def rules() -> Iterator[str]:
         for folder in ("src", "tests", "experiments", "benchmarks", "docs"):

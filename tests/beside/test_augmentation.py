@@ -165,6 +165,7 @@ def test_better_than_dtc_on_the_toy() -> None:
 
 @pytest.mark.parametrize("name", ["dtc", "fitc", "pep", "pitc"])
 def test_weights_and_prior_mean(name: str) -> None:
+    rng = np.random.default_rng(100)
     weights = rng.integers(0, 3, 43)
     basis, reference = bases("points")
     row = keywords(name)
@@ -183,6 +184,7 @@ def test_weights_and_prior_mean(name: str) -> None:
 @pytest.mark.parametrize("name", ["asor", "fitc"])
 def test_chunks_of_rows_and_queries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough rows and queries for several chunks and all workers; FITC's B̃ for a few queries at a time."""
+    rng = np.random.default_rng(101)
     monkeypatch.setattr(augmentation, "SPACE", 7 * len(Z) ** 2)
     A = rng.uniform(-2, 2, (9000, 2))
     y = np.sin(2 * A[:, 0])

@@ -112,8 +112,9 @@ def test_projection_needs_a_basis():
 @pytest.mark.parametrize("sweeps", [1, 2, 4])
 @pytest.mark.parametrize("likelihood", [Probit(0.3), Gaussian(0.2)])
 def test_it_is_the_thesis_s_algorithm(likelihood, sweeps):
+    rng = np.random.default_rng(102)
     rows = np.tile(np.arange(n), 6)[:320]  # more than one block, with rows that repeat
-    inputs, targets = X[rows] + 1e-3 * RNG.standard_normal((320, d)), y[rows]
+    inputs, targets = X[rows] + 1e-3 * rng.standard_normal((320, d)), y[rows]
     Z, alpha, C, a, lam, P = thesis_ep(KERNEL, likelihood, inputs, targets, 12, 1e-6, sweeps)
     post = ig.expectation_propagation(
         KERNEL, likelihood, inputs, targets, 12, sweeps=sweeps, freeze_after=sweeps

@@ -83,7 +83,8 @@ def test_bounds_hold_on_random_problems():
 
 
 def test_a_weight_is_the_row_so_often():
-    y, weights = Y[:, 0], RNG.integers(1, 4, n)
+    rng = np.random.default_rng(100)
+    y, weights = Y[:, 0], rng.integers(1, 4, n)
     often = np.repeat(np.arange(n), weights)
     fit = held(RBF, POINTS, "vfe", 0.05, y)
     one, other = ig.diagnose(fit, X, y, weights=weights), ig.diagnose(fit, X[often], y[often])
@@ -134,7 +135,8 @@ def test_an_exact_gps_report_leaves_out_what_is_about_a_basis(approximation):
 
 
 def test_the_size_suggested_is_the_least_that_leaves_a_tenth_of_the_noise():
-    kernel, y = ig.kernels.Linear([1.0, 0.5]), X[:, 0] + 0.1 * RNG.standard_normal(n)
+    rng = np.random.default_rng(101)
+    kernel, y = ig.kernels.Linear([1.0, 0.5]), X[:, 0] + 0.1 * rng.standard_normal(n)
     basis = ig.bases.Points(Z)
     found = ig.diagnose(ig.fit(kernel, basis, "vfe", 0.01, X, y, max_iterations=0, jitter=1e-6), X, y)
     assert found.suggested == 2  # a linear function of two inputs
@@ -149,6 +151,7 @@ def test_the_size_suggested_is_the_least_that_leaves_a_tenth_of_the_noise():
 
 
 def test_what_ended_at_a_bound_is_named():
+    rng = np.random.default_rng(102)
     smooth = X[:, 0] ** 2
     fit = ig.fit(RBF, ig.bases.Points(X[::2]), "fitc", 0.1, X, smooth, noise_floor=1e-3, max_iterations=100)
     assert "noise at its least" in fit.at_bounds
@@ -158,7 +161,7 @@ def test_what_ended_at_a_bound_is_named():
     assert fit.noise == pytest.approx(1e-3 * smooth.var())
     found = ig.diagnose(fit, X, smooth)
     assert "noise at its least" in str(found) and any("floor" in sentence for sentence in found.advice)
-    noise = RNG.standard_normal(n)
+    noise = rng.standard_normal(n)
     free = ig.fit(ig.kernels.RBF(1.0), POINTS, "vfe", 0.1, X, noise, fixed=("basis",), max_iterations=200)
     assert all(not name.startswith("noise") for name in free.at_bounds)
 

@@ -51,7 +51,7 @@ class Augmented:
 
     @property
     def log_evidence(self) -> float | None:
-        """That of the row before augmentation; afterwards it depends on the query."""
+        """The evidence of the row before augmentation; afterwards it depends on the query."""
         return self.unaugmented.log_evidence
 
     @property
@@ -87,7 +87,7 @@ class Augmented:
         return self.jointly(X).covariance(X)
 
     def _deterministic(self, X: Array, Phi: Array) -> tuple[Array, Array]:
-        """share = 0: the rows' D stays as it is, and B as well."""
+        """Change of mean and variance where share = 0: the rows' D and B do not depend on the query."""
         post = self.unaugmented
         G, S, E = corrections(post, self.problem, X, Phi)
         return self._bordered(X, Phi, Phi @ post.A, G.T @ post.A, S, E)
@@ -142,7 +142,7 @@ class Augmented:
         return shift + correction, variance
 
     def _bordered(self, X: Array, Phi: Array, a: Array, h: Array, S: Array, E: Array) -> tuple[Array, Array]:
-        """The formulas above; a query in the span of the basis is in it already."""
+        """Change of mean, and variance, by the class's formulas; a query in the basis's span adds nothing."""
         xp = namespace(X)
         rho = self._residual(X, Phi)
         lead = rho - row_dots(a, h)

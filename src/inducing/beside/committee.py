@@ -50,8 +50,8 @@ QUERIES_TOGETHER = 512  # queries that the BCM looks at together
 
 @dataclass(frozen=True)
 class Rule:
-    """How precisions add, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the last term only where
-    `corrected`.
+    """A rule by which precisions of experts add up, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the
+    last term only where `corrected`.
 
     `weight` gives β_b (t,) from an expert's Π_b (t,) and the number of experts.
     """
@@ -108,7 +108,7 @@ class Committee:
 
     @property
     def basis(self) -> None:
-        """There is none; `on` makes the process on one."""
+        """A committee has no basis; `on` makes the process on one."""
 
     def on(self, basis: Basis) -> Posterior:
         """The process that sees the blocks as independent given u: PITC's, and the BCM where u = f(queries).
@@ -156,7 +156,7 @@ class Committee:
         return self.on(Points(X)).covariance(X)
 
     def _alone(self, X: Array) -> Marginals:
-        """Each query on its own, by the rule."""
+        """Predict each query on its own, by the rule."""
         first = self.experts[0]
         total, weights = 0.0 * X[:, 0], 0.0 * X[:, 0]
         mean = zeros_like_rows((X.shape[0], first.w.shape[1]), X)
@@ -173,7 +173,7 @@ class Committee:
         )
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
-        """The experts' answers, in their order."""
+        """Ask every expert; the answers come in the experts' order."""
         return suited(self.mapper, self.experts[0].L)(question, self.experts)
 
     def _queries(self, X: Any) -> Array:

@@ -37,8 +37,8 @@ class Eigenfunctions:
     def __call__(self, Y: Any) -> Array:
         """φ_i at each row of Y, in the kind of Y. (t, count)"""
         Y = as_queries(Y, self.X.shape[1])
-        found = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
-        return asarray_like(found, Y)
+        values = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
+        return asarray_like(values, Y)
 
 
 def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -> Eigenfunctions:

@@ -58,7 +58,7 @@ RiskSolver = Callable[
 
 
 def ridge(alpha: float) -> RiskSolver:
-    """Σ weight (y - f)² + alpha |w|², without b."""
+    """The solver of ridge regression: least Σ weight (y - f)² + alpha |w|², without b."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         root = np.sqrt(weights)[:, None]
@@ -73,7 +73,7 @@ def ridge(alpha: float) -> RiskSolver:
 
 
 def hinge(C: float) -> RiskSolver:
-    """½|w|² + C Σ weight max(0, 1 - y f) for each column of y = ±1, b free: scikit-learn's SVC."""
+    """The solver of scikit-learn's SVC: least ½|w|² + C Σ weight max(0, 1 - y f) for columns of y = ±1."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         machines = [SVC(C=C, kernel="linear", tol=1e-5, cache_size=500).fit(Phi, t, weights) for t in T.T]
@@ -89,7 +89,7 @@ def hinge(C: float) -> RiskSolver:
 
 
 def squared_hinge(C: float) -> RiskSolver:
-    """½(|w|² + b²/100) + C Σ weight max(0, 1 - y f)² for each column of y = ±1: scikit-learn's LinearSVC."""
+    """The solver of scikit-learn's LinearSVC: least ½(|w|² + b²/100) + C Σ weight max(0, 1 - y f)²."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         options = {"C": C, "dual": False, "tol": 1e-8, "max_iter": 10_000, "intercept_scaling": INTERCEPT}
@@ -183,7 +183,7 @@ def learn(
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """A function f = Σ_j c_j u_j + b that was learned."""
+    """A learned function f = Σ_j c_j u_j + b."""
 
     kernel: RBF
     basis: Basis

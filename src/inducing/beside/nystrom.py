@@ -18,7 +18,7 @@ from .residuals import check_gaussian, corrections, query_chunks
 
 @dataclass(frozen=True, eq=False)
 class Nystrom:
-    """K_ff replaced by Q_ff, everything else exact: [003 eqs 31, 32]
+    """The Nyström predictor: K_ff replaced by Q_ff, everything else exact. [003 eqs 31, 32]
 
         mean = K_*f (Q_ff + Σ)⁻¹ y,   covariance = K_** - K_*f (Q_ff + Σ)⁻¹ K_f*
 
@@ -35,7 +35,7 @@ class Nystrom:
 
     @property
     def log_evidence(self) -> float | None:
-        """DTC's: both have Q_ff + Σ as the covariance of y."""
+        """DTC's evidence: both have Q_ff + Σ as the covariance of y."""
         return self.dtc.log_evidence
 
     @property
@@ -73,7 +73,7 @@ class Nystrom:
 def condition(
     kernel: Kernel, basis: Basis | None, approximation: str, noise: Any, X: Any, y: Any, **options: Any
 ) -> Nystrom:
-    """The Nyström predictor; arguments and options as for `inducing.condition`, without blocks."""
+    """Make the Nyström predictor; arguments and options as for `inducing.condition`, without blocks."""
     if options.pop("power", None) is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
     P = problem_of(kernel, basis, "dtc", noise, X, y, **options | {"blocks": None})

@@ -71,7 +71,7 @@ class RelevanceVectors:
 
     @property
     def log_evidence(self) -> float | None:
-        """That of the machine before augmentation; afterwards it depends on the query."""
+        """The evidence of the machine before augmentation; afterwards it depends on the query."""
         return self.posterior.log_evidence
 
     @property
@@ -117,7 +117,7 @@ class RelevanceVectors:
         return asarray_like((self.jointly(X) if self.augment else self.posterior).covariance(X), queries)
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b of the training rows. (n,) each"""
+        """Precisions τ and shifts ν of the training rows' sites. (n,) each"""
         if self.sites is not None:
             return self.sites.tau, self.sites.nu
         assert self.noise is not None
@@ -255,7 +255,7 @@ def _check(P: Problem, power: float, likelihood: Likelihood | None, prior_varian
 def _maximise(
     search: AnySearch, values: list[float], tolerance: float, max_iterations: int, floor: float | None
 ) -> bool:
-    """Step until nothing gains `tolerance`, the noise learned down to `floor` after each; whether it did."""
+    """Step, and learn the noise down to `floor`, until no step gains `tolerance`; whether that came."""
     with Bars() as bars:
         for _ in range(max_iterations):
             gain = search.step(tolerance)
@@ -269,6 +269,6 @@ def _maximise(
 
 
 def _mean_square(post: Posterior, P: Problem) -> float:
-    """Of f about its prior mean, over the training inputs."""
+    """The mean square of f about its prior mean over the training inputs."""
     mean, variance = post.predict(P.X)
     return float(np.mean((mean - P.mean(P.X)) ** 2 + variance))

@@ -38,7 +38,7 @@ LARGEST_RISE = 10.0  # how far a logarithm may rise in one climb
 
 
 class Moved(NamedTuple):
-    """Where a climb ended."""
+    """The result of a climb: functions, precisions, noise."""
 
     basis: Basis
     precisions: np.ndarray
@@ -47,14 +47,14 @@ class Moved(NamedTuple):
 
 
 def move_centers(search: AnySearch, floor: float | None) -> Moved:
-    """All functions of the model moved at once, with their precisions and, given a floor, the noise."""
+    """Move all functions of the model at once, with their precisions and, given a floor, the noise."""
     climb = Centers(search, floor)
     basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(CLIMB_ITERATIONS)).x)
     return Moved(*merged(search.P, basis, precisions), noise)
 
 
 def merged(P: Problem, basis: Basis, precisions: np.ndarray) -> tuple[Basis, np.ndarray, np.ndarray]:
-    """Functions in one place made one, with the sum of their variances; and which of them stay."""
+    """Merge functions in one place, adding their variances; also returns which of them stay."""
     K = basis.gram(P.kernel)
     scale = np.sqrt(np.diag(K))
     alike = K > (1.0 - ALIKE) * scale[:, None] * scale

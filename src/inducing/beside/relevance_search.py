@@ -36,7 +36,7 @@ TRIES, SHARES = 5, (1.0, 0.25, 0.0625)  # steps tried where the evidence gains l
 
 
 class Move(NamedTuple):
-    """A step the evidence would gain from."""
+    """A step that would raise the evidence."""
 
     gain: float
     candidate: int
@@ -74,9 +74,7 @@ class Search:
         raise NotImplementedError
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The mean over t of (φ_iᵀC⁻¹t)² with C that of the whole model (M,), and of the squared weights
-        (m,). Linv = LB⁻¹D, V = Linv G/σ².
-        """
+        """Means over t of (φ_iᵀC⁻¹t)² (M,) and of squared weights (m,); Linv = LB⁻¹D, V = Linv G/σ²."""
         z = Linv @ self.T[self.active] / self.noise
         return (self.T / self.noise - V.T @ z) ** 2, (Linv.T @ z) ** 2
 
@@ -123,7 +121,7 @@ class Search:
         return moves[0].gain
 
     def _replace(self, i: int, precision: float) -> np.ndarray:
-        """The numbers alone; where the others are among the active as they were."""
+        """Change the numbers alone; returns where the others are among the active as they were."""
         others = np.flatnonzero(self.active != i)
         new = [i] if math.isfinite(precision) else []
         self.active = np.append(self.active[others], np.array(new, dtype=int))
@@ -137,7 +135,7 @@ def added(precision: np.ndarray, s: np.ndarray, q2: np.ndarray) -> np.ndarray:
 
 
 class SearchSums(NamedTuple):
-    """Over the rows, each counted by its weight λ: what a search asks of the data."""
+    """Sums over the rows, each counted by its weight τ, that a search needs of the data."""
 
     norms: np.ndarray  # (M,), Σ λφ_i²
     T: np.ndarray  # (M,), Σ bφ_i, b = λy
@@ -145,7 +143,7 @@ class SearchSums(NamedTuple):
 
 
 def sums_of(P: Problem, weights: np.ndarray, b: np.ndarray, active: np.ndarray) -> SearchSums:
-    """In one pass over the rows. O(nMm)"""
+    """Compute the sums in one pass over the rows. O(nMm)"""
     M = len(P.basis)
     sums = SearchSums(np.zeros(M), np.zeros(M), np.zeros((len(active), M)))
     for s in _rows(P):
@@ -170,7 +168,7 @@ def _rows(P: Problem) -> list[slice]:
 
 
 class ValueSearch(Search):
-    """Values with noise of one variance, which may be learned: sums over the rows stay as they are."""
+    """The search for values with noise of one variance, which may be learned: sums over rows never change."""
 
     def __init__(self, P: Problem, noise: float, active: np.ndarray, precisions: np.ndarray) -> None:
         super().__init__(active, precisions)
@@ -201,7 +199,7 @@ class ValueSearch(Search):
         return total
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b = λy of every row. (n,) each"""
+        """Precision τ and shift ν = τy of every row. (n,) each"""
         return np.full(self.P.n, 1.0 / self.noise), self.P.Y[:, 0] / self.noise
 
     def learn_noise(self, floor: float) -> float:
@@ -223,17 +221,17 @@ class ValueSearch(Search):
 
         middle = math.log(self.noise)
         low = max(middle - 1.0, min(math.log(floor), middle))
-        found = minimize_scalar(loss, bounds=(low, middle + 1.0), method="bounded", options={"xatol": 1e-8})
-        if found.fun >= loss(middle):
+        minimum = minimize_scalar(loss, bounds=(low, middle + 1.0), method="bounded", options={"xatol": 1e-8})
+        if minimum.fun >= loss(middle):
             return 0.0
-        self.noise = math.exp(found.x)
+        self.noise = math.exp(minimum.x)
         self._factorise()
         return self.value() - before
 
 
 class LabelSearch(Search):
-    """Labels, through the sites that expectation propagation makes of their likelihood: pseudo-targets a with
-    noise 1/λ. [004 eq. 4.21]
+    """The search for labels, through the sites that expectation propagation makes of their likelihood:
+    pseudo-targets a with noise 1/τ. [004 eq. 4.21]
 
     At EP's fixed point its evidence does not change with the sites to first order, so s and q with the sites
     held give its slope in every precision. A step that gains less than they promise is taken in part, or not
@@ -261,7 +259,7 @@ class LabelSearch(Search):
         return self._value
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b of every row's site. (n,) each"""
+        """Precision τ and shift ν of every row's site. (n,) each"""
         return self.weights, self.b
 
     def put(self, i: int, precision: float) -> None:
@@ -301,7 +299,7 @@ def propagate(
     likelihood: Likelihood,
     start: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """λ and b of every row's site (n,) and EP's log evidence with the functions `active`, from a `start`."""
+    """τ and ν of every row's site (n,), and EP's log evidence, for the functions `active`, from `start`."""
     if len(active) == 0:  # f is the prior mean, and the site what the likelihood looks like from there
         average, q, r = likelihood.tilted(labels, np.asarray(P.mean(P.X), dtype=float), 1e-12)
         return -r, q, float(np.sum(average))
@@ -351,6 +349,6 @@ def log_evidence_of(P: Problem, post: Posterior, noise: float) -> float:
 
 
 def together(first: Basis, second: Basis) -> Basis:
-    """Both, of one kind, one after the other."""
+    """Join two bases of one kind, one after the other."""
     both = zip(first.parameters.values(), second.parameters.values(), strict=True)
     return type(first)(*(np.concatenate(pair) for pair in both))

@@ -253,7 +253,7 @@ def sweeps(
 def estimate(
     prior: Prior, X: np.ndarray, times: np.ndarray | None = None, *, limit: int = 100, **options: Any
 ) -> Estimate:
-    """What `sweeps` settles on, or has reached after `limit` of them."""
+    """The estimate that `sweeps` settles on, or has reached after `limit` of them."""
     for reached in sweeps(prior, X, times, **options):
         if reached.converged or reached.n_sweeps >= limit:
             break

@@ -209,7 +209,7 @@ def _minima(s: np.ndarray, beams: Beams, noise: float, most: int) -> tuple[np.nd
 
 
 def _refined(s: np.ndarray, winds: np.ndarray, beams: Beams, noise: float, steps: int = 30) -> np.ndarray:
-    """Levenberg's steps down the misfit, for all starts at once."""
+    """Go down the misfit by Levenberg's steps, from all starts at once."""
     damping = np.full(winds.shape[:2], 1e-3)
     value = _misfit(s, winds, beams, noise)
     for _ in range(steps):

@@ -1,6 +1,4 @@
-"""Factors of D = R + Σ within a block of rows, and how a gradient flows back through one: `Whole` is PITC's;
-neighbours.py has a sparse one.
-"""
+"""Factors of D = R + Σ within a block of rows, and gradients through them; neighbours.py has a sparse one."""
 
 from __future__ import annotations
 

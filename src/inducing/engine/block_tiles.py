@@ -170,9 +170,7 @@ def first_blocks(
 def own_moments(
     at: np.ndarray, W: np.ndarray, K: np.ndarray, U: np.ndarray, WU: np.ndarray, own: np.ndarray
 ) -> None:
-    """Add Σ_ij W_ij (u_i - u_j)² of each input and, last, Σ_ij W_ij, where W becomes W∘K; lower triangles. U
-    is [u, 1].
-    """
+    """Add Σ_ij W_ij (u_i - u_j)² of each input, then Σ_ij W_ij, for W∘K in lower triangles; U is [u, 1]."""
     b, d = len(W), U.shape[1] - 1
     for i in range(b):
         row, k_row = W[i], K[i]

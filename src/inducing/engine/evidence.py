@@ -175,9 +175,7 @@ def _settle(
 
 
 def log_evidence(P: Problem | Parted, F: Factors) -> float:
-    """log q(y), with a second look at the rows for their residuals: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|²
-    cancels.
-    """
+    """log q(y), with residuals of a second pass: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
     if P.likelihood is not None:
         sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
         return F.base + float(_over(P, sweep_pass, sweep, F.kept).terms)

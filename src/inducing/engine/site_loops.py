@@ -81,9 +81,7 @@ def marginal(v: Visits, i: int) -> tuple[float, float]:
 
 @_jit
 def add_site(v: Visits, mean: float, s: float, tau: float, nu: float) -> None:
-    """Put exp(ν g - ½ τ g²) into the process, where g, of this mean and variance s, is where `marginal`
-    was.
-    """
+    """Put exp(ν g - ½ τ g²) into the process; g, of this mean and variance s, is what `marginal` found."""
     left, r = 1.0 + tau * s, len(v.z)
     add((nu - tau * mean) / left, v.c, v.z, r)
     for j in range(r):

@@ -268,7 +268,7 @@ class Processes:
             if self.Pi is None
             else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
         )
-        told = self.n_sweeps, self.converged, self.changes, self.projected
+        state = self.n_sweeps, self.converged, self.changes, self.projected
         return [
             Posterior(
                 kernel=self.kernel,
@@ -279,7 +279,7 @@ class Processes:
                 mean_function=self.mean,
                 log_evidence=values[j],
                 jitter=self.jitter,
-                sites=Sites(self.tau[:, j].copy(), self.nu[:, j].copy(), P, self.share, *told),
+                sites=Sites(self.tau[:, j].copy(), self.nu[:, j].copy(), P, self.share, *state),
             )
             for j in range(c)
         ]

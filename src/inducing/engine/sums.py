@@ -27,9 +27,7 @@ KFU_BYTES = (
 
 @dataclass(eq=False)
 class Sums:
-    """Totals of a pass over rows; + joins those of different rows. What a pass does not compute stays
-    zero.
-    """
+    """Totals of a pass over rows, zero where it computes nothing; + joins those of different rows."""
 
     G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
     b: Any = 0.0  # (m, p), ΦΠy

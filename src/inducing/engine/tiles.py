@@ -53,9 +53,7 @@ def exponentials(A: np.ndarray) -> None:
 
 @_jit
 def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A: np.ndarray) -> float:
-    """[u, u², 1], or [u, -½|u|², 1] where not wide, of rows u = (x - centre) scale; returns the largest
-    |u|².
-    """
+    """[u, u², 1], or [u, -½|u|², 1] if not wide, of rows u = (x - centre) scale; returns the largest |u|²."""
     n, d = X.shape
     largest = 0.0
     for i in range(n):

@@ -146,7 +146,7 @@ def tilt_rows(
     q: np.ndarray,
     r: np.ndarray,
 ) -> None:
-    """`tilt` of every row."""
+    """Apply `tilt` to every row."""
     for i in range(len(mean)):
         values[i] = tilt(log_c[i], b[i], Lam[i], mean[i], W[i], q[i], r[i])
 

@@ -109,7 +109,7 @@ class FieldProcess:
         self.forget()
 
     def forget(self) -> None:
-        """Back to the prior."""
+        """Go back to the prior."""
         n, p, m = self.Phi.shape
         self.w, self.S, self.A, self.log_B = np.zeros(m), np.eye(m), np.eye(m), 0.0
         self.sites = FieldSites(np.zeros((n, p, p)), np.zeros((n, p)))
@@ -148,7 +148,7 @@ class FieldProcess:
         return move
 
     def rebuild(self) -> None:
-        """The process from its sites alone: B = I + Σ φΛφᵀ, w = B⁻¹ Σ φb. [004 eqs 4.25, 4.34]"""
+        """Make the process from its sites alone: B = I + Σ φΛφᵀ, w = B⁻¹ Σ φb. [004 eqs 4.25, 4.34]"""
         Lam, b = self._effective()
         G = np.einsum("npm,npk->mk", self.Phi, np.einsum("npq,nqk->npk", Lam, self.Phi), optimize=True)
         beta = np.einsum("npm,np->m", self.Phi, b)
@@ -184,7 +184,7 @@ class FieldProcess:
         return total if np.isfinite(total) else None
 
     def relative_weight(self) -> float:
-        """See the function of this name."""
+        """The log weight of this mode, as by the function of this name."""
         return _log_weight(self.t, self.prior + self.Phi @ self.w, self.w, -0.5 * self.log_B)
 
     def posterior(self, log_evidence: float | None = None, sites: FieldSites | None = None) -> Posterior:
@@ -273,14 +273,12 @@ def expectation_propagation(
 
 
 def removal_scores(post: Posterior, score: Score = "mean") -> np.ndarray:
-    """What removing each node with all its components would cost, in KL units. (nodes,) [004 eq. 5.43]"""
+    """The cost of removing each node with all its components, in KL units. (nodes,) [004 eq. 5.43]"""
     return post.removal_scores(score, nodes_of(post)[1])
 
 
 def prune(post: Posterior, capacity: int, score: Score = "mean") -> Posterior:
-    """The process with at most `capacity` nodes: that of least score goes first, repeatedly. [004 eq.
-    5.42]
-    """
+    """The process with at most `capacity` nodes: the node of least score goes, repeatedly. [004 eq. 5.42]"""
     with blas_for(len(post)):
         return post.prune(capacity, score, nodes_of(post)[1])
 

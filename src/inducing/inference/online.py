@@ -87,7 +87,7 @@ def update_together(
     grow: bool = True,
     order: Order = "given",
 ) -> list[Posterior]:
-    """Several processes with one kernel on one basis, column j of Y (n, c) for process j: one per class, say.
+    """Update several processes with one kernel and basis: column j of Y (n, c) is for process j, a class say.
 
     The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of
     information add up.
@@ -143,7 +143,7 @@ def most_informative(post: Posterior, likelihood: Likelihood, X: Array, y: Array
 
 
 class Learner:
-    """Processes on one basis while they read; those it began with stay as they were."""
+    """Processes on one basis that read rows; the posteriors it began with stay as they were."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class Learner:
 
     @property
     def rule(self) -> GrowthRule:
-        """How the basis may change; without a capacity the room there is limits it."""
+        """The rule by which the basis may change; without a capacity the allocated room limits it."""
         capacity = len(self.state.k) if self.capacity is None else self.capacity
         return GrowthRule(capacity, self.tolerance, self.grow, self.scored)
 
@@ -284,7 +284,7 @@ class Learner:
         return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
     def _run(self, rows: loops.StreamRows, seen: Seen) -> int:
-        """`loops.run` for a likelihood that is not compiled."""
+        """Run `loops.run` for a likelihood that is not compiled."""
         state, rule, fresh = self.state, self.rule, len(self.basis)
         for i in range(len(rows.K)):
             m = state.size[0]
@@ -316,9 +316,7 @@ class Learner:
         places[...] = np.arange(m)
 
     def make_room(self, rows: int) -> None:
-        """Move to a larger state where so many rows could outgrow this one; a capacity has its room
-        already.
-        """
+        """Move to a larger state if `rows` more functions might not fit; a capacity has its room already."""
         old, m = self.state, len(self.basis)
         if not self.grow or self.capacity is not None or m + rows + 1 <= len(old.k):
             return

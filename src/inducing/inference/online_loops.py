@@ -89,7 +89,7 @@ class State(NamedTuple):
 
 
 class GrowthRule(NamedTuple):
-    """How the basis may change."""
+    """The rule by which the basis may change."""
 
     capacity: int
     tolerance: float  # of k(x, x): a row that is nearer to the span projects
@@ -107,7 +107,7 @@ class StreamRows(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What c processes with p outputs each said of n rows, of every row just before it was read."""
+    """Predictions of n rows by c processes with p outputs, each made just before its row was read."""
 
     mean: np.ndarray  # (n, c, p), of the latent f
     variance: np.ndarray  # (n, c)
@@ -115,12 +115,12 @@ class Seen(NamedTuple):
 
     @staticmethod
     def nothing(n: int, c: int, p: int) -> Seen:
-        """NaN, to be written over."""
+        """Arrays of NaN, to be written over."""
         return Seen(np.full((n, c, p), np.nan), np.full((n, c), np.nan), np.full((n, c), np.nan))
 
 
 def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
-    """A state with room for so many basis functions and none in it."""
+    """Make a state with room for `room` basis functions and none in it."""
     M, c, p = (room + 3) // 4 * 4, processes, outputs
     one, each, square, every = (M,), (c, M), (c, M, M), (c, p, M)
     kept = square, every, every, each, one, square if exact else (c, 0, 0)
@@ -131,9 +131,7 @@ def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """Find φ and, of every process, a, s, mean and variance at `state.k`; for scores also ê and t. Returns
-    γ.
-    """
+    """Compute φ and each process's a, s, mean, variance at `state.k`, for scores also ê and t; returns γ."""
     m = state.size[0]
     for j in range(m):
         state.x[j] = state.k[j]
@@ -256,7 +254,7 @@ def extend(state: State, gamma: float, scored: bool) -> None:
 
 @_jit
 def least(state: State, gamma: float) -> int:
-    """The basis function that would be the cheapest to remove after a full update; the new one has number m.
+    """The number of the basis function that costs least to remove after a full update; m is the new one.
 
     It costs α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the
     dearest counts [004 eq. 5.10]. `model.removal` has the same in NumPy.

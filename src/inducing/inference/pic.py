@@ -1,6 +1,4 @@
-"""PIC: inside the query's own block the exact prior, between blocks the basis. A predictor, since it needs
-the data.
-"""
+"""PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from ..numerics.linalg import cholesky, contiguous, gram, plus_diagonal, solve_l
 
 
 class Predictor(Protocol):
-    """What needs the data at every query (PIC, committees, Nyström, augmentation): not a Posterior, but asked
-    like one.
-    """
+    """The interface of methods that need the data at every query: asked like a Posterior, but not one."""
 
     @property
     def log_evidence(self) -> float | None: ...
@@ -95,9 +91,7 @@ class PICPredictor:
         return joint + half @ half.T
 
     def _own_block(self, X: Array, label: Any) -> tuple[Array, Array, Array]:
-        """For queries of one block: mean without m0 (q, p), H with f* = Hw + ..., and the residual covariance
-        given w.
-        """
+        """For queries of one block: mean less m0 (q, p), H with f* = Hw + r*, and the covariance of r*."""
         post, P = self.pitc, self._problem
         Phi = post.features(X)
         R = post.kernel(X, X) - Phi @ Phi.T

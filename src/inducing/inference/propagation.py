@@ -116,7 +116,7 @@ def expectation_propagation(
 def from_sites(
     kernel: Kernel, basis: Basis, sites: Sites, X: Array, *, mean: Mean | None = None, jitter: float = 0.0
 ) -> Posterior:
-    """The process that sites stand for. [004 eqs 4.25, 4.34]
+    """Make the process that sites stand for. [004 eqs 4.25, 4.34]
 
     α = Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹a,   C = -Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹P
     """
@@ -150,9 +150,7 @@ def _rows(X: Array) -> np.ndarray:
 
 
 class _Growth:
-    """Sweeps in which the basis finds itself: online learning, from the second on with old sites taken
-    out.
-    """
+    """Sweeps in which the basis changes: online learning, with the old sites taken out from the second on."""
 
     def __init__(self, run: Processes, capacity: int | None, tolerance: float, score: Score) -> None:
         n, m = len(run.X), len(run.basis)
@@ -222,7 +220,7 @@ class _Growth:
         learner.collect(X)
 
     def _block_plainly(self, turns: loops.Turns, rows: loops.SiteRows, rate: float, again: bool) -> int:
-        """`sweep_and_grow` for a likelihood that is not compiled."""
+        """Run `sweep_and_grow` for a likelihood that is not compiled."""
         run, state, rule = self.run, self.learner.state, self.learner.rule
         for i in range(len(rows.K)):
             gamma = loops.visit(state, turns, rows, i, again, rule.scored)

@@ -22,7 +22,7 @@ _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"
 
 
 class Turns(NamedTuple):
-    """Where coordinates go while the basis changes."""
+    """The map of coordinates while the basis changes."""
 
     T: np.ndarray  # (M, m₀ + r)
     column: int  # of T, for the first row of the block at hand
@@ -44,9 +44,7 @@ class SiteRows(NamedTuple):
 
 @_jit
 def take_out(state: State, pi: np.ndarray, tau: np.ndarray, nu: np.ndarray, scored: bool) -> bool:
-    """Take one row's sites out of every process; False, and nothing done, if one would be improper. [004
-    4.36]
-    """
+    """Take a row's sites out of every process; False, nothing done, if one became improper. [004 eq. 4.36]"""
     m = state.size[0]
     exact = state.N.shape[1] > 0
     for c in range(len(tau)):

@@ -213,8 +213,8 @@ def targets(P: Problem) -> Array:
 def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]]:
     """The moments of the rows, by one pass over a source; and sums by which other rows are recognised."""
     if isinstance(P, Parted):
-        found = moments(P.source)
-        X, Y, weights = found.X, found.Y, None
+        rows = moments(P.source)
+        X, Y, weights = rows.X, rows.Y, None
     else:
         X, Y, weights = Columns.of(to_numpy(P.X)), Columns.of(to_numpy(y)), P.weights
     spread = X.center_and_scale()[1]

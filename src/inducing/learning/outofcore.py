@@ -74,9 +74,9 @@ def survey(source: Source, rows: int | None = None, seed: int = SAMPLE_SEED) -> 
     """Moments and a random sample of the rows, in one pass; the same rows for the same seed and parts."""
     if rows is None:
         rows = max(START, min(SAMPLE, SAMPLE_BYTES // (8 * (source.n_features + source.n_outputs))))
-    found = source.total(_survey, rows, seed)
-    with_rows(found.moments)
-    return found
+    result = source.total(_survey, rows, seed)
+    with_rows(result.moments)
+    return result
 
 
 def _survey(part: Part, rows: int, seed: int) -> Survey:

@@ -158,11 +158,11 @@ class Stage(Settings):
             outcomes.append(replace(stage, max_iterations=min(left, most))._climb())
             run, before = outcomes[-1].run, stage.rows
             left, most = left - run.iterations, 2 * most
-            found = with_neighbours(stage.after(outcomes[-1]).rows)
-            settled = run.converged and np.all(np.asarray(before.sets) == np.asarray(found.sets))
+            renewed = with_neighbours(stage.after(outcomes[-1]).rows)
+            settled = run.converged and np.all(np.asarray(before.sets) == np.asarray(renewed.sets))
             if settled or run.interrupted or run.iterations == 0 or left <= 0:
                 return outcomes[-1].following(outcomes[:-1])
-            stage = replace(stage, problem=found, restarts=0)
+            stage = replace(stage, problem=renewed, restarts=0)
 
     @property
     def _searching(self) -> bool:

@@ -119,9 +119,7 @@ def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -
 
 @_jit
 def factorise(at: np.ndarray, D: np.ndarray) -> float:
-    """L⁻¹ of D = LLᵀ in D, whose lower triangle is read, zeros above; returns log|D|, NaN if there is no
-    L.
-    """
+    """Put L⁻¹ of D = LLᵀ, given by its lower triangle, into D; returns log|D|, or NaN if there is no L."""
     c = len(D)
     failed = np.zeros(1, dtype=np.int32)
     _call(at[POTRF], (UPPER, c, D, c, failed))

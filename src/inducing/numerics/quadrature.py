@@ -38,7 +38,7 @@ class Tilted(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """Where a·log p(y|f) bends as a function of f, and on which scale. (n,) each, or one number for all rows
+    """The place where a·log p(y|f) bends as a function of f, and its scale. (n,) each, or one for all rows
 
     `centre` is where it is within a nat or so of its largest, `width` how far it has no singularity there in
     the complex plane; `peak` is the standard deviation of the Gaussian that p^a is like there, if it is. Away
@@ -186,7 +186,7 @@ def _sizes(grid: _Grid, rows: Any, low: Array, high: Array) -> tuple[Array, Arra
 
 
 def _nodes_needed(grid: _Grid, rows: Any, low: Array, high: Array) -> _Plan:
-    """Whether steps of t or of u are fewer, for windows of t."""
+    """Plan the nodes of windows of t: in steps of t or of u, whichever are fewer."""
     xp = namespace(low)
     width, peak, offset = grid.width[rows], grid.peak[rows], grid.offset[rows]
     away = xp.maximum(xp.maximum(low - offset, offset - high), 0.0)
@@ -223,7 +223,7 @@ def _closer(
 
 
 def _chunks(plan: _Plan, like: Array) -> Iterator[tuple[bool, int, Any]]:
-    """Whether the rows are straight, the number of their nodes, and some such rows."""
+    """Groups of rows with equal plans: whether they are straight, the number of their nodes, the rows."""
     xp = namespace(like)
     key = xp.where(plan.straight, -plan.count, plan.count)
     kinds = xp.unique_values(key).tolist()

@@ -97,7 +97,7 @@ def _bend(student: bool, theta: np.ndarray, y: float, mean: float, scale: float,
 
 @_jit
 def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float, edges: np.ndarray) -> int:
-    """Where the panels begin and end, in order; returns how many there are."""
+    """Fill in the edges of the panels, in order; returns how many there are."""
     if student:
         centre, width = (y - mean) / scale, theta[1] / scale  # of p, in t
         gap = log_density(student, theta, y, y) - log_density(student, theta, y, mean)

@@ -87,7 +87,7 @@ class Panels(NamedTuple):
 def _panels(
     log_density: LogDensity, y: Array, mean: Array, scale: Array, near: Array | None, power: float, first: int
 ) -> Panels:
-    """Panels that need no further cut."""
+    """Cut panels until none needs a further cut."""
     xp, n = namespace(mean), mean.shape[0]
     edges = xp.broadcast_to(asarray_like(EDGES, mean), (n, len(EDGES)))
     if near is not None:

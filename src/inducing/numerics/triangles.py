@@ -184,9 +184,7 @@ def turn(upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) -> No
 
 @_jit
 def turn_rows(A: np.ndarray, i: int, n: int, cosine: np.ndarray, sine: np.ndarray, wide: int) -> None:
-    """Rotate rows (j, j + 1) of A for j = i, …, n - 2, one after the other, three to a pass while they
-    last.
-    """
+    """Rotate rows (j, j + 1) of A for j = i, …, n - 2, one after the other, three to a pass."""
     j = i
     while j + 3 < n:
         c0, c1, c2, s0, s1, s2 = cosine[j], cosine[j + 1], cosine[j + 2], sine[j], sine[j + 1], sine[j + 2]

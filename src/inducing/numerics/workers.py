@@ -20,7 +20,7 @@ DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-
 
 
 class _Here(threading.local):
-    """What the calling thread may use; see `using`."""
+    """Limits of the calling thread: cores and device; see `using`."""
 
     threads: int | None = None
     device: str | None = None
@@ -50,7 +50,7 @@ def on_device(a: np.ndarray) -> Array:
 
 
 def cores() -> int:
-    """How many cores the calling thread may use: those of the process, unless `using` says less."""
+    """The number of cores that the calling thread may use: those of the process, unless `using` says less."""
     return _process_cores() if _here.threads is None else max(1, min(_here.threads, _process_cores()))
 
 
@@ -61,7 +61,7 @@ def _process_cores() -> int:
 
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
-    """Rows per chunk: a chunk-by-m buffer fits the device's budget, and every core gets as many chunks."""
+    """The rows of a chunk: a chunk-by-m buffer fits the device's budget, every core gets as many chunks."""
     budget = CHUNK_BYTES if is_numpy(like) else DEVICE_BYTES
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
@@ -100,9 +100,7 @@ class _BlasLimit:
                     self._restore()
 
     def _restore(self) -> None:
-        """Lift the limit, which only the thread that set it may do, though the last call may run in
-        another.
-        """
+        """Lift the limit; only the thread that set it may, though the last call may run in another."""
         if self._owner != threading.get_ident():
             for library in self._controller().lib_controllers:
                 getattr(library, "clear_controlling_thread", lambda force: None)(force=True)

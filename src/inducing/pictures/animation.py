@@ -75,7 +75,7 @@ def task_for(
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The steps of a fit, the start among them, and the task it was."""
+    """A recorded fit: its steps, with the start, and its task."""
 
     task: Task
     steps: tuple[Iterate, ...]

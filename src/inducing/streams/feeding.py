@@ -81,7 +81,7 @@ def most_informative_rows(
 
 @contextmanager
 def all_or_nothing(model: object) -> Iterator[None]:
-    """Give an estimator back the attributes it had when anything goes wrong."""
+    """Restore an estimator's attributes if anything goes wrong."""
     before = dict(vars(model))
     try:
         yield

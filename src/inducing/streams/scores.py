@@ -71,10 +71,10 @@ class RunningClassification:
 
 
 def _before(values: np.ndarray) -> np.ndarray:
-    """Sums of all values before each one."""
+    """The sum of all values before each one."""
     return np.cumsum(values) - values
 
 
 def scores_from(sums: dict[str, Any]) -> RunningRegression | RunningClassification:
-    """The scores with these sums, as `dataclasses.asdict` gives them."""
+    """Make the scores with these sums, as `dataclasses.asdict` gives them."""
     return RunningClassification(**sums) if "wrong" in sums else RunningRegression(**sums)

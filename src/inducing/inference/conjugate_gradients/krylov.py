@@ -71,9 +71,7 @@ class Preconditioner:
 
 
 def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: float) -> Preconditioner:
-    """The preconditioner on `rank` pivots, or fewer where these explain K up to a share of the noise. O(n
-    r²)
-    """
+    """Make the preconditioner on `rank` pivots, or on fewer where these explain K up to the noise. O(n r²)"""
     n, xp = X.shape[0], namespace(X)
     pivots = zeros_like_rows((0, X.shape[1]), X)
     if rank > 0:

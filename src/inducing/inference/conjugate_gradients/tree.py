@@ -1,6 +1,4 @@
-"""K(Z, X) V by a dual tree, which drops what is farther than a few lengthscales; pays where these are
-short.
-"""
+"""K(Z, X) V by a dual tree, which drops far pairs of points; it pays where lengthscales are short."""
 
 from __future__ import annotations
 
