@@ -103,7 +103,7 @@ def test_it_heals_the_degenerate_prior() -> None:
 def test_a_query_in_the_basis_adds_nothing(name: str) -> None:
     basis, _ = bases("points", 0.0)
     predictor = augmentation.condition(KERNEL, basis, name, NOISES, X, Y, jitter=0.0, **keywords(name))
-    for first, second in zip(predictor.predict(Z), predictor.unaugmented.predict(Z), strict=True):
+    for first, second in zip(predictor.predict(Z), predictor.posterior.predict(Z), strict=True):
         assert_allclose(first, second, rtol=1e-7, atol=1e-9)
 
 

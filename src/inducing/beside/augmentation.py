@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ParameterError
+from ..inference.pic import Corrected
 from ..inference.regression import DENSE, approximation_of, posterior_of, problem_of
 from ..model.bases import Basis, Points, union
 from ..model.kernels.base import Kernel
@@ -30,7 +31,7 @@ SPACE = 1 << 23  # numbers in the matrices B of the queries looked at together
 
 
 @dataclass(frozen=True, eq=False)
-class Augmented:
+class Augmented(Corrected):
     """A row of the table with f* among its inducing variables, for each query on its own.
 
     With f* in the basis nothing of R_** is left, so test conditionals no longer differ: SoR, DTC and VFE
@@ -46,26 +47,13 @@ class Augmented:
     them as they were.
     """
 
-    unaugmented: Posterior
+    posterior: Posterior  # before augmentation, after which the evidence depends on the query
     problem: Problem
-
-    @property
-    def log_evidence(self) -> float | None:
-        """The evidence of the row before augmentation; afterwards it depends on the query."""
-        return self.unaugmented.log_evidence
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.unaugmented.kernel
-
-    @property
-    def basis(self) -> Basis:
-        return self.unaugmented.basis
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x), with only f(x) added to the basis: no query depends on another."""
         X = queries_like(X, self.problem.X)
-        post, P = self.unaugmented, self.problem
+        post, P = self.posterior, self.problem
         mean, variance = post.mean(X), zeros_like_rows((X.shape[0],), X)
         chunks = query_chunks(X.shape[0], len(post))
         if P.row.share > 0:
@@ -88,7 +76,7 @@ class Augmented:
 
     def _deterministic(self, X: Array, Phi: Array) -> tuple[Array, Array]:
         """Change of mean and variance where share = 0: the rows' D and B do not depend on the query."""
-        post = self.unaugmented
+        post = self.posterior
         G, S, E = corrections(post, self.problem, X, Phi)
         return self._bordered(X, Phi, Phi @ post.A, G.T @ post.A, S, E)
 
@@ -98,7 +86,7 @@ class Augmented:
         G = Σ f q,   S = Σ f τ,   E = Σ f R_*bD⁻¹e,   B̃ = B + Σ (a f/ρ) q qᵀ,
         w̃ = w + B̃⁻¹ Σ (a f/ρ) q R_*bD⁻¹e
         """
-        post, P, t, m = self.unaugmented, self.problem, X.shape[0], len(self.basis)
+        post, P, t, m = self.posterior, self.problem, X.shape[0], len(self.basis)
         xp = namespace(X)
         rho = self._residual(X, Phi)
 

@@ -1,5 +1,4 @@
-"""Committees: an exact GP on each block of the data, and rules that make one prediction of theirs. [Tresp
-2000], [003 §7, §8]
+"""Committees: an exact GP on each block of the data, and rules that join their predictions. [003 §7, §8]
 
 The Bayesian committee machine is PITC with the queries as its basis, so its predictions depend on which
 queries come together (transduction, [003 Definition 9]). The other rules combine what the experts say of each
@@ -111,8 +110,8 @@ class Committee:
         """A committee has no basis; `on` makes the process on one."""
 
     def on(self, basis: Basis) -> Posterior:
-        """The process that sees the blocks as independent given u: PITC's, and the BCM where u = f(queries).
-        [003 eq. 26]
+        """The process whose blocks are independent given u: PITC's, and the BCM's if u = f(queries). [003 eq.
+        26]
 
         With V_b = L_b⁻¹K_bu Luu⁻ᵀ, where L_b factors K_b + Σ_b, an expert's precision of Luu⁻¹u is
         (I - V_bᵀV_b)⁻¹ = I + V_bᵀ(I - V_bV_bᵀ)⁻¹V_b; the prior's I is counted once. [Tresp 2000]
@@ -222,13 +221,12 @@ def condition(
     chunk: int = QUERIES_TOGETHER,
     mapper: Any = in_threads,
 ) -> Committee:
-    """A committee of the rule `approximation`, one expert for each label in `blocks`, which k-means finds
-    where there are none.
+    """Make a committee of the rule `approximation` with an expert for each label in `blocks`.
 
-    Arguments as for `inducing.condition`; the basis is not used. `chunk` is how many queries the BCM looks at
-    together: with blocks of b rows its work for each is least at about b. O(nb²) here, O(nb) for each query,
-    memory O(nb). `mapper` is how experts are made and asked: a function like `map`, a Dask client, or "dask"
-    for the current one.
+    Arguments as for `inducing.condition`; the basis is not used, and k-means finds blocks if none are given.
+    `chunk` is how many queries the BCM looks at together: with blocks of b rows its work for each is least at
+    about b. O(nb²) here, O(nb) for each query, memory O(nb). `mapper` is how experts are made and asked: a
+    function like `map`, a Dask client, or "dask" for the current one.
     """
     if power is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")

@@ -1,5 +1,4 @@
-"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [Rasmussen, Williams 2006
-§4.3]
+"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [GPML §4.3]
 
     ∫ k(x, y) p(x) φ_i(x) dx = λ_i φ_i(y),   ∫ φ_i(x) φ_j(x) p(x) dx = δ_ij,   k(x, y) = Σ λ_i φ_i(x) φ_i(y)
 

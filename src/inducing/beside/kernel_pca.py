@@ -1,5 +1,4 @@
-"""Sparse kernel principal components: a Gaussian in feature space on few of the data. [Tipping 2001b], [004
-§3.7.1]
+"""Sparse kernel principal components: a Gaussian in feature space on few rows. [Tipping 2001b], [004 §3.7.1]
 
 With ψ(x) the feature vector of k(x, x') = ψ(x)ᵀψ(x'), n inputs are taken to be draws of N(0, σ²I + ΨWΨᵀ), W
 diagonal and not negative [004 eqs 2.38, 3.37]. Maximum likelihood in W is the search for relevance vectors

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ParameterError
+from ..inference.pic import Corrected
 from ..inference.regression import posterior_of, problem_of
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
@@ -17,7 +18,7 @@ from .residuals import check_gaussian, corrections, query_chunks
 
 
 @dataclass(frozen=True, eq=False)
-class Nystrom:
+class Nystrom(Corrected):
     """The Nyström predictor: K_ff replaced by Q_ff, everything else exact. [003 eqs 31, 32]
 
         mean = K_*f (Q_ff + Σ)⁻¹ y,   covariance = K_** - K_*f (Q_ff + Σ)⁻¹ K_f*
@@ -30,31 +31,18 @@ class Nystrom:
     that counts them.
     """
 
-    dtc: Posterior
+    posterior: Posterior  # DTC's, whose Q_ff + Σ is the covariance of y here, too
     problem: Problem
-
-    @property
-    def log_evidence(self) -> float | None:
-        """DTC's evidence: both have Q_ff + Σ as the covariance of y."""
-        return self.dtc.log_evidence
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.dtc.kernel
-
-    @property
-    def basis(self) -> Basis:
-        return self.dtc.basis
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x). O(n) and O(nm) per row."""
         X = queries_like(X, self.problem.X)
-        mean, variance = self.dtc.mean(X), zeros_like_rows((X.shape[0],), X)
-        for s in query_chunks(X.shape[0], len(self.dtc)):
-            Phi = self.dtc.features(X[s])
-            G, S, E = corrections(self.dtc, self.problem, X[s], Phi)
-            half = (Phi - G.T) @ self.dtc.A  # (a - h)ᵀ
-            mean[s] += E[:, 0] if self.dtc.one_output else E
+        mean, variance = self.posterior.mean(X), zeros_like_rows((X.shape[0],), X)
+        for s in query_chunks(X.shape[0], len(self.posterior)):
+            Phi = self.posterior.features(X[s])
+            G, S, E = corrections(self.posterior, self.problem, X[s], Phi)
+            half = (Phi - G.T) @ self.posterior.A  # (a - h)ᵀ
+            mean[s] += E[:, 0] if self.posterior.one_output else E
             variance[s] = self.kernel.diag(X[s]) - row_squares(Phi) + row_squares(half) - S
         warn_if_negative(variance)
         return Marginals(mean, variance)
@@ -62,9 +50,9 @@ class Nystrom:
     def covariance(self, X: Any) -> Array:
         """The matrix of eq. 32 for all of f(X), which need not be positive semi-definite."""
         X = queries_like(X, self.problem.X)
-        Phi = self.dtc.features(X)
-        G, S, _ = corrections(self.dtc, self.problem, X, Phi, joint=True)
-        half = (Phi - G.T) @ self.dtc.A
+        Phi = self.posterior.features(X)
+        G, S, _ = corrections(self.posterior, self.problem, X, Phi, joint=True)
+        half = (Phi - G.T) @ self.posterior.A
         joint = self.kernel(X, X) - Phi @ Phi.T + half @ half.T - S
         warn_if_negative(namespace(joint).linalg.diagonal(joint))
         return joint

@@ -1,11 +1,11 @@
 """Relevance vectors that leave the training inputs: centres by the gradient of the evidence. [003 §10.2]
 
-With K (n, m) the functions at the rows, Σ = (A + KᵀΛK)⁻¹ and μ = ΣKᵀb the covariance and mean of their
-weights, and v = b - ΛKμ, the slopes of the log evidence are
+With K (n, m) the functions at the rows, Σ = (A + KᵀΛK)⁻¹ and μ = ΣKᵀν the covariance and mean of their
+weights, and v = ν - ΛKμ, the slopes of the log evidence are
 
-    ∂/∂K = vμᵀ - ΛKΣ,   ∂/∂log α = ½ (1 - αΣ_jj - αμ_j²),   ∂/∂log σ² = ½ σ² Σ_i (v_i² - λ + λ² k_iᵀΣk_i)
+    ∂/∂K = vμᵀ - ΛKΣ,   ∂/∂log α = ½ (1 - αΣ_jj - αμ_j²),   ∂/∂log σ² = ½ σ² Σ_i (v_i² - τ + τ² k_iᵀΣk_i)
 
-Labels have the λ and b of their sites; at the fixed point of expectation propagation the slopes hold with
+Labels have the τ and ν of their sites; at the fixed point of expectation propagation the slopes hold with
 these held.
 """
 
@@ -107,12 +107,12 @@ class Centers:
         basis, precisions, noise = self.unpack(x)
         P, m, search = self.P, self.shape[0], self.search
         if isinstance(search, LabelSearch):
-            lam, b, value = propagate(P, basis, precisions, search.labels, search.likelihood, self.sites)
-            self.sites = lam, b
-            post = process_of(P, basis, precisions, lam, b)
+            tau, nu, value = propagate(P, basis, precisions, search.labels, search.likelihood, self.sites)
+            self.sites = tau, nu
+            post = process_of(P, basis, precisions, tau, nu)
         else:
-            lam, b = np.full(P.n, 1.0 / noise), P.Y[:, 0] / noise
-            post = process_of(P, basis, precisions, lam, b)
+            tau, nu = np.full(P.n, 1.0 / noise), P.Y[:, 0] / noise
+            post = process_of(P, basis, precisions, tau, nu)
             value = log_evidence_of(P, post, noise)
         assert post.A is not None
         half = post.A / np.sqrt(precisions)[:, None]
@@ -121,9 +121,9 @@ class Centers:
         for s in row_slices(P.n, chunk_rows(P.n, m, P.X)):
             K = basis.cross(P.kernel, P.X[s])  # (rows, m)
             KS = K @ Sigma
-            v = b[s] - lam[s] * (K @ mu)
-            noise_slope += float(np.sum(v * v - lam[s] + lam[s] ** 2 * row_dots(KS, K)))
-            Kbar = v[:, None] * mu - lam[s, None] * KS
+            v = nu[s] - tau[s] * (K @ mu)
+            noise_slope += float(np.sum(v * v - tau[s] + tau[s] ** 2 * row_dots(KS, K)))
+            Kbar = v[:, None] * mu - tau[s, None] * KS
             slope += basis.cross_pullback(P.kernel, P.X[s], Kbar, K)[1][self.name]
         logs = 0.5 * (1.0 - precisions * (np.diag(Sigma) + mu * mu))
         more = [0.5 * noise * noise_slope] if len(x) > m * (self.shape[1] + 1) else []

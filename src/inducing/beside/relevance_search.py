@@ -1,5 +1,4 @@
-"""The search for relevance vectors: functions join a linear model, change precision, leave. [Tipping, Faul
-2003]
+"""The search for relevance vectors: functions join, change precision, leave. [Tipping, Faul 2003]
 
 The same steps serve values with noise, labels, whose likelihood expectation propagation turns into sites of
 Gaussian form (`LabelSearch`), and vectors in feature space (`kernel_pca`).
@@ -137,20 +136,20 @@ def added(precision: np.ndarray, s: np.ndarray, q2: np.ndarray) -> np.ndarray:
 class SearchSums(NamedTuple):
     """Sums over the rows, each counted by its weight τ, that a search needs of the data."""
 
-    norms: np.ndarray  # (M,), Σ λφ_i²
-    T: np.ndarray  # (M,), Σ bφ_i, b = λy
-    G: np.ndarray  # (m, M), Σ λφ_aφ_i
+    norms: np.ndarray  # (M,), Σ τφ_i²
+    T: np.ndarray  # (M,), Σ νφ_i, ν = τy
+    G: np.ndarray  # (m, M), Σ τφ_aφ_i
 
 
-def sums_of(P: Problem, weights: np.ndarray, b: np.ndarray, active: np.ndarray) -> SearchSums:
+def sums_of(P: Problem, tau: np.ndarray, nu: np.ndarray, active: np.ndarray) -> SearchSums:
     """Compute the sums in one pass over the rows. O(nMm)"""
     M = len(P.basis)
     sums = SearchSums(np.zeros(M), np.zeros(M), np.zeros((len(active), M)))
     for s in _rows(P):
         Phi = P.basis.cross(P.kernel, P.X[s])  # (rows, M)
-        weighted = Phi * weights[s, None]
+        weighted = Phi * tau[s, None]
         np.add(sums.norms, np.sum(weighted * Phi, axis=0), out=sums.norms)
-        np.add(sums.T, Phi.T @ b[s], out=sums.T)
+        np.add(sums.T, Phi.T @ nu[s], out=sums.T)
         np.add(sums.G, weighted[:, active].T @ Phi, out=sums.G)
     return sums
 
@@ -250,7 +249,7 @@ class LabelSearch(Search):
     ) -> None:
         super().__init__(active, precisions)
         self.P, self.labels, self.likelihood = P, labels, likelihood
-        self.weights, self.b = np.zeros(P.n), np.zeros(P.n)  # the sites: λ, and b = λa
+        self.tau, self.nu = np.zeros(P.n), np.zeros(P.n)  # the sites: τ, and ν = τa
         noise = likelihood.noise if isinstance(likelihood, Probit) else math.pi**2 / 3.0
         self.least = peaks(P) ** 2 / (LARGEST_VARIANCE * noise)
         self._settle()
@@ -260,18 +259,18 @@ class LabelSearch(Search):
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Precision τ and shift ν of every row's site. (n,) each"""
-        return self.weights, self.b
+        return self.tau, self.nu
 
     def put(self, i: int, precision: float) -> None:
         self._replace(i, precision)
         self._settle()
 
     def _settle(self) -> None:
-        P, start = self.P, (self.weights, self.b)
-        self.weights, self.b, self._value = propagate(
+        P, start = self.P, (self.tau, self.nu)
+        self.tau, self.nu, self._value = propagate(
             P, P.basis[self.active], self.precisions, self.labels, self.likelihood, start
         )
-        self.norms, self.T, self.G = sums_of(P, self.weights, self.b, self.active)
+        self.norms, self.T, self.G = sums_of(P, self.tau, self.nu, self.active)
         self._factorise()
 
     def step(self, tolerance: float) -> float:
@@ -316,14 +315,16 @@ def propagate(
     return run.tau[:, 0], run.nu[:, 0], value
 
 
-def process_of(P: Problem, basis: Basis, precisions: np.ndarray, lam: np.ndarray, b: np.ndarray) -> Posterior:
-    """The process of given precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φb."""
+def process_of(
+    P: Problem, basis: Basis, precisions: np.ndarray, tau: np.ndarray, nu: np.ndarray
+) -> Posterior:
+    """The process of given precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φν."""
     D, m = 1.0 / np.sqrt(precisions), len(basis)
     G, c = np.zeros((m, m)), np.zeros((m, 1))
     for s in row_slices(P.n, chunk_rows(P.n, m, P.X)) if m else ():
         Phi = basis.cross(P.kernel, P.X[s]) * D  # (rows, m)
-        G += Phi.T @ (Phi * lam[s, None])
-        c += Phi.T @ b[s, None]
+        G += Phi.T @ (Phi * tau[s, None])
+        c += Phi.T @ nu[s, None]
     LBinv, w = information_factors(G, c)[2:] if m else (G, c)
     return Posterior(
         kernel=P.kernel,

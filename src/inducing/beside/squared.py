@@ -81,8 +81,7 @@ class Fourier:
 
 @dataclass(frozen=True)
 class OrnsteinUhlenbeck:
-    """Functions of one input with a small l²∫f'², l = length, seen through points a quarter of l apart. [004
-    eq. 5.27]
+    """Functions of one input with a small l²∫f'², l = length, on points a quarter of l apart. [004 eq. 5.27]
 
     Of λ only l/√λ, the lengthscale, matters: stretching f is dividing l. 2n/λ = ∫E f² takes many sweeps to
     one that is the same for all l and shrinks as n grows. With λ held at 1 (hold=True) l is the lengthscale,

@@ -1,5 +1,4 @@
-"""PITC's passes as compiled loops, for an RBF kernel and basis functions that are Gaussians; see evidence.py
-and tiles.py.
+"""PITC's passes as compiled loops, for an RBF kernel and Gaussian basis functions; see evidence.py, tiles.py.
 
 Rows come block after block, `edges` says where. Blocks that fit a tile together share their products with the
 basis.

@@ -1,5 +1,4 @@
-"""Log evidence and its exact gradient for any row of the table and any likelihood, streamed over chunks of
-rows.
+"""Log evidence and its exact gradient for any row of the table and any likelihood, over chunks of rows.
 
 Every row's likelihood is a Gaussian site in φᵀw, of precision τ and shift ν, with Φ = Luu⁻¹Kuf
 (row_sites.py):

@@ -1,5 +1,4 @@
-"""Sites: what each row's likelihood becomes under expectation propagation, and the processes they make. [004
-§§4.2-4.4]
+"""Sites of rows under expectation propagation, and the processes they make. [004 §§4.2-4.4]
 
 A site is exp(ν g - ½ τ g²), ν = τa, in one number g = pᵀu, f above its prior mean as the basis sees it. The
 sites say all: with π = Lᵀp in whitened coordinates u = Lv,
@@ -224,8 +223,7 @@ class Processes:
     def refuse(self, row: int) -> None:
         raise NonFiniteError(
             f"row {row} leaves no valid site: its likelihood {self.likelihood} has no finite q and r there; "
-            "check y, or use a "
-            "likelihood with more noise"
+            "check y, or use a likelihood with more noise"
         )
 
     def log_evidence(self) -> list[float | None]:

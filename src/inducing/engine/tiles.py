@@ -1,5 +1,4 @@
-"""The passes over rows as compiled loops, for basis functions that are Gaussians: a few hundred rows at a
-time stay in cache.
+"""The passes over rows as compiled loops, for Gaussian basis functions: a few hundred rows stay in cache.
 
 What is computed is in evidence.py, for any kernel in passes.py; here log Kfu is a product of features of the
 rows and coefficients of the basis (kernels/exponents.py). One call does a range of rows, and holds neither

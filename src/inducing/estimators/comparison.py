@@ -62,8 +62,7 @@ def compare(
     random_state: int = 0,
     progress: ComparisonProgress | None = None,
 ) -> DataFrame:
-    """Fit X (n, d), y (n,) by each method with each number of basis functions; a table with one row for each
-    fit.
+    """Fit X (n, d), y (n,) by each method with each number of basis functions; returns a table of fits.
 
     A method is one of METHODS:
 

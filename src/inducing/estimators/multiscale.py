@@ -132,8 +132,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
 
 
 class MultiscaleSVM(ClassifierMixin, _Machine):
-    """A support vector machine on few Gaussian basis functions, whose centres and widths are learned. [000
-    §5, §6]
+    """A support vector machine on few Gaussians, whose centres and widths are learned. [000 §5, §6]
 
     It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_basis functions plus a constant, |f| being
     the norm of the RBF kernel's space, and over the functions themselves. More than two classes are taken one

@@ -56,8 +56,7 @@ class Forecast(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
-    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²).
-    [004 chapter 3]
+    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
     reads more, from what `fit` left or from nothing: then the first `warmup` rows, in one batch or many, set
@@ -172,8 +171,8 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         return y * scale + mean
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
-        """Numbers of the n rows of X whose y would teach the model most, the best first: which to have
-        measured. (n,)
+        """Choose the n rows of X whose y would teach the model most, the best first; returns their numbers
+        (n,).
 
         The expected information gain [004 §3.8.1], with noise of any shape taken as Gaussian of its variance.
         """

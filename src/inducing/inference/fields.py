@@ -1,5 +1,4 @@
-"""Learning vector fields: likelihoods of whole vectors, basis functions in groups of one per component.
-[004 §5.4, appendix F]
+"""Learning vector fields: likelihoods of whole vectors, basis functions in groups. [004 §5.4, appendix F]
 
 A field of p components is an ordinary process over inputs (x, component), see `kernels.vector`; `stack` makes
 these inputs and the result is an ordinary `Posterior`. But a node x tells of all its components at once: its

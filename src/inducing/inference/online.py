@@ -1,5 +1,4 @@
-"""Learning from a stream: one row at a time, in O(m²), on a basis that never outgrows its capacity.
-[004 chapters 2-3]
+"""Learning from a stream a row at a time, in O(m²), on a basis of limited size. [004 chapters 2-3]
 
 A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis
 function (2.46) or the row is projected on those there are (3.29); when the basis is full, the function whose

@@ -1,5 +1,4 @@
-"""The compiled steps of sparse online learning: preallocated square roots in whitened coordinates, O(m²) a
-row.
+"""Compiled steps of sparse online learning: preallocated square roots in whitened coordinates, O(m²) a row.
 
 With K = LLᵀ the Gram matrix of the m basis functions and u = Lv, the process is v ~ N(w, AAᵀ), as in
 `Posterior`. What 004 writes with (α, C, Q) becomes, with φ = L⁻¹k_u(x) and γ = k(x, x) - |φ|²:

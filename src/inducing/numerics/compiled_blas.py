@@ -1,5 +1,4 @@
-"""BLAS and LAPACK inside compiled loops: SciPy's own routines by address, without the interpreter, its lock
-or its threads.
+"""BLAS and LAPACK inside compiled loops: SciPy's routines by address, without interpreter lock or threads.
 
 Arrays are C-ordered rows; in the column-major eyes of BLAS each is its own transpose, so operands and
 triangles swap sides. Addresses come in as numbers, since compiled code that is kept on disk must not hold

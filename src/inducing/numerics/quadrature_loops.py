@@ -1,5 +1,4 @@
-"""Averages of Student's t and of Poisson counts over f ~ N(mean, var), compiled: one row's integral, cut
-where it needs it.
+"""Averages of Student's t and of Poisson counts over f ~ N(mean, var): one row's integral, compiled.
 
 With t = (f - mean)/√var the integrand is exp g, g(t) = log p(y|f) - t²/2. Both densities are bounded, so that
 nothing but an interval of t matters; it is cut at the places where p bends, and further until two rules agree

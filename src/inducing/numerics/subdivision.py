@@ -57,8 +57,7 @@ def tilted_by_quadrature(
     landmarks: Array | None = None,
     power: float = 1.0,
 ) -> Tilted:
-    """The average of p(y|f)^power, or for power = 0 of log p(y|f), and its first two derivatives in the mean,
-    q and r. (n,) each
+    """The average of p(y|f)^power, or of log p(y|f) if power = 0, and its derivatives q, r. (n,) each
 
     q = (E f - mean)/var and r = (Var f - var)/var² from the moments of what p^power makes of N(mean, var).
     Panels are cut in two until the 7-point Gauss and the 15-point Kronrod rule agree on each of them.

@@ -205,8 +205,7 @@ def turn_rows(A: np.ndarray, i: int, n: int, cosine: np.ndarray, sine: np.ndarra
 
 @_jit
 def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: int) -> float:
-    """Condition v ~ N(w, AAᵀ) on its last coordinate being 0, and leave that coordinate out; returns its
-    variance |a|².
+    """Condition v ~ N(w, AAᵀ) on its last coordinate being 0 and leave it out; returns its variance |a|².
 
     With a the last row of A, a reflection H takes a to |a| e_n; A H without its last row and column is the
     new factor. z becomes the covariance of the others with the last coordinate, A a.

@@ -31,8 +31,7 @@ _here = _Here()
 
 @contextmanager
 def using(*, threads: int, device: str | None = None) -> Iterator[None]:
-    """Passes over rows that start in this thread use so many threads, BLAS one in each, and move parts to the
-    PyTorch device.
+    """Limit passes that start in this thread to so many threads, BLAS to one in each, on a PyTorch device.
 
     For programs that have threads of their own, such as the workers of a cluster.
     """

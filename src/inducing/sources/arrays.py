@@ -1,5 +1,4 @@
-"""`as_source` makes a `Source` of what people have; here are sources of arrays in memory or on disk, and of
-functions that make iterators.
+"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here.
 
 Parquet files are in `parquet.py`, Dask's arrays and data frames in `dask_collections.py`.
 """

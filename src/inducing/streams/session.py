@@ -148,8 +148,7 @@ class Session:
         skip: int | None = None,
         predictions: str | None = None,
     ) -> None:
-        """Read a file, "-" for stdin, until it ends, SIGINT or SIGTERM comes or, in a strict session, a row
-        is refused.
+        """Read a file, "-" for stdin, until it ends, a signal comes or, if strict, a row is refused.
 
         format is "csv", "tsv", "jsonl", or "auto": by the first line. Rows that were read from this file
         before are passed over, or `skip` of them where that is given. predictions names a CSV file, "-" for

@@ -88,8 +88,7 @@ def _terms(d: int, degrees: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Gauss:
-    """The improved fast Gauss transform, for the RBF kernel. [Yang, Duraiswami, Davis 2005], [Raykar et al.
-    2005]
+    """The improved fast Gauss transform, for the RBF kernel. [Yang et al. 2005], [Raykar et al. 2005]
 
         exp(-|x - y|²/2) = exp(-|x - c|²/2) exp(-|y - c|²/2) Σ_α (x - c)^α (y - c)^α / α!
 

@@ -139,8 +139,8 @@ def conjugate_gradients(
     max_iterations: int,
     what: str,
 ) -> Solution:
-    """Solve A X = B for all columns together until each residual's norm is at most its target; `multiply` is
-    the product with A.
+    """Solve A X = B until each column's residual norm is at most its target; `multiply` is the product with
+    A.
 
     A column that has arrived leaves, so that products are made for the others alone. Where max_iterations end
     before the targets are met there is one IterationWarning, which says how far off they are.

@@ -1,5 +1,4 @@
-"""The exact GP by conjugate gradients: products with K instead of its factor, each O(n²) time, O(n) memory.
-[002]
+"""The exact GP by conjugate gradients: products with K, not its factor, in O(n²) time, O(n) memory. [002]
 
 A solve that ends with residual r errs by no more than (r, σ² the least noise)
 

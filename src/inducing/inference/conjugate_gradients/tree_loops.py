@@ -1,5 +1,4 @@
-"""Compiled loops of the dual-tree product: pairs of boxes that need nothing, one number, or all pairs of
-points.
+"""Compiled loops of the dual tree: pairs of boxes that need nothing, one number, or all pairs of points.
 
 Inputs are in units of the lengthscale; `profile` is the number of the kernel's g in `stationary.PROFILES`.
 """
