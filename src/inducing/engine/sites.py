@@ -89,7 +89,7 @@ class Processes:
         self.rebuild()
 
     @staticmethod
-    def going_on(
+    def resumed(
         posts: Sequence[Posterior], likelihood: Likelihood, X: np.ndarray, Y: np.ndarray
     ) -> Processes:
         first = posts[0]

@@ -87,7 +87,7 @@ def expectation_propagation(
             raise ParameterError(
                 "start has another kernel; its sites can be given to a process of this one by from_sites"
             )
-        run = Processes.going_on(posts, likelihood, X, Y)
+        run = Processes.resumed(posts, likelihood, X, Y)
     elif basis is not None:
         basis = basis.on(X)
         basis.check(kernel)

@@ -19,14 +19,14 @@ CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but t
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
 
-class _Here(threading.local):
+class _ThreadLimits(threading.local):
     """Limits of the calling thread: cores and device; see `using`."""
 
     threads: int | None = None
     device: str | None = None
 
 
-_here = _Here()
+_limits = _ThreadLimits()
 
 
 @contextmanager
@@ -35,22 +35,22 @@ def using(*, threads: int, device: str | None = None) -> Iterator[None]:
 
     For programs that have threads of their own, such as the workers of a cluster.
     """
-    before, _here.threads, _here.device = (_here.threads, _here.device), threads, device
+    before, _limits.threads, _limits.device = (_limits.threads, _limits.device), threads, device
     try:
         with single_threaded_blas():
             yield
     finally:
-        _here.threads, _here.device = before
+        _limits.threads, _limits.device = before
 
 
 def on_device(a: np.ndarray) -> Array:
     """`a`, or its copy on the device that `using` names."""
-    return placed(a, _here.device)
+    return placed(a, _limits.device)
 
 
 def cores() -> int:
     """The number of cores that the calling thread may use: those of the process, unless `using` says less."""
-    return _process_cores() if _here.threads is None else max(1, min(_here.threads, _process_cores()))
+    return _process_cores() if _limits.threads is None else max(1, min(_limits.threads, _process_cores()))
 
 
 def _process_cores() -> int:

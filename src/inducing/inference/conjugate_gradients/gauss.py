@@ -51,12 +51,12 @@ class _Clusters:
 
     def degrees(self, reach: np.ndarray, tolerance: float) -> np.ndarray:
         """The least p for each cluster that keeps its expansion within tolerance. (K,)"""
-        degrees, open_ = np.ones(len(self.radii), dtype=np.int64), np.ones(len(self.radii), dtype=bool)
+        degrees, unfinished = np.ones(len(self.radii), dtype=np.int64), np.ones(len(self.radii), dtype=bool)
         for p in range(1, MOST_DEGREE):
-            open_ &= truncation(p, self.radii, reach) > tolerance
-            if not open_.any():
+            unfinished &= truncation(p, self.radii, reach) > tolerance
+            if not unfinished.any():
                 break
-            degrees[open_] = p + 1
+            degrees[unfinished] = p + 1
         return degrees
 
 
