@@ -27,6 +27,7 @@ from ..model.kernels import RBF
 from ..model.means import Constant
 from ..model.posterior import Posterior
 from ..model.problem import as_inputs, as_targets
+from ..sources.moments import Columns
 from . import plots
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def task_for(
     y = as_targets(y, X)
     if y.ndim != 1:
         raise ShapeError(f"one target can be watched at a time, but y has shape {y.shape}")
-    spread, variance = np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 1.0), float(np.var(y)) or 1.0
+    spread, variance = Columns.of(X).center_and_scale()[1], float(np.var(y)) or 1.0
     kernel, noise = RBF(np.sqrt(X.shape[1]) * spread, variance), 0.1 * variance
     if start not in STARTS:
         raise UnknownNameError(f"the basis cannot start by {start!r}; choose one of {', '.join(STARTS)}")
