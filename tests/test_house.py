@@ -180,6 +180,29 @@ def test_files_are_named_without_underscores_and_say_what_they_hold():
         assert ast.get_docstring(tree), module
 
 
+def test_a_name_is_defined_in_one_module():
+    """Two modules that use one name for two things are read wrongly sooner or later."""
+    twice = {"Constant", "Linear", "BY_NAME"}  # of kernels and of means; of each list to choose from
+    homes: dict[str, str] = {}
+
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            for name in _classes_and_constants(tree):
+                if name not in twice and homes.setdefault(name, module) != module:
+                    yield f"{name} is defined in {homes[name]} and in {module}"
+
+    assert broken(rules()) == []
+
+
+def _classes_and_constants(tree: ast.Module) -> Iterator[str]:
+    """The capitalised names that a module defines at its top: classes, types and constants."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [node.name] if isinstance(node, ast.ClassDef) else []
+        names += [part.id for target in targets if target for part in ast.walk(target) if hasattr(part, "id")]
+        yield from (name for name in names if name[0].isupper())
+
+
 def test_files_named_in_comments_and_docstrings_exist():
     files = {path.name for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
 
@@ -258,6 +281,26 @@ def _parameters(function: Function) -> int:
     a = function.args
     names = [arg.arg for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
     return len([name for name in names if name not in ("self", "cls")])
+
+
+def test_no_test_draws_from_a_generator_of_its_module():
+    """What it drew would depend on which tests ran before."""
+
+    def rules() -> Iterator[str]:
+        for path in sorted((ROOT / "tests").rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            drawn = [node for node in tree.body if ast.unparse(node).count("= np.random.default_rng(") == 1]
+            shared = {
+                ast.unparse(node).split(" = ")[0] for node in drawn if ast.unparse(node).count("(") == 1
+            }
+            for name, function in _functions(tree):
+                inside = [node for line in function.body for node in ast.walk(line)]
+                names = [node for node in inside if isinstance(node, ast.Name)]
+                own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+                if shared & {node.id for node in names} - own:
+                    yield f"{path.name}: {name} draws from a generator of its module"
+
+    assert broken(rules()) == []
 
 
 def test_nothing_escapes_the_formatter():

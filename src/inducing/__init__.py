@@ -27,7 +27,7 @@ _NAMES = {
     "expectation_propagation": "inference.propagation",
     "relevance_vectors": "beside.relevance",
     "sparse_kernel_pca": "beside.kernel_pca",
-    "Sites": "engine.sites",
+    "Sites": "model.sites",
     "fit": "learning.fitting",
     "fit_expectation_propagation": "learning.fitting_ep",
     "Fit": "learning.fitting",
@@ -106,7 +106,6 @@ if TYPE_CHECKING:
     from .beside import wind_model as wind_model
     from .beside.kernel_pca import sparse_kernel_pca as sparse_kernel_pca
     from .beside.relevance import relevance_vectors as relevance_vectors
-    from .engine.sites import Sites as Sites
     from .estimators.classifier import SparseGPClassifier as SparseGPClassifier
     from .estimators.comparison import compare as compare
     from .estimators.density import GPDensity as GPDensity
@@ -144,6 +143,7 @@ if TYPE_CHECKING:
     from .model.posterior import Posterior as Posterior
     from .model.posterior import kl_divergence as kl_divergence
     from .model.posterior import prior as prior
+    from .model.sites import Sites as Sites
     from .pictures import animation as animation
     from .pictures import plots as plots
     from .sources import datasets as datasets

@@ -40,7 +40,12 @@ def smse(y: ArrayLike, mean: ArrayLike, y_train: "ArrayLike | Baseline") -> floa
 def nlpd(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
     """Mean negative log predictive density: mean ½ [log 2π var + (y - mean)² / var], in nats per row."""
     y, mean, var = _aligned(y, mean, var)
-    return float(np.mean(0.5 * (np.log(2 * np.pi * var) + (y - mean) ** 2 / var)))
+    return float(np.mean(log_losses(y - mean, var)))
+
+
+def log_losses(error: Vector, var: Vector) -> Vector:
+    """-log N(error; 0, var) of each row. (n,)"""
+    return 0.5 * (np.log(2 * np.pi * var) + error**2 / var)
 
 
 def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
@@ -85,7 +90,7 @@ class Scores:
     def metrics(self) -> dict[str, float]:
         """The metrics by the names that people see."""
         return {
-            "SMSE": self.squared / self.squared_trivial,
+            "SMSE": self.squared / self.squared_trivial if self.squared_trivial > 0 else np.nan,
             "MSLL": (self.loss - self.loss_trivial) / self.rows,
             "NLPD": self.loss / self.rows,
             "coverage of 95 %": self.inside / self.rows,

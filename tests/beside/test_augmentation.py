@@ -103,7 +103,7 @@ def test_it_heals_the_degenerate_prior() -> None:
 def test_a_query_in_the_basis_adds_nothing(name: str) -> None:
     basis, _ = bases("points", 0.0)
     predictor = augmentation.condition(KERNEL, basis, name, NOISES, X, Y, jitter=0.0, **keywords(name))
-    for first, second in zip(predictor.predict(Z), predictor.unaugmented.predict(Z), strict=True):
+    for first, second in zip(predictor.predict(Z), predictor.posterior.predict(Z), strict=True):
         assert_allclose(first, second, rtol=1e-7, atol=1e-9)
 
 
@@ -165,6 +165,7 @@ def test_better_than_dtc_on_the_toy() -> None:
 
 @pytest.mark.parametrize("name", ["dtc", "fitc", "pep", "pitc"])
 def test_weights_and_prior_mean(name: str) -> None:
+    rng = np.random.default_rng(100)
     weights = rng.integers(0, 3, 43)
     basis, reference = bases("points")
     row = keywords(name)
@@ -183,6 +184,7 @@ def test_weights_and_prior_mean(name: str) -> None:
 @pytest.mark.parametrize("name", ["asor", "fitc"])
 def test_chunks_of_rows_and_queries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough rows and queries for several chunks and all workers; FITC's B̃ for a few queries at a time."""
+    rng = np.random.default_rng(101)
     monkeypatch.setattr(augmentation, "SPACE", 7 * len(Z) ** 2)
     A = rng.uniform(-2, 2, (9000, 2))
     y = np.sin(2 * A[:, 0])

@@ -56,6 +56,7 @@ def test_bcm_is_pitc_at_the_queries_and_tresps_product(noise: Any, y: Any) -> No
 @pytest.mark.parametrize("kind", ["points", "multiscale"])
 def test_on_a_basis_it_is_pitc(kind: str) -> None:
     """The inductive form: the blocks without the transduction. [003 §8]"""
+    rng = np.random.default_rng(100)
     Z = rng.uniform(-2, 2, (6, 2))
     basis = ig.bases.Points(Z) if kind == "points" else ig.bases.Multiscale(Z, np.full((6, 2), 1.6))
     post = committee.condition(KERNEL, None, "bcm", NOISES, X, Y2, blocks=LABELS).on(basis)
@@ -150,6 +151,7 @@ def test_prior_mean(rule: str) -> None:
 
 
 def test_integer_weights_are_repeated_rows() -> None:
+    rng = np.random.default_rng(101)
     weights = rng.integers(0, 4, 40)
     predictor = committee.condition(
         KERNEL, None, "bcm", NOISES, X, Y, blocks=LABELS, weights=weights, jitter=0.0
@@ -180,6 +182,7 @@ def test_mapper_gets_every_expert_and_threads_change_nothing() -> None:
 
 
 def test_blocks_by_kmeans() -> None:
+    rng = np.random.default_rng(102)
     labels = committee.partition(X, size=10)
     assert len(np.unique(labels)) == 4
     distance = np.sum((X[:, None] - X) ** 2, axis=-1)
@@ -192,6 +195,7 @@ def test_blocks_by_kmeans() -> None:
 
 
 def test_nothing_is_larger_than_an_expert_beside_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(103)
     sizes = []
     original = ig.kernels.RBF._matrix
 

@@ -82,6 +82,7 @@ def test_basis_on_every_row_is_the_exact_gp() -> None:
 
 @pytest.mark.filterwarnings("ignore::inducing.errors.NegativeVarianceWarning")
 def test_weights_and_prior_mean() -> None:
+    rng = np.random.default_rng(100)
     weights = rng.integers(0, 3, 300)
     basis, reference = bases("points")
     mean = ig.means.Constant(0.7)
@@ -95,6 +96,7 @@ def test_weights_and_prior_mean() -> None:
 
 def test_streams_over_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chunks of queries and many of rows give the dense answer; no kernel matrix is rows x queries."""
+    rng = np.random.default_rng(101)
     sizes = []
     original = ig.kernels.RBF._matrix
 

@@ -32,6 +32,7 @@ def problem(kind: str, y: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ["points", "multiscale"])
 def test_slopes_of_the_dense_evidence(kind: str) -> None:
+    rng = np.random.default_rng(100)
     climb = Centers(ValueSearch(problem(kind, Y), 0.05, ACTIVE, PRECISIONS), 1e-6)
 
     def dense(x: Any) -> float:
@@ -51,6 +52,7 @@ def test_slopes_of_the_dense_evidence(kind: str) -> None:
 
 
 def test_slopes_of_the_evidence_of_labels() -> None:
+    rng = np.random.default_rng(101)
     labels = np.where(Y + 0.3 * rng.standard_normal(60) > 0, 1.0, -1.0)
     climb = Centers(LabelSearch(problem("points", labels), labels, Probit(), ACTIVE, PRECISIONS), None)
     x = climb.start + 0.05 * rng.standard_normal(12)

@@ -118,7 +118,7 @@ def test_probabilities_are_averages_over_f() -> None:
 
 def test_augmentation_is_one_function_more_on_the_same_sites(learned: Any) -> None:
     healed = replace(learned, augment=True, prior_variance=3.0)
-    lam, target = healed.sites.lam, healed.sites.a
+    lam, target = healed.sites.tau, healed.sites.a
     mean, variance = healed.predict(XS)
     own = np.full(len(XS), 1.7**2 / 3.0)
     Phi, Phis = K0(X, X[healed.rows]), K0(XS, X[healed.rows])
@@ -157,7 +157,7 @@ def test_one_class_ends_at_the_widest_prior() -> None:
     found = ig.relevance_vectors(
         KERNEL, X, np.ones(70), basis=ig.bases.Points([[0.0]]), likelihood=Probit(0.5)
     )
-    assert_allclose(found.precisions, 1.7**2 / (relevance_search.WIDEST * 0.5), rtol=1e-12)
+    assert_allclose(found.precisions, 1.7**2 / (relevance_search.LARGEST_VARIANCE * 0.5), rtol=1e-12)
 
 
 def test_prior_mean_and_an_empty_model() -> None:

@@ -27,7 +27,8 @@ RNG = np.random.default_rng(0)
 
 
 def test_f_squared_is_as_in_the_thesis():
-    mean, var = RNG.normal(size=20), RNG.random(20) + 0.1
+    rng = np.random.default_rng(100)
+    mean, var = rng.normal(size=20), rng.random(20) + 0.1
     value, q, r = Squared().tilted(1.0, mean, var)
     second = mean**2 + var
     assert_allclose(value, np.log(second), rtol=1e-14)
@@ -68,7 +69,7 @@ def test_the_first_site_of_a_zero_mean_is_negative_and_changes_no_mean():
     kernel = Trigonometric(3, variance=0.4)
     post = ig.expectation_propagation(kernel, Squared(), [[0.3]], [1.0], sweeps=1)
     variance = 7 * 0.4
-    assert_allclose(post.sites.lam, -2 / (3 * variance))  # r = 2/σ², so -r/(1 + rσ²)
+    assert_allclose(post.sites.tau, -2 / (3 * variance))  # r = 2/σ², so -r/(1 + rσ²)
     assert_allclose(post.predict(np.array([[0.3], [0.9]])).mean, 0.0, atol=1e-15)
     assert_allclose(post.predict(np.array([[0.3]])).variance, 3 * variance)  # of f² N(0, σ²)
 
@@ -87,9 +88,10 @@ def test_the_trigonometric_kernel_is_idempotent(order, d):
     """∫K(x, z)K(z, y)dz = K(x, y), K(x, x) = (2 order + 1)^d; a grid integrates trigonometric polynomials
     exactly.
     """
+    rng = np.random.default_rng(101)
     kernel, axis = Trigonometric(order), np.arange(4 * order + 2) / (4 * order + 2)
     grid = np.stack(np.meshgrid(*[axis] * d), axis=-1).reshape(-1, d)
-    X, Y = RNG.random((2, 6, d))
+    X, Y = rng.random((2, 6, d))
     assert_allclose(
         kernel(X, grid) @ kernel(grid, Y) / len(grid), kernel(X, Y), atol=1e-12 * (2 * order + 1) ** d
     )
@@ -99,10 +101,11 @@ def test_the_trigonometric_kernel_is_idempotent(order, d):
 
 @pytest.mark.parametrize(("order", "d"), [(3, 1), (2, 2), (1, 3)])
 def test_the_grid_is_an_orthogonal_basis_of_the_whole_space(order, d):
+    rng = np.random.default_rng(102)
     prior = Fourier(order, d)
     Z = prior.basis().Z
     assert len(Z) == prior.functions == (2 * order + 1) ** d
-    kernel, X = prior.kernel(0.5), RNG.random((30, d))
+    kernel, X = prior.kernel(0.5), rng.random((30, d))
     assert_allclose(kernel(Z, Z), np.eye(len(Z)) * len(Z) / 1.5, atol=1e-12 * len(Z))
     explained = kernel(X, Z) @ kernel(Z, X) * 1.5 / len(Z)
     assert_allclose(np.diag(explained), kernel.diag(X), rtol=1e-12)
@@ -266,8 +269,9 @@ def test_mass_is_the_integral():
 
 
 def test_moments_of_a_square():
-    found = next(squared.sweeps(Fourier(2), RNG.random((30, 1))))
-    grid = RNG.random((10, 1))
+    rng = np.random.default_rng(103)
+    found = next(squared.sweeps(Fourier(2), rng.random((30, 1))))
+    grid = rng.random((10, 1))
     mean, var = found.posterior.predict(grid)
     x, w = hermegauss(6)
     f = mean[:, None] + np.sqrt(var)[:, None] * x

@@ -86,14 +86,15 @@ def test_the_plain_passes_agree(
     """Two outputs, weights, a noise for each row and a mean, too; and a row so far out that exponents go by
     differences.
     """
+    rng = np.random.default_rng(100)
     rows = np.concatenate([X, [[far, 0.0], [1.0, 0.5]]])
     y = (
         np.column_stack([np.append(Y, [0.1, 0.2]), np.append(Y, [0.3, 0.4]) ** 2])
         if rich
         else np.append(Y, [0.1, 0.2])
     )
-    noise = RNG.uniform(0.1, 0.4, N + 2) if rich else NOISE
-    weights = RNG.uniform(0.5, 2.0, N + 2) if rich else None
+    noise = rng.uniform(0.1, 0.4, N + 2) if rich else NOISE
+    weights = rng.uniform(0.5, 2.0, N + 2) if rich else None
     options = ROWS[name] | ({"blocks": np.append(BLOCKS, [0, 5])} if name == "pitc" else {})
     mean = ig.means.Linear([0.3, -0.2], 0.7)
     arguments = ig.kernels.RBF(0.8, VARIANCE), BASES[kind], name, noise, rows, y

@@ -106,6 +106,7 @@ def test_evidence_and_gradient(name: str, kind: str, place: Any) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", ["vfe", "fitc", "exact"])
 def test_kernels_outputs_weights_and_mean(name: str, kernel: str, place: Any) -> None:
+    rng = np.random.default_rng(100)
     weights, noise = rng.uniform(0.5, 2.0, N), rng.uniform(0.02, 0.1, N)
     mean = ig.means.Linear([0.3, -0.2, 0.1], 0.4)
     arguments = KERNELS[kernel], basis("points", 40), name

@@ -83,6 +83,7 @@ def test_evidence_sites_and_process_are_those_of_dense_power_ep(
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_gradient_by_central_differences(name: str, kind: str, likelihood: str, weighted: bool) -> None:
     """The sites converge again at every step, although the gradient holds them."""
+    rng = np.random.default_rng(100)
     model, y, _ = LIKELIHOODS[likelihood]
     basis = bases(kind)[0]
     mean = ig.means.Constant(0.2)
@@ -164,6 +165,7 @@ def test_a_basis_at_the_rows_is_textbook_ep() -> None:
 
 @pytest.mark.parametrize("name", ["vfe", "fitc"])
 def test_whole_weights_repeat_rows(name: str) -> None:
+    rng = np.random.default_rng(101)
     times = rng.integers(1, 4, N)
     basis = ig.bases.Points(CENTERS)
     weighted = ig.condition(

@@ -88,6 +88,7 @@ def test_hinge_with_all_rows_is_scikit_learns():
 
 def test_squared_hinge_is_a_minimum():
     """Its own stationarity: w = -Φ slope, b / 100 = -Σ slope."""
+    rng = np.random.default_rng(100)
     Phi = rng.normal(size=(120, 5))
     best = squared_hinge(0.7)(Phi, SIGN, np.ones(120))
     np.testing.assert_allclose(best.w, -Phi.T @ best.slope, atol=1e-5)

@@ -85,6 +85,7 @@ def test_the_public_name_and_shapes() -> None:
 
 def test_noise_of_each_row_and_weights() -> None:
     """Two rows instead of one of weight 2; a noise for every row."""
+    rng = np.random.default_rng(100)
     noise, kernel = rng.uniform(0.01, 0.2, N), KERNELS["RBF"]
     mean, _ = posterior(kernel, noise=noise)
     found = ig.condition(kernel, None, "cg", noise, X, Y)
@@ -100,6 +101,7 @@ def test_noise_of_each_row_and_weights() -> None:
 @pytest.mark.parametrize("rank", [0, 10, 80])
 def test_preconditioner_against_dense(rank: int) -> None:
     """Cholesky with pivots written out: each time the largest diagonal of what is left of K."""
+    rng = np.random.default_rng(101)
     kernel, noise = KERNELS["RBF"], rng.uniform(0.01, 0.1, N)
     A = X[np.lexsort(X.T[::-1])]  # the first pivot is the first of equals
     P = krylov.precondition(kernel, A, noise, rank, 1e-12)
@@ -183,6 +185,7 @@ def test_the_standard_error_is_one() -> None:
 
 def test_lanczos_quadrature_is_exact_for_few_eigenvalues() -> None:
     """With k different eigenvalues k steps give bᵀ log(A) b itself."""
+    rng = np.random.default_rng(102)
     values = np.repeat([0.5, 2.0, 7.0, 30.0], N // 4)
     P = krylov.precondition(ig.kernels.RBF(1.0), X, np.ones(N), 0, 1e-8)
     B = rng.standard_normal((N, 2))
@@ -224,6 +227,7 @@ def test_the_preconditioner_lowers_the_gradients_variance() -> None:
 
 
 def test_noise_gradient_of_each_row() -> None:
+    rng = np.random.default_rng(103)
     noise, kernel = rng.uniform(0.02, 0.2, N), KERNELS["RBF"]
     weights = rng.uniform(0.5, 2.0, N)
     _, slopes = ig.log_evidence_and_gradient(kernel, None, "exact", noise, X, Y, weights=weights)
@@ -277,6 +281,7 @@ def test_refusals() -> None:
 
 def test_memory() -> None:
     """Nothing n x n: 6,000 rows, whose K alone would be 288 MB, in less than a third of that."""
+    rng = np.random.default_rng(104)
     import tracemalloc
 
     A = rng.uniform(size=(6000, 2))
@@ -323,6 +328,7 @@ def test_kin40k() -> None:
 @pytest.mark.parametrize("m", [1, 64, 65, 300])
 def test_cholesky_in_panels(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What large matrices go through, with small panels."""
+    rng = np.random.default_rng(105)
     monkeypatch.setattr(linalg, "PANEL_COLUMNS", 64)
     A = rng.standard_normal((m, m + 5))
     K = A @ A.T + np.eye(m)

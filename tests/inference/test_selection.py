@@ -85,8 +85,8 @@ def test_units_change_nothing_but_units(name):
 
 @RULES
 def test_many_rows_are_sampled(name, monkeypatch):
-    monkeypatch.setattr(selection, "MOST_ROWS", 50)
-    monkeypatch.setattr(selection, "ROWS_EACH", 2)
+    monkeypatch.setattr(selection, "LOOKED_AT", 50)
+    monkeypatch.setattr(selection, "LOOKED_AT_EACH", 2)
     weights = np.where(X[:, 0] > 0, 1.0, 1e-9)
     Z = choose(name, X, 10, 0, weights)
     assert Z.shape == (10, 3) and np.all(Z[:, 0] > 0)

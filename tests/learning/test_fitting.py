@@ -168,7 +168,8 @@ def test_with_everything_fixed_there_is_nothing_to_do():
 
 
 def test_noise_per_row_is_held():
-    noise = RNG.uniform(0.05, 0.2, 50)
+    rng = np.random.default_rng(100)
+    noise = rng.uniform(0.05, 0.2, 50)
     fit = quick(noise=noise)
     np.testing.assert_array_equal(fit.noise, noise)
     assert np.any(fit.kernel.lengthscale != RBF.lengthscale)

@@ -92,8 +92,9 @@ def test_derivatives_by_differences(likelihood: SeveralLikelihood, c: int, y: np
 
 
 def test_known_noise_is_the_usual_likelihood() -> None:
-    y, means = R.normal(size=N), np.column_stack([R.normal(size=N), np.full(N, np.log(0.3))])
-    variances = np.column_stack([R.uniform(0.1, 2.0, N), np.full(N, 1e-14)])
+    rng = np.random.default_rng(100)
+    y, means = rng.normal(size=N), np.column_stack([rng.normal(size=N), np.full(N, np.log(0.3))])
+    variances = np.column_stack([rng.uniform(0.1, 2.0, N), np.full(N, 1e-14)])
     for several, one in ((LearnedNoise(), Gaussian(0.3)), (LearnedScaleT(3.0), StudentT(3.0, np.sqrt(0.3)))):
         got = several.expected(y, means, variances)
         expected = one.tilted(y, means[:, 0], variances[:, 0], 0.0)
@@ -107,7 +108,8 @@ def test_known_noise_is_the_usual_likelihood() -> None:
 
 
 def test_two_classes_are_the_logistic_of_a_difference() -> None:
-    means, variances = R.normal(size=(N, 2)), R.uniform(0.1, 4.0, (N, 2))
+    rng = np.random.default_rng(101)
+    means, variances = rng.normal(size=(N, 2)), rng.uniform(0.1, 4.0, (N, 2))
     difference = means[:, 1] - means[:, 0], variances.sum(axis=1)
     got = Softmax(2).expected(np.ones(N), means, variances)
     expected = Logistic().tilted(1.0, *difference, 0.0)
@@ -121,8 +123,9 @@ def test_two_classes_are_the_logistic_of_a_difference() -> None:
 
 def test_softmax_beats_the_bound() -> None:
     """Below Jensen's and Knowles and Minka's upper bounds of ⟨log Σ exp f⟩, which meet it as var → 0."""
+    rng = np.random.default_rng(102)
     for scale in (1e-3, 0.3, 3.0):
-        means, variances = R.normal(size=(5, 4)), scale * R.uniform(0.5, 1.5, (5, 4))
+        means, variances = rng.normal(size=(5, 4)), scale * rng.uniform(0.5, 1.5, (5, 4))
         average = means[:, 0] - Softmax(4).expected(np.zeros(5), means, variances).value
         tilt = softmax(means, axis=1)
         for _ in range(300):
@@ -135,11 +138,12 @@ def test_softmax_beats_the_bound() -> None:
 
 
 def test_class_probabilities_and_draws() -> None:
+    rng = np.random.default_rng(103)
     means, variances = np.array([[0.5, -1.0, 0.2]]), np.array([[0.4, 2.0, 0.01]])
-    f = means + np.sqrt(variances) * R.standard_normal((200_000, 3))
+    f = means + np.sqrt(variances) * rng.standard_normal((200_000, 3))
     p = Softmax(3).probabilities(means, variances)[0]
     assert_allclose(softmax(f, axis=1).mean(axis=0), p, atol=0.004)
-    drawn = Softmax(3).sample(f, R)
+    drawn = Softmax(3).sample(f, rng)
     assert_allclose([np.mean(drawn == j) for j in range(3)], p, atol=0.005)
     mean, var = Softmax(3).predict(means, variances)
     assert_allclose([mean[0], var[0]], [drawn.mean(), drawn.var()], atol=0.01)
@@ -147,8 +151,9 @@ def test_class_probabilities_and_draws() -> None:
 
 @pytest.mark.parametrize("likelihood", [LearnedNoise(), LearnedScaleT(6.0)])
 def test_moments_are_those_of_draws(likelihood: SeveralLikelihood) -> None:
+    rng = np.random.default_rng(104)
     means, variances = np.array([[0.3, -0.4]]), np.array([[0.2, 0.1]])
-    y = likelihood.sample(means + np.sqrt(variances) * R.standard_normal((400_000, 2)), R)
+    y = likelihood.sample(means + np.sqrt(variances) * rng.standard_normal((400_000, 2)), rng)
     mean, var = likelihood.predict(means, variances)
     assert_allclose([y.mean(), y.var()], [mean[0], var[0]], atol=0.02)
 

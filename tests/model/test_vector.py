@@ -88,7 +88,8 @@ def test_fields_are_derivatives_of_their_potential(kind: str) -> None:
 
 
 def test_a_gradient_field_has_as_many_components_as_dimensions() -> None:
-    X3, k = RNG.normal(size=(2, 3)), potential("matern52", 1.1, 2.0)
+    rng = np.random.default_rng(100)
+    X3, k = rng.normal(size=(2, 3)), potential("matern52", 1.1, 2.0)
     K = CurlFree(1.1, 2.0)(stack(X3[:1], 3), stack(X3[1:], 3))
     with mpmath.workdps(30):
         point = tuple(map(mpmath.mpf, X3.ravel()))
@@ -138,9 +139,10 @@ def difference(J: Any, at: Any, h: float = 3e-6) -> np.ndarray:
 
 @each_kernel
 def test_pullbacks_are_derivatives(kernel: Kernel, components: int) -> None:
+    rng = np.random.default_rng(101)
     A, Z = stack(X, components), stack(XS, components)
     Z[0] = A[0]  # also where two inputs coincide
-    Kbar, kbar = RNG.normal(size=(len(A), len(Z))), RNG.normal(size=len(A))
+    Kbar, kbar = rng.normal(size=(len(A), len(Z))), rng.normal(size=len(A))
     gradients, Zbar = kernel.pullback(A, Z, Kbar.copy(), kernel(A, Z))
     assert set(gradients) == set(kernel.parameters)
     for name, value in kernel.parameters.items():
@@ -165,9 +167,10 @@ def test_specs_round_trip(kernel: Kernel, components: int) -> None:
 
 @each_kernel
 def test_torch_gives_the_same_numbers(kernel: Kernel, components: int) -> None:
+    rng = np.random.default_rng(102)
     torch = pytest.importorskip("torch")
     A, Z = stack(X, components), stack(XS, components)
-    Kbar = RNG.normal(size=(len(A), len(Z)))
+    Kbar = rng.normal(size=(len(A), len(Z)))
     assert_allclose(kernel(torch.asarray(A), torch.asarray(Z)).numpy(), kernel(A, Z), rtol=1e-11, atol=1e-12)
     gradients, Zbar = kernel.pullback(A, Z, Kbar.copy())
     found, tZbar = kernel.pullback(torch.asarray(A), torch.asarray(Z), torch.asarray(Kbar.copy()))
@@ -202,7 +205,8 @@ def test_bad_kernels_are_refused(make: Any, error: type[Exception], says: str) -
 
 
 def test_independent_components_are_separate_processes() -> None:
-    Y, noise = RNG.normal(size=(6, 2)), 0.3
+    rng = np.random.default_rng(103)
+    Y, noise = rng.normal(size=(6, 2)), 0.3
     kernel = Independent([1.5, 0.4]) * RBF(0.9, columns=(0, 1))
     joint = ig.condition(kernel, ig.bases.Points(stack(X)), "fitc", noise, stack(X), Y.ravel(), jitter=0.0)
     mean, variance = (unstack(part) for part in joint.predict(stack(XS)))
@@ -214,7 +218,8 @@ def test_independent_components_are_separate_processes() -> None:
 
 @pytest.mark.parametrize("kind", ["rbf", "matern52"])
 def test_means_of_such_fields_turn_or_spread_only(kind: str) -> None:
-    y, Z = RNG.normal(size=12), ig.bases.Points(stack(X))
+    rng = np.random.default_rng(104)
+    y, Z = rng.normal(size=12), ig.bases.Points(stack(X))
     for kernel, turns in ((DivergenceFree(1.4, 2.0, kind), True), (CurlFree(1.4, 2.0, kind), False)):
         post = ig.condition(kernel, Z, "fitc", 0.1, stack(X), y)
         slopes = post.gradient(stack(XS)).reshape(5, 2, 3)  # (node, component, input)
@@ -266,9 +271,10 @@ def exact(
 
 
 def test_one_gaussian_at_each_node_is_regression_in_any_order() -> None:
+    rng = np.random.default_rng(105)
     t, (_, c, A) = mixtures(6, 1)
     mean, covariance, evidence = exact(WIND, c[:, 0], A[:, 0])
-    order = RNG.permutation(6)
+    order = rng.permutation(6)
     online = fields.update(ig.prior(WIND), t, X, order=order)
     settled = fields.expectation_propagation(WIND, t, X, order=order)
     for post in (online, settled):
@@ -300,9 +306,10 @@ def online_oracle(
 
 
 def test_updates_are_eq_5_38() -> None:
+    rng = np.random.default_rng(106)
     t, _ = mixtures(6, 3)
     order = np.array([4, 2, 0, 5, 1, 3])
-    background = means.Field(X, RNG.normal(size=(6, 2)))
+    background = means.Field(X, rng.normal(size=(6, 2)))
     m0 = unstack(background(stack(X)))
     Z, alpha, C = online_oracle(WIND, t, order, m0)
     post = fields.update(ig.prior(WIND, background), t, X, order=order)
@@ -423,8 +430,9 @@ def test_sweeps_end_where_every_tilted_moment_agrees() -> None:
 
 def test_fewer_nodes_in_the_basis_are_fitc_with_blocks() -> None:
     """Gaussian sites on a sparse basis: K is replaced by Q + blockdiag(K - Q), a block for each node."""
+    rng = np.random.default_rng(107)
     t, (_, c, A) = mixtures(6, 1)
-    nodes = RNG.uniform(0.0, 3.0, (3, 2))
+    nodes = rng.uniform(0.0, 3.0, (3, 2))
     post = fields.expectation_propagation(WIND, t, X, nodes, jitter=1e-12)
     Kuu, Kuf = WIND(stack(nodes), stack(nodes)), WIND(stack(nodes), stack(X))
     Q, K = Kuf.T @ np.linalg.solve(Kuu, Kuf), WIND(stack(X), stack(X))
@@ -450,7 +458,8 @@ def test_sites_move_to_another_basis() -> None:
 
 
 def test_a_field_is_an_ordinary_posterior(tmp_path: Any) -> None:
-    background = means.Field(X, RNG.normal(size=(6, 2)))
+    rng = np.random.default_rng(108)
+    background = means.Field(X, rng.normal(size=(6, 2)))
     post = fields.expectation_propagation(WIND, mixtures(6, 2)[0], X, mean=background)
     files.save(post, tmp_path / "field")
     back = ig.load(tmp_path / "field")

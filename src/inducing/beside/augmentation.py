@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ParameterError
+from ..inference.pic import Corrected
 from ..inference.regression import DENSE, approximation_of, posterior_of, problem_of
 from ..model.bases import Basis, Points, union
 from ..model.kernels.base import Kernel
@@ -30,7 +31,7 @@ SPACE = 1 << 23  # numbers in the matrices B of the queries looked at together
 
 
 @dataclass(frozen=True, eq=False)
-class Augmented:
+class Augmented(Corrected):
     """A row of the table with f* among its inducing variables, for each query on its own.
 
     With f* in the basis nothing of R_** is left, so test conditionals no longer differ: SoR, DTC and VFE
@@ -46,26 +47,13 @@ class Augmented:
     them as they were.
     """
 
-    unaugmented: Posterior
+    posterior: Posterior  # before augmentation, after which the evidence depends on the query
     problem: Problem
-
-    @property
-    def log_evidence(self) -> float | None:
-        """That of the row before augmentation; afterwards it depends on the query."""
-        return self.unaugmented.log_evidence
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.unaugmented.kernel
-
-    @property
-    def basis(self) -> Basis:
-        return self.unaugmented.basis
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x), with only f(x) added to the basis: no query depends on another."""
         X = queries_like(X, self.problem.X)
-        post, P = self.unaugmented, self.problem
+        post, P = self.posterior, self.problem
         mean, variance = post.mean(X), zeros_like_rows((X.shape[0],), X)
         chunks = query_chunks(X.shape[0], len(post))
         if P.row.share > 0:
@@ -87,8 +75,8 @@ class Augmented:
         return self.jointly(X).covariance(X)
 
     def _deterministic(self, X: Array, Phi: Array) -> tuple[Array, Array]:
-        """share = 0: the rows' D stays as it is, and B as well."""
-        post = self.unaugmented
+        """Change of mean and variance where share = 0: the rows' D and B do not depend on the query."""
+        post = self.posterior
         G, S, E = corrections(post, self.problem, X, Phi)
         return self._bordered(X, Phi, Phi @ post.A, G.T @ post.A, S, E)
 
@@ -98,7 +86,7 @@ class Augmented:
         G = Σ f q,   S = Σ f τ,   E = Σ f R_*bD⁻¹e,   B̃ = B + Σ (a f/ρ) q qᵀ,
         w̃ = w + B̃⁻¹ Σ (a f/ρ) q R_*bD⁻¹e
         """
-        post, P, t, m = self.unaugmented, self.problem, X.shape[0], len(self.basis)
+        post, P, t, m = self.posterior, self.problem, X.shape[0], len(self.basis)
         xp = namespace(X)
         rho = self._residual(X, Phi)
 
@@ -142,7 +130,7 @@ class Augmented:
         return shift + correction, variance
 
     def _bordered(self, X: Array, Phi: Array, a: Array, h: Array, S: Array, E: Array) -> tuple[Array, Array]:
-        """The formulas above; a query in the span of the basis is in it already."""
+        """Change of mean, and variance, by the class's formulas; a query in the basis's span adds nothing."""
         xp = namespace(X)
         rho = self._residual(X, Phi)
         lead = rho - row_dots(a, h)
@@ -173,14 +161,10 @@ def condition(
     """Any row of the table by its name, augmented; "asor" is "sor". Arguments as for `inducing.condition`."""
     entry = approximation_of("sor" if approximation == "asor" else approximation, power)
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
-    return predictor_of(problem_of(kernel, basis, entry, noise, X, y, **options))
-
-
-def predictor_of(P: Problem, name: str = "asor") -> Augmented:
-    """The row of a checked problem, augmented. Raise if it has the exact GP's, or neighbours."""
+    P = problem_of(kernel, basis, entry, noise, X, y, **options)
     if P.row.name in DENSE:
         raise ParameterError(f"{P.row.name!r} cannot be augmented, since f* already depends on all the data")
     if P.row.keeps == "neighbours":
         raise ParameterError(f"{P.row.name!r} cannot be augmented; give its rows more neighbours instead")
-    check_gaussian(P, name)
+    check_gaussian(P, "asor")
     return Augmented(posterior_of(P), P)

@@ -1,5 +1,4 @@
-"""Committees: an exact GP on each block of the data, and rules that make one prediction of theirs. [Tresp
-2000], [003 §7, §8]
+"""Committees: an exact GP on each block of the data, and rules that join their predictions. [003 §7, §8]
 
 The Bayesian committee machine is PITC with the queries as its basis, so its predictions depend on which
 queries come together (transduction, [003 Definition 9]). The other rules combine what the experts say of each
@@ -24,7 +23,7 @@ from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
-from ..model.problem import DEFAULT_JITTER, Problem, as_blocks, as_inputs, queries_like, subset
+from ..model.problem import DEFAULT_JITTER, as_blocks, as_inputs, queries_like, subset
 from ..model.table import PITC
 from ..numerics.arrays import Array, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
@@ -44,14 +43,14 @@ from ..numerics.workers import row_slices
 from .mappers import Mapper, as_mapper, in_threads, suited
 from .residuals import check_gaussian
 
-BLOCK = 512  # rows of an expert where the blocks are left to k-means
-CHUNK = 512  # queries that the BCM looks at together
+EXPERT_ROWS = 512  # rows of an expert where the blocks are left to k-means
+QUERIES_TOGETHER = 512  # queries that the BCM looks at together
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How precisions add, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the last term only where
-    `corrected`.
+    """A rule by which precisions of experts add up, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the
+    last term only where `corrected`.
 
     `weight` gives β_b (t,) from an expert's Π_b (t,) and the number of experts.
     """
@@ -94,7 +93,7 @@ class Committee:
     experts: tuple[Posterior, ...]
     rule: Rule
     jitter: float = DEFAULT_JITTER
-    chunk: int = CHUNK
+    chunk: int = QUERIES_TOGETHER
     mapper: Mapper = in_threads
 
     @property
@@ -108,11 +107,11 @@ class Committee:
 
     @property
     def basis(self) -> None:
-        """There is none; `on` makes the process on one."""
+        """A committee has no basis; `on` makes the process on one."""
 
     def on(self, basis: Basis) -> Posterior:
-        """The process that sees the blocks as independent given u: PITC's, and the BCM where u = f(queries).
-        [003 eq. 26]
+        """The process whose blocks are independent given u: PITC's, and the BCM's if u = f(queries). [003 eq.
+        26]
 
         With V_b = L_b⁻¹K_bu Luu⁻ᵀ, where L_b factors K_b + Σ_b, an expert's precision of Luu⁻¹u is
         (I - V_bᵀV_b)⁻¹ = I + V_bᵀ(I - V_bV_bᵀ)⁻¹V_b; the prior's I is counted once. [Tresp 2000]
@@ -142,7 +141,7 @@ class Committee:
         mean = zeros_like_rows((X.shape[0],) if first.one_output else (X.shape[0], first.w.shape[1]), X)
         variance = zeros_like_rows((X.shape[0],), X)
         together = self.rule.joint and self.chunk > 1
-        for s in row_slices(X.shape[0], self.chunk if together else CHUNK):
+        for s in row_slices(X.shape[0], self.chunk if together else QUERIES_TOGETHER):
             mean[s], variance[s] = self.on(Points(X[s])).predict(X[s]) if together else self._alone(X[s])
         return Marginals(mean, variance)
 
@@ -156,7 +155,7 @@ class Committee:
         return self.on(Points(X)).covariance(X)
 
     def _alone(self, X: Array) -> Marginals:
-        """Each query on its own, by the rule."""
+        """Predict each query on its own, by the rule."""
         first = self.experts[0]
         total, weights = 0.0 * X[:, 0], 0.0 * X[:, 0]
         mean = zeros_like_rows((X.shape[0], first.w.shape[1]), X)
@@ -173,7 +172,7 @@ class Committee:
         )
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
-        """The experts' answers, in their order."""
+        """Ask every expert; the answers come in the experts' order."""
         return suited(self.mapper, self.experts[0].L)(question, self.experts)
 
     def _queries(self, X: Any) -> Array:
@@ -198,7 +197,7 @@ def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
     return prior / (prior - namespace(V).sum(V * V, axis=0)), V.T @ expert.w
 
 
-def partition(X: Any, size: int = BLOCK, rng: Any = 0) -> np.ndarray:
+def partition(X: Any, size: int = EXPERT_ROWS, rng: Any = 0) -> np.ndarray:
     """Labels of blocks of about `size` rows, found by k-means. (n,)"""
     X = to_numpy(as_inputs(X))
     if size < 1:
@@ -219,16 +218,15 @@ def condition(
     blocks: Any = None,
     power: float | None = None,
     weights: Any = None,
-    chunk: int = CHUNK,
+    chunk: int = QUERIES_TOGETHER,
     mapper: Any = in_threads,
 ) -> Committee:
-    """A committee of the rule `approximation`, one expert for each label in `blocks`, which k-means finds
-    where there are none.
+    """Make a committee of the rule `approximation` with an expert for each label in `blocks`.
 
-    Arguments as for `inducing.condition`; the basis is not used. `chunk` is how many queries the BCM looks at
-    together: with blocks of b rows its work for each is least at about b. O(nb²) here, O(nb) for each query,
-    memory O(nb). `mapper` is how experts are made and asked: a function like `map`, a Dask client, or "dask"
-    for the current one.
+    Arguments as for `inducing.condition`; the basis is not used, and k-means finds blocks if none are given.
+    `chunk` is how many queries the BCM looks at together: with blocks of b rows its work for each is least at
+    about b. O(nb²) here, O(nb) for each query, memory O(nb). `mapper` is how experts are made and asked: a
+    function like `map`, a Dask client, or "dask" for the current one.
     """
     if power is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
@@ -236,19 +234,12 @@ def condition(
     basis = None if blocks is None else Points(as_inputs(X))
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, row, noise, X, y, **options)
-    return predictor_of(P, approximation, chunk=chunk, mapper=mapper)
-
-
-def predictor_of(P: Problem, name: str, *, chunk: int = CHUNK, mapper: Any = in_threads) -> Committee:
-    """The committee of a checked problem: an expert for each of its blocks, which k-means finds where it has
-    none.
-    """
     if chunk < 1:
         raise ParameterError(
             f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
         )
-    check_gaussian(P, name)
+    check_gaussian(P, approximation)
     rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
     mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)
     experts = tuple(suited(mapper, P.X)(exact_posterior, (subset(P, r) for r in rows)))
-    return Committee(experts, RULES[name], P.jitter, chunk, mapper)
+    return Committee(experts, RULES[approximation], P.jitter, chunk, mapper)

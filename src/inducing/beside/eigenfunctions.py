@@ -1,5 +1,4 @@
-"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [Rasmussen, Williams 2006
-§4.3]
+"""A kernel's eigenfunctions under an input density, estimated from samples. [002], [GPML §4.3]
 
     ∫ k(x, y) p(x) φ_i(x) dx = λ_i φ_i(y),   ∫ φ_i(x) φ_j(x) p(x) dx = δ_ij,   k(x, y) = Σ λ_i φ_i(x) φ_i(y)
 
@@ -37,8 +36,8 @@ class Eigenfunctions:
     def __call__(self, Y: Any) -> Array:
         """φ_i at each row of Y, in the kind of Y. (t, count)"""
         Y = as_queries(Y, self.X.shape[1])
-        found = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
-        return asarray_like(found, Y)
+        values = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
+        return asarray_like(values, Y)
 
 
 def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -> Eigenfunctions:

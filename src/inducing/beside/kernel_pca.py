@@ -1,5 +1,4 @@
-"""Sparse kernel principal components: a Gaussian in feature space on few of the data. [Tipping 2001b], [004
-§3.7.1]
+"""Sparse kernel principal components: a Gaussian in feature space on few rows. [Tipping 2001b], [004 §3.7.1]
 
 With ψ(x) the feature vector of k(x, x') = ψ(x)ᵀψ(x'), n inputs are taken to be draws of N(0, σ²I + ΨWΨᵀ), W
 diagonal and not negative [004 eqs 2.38, 3.37]. Maximum likelihood in W is the search for relevance vectors
@@ -46,7 +45,7 @@ class KernelPCA:
         return len(self.basis)
 
     def __call__(self, X: Any, count: int | None = None) -> Array:
-        """Coordinates of each row along the first `count` components, all of them unless told. (t, count)"""
+        """Coordinates of each row along the first `count` components, by default all. (t, count)"""
         queries = as_queries(X, self.basis.Z.shape[1])
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
@@ -99,7 +98,8 @@ def sparse_kernel_pca(
 
 
 class _Features(Search):
-    """Candidates and targets are feature vectors. Over the targets j, with H = K_aK and V, LB as in `Search`,
+    """A search whose candidates and targets are feature vectors. Over the targets j, with H = K_aK and V, LB
+    as in `Search`,
 
     Σ_j (φ_iᵀC⁻¹ψ_j)² = (K²)_ii/σ⁴ - 2 V_iᵀLB⁻¹DH_i/σ⁴ + V_iᵀZV_i,   Z = LB⁻¹D H_aa DLB⁻ᵀ/σ⁴
     """
@@ -136,7 +136,7 @@ class _Features(Search):
         return self.kernel(self.candidates[i : i + 1], self.candidates)[0], H
 
     def _scatter(self, Linv: np.ndarray) -> np.ndarray:
-        """Z. (m, m)"""
+        """The matrix Z of the class's formulas. (m, m)"""
         return Linv @ self.H[:, self.active] @ Linv.T / self.noise**2
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

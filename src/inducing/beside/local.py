@@ -43,7 +43,7 @@ class Neighbours:
 
     @property
     def log_evidence(self) -> None:
-        """There is none: no two queries share a model."""
+        """A local model has no evidence: no two queries share one."""
 
     @property
     def kernel(self) -> Kernel:
@@ -51,7 +51,7 @@ class Neighbours:
 
     @property
     def basis(self) -> None:
-        """There is none; `rows` gives each query's neighbours."""
+        """A local model has no basis; `rows` gives each query's neighbours."""
 
     def rows(self, X: Any) -> np.ndarray:
         """The numbers of each query's neighbours among rows of positive weight, nearest first. (t, size)"""

@@ -18,7 +18,7 @@ Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # like 
 
 
 def as_mapper(mapper: Any) -> Mapper:
-    """`mapper`, if it is a function; else the workers of a Dask client, for "dask" of the current one."""
+    """Make a mapper: a function stays itself; a Dask client, or "dask" for the current one, uses workers."""
     if callable(mapper):
         return mapper
     if type(mapper).__module__.partition(".")[0] == "distributed":

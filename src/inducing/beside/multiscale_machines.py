@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.svm import SVC, LinearSVC
 
 from ..inference import selection
-from ..learning.ascent import Rules, Run, climb_from
+from ..learning.ascent import Ascent, Rules, climb_from
 from ..learning.packing import Packing, Parameters, Summary
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.stationary import RBF
@@ -39,10 +39,10 @@ from ..numerics.linalg import (
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 
 INTERCEPT = 10.0  # LinearSVC penalises b like the weight of a constant feature, ½ (b / 10)² here
-TOLERANCE = 1e-9  # of L-BFGS, for one iteration's relative gain
+LBFGS_TOLERANCE = 1e-9  # of L-BFGS, for one iteration's relative gain
 
 
-class Solution(NamedTuple):
+class Minimum(NamedTuple):
     """The minimum over w and b of loss(Φᵀw + b) + penalty |w|²."""
 
     w: np.ndarray  # (m, q)
@@ -52,30 +52,30 @@ class Solution(NamedTuple):
     penalty: float
 
 
-Solver = Callable[
-    [np.ndarray, np.ndarray, np.ndarray], Solution
+RiskSolver = Callable[
+    [np.ndarray, np.ndarray, np.ndarray], Minimum
 ]  # of Φᵀ (n, m), targets (n, q), weights (n,)
 
 
-def ridge(alpha: float) -> Solver:
-    """Σ weight (y - f)² + alpha |w|², without b."""
+def ridge(alpha: float) -> RiskSolver:
+    """The solver of ridge regression: least Σ weight (y - f)² + alpha |w|², without b."""
 
-    def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Solution:
+    def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         root = np.sqrt(weights)[:, None]
         A = gram(root * Phi)  # (m, m)
         L = cholesky(A + alpha * identity(A))
         w = solve_lower(L, solve_lower(L, Phi.T @ (weights[:, None] * T)), transposed=True)
         E = T - Phi @ w
         value = float(np.sum((root * E) ** 2) + alpha * np.sum(w**2))
-        return Solution(w, np.zeros(T.shape[1]), value, -2.0 * weights[:, None] * E, alpha)
+        return Minimum(w, np.zeros(T.shape[1]), value, -2.0 * weights[:, None] * E, alpha)
 
     return solve
 
 
-def hinge(C: float) -> Solver:
-    """½|w|² + C Σ weight max(0, 1 - y f) for each column of y = ±1, b free: scikit-learn's SVC."""
+def hinge(C: float) -> RiskSolver:
+    """The solver of scikit-learn's SVC: least ½|w|² + C Σ weight max(0, 1 - y f) for columns of y = ±1."""
 
-    def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Solution:
+    def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         machines = [SVC(C=C, kernel="linear", tol=1e-5, cache_size=500).fit(Phi, t, weights) for t in T.T]
         slope = np.zeros(T.shape)
         for column, machine in zip(slope.T, machines, strict=True):
@@ -83,21 +83,21 @@ def hinge(C: float) -> Solver:
             column[machine.support_] = -machine.dual_coef_[0]
         w, b = _coefficients(machines)
         loss = C * np.sum(weights[:, None] * np.maximum(0.0, 1.0 - T * (Phi @ w + b)))
-        return Solution(w, b, float(0.5 * np.sum(w**2) + loss), slope, 0.5)
+        return Minimum(w, b, float(0.5 * np.sum(w**2) + loss), slope, 0.5)
 
     return solve
 
 
-def squared_hinge(C: float) -> Solver:
-    """½(|w|² + b²/100) + C Σ weight max(0, 1 - y f)² for each column of y = ±1: scikit-learn's LinearSVC."""
+def squared_hinge(C: float) -> RiskSolver:
+    """The solver of scikit-learn's LinearSVC: least ½(|w|² + b²/100) + C Σ weight max(0, 1 - y f)²."""
 
-    def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Solution:
+    def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         options = {"C": C, "dual": False, "tol": 1e-8, "max_iter": 10_000, "intercept_scaling": INTERCEPT}
         w, b = _coefficients([LinearSVC(**options).fit(Phi, t, weights) for t in T.T])
         short = np.maximum(0.0, 1.0 - T * (Phi @ w + b))
         loss = C * np.sum(weights[:, None] * short**2)
         slope = -2.0 * C * weights[:, None] * T * short
-        return Solution(w, b, float(0.5 * (np.sum(w**2) + np.sum((b / INTERCEPT) ** 2)) + loss), slope, 0.5)
+        return Minimum(w, b, float(0.5 * (np.sum(w**2) + np.sum((b / INTERCEPT) ** 2)) + loss), slope, 0.5)
 
     return solve
 
@@ -107,7 +107,7 @@ def _coefficients(machines: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack([s.coef_[0] for s in machines]), np.array([s.intercept_[0] for s in machines])
 
 
-LOSSES: dict[str, Callable[[float], Solver]] = {"squared_hinge": squared_hinge, "hinge": hinge}
+LOSSES: dict[str, Callable[[float], RiskSolver]] = {"squared_hinge": squared_hinge, "hinge": hinge}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,13 +115,13 @@ class Risk:
     """The regularised risk of the best function in the span of a basis."""
 
     kernel: RBF
-    solver: Solver
+    solver: RiskSolver
     X: np.ndarray  # (n, d)
     T: np.ndarray  # (n, q)
     weights: np.ndarray  # (n,)
     jitter: float
 
-    def minimum(self, basis: Basis) -> tuple[Solution, np.ndarray, np.ndarray]:
+    def minimum(self, basis: Basis) -> tuple[Minimum, np.ndarray, np.ndarray]:
         """The best function, its coefficients c = Luu⁻ᵀw (m, q), and Kfu (n, m)."""
         Kfu = basis.cross(self.kernel, self.X)
         Linv = inverse_lower(cholesky(jittered(basis.gram(self.kernel), self.jitter)))
@@ -171,11 +171,11 @@ def learn(
         return basis, 0
     descent = _Descent(risk, basis)
 
-    def tell(run: Run) -> None:
+    def tell(run: Ascent) -> None:
         if trace is not None and run.iterations:
             trace(descent.basis(run.x), -run.value * descent.first)
 
-    run = climb_from([descent.packing.start], descent, Rules(max_iter, TOLERANCE), tell=tell)
+    run = climb_from([descent.packing.start], descent, Rules(max_iter, LBFGS_TOLERANCE), tell=tell)
     if run.interrupted:
         raise KeyboardInterrupt
     return descent.basis(run.x), run.iterations
@@ -183,7 +183,7 @@ def learn(
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """A function f = Σ_j c_j u_j + b that was learned."""
+    """A learned function f = Σ_j c_j u_j + b."""
 
     kernel: RBF
     basis: Basis

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ParameterError
+from ..inference.pic import Corrected
 from ..inference.regression import posterior_of, problem_of
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.posterior import Marginals, Posterior, warn_if_negative
 from ..model.problem import Problem, queries_like
-from ..model.table import DTC
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import row_squares
 from .residuals import check_gaussian, corrections, query_chunks
 
 
 @dataclass(frozen=True, eq=False)
-class Nystrom:
-    """K_ff replaced by Q_ff, everything else exact: [003 eqs 31, 32]
+class Nystrom(Corrected):
+    """The Nyström predictor: K_ff replaced by Q_ff, everything else exact. [003 eqs 31, 32]
 
         mean = K_*f (Q_ff + Σ)⁻¹ y,   covariance = K_** - K_*f (Q_ff + Σ)⁻¹ K_f*
 
@@ -31,31 +31,18 @@ class Nystrom:
     that counts them.
     """
 
-    dtc: Posterior
+    posterior: Posterior  # DTC's, whose Q_ff + Σ is the covariance of y here, too
     problem: Problem
-
-    @property
-    def log_evidence(self) -> float | None:
-        """DTC's: both have Q_ff + Σ as the covariance of y."""
-        return self.dtc.log_evidence
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.dtc.kernel
-
-    @property
-    def basis(self) -> Basis:
-        return self.dtc.basis
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x). O(n) and O(nm) per row."""
         X = queries_like(X, self.problem.X)
-        mean, variance = self.dtc.mean(X), zeros_like_rows((X.shape[0],), X)
-        for s in query_chunks(X.shape[0], len(self.dtc)):
-            Phi = self.dtc.features(X[s])
-            G, S, E = corrections(self.dtc, self.problem, X[s], Phi)
-            half = (Phi - G.T) @ self.dtc.A  # (a - h)ᵀ
-            mean[s] += E[:, 0] if self.dtc.one_output else E
+        mean, variance = self.posterior.mean(X), zeros_like_rows((X.shape[0],), X)
+        for s in query_chunks(X.shape[0], len(self.posterior)):
+            Phi = self.posterior.features(X[s])
+            G, S, E = corrections(self.posterior, self.problem, X[s], Phi)
+            half = (Phi - G.T) @ self.posterior.A  # (a - h)ᵀ
+            mean[s] += E[:, 0] if self.posterior.one_output else E
             variance[s] = self.kernel.diag(X[s]) - row_squares(Phi) + row_squares(half) - S
         warn_if_negative(variance)
         return Marginals(mean, variance)
@@ -63,9 +50,9 @@ class Nystrom:
     def covariance(self, X: Any) -> Array:
         """The matrix of eq. 32 for all of f(X), which need not be positive semi-definite."""
         X = queries_like(X, self.problem.X)
-        Phi = self.dtc.features(X)
-        G, S, _ = corrections(self.dtc, self.problem, X, Phi, joint=True)
-        half = (Phi - G.T) @ self.dtc.A
+        Phi = self.posterior.features(X)
+        G, S, _ = corrections(self.posterior, self.problem, X, Phi, joint=True)
+        half = (Phi - G.T) @ self.posterior.A
         joint = self.kernel(X, X) - Phi @ Phi.T + half @ half.T - S
         warn_if_negative(namespace(joint).linalg.diagonal(joint))
         return joint
@@ -74,14 +61,9 @@ class Nystrom:
 def condition(
     kernel: Kernel, basis: Basis | None, approximation: str, noise: Any, X: Any, y: Any, **options: Any
 ) -> Nystrom:
-    """The Nyström predictor; arguments and options as for `inducing.condition`, without blocks."""
+    """Make the Nyström predictor; arguments and options as for `inducing.condition`, without blocks."""
     if options.pop("power", None) is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
-    return predictor_of(problem_of(kernel, basis, "dtc", noise, X, y, **options | {"blocks": None}))
-
-
-def predictor_of(P: Problem, name: str = "nystrom") -> Nystrom:
-    """The Nyström predictor of a checked problem, whatever its row of the table."""
-    check_gaussian(P, name)
-    P = replace(P, row=DTC, labels=None, blocks=None)
+    P = problem_of(kernel, basis, "dtc", noise, X, y, **options | {"blocks": None})
+    check_gaussian(P, approximation)
     return Nystrom(posterior_of(P), P)

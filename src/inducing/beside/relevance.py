@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.sites import Sites
 from ..errors import ConditionalError, ParameterError, ShapeError
+from ..inference.pic import Corrected
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary, Likelihood, Logistic, Probit
 from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import Problem, as_inputs, as_queries, make_problem
+from ..model.sites import Sites
 from ..model.table import SoR
 from ..numerics.arrays import Array, asarray_like, to_numpy
 from ..numerics.linalg import row_dots, row_squares
@@ -34,23 +35,23 @@ from .residuals import query_chunks
 
 FIRST_NOISE = 0.1  # of the mean square of y: where learning the noise begins
 NOISE_FLOOR = 1e-8  # of the same: where it ends
-TINY = 1e-12  # a variance of f that stands for none
+NO_VARIANCE = 1e-12  # a variance of f that stands for none
 TURNS, LAST_TURN = 20, 1e-3  # of moving centres and searching on: how many at most, the gain that ends them
 
 
 @dataclass(frozen=True, eq=False)
-class RelevanceVectors:
+class RelevanceVectors(Corrected):
     """The machine after learning; `posterior` is its process, with L = A^½ and so w ~ N(0, I) whitened.
 
     Its variance falls to zero away from the relevance vectors, where no function reaches. With `augment` each
     query brings a function of its own, k(x*, ·), of a weight such that f(x*) has `prior_variance` through it
     [003 §8.1, §10.2], [Rasmussen, Quiñonero-Candela 2005]. In whitened features the training rows see r_i =
-    √ρ k(x_i, x*)/k(x*, x*), and with Λ = 1/σ², b = Λy, a = LB⁻¹φ*, h = LB⁻¹ΦΛr, s = 1 + rᵀΛr - |h|², e = rᵀ(b
+    √ρ k(x_i, x*)/k(x*, x*), and with Λ = 1/σ², ν = Λy, a = LB⁻¹φ*, h = LB⁻¹ΦΛr, s = 1 + rᵀΛr - |h|², e = rᵀ(ν
     - ΛΦᵀw),
 
         mean = φ*ᵀw + (√ρ - aᵀh) e/s,   variance = |a|² + (√ρ - aᵀh)²/s
 
-    at O(nm) for each query. Labels have sites in place of values with noise: their λ and b stay as the
+    at O(nm) for each query. Labels have sites in place of values with noise: their τ and ν stay as the
     machine has them.
     """
 
@@ -69,20 +70,6 @@ class RelevanceVectors:
     def __len__(self) -> int:
         return len(self.posterior)
 
-    @property
-    def log_evidence(self) -> float | None:
-        """That of the machine before augmentation; afterwards it depends on the query."""
-        return self.posterior.log_evidence
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.posterior.kernel
-
-    @property
-    def basis(self) -> Basis:
-        """The relevance vectors' functions."""
-        return self.posterior.basis
-
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x), in the kind of X; augmented, with that query's function added."""
         queries = as_queries(X, self.problem.X.shape[1])
@@ -100,7 +87,7 @@ class RelevanceVectors:
                 "this machine learned values, not labels; give relevance_vectors a likelihood for classes"
             )
         mean, variance = self.predict(X)
-        p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), TINY))
+        p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), NO_VARIANCE))
         return asarray_like(np.stack([1.0 - p, p], axis=1), mean)
 
     def jointly(self, X: Any) -> Posterior:
@@ -117,9 +104,9 @@ class RelevanceVectors:
         return asarray_like((self.jointly(X) if self.augment else self.posterior).covariance(X), queries)
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b of the training rows. (n,) each"""
+        """Precisions τ and shifts ν of the training rows' sites. (n,) each"""
         if self.sites is not None:
-            return self.sites.lam, self.sites.b
+            return self.sites.tau, self.sites.nu
         assert self.noise is not None
         return np.full(self.problem.n, 1.0 / self.noise), self.problem.Y[:, 0] / self.noise
 
@@ -129,14 +116,14 @@ class RelevanceVectors:
         prior = self.kernel.diag(X)
         scale = np.where(prior > 0, math.sqrt(self.prior_variance) / np.where(prior > 0, prior, 1.0), 0.0)
         G, S, E = np.zeros((len(post), len(X))), np.zeros(len(X)), np.zeros(len(X))
-        lam, b = self._rows()
+        tau, nu = self._rows()
         for s in row_slices(P.n, chunk_rows(P.n, max(len(X), len(post)), P.X)):
             Phi = post.features(P.X[s])  # (rows, m)
             R = self.kernel(P.X[s], X) * scale  # (rows, t)
-            weighted = lam[s, None] * R
+            weighted = tau[s, None] * R
             G += Phi.T @ weighted
             S += np.sum(weighted * R, axis=0)
-            E += R.T @ b[s] - weighted.T @ (Phi @ post.w[:, 0])
+            E += R.T @ nu[s] - weighted.T @ (Phi @ post.w[:, 0])
         A = post.A
         assert A is not None
         a, h = post.features(X) @ A, G.T @ A  # (t, m)
@@ -205,8 +192,8 @@ def relevance_vectors(
             if values[-1] - before < LAST_TURN:
                 break
             converged = converged and turn + 1 < TURNS
-    lam, b = search.rows()
-    post = process_of(P, search.P.basis[search.active], search.precisions, lam, b)
+    tau, nu = search.rows()
+    post = process_of(P, search.P.basis[search.active], search.precisions, tau, nu)
     if prior_variance is None:
         prior_variance = power if likelihood is None else _mean_square(post, P) or 1.0
     evidence = search.value() if likelihood is not None else log_evidence_of(P, post, search.noise)
@@ -221,7 +208,7 @@ def relevance_vectors(
         prior_variance=prior_variance,
         augment=augment,
         likelihood=likelihood,
-        sites=None if likelihood is None else Sites(lam, b, None, 1.0, converged=converged, projected=True),
+        sites=None if likelihood is None else Sites(tau, nu, None, 1.0, converged=converged, projected=True),
     )
 
 
@@ -255,7 +242,7 @@ def _check(P: Problem, power: float, likelihood: Likelihood | None, prior_varian
 def _maximise(
     search: AnySearch, values: list[float], tolerance: float, max_iterations: int, floor: float | None
 ) -> bool:
-    """Step until nothing gains `tolerance`, the noise learned down to `floor` after each; whether it did."""
+    """Step, and learn the noise down to `floor`, until no step gains `tolerance`; whether that came."""
     with Bars() as bars:
         for _ in range(max_iterations):
             gain = search.step(tolerance)
@@ -269,6 +256,6 @@ def _maximise(
 
 
 def _mean_square(post: Posterior, P: Problem) -> float:
-    """Of f about its prior mean, over the training inputs."""
+    """The mean square of f about its prior mean over the training inputs."""
     mean, variance = post.predict(P.X)
     return float(np.mean((mean - P.mean(P.X)) ** 2 + variance))

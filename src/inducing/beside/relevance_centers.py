@@ -1,11 +1,11 @@
 """Relevance vectors that leave the training inputs: centres by the gradient of the evidence. [003 §10.2]
 
-With K (n, m) the functions at the rows, Σ = (A + KᵀΛK)⁻¹ and μ = ΣKᵀb the covariance and mean of their
-weights, and v = b - ΛKμ, the slopes of the log evidence are
+With K (n, m) the functions at the rows, Σ = (A + KᵀΛK)⁻¹ and μ = ΣKᵀν the covariance and mean of their
+weights, and v = ν - ΛKμ, the slopes of the log evidence are
 
-    ∂/∂K = vμᵀ - ΛKΣ,   ∂/∂log α = ½ (1 - αΣ_jj - αμ_j²),   ∂/∂log σ² = ½ σ² Σ_i (v_i² - λ + λ² k_iᵀΣk_i)
+    ∂/∂K = vμᵀ - ΛKΣ,   ∂/∂log α = ½ (1 - αΣ_jj - αμ_j²),   ∂/∂log σ² = ½ σ² Σ_i (v_i² - τ + τ² k_iᵀΣk_i)
 
-Labels have the λ and b of their sites; at the fixed point of expectation propagation the slopes hold with
+Labels have the τ and ν of their sites; at the fixed point of expectation propagation the slopes hold with
 these held.
 """
 
@@ -22,15 +22,23 @@ from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics.linalg import row_dots
 from ..numerics.workers import chunk_rows, row_slices
-from .relevance_search import WIDEST, AnySearch, LabelSearch, log_evidence_of, peaks, process_of, propagate
+from .relevance_search import (
+    LARGEST_VARIANCE,
+    AnySearch,
+    LabelSearch,
+    log_evidence_of,
+    peaks,
+    process_of,
+    propagate,
+)
 
-ITERATIONS = 100  # of one climb
+CLIMB_ITERATIONS = 100  # of one climb
 ALIKE = 1e-6  # less than this from a correlation of one, two functions are the same
-REACH = 10.0  # how far a logarithm may rise in one climb
+LARGEST_RISE = 10.0  # how far a logarithm may rise in one climb
 
 
 class Moved(NamedTuple):
-    """Where a climb ended."""
+    """The result of a climb: functions, precisions, noise."""
 
     basis: Basis
     precisions: np.ndarray
@@ -39,14 +47,14 @@ class Moved(NamedTuple):
 
 
 def move_centers(search: AnySearch, floor: float | None) -> Moved:
-    """All functions of the model moved at once, with their precisions and, given a floor, the noise."""
+    """Move all functions of the model at once, with their precisions and, given a floor, the noise."""
     climb = Centers(search, floor)
-    basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(ITERATIONS)).x)
+    basis, precisions, noise = climb.unpack(climb_from([climb.start], climb, Rules(CLIMB_ITERATIONS)).x)
     return Moved(*merged(search.P, basis, precisions), noise)
 
 
 def merged(P: Problem, basis: Basis, precisions: np.ndarray) -> tuple[Basis, np.ndarray, np.ndarray]:
-    """Functions in one place made one, with the sum of their variances; and which of them stay."""
+    """Merge functions in one place, adding their variances; also returns which of them stay."""
     K = basis.gram(P.kernel)
     scale = np.sqrt(np.diag(K))
     alike = K > (1.0 - ALIKE) * scale[:, None] * scale
@@ -77,13 +85,13 @@ class Centers:
         spread = P.kernel.scales(P.X) if plain else 0.25 * width  # type: ignore[attr-defined]
         self.units = np.concatenate([np.tile(spread, len(centers)), np.ones(sum(map(len, logs)))])
         self.bounds = [*zip(low - width, high + width, strict=True)] * len(centers)
-        power = WIDEST * float(np.mean(P.Y**2))
+        power = LARGEST_VARIANCE * float(np.mean(P.Y**2))
         least = np.broadcast_to(search.least, len(P.basis))[search.active]
         widest = peaks(P)[search.active] ** 2 / power  # or two centres that merge run away
         least = np.where(least > 0, least, widest)
-        self.bounds += [*zip(np.log(least), logs[0] + REACH, strict=True)]
+        self.bounds += [*zip(np.log(least), logs[0] + LARGEST_RISE, strict=True)]
         if floor is not None:
-            self.bounds.append((min(math.log(floor), logs[1][0]), logs[1][0] + REACH))
+            self.bounds.append((min(math.log(floor), logs[1][0]), logs[1][0] + LARGEST_RISE))
         self.bounds = [(min(a, x), max(b, x)) for (a, b), x in zip(self.bounds, self.start, strict=True)]
         self.scale, self.size = 1.0 / P.n, len(centers)
         self.sites = search.rows()
@@ -99,12 +107,12 @@ class Centers:
         basis, precisions, noise = self.unpack(x)
         P, m, search = self.P, self.shape[0], self.search
         if isinstance(search, LabelSearch):
-            lam, b, value = propagate(P, basis, precisions, search.labels, search.likelihood, self.sites)
-            self.sites = lam, b
-            post = process_of(P, basis, precisions, lam, b)
+            tau, nu, value = propagate(P, basis, precisions, search.labels, search.likelihood, self.sites)
+            self.sites = tau, nu
+            post = process_of(P, basis, precisions, tau, nu)
         else:
-            lam, b = np.full(P.n, 1.0 / noise), P.Y[:, 0] / noise
-            post = process_of(P, basis, precisions, lam, b)
+            tau, nu = np.full(P.n, 1.0 / noise), P.Y[:, 0] / noise
+            post = process_of(P, basis, precisions, tau, nu)
             value = log_evidence_of(P, post, noise)
         assert post.A is not None
         half = post.A / np.sqrt(precisions)[:, None]
@@ -113,9 +121,9 @@ class Centers:
         for s in row_slices(P.n, chunk_rows(P.n, m, P.X)):
             K = basis.cross(P.kernel, P.X[s])  # (rows, m)
             KS = K @ Sigma
-            v = b[s] - lam[s] * (K @ mu)
-            noise_slope += float(np.sum(v * v - lam[s] + lam[s] ** 2 * row_dots(KS, K)))
-            Kbar = v[:, None] * mu - lam[s, None] * KS
+            v = nu[s] - tau[s] * (K @ mu)
+            noise_slope += float(np.sum(v * v - tau[s] + tau[s] ** 2 * row_dots(KS, K)))
+            Kbar = v[:, None] * mu - tau[s, None] * KS
             slope += basis.cross_pullback(P.kernel, P.X[s], Kbar, K)[1][self.name]
         logs = 0.5 * (1.0 - precisions * (np.diag(Sigma) + mu * mu))
         more = [0.5 * noise * noise_slope] if len(x) > m * (self.shape[1] + 1) else []

@@ -1,5 +1,4 @@
-"""The search for relevance vectors: functions join a linear model, change precision, leave. [Tipping, Faul
-2003]
+"""The search for relevance vectors: functions join, change precision, leave. [Tipping, Faul 2003]
 
 The same steps serve values with noise, labels, whose likelihood expectation propagation turns into sites of
 Gaussian form (`LabelSearch`), and vectors in feature space (`kernel_pca`).
@@ -29,13 +28,14 @@ from ..numerics.linalg import (
 )
 from ..numerics.workers import chunk_rows, row_slices
 
-SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
-WIDEST = 1e3  # variance of f through one function, in units of the labels' own noise or of y's mean square
+MOST_SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
+# variance of f through one function, in units of the labels' own noise or of y's mean square
+LARGEST_VARIANCE = 1e3
 TRIES, SHARES = 5, (1.0, 0.25, 0.0625)  # steps tried where the evidence gains less than expected, and parts
 
 
 class Move(NamedTuple):
-    """A step the evidence would gain from."""
+    """A step that would raise the evidence."""
 
     gain: float
     candidate: int
@@ -73,9 +73,7 @@ class Search:
         raise NotImplementedError
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The mean over t of (φ_iᵀC⁻¹t)² with C that of the whole model (M,), and of the squared weights
-        (m,). Linv = LB⁻¹D, V = Linv G/σ².
-        """
+        """Means over t of (φ_iᵀC⁻¹t)² (M,) and of squared weights (m,); Linv = LB⁻¹D, V = Linv G/σ²."""
         z = Linv @ self.T[self.active] / self.noise
         return (self.T / self.noise - V.T @ z) ** 2, (Linv.T @ z) ** 2
 
@@ -122,7 +120,7 @@ class Search:
         return moves[0].gain
 
     def _replace(self, i: int, precision: float) -> np.ndarray:
-        """The numbers alone; where the others are among the active as they were."""
+        """Change the numbers alone; returns where the others are among the active as they were."""
         others = np.flatnonzero(self.active != i)
         new = [i] if math.isfinite(precision) else []
         self.active = np.append(self.active[others], np.array(new, dtype=int))
@@ -135,23 +133,23 @@ def added(precision: np.ndarray, s: np.ndarray, q2: np.ndarray) -> np.ndarray:
     return 0.5 * (q2 / (precision + s) - np.log1p(s / precision))
 
 
-class Sums(NamedTuple):
-    """Over the rows, each counted by its weight λ: what a search asks of the data."""
+class SearchSums(NamedTuple):
+    """Sums over the rows, each counted by its weight τ, that a search needs of the data."""
 
-    norms: np.ndarray  # (M,), Σ λφ_i²
-    T: np.ndarray  # (M,), Σ bφ_i, b = λy
-    G: np.ndarray  # (m, M), Σ λφ_aφ_i
+    norms: np.ndarray  # (M,), Σ τφ_i²
+    T: np.ndarray  # (M,), Σ νφ_i, ν = τy
+    G: np.ndarray  # (m, M), Σ τφ_aφ_i
 
 
-def sums_of(P: Problem, weights: np.ndarray, b: np.ndarray, active: np.ndarray) -> Sums:
-    """In one pass over the rows. O(nMm)"""
+def sums_of(P: Problem, tau: np.ndarray, nu: np.ndarray, active: np.ndarray) -> SearchSums:
+    """Compute the sums in one pass over the rows. O(nMm)"""
     M = len(P.basis)
-    sums = Sums(np.zeros(M), np.zeros(M), np.zeros((len(active), M)))
+    sums = SearchSums(np.zeros(M), np.zeros(M), np.zeros((len(active), M)))
     for s in _rows(P):
         Phi = P.basis.cross(P.kernel, P.X[s])  # (rows, M)
-        weighted = Phi * weights[s, None]
+        weighted = Phi * tau[s, None]
         np.add(sums.norms, np.sum(weighted * Phi, axis=0), out=sums.norms)
-        np.add(sums.T, Phi.T @ b[s], out=sums.T)
+        np.add(sums.T, Phi.T @ nu[s], out=sums.T)
         np.add(sums.G, weighted[:, active].T @ Phi, out=sums.G)
     return sums
 
@@ -169,7 +167,7 @@ def _rows(P: Problem) -> list[slice]:
 
 
 class ValueSearch(Search):
-    """Values with noise of one variance, which may be learned: sums over the rows stay as they are."""
+    """The search for values with noise of one variance, which may be learned: sums over rows never change."""
 
     def __init__(self, P: Problem, noise: float, active: np.ndarray, precisions: np.ndarray) -> None:
         super().__init__(active, precisions)
@@ -200,7 +198,7 @@ class ValueSearch(Search):
         return total
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b = λy of every row. (n,) each"""
+        """Precision τ and shift ν = τy of every row. (n,) each"""
         return np.full(self.P.n, 1.0 / self.noise), self.P.Y[:, 0] / self.noise
 
     def learn_noise(self, floor: float) -> float:
@@ -222,23 +220,23 @@ class ValueSearch(Search):
 
         middle = math.log(self.noise)
         low = max(middle - 1.0, min(math.log(floor), middle))
-        found = minimize_scalar(loss, bounds=(low, middle + 1.0), method="bounded", options={"xatol": 1e-8})
-        if found.fun >= loss(middle):
+        minimum = minimize_scalar(loss, bounds=(low, middle + 1.0), method="bounded", options={"xatol": 1e-8})
+        if minimum.fun >= loss(middle):
             return 0.0
-        self.noise = math.exp(found.x)
+        self.noise = math.exp(minimum.x)
         self._factorise()
         return self.value() - before
 
 
 class LabelSearch(Search):
-    """Labels, through the sites that expectation propagation makes of their likelihood: pseudo-targets a with
-    noise 1/λ. [004 eq. 4.21]
+    """The search for labels, through the sites that expectation propagation makes of their likelihood:
+    pseudo-targets a with noise 1/τ. [004 eq. 4.21]
 
     At EP's fixed point its evidence does not change with the sites to first order, so s and q with the sites
     held give its slope in every precision. A step that gains less than they promise is taken in part, or not
     at all. O(nmM) for each, since every step changes the sites. A function that sees one class alone would
-    have infinite variance, since the evidence only grows with it: precisions end where f has WIDEST times the
-    variance of the labels' own noise.
+    have infinite variance, since the evidence only grows with it: precisions end where f has LARGEST_VARIANCE
+    times the variance of the labels' own noise.
     """
 
     def __init__(
@@ -251,28 +249,28 @@ class LabelSearch(Search):
     ) -> None:
         super().__init__(active, precisions)
         self.P, self.labels, self.likelihood = P, labels, likelihood
-        self.weights, self.b = np.zeros(P.n), np.zeros(P.n)  # the sites: λ, and b = λa
+        self.tau, self.nu = np.zeros(P.n), np.zeros(P.n)  # the sites: τ, and ν = τa
         noise = likelihood.noise if isinstance(likelihood, Probit) else math.pi**2 / 3.0
-        self.least = peaks(P) ** 2 / (WIDEST * noise)
+        self.least = peaks(P) ** 2 / (LARGEST_VARIANCE * noise)
         self._settle()
 
     def value(self) -> float:
         return self._value
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b of every row's site. (n,) each"""
-        return self.weights, self.b
+        """Precision τ and shift ν of every row's site. (n,) each"""
+        return self.tau, self.nu
 
     def put(self, i: int, precision: float) -> None:
         self._replace(i, precision)
         self._settle()
 
     def _settle(self) -> None:
-        P, start = self.P, (self.weights, self.b)
-        self.weights, self.b, self._value = propagate(
+        P, start = self.P, (self.tau, self.nu)
+        self.tau, self.nu, self._value = propagate(
             P, P.basis[self.active], self.precisions, self.labels, self.likelihood, start
         )
-        self.norms, self.T, self.G = sums_of(P, self.weights, self.b, self.active)
+        self.norms, self.T, self.G = sums_of(P, self.tau, self.nu, self.active)
         self._factorise()
 
     def step(self, tolerance: float) -> float:
@@ -300,31 +298,33 @@ def propagate(
     likelihood: Likelihood,
     start: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """λ and b of every row's site (n,) and EP's log evidence with the functions `active`, from a `start`."""
+    """τ and ν of every row's site (n,), and EP's log evidence, for the functions `active`, from `start`."""
     if len(active) == 0:  # f is the prior mean, and the site what the likelihood looks like from there
         average, q, r = likelihood.tilted(labels, np.asarray(P.mean(P.X), dtype=float), 1e-12)
         return -r, q, float(np.sum(average))
     L = np.diag(np.sqrt(precisions))  # w ~ N(0, I) in φ(x) = A^-½ k_u(x), and f = φᵀw with nothing left over
     run = Processes(P.kernel, active, L, likelihood, P.X, labels[:, None], P.mean, 1.0, 0.0, projected=True)
-    run.lam[:, 0], run.b[:, 0] = start
+    run.tau[:, 0], run.nu[:, 0] = start
     run.rebuild()
-    for _ in range(SWEEPS):
+    for _ in range(MOST_SWEEPS):
         if run.sweep(1.0) <= SETTLED:
             break
     (value,) = run.log_evidence()
     if value is None:
         raise FactorisationError(f"a cavity of expectation propagation is improper under {likelihood}")
-    return run.lam[:, 0], run.b[:, 0], value
+    return run.tau[:, 0], run.nu[:, 0], value
 
 
-def process_of(P: Problem, basis: Basis, precisions: np.ndarray, lam: np.ndarray, b: np.ndarray) -> Posterior:
-    """The process of given precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φb."""
+def process_of(
+    P: Problem, basis: Basis, precisions: np.ndarray, tau: np.ndarray, nu: np.ndarray
+) -> Posterior:
+    """The process of given precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φν."""
     D, m = 1.0 / np.sqrt(precisions), len(basis)
     G, c = np.zeros((m, m)), np.zeros((m, 1))
     for s in row_slices(P.n, chunk_rows(P.n, m, P.X)) if m else ():
         Phi = basis.cross(P.kernel, P.X[s]) * D  # (rows, m)
-        G += Phi.T @ (Phi * lam[s, None])
-        c += Phi.T @ b[s, None]
+        G += Phi.T @ (Phi * tau[s, None])
+        c += Phi.T @ nu[s, None]
     LBinv, w = information_factors(G, c)[2:] if m else (G, c)
     return Posterior(
         kernel=P.kernel,
@@ -350,6 +350,6 @@ def log_evidence_of(P: Problem, post: Posterior, noise: float) -> float:
 
 
 def together(first: Basis, second: Basis) -> Basis:
-    """Both, of one kind, one after the other."""
+    """Join two bases of one kind, one after the other."""
     both = zip(first.parameters.values(), second.parameters.values(), strict=True)
     return type(first)(*(np.concatenate(pair) for pair in both))

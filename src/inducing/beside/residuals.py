@@ -20,11 +20,11 @@ from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import row_squares
 from ..numerics.workers import chunk_rows, row_slices, run_over
 
-Sums = TypeVar("Sums")
+Total = TypeVar("Total")
 
 
 class Terms(NamedTuple):
-    """One chunk of rows, or one block, beside t queries."""
+    """The terms of one chunk of rows, or one block, beside t queries."""
 
     Phi: Array  # (c, m)
     R: Array  # (c, t)
@@ -51,7 +51,7 @@ def terms(post: Posterior, P: Problem, X: Array, Phi_X: Array, rows: Any) -> Ter
 def corrections(
     post: Posterior, P: Problem, X: Array, Phi: Array, *, joint: bool = False
 ) -> tuple[Array, Array, Array]:
-    """G (m, t), S, its diagonal (t,) or where `joint` all of it (t, t), and E (t, p)."""
+    """Compute G (m, t), S or its diagonal, (t, t) if `joint` else (t,), and E (t, p)."""
     t, xp = X.shape[0], namespace(X)
 
     def start() -> list[Array]:
@@ -69,21 +69,21 @@ def corrections(
 
 
 def over_rows(
-    post: Posterior, P: Problem, start: Callable[[], Sums], step: Callable[[Sums, Any], None]
-) -> list[Sums]:
-    """`step` over chunks of rows or over blocks, on all cores, each worker with sums of its own."""
+    post: Posterior, P: Problem, start: Callable[[], Total], step: Callable[[Total, Any], None]
+) -> list[Total]:
+    """Run `step` over chunks of rows, or blocks, on all cores; each worker has sums of its own."""
     tasks: list[Any] = P.blocks or row_slices(P.n, chunk_rows(P.n, len(post), P.X))
     _ = post.features(P.X[:1])  # what the threads share is made before they ask
     return run_over(tasks, start, step, parallel=is_numpy(P.X) and P.n * max(len(post), 1) >= SMALL)
 
 
 def query_chunks(t: int, m: int) -> list[slice]:
-    """As many queries at a time as there are basis functions: making Φ again costs no more than using it."""
+    """Slices of as many queries as there are basis functions: making Φ again costs no more than using it."""
     return row_slices(t, max(256, m))
 
 
 def add_up(parts: list[list[Any]]) -> list[Any]:
-    """The workers' sums in their fixed order."""
+    """Add the workers' sums in their fixed order."""
     return [sum(rest, first) for first, *rest in zip(*parts, strict=True)]
 
 

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.sites import Sites
 from ..errors import FactorisationError, ParameterError, ShapeError
 from ..inference.propagation import expectation_propagation, from_sites
 from ..model.bases import Basis, Points
@@ -32,11 +31,12 @@ from ..model.kernels.base import positive
 from ..model.kernels.dot import positive_integer
 from ..model.likelihoods import Squared
 from ..model.posterior import Posterior
+from ..model.sites import Sites
 from ..numerics.linalg import row_squares
 from ..numerics.workers import blas_for
 
 LEAST_DAMPING = 1.0 / 64.0
-PATIENCE = 40  # sweeps that should be enough
+ENOUGH_SWEEPS = 40  # sweeps that should be enough
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ class Fourier:
 
 @dataclass(frozen=True)
 class OrnsteinUhlenbeck:
-    """Functions of one input with a small l²∫f'², l = length, seen through points a quarter of l apart. [004
-    eq. 5.27]
+    """Functions of one input with a small l²∫f'², l = length, on points a quarter of l apart. [004 eq. 5.27]
 
     Of λ only l/√λ, the lengthscale, matters: stretching f is dividing l. 2n/λ = ∫E f² takes many sweeps to
     one that is the same for all l and shrinks as n grows. With λ held at 1 (hold=True) l is the lengthscale,
@@ -161,11 +160,11 @@ def left_out(post: Posterior, X: np.ndarray) -> np.ndarray:
     """E f(x)² of each row as seen by all others, its cavity's; NaN where it has none. (n,) [004 eq. 4.36]"""
     Phi, (mean, total) = post.features(X), post.predict(X)
     s = row_squares(Phi @ post.A)
-    scale = 1.0 / (1.0 + post.sites.lam * (total - s))
-    lam, b = scale * post.sites.lam, scale * post.sites.b
-    left = 1.0 - lam * s
+    scale = 1.0 / (1.0 + post.sites.tau * (total - s))
+    tau, nu = scale * post.sites.tau, scale * post.sites.nu
+    left = 1.0 - tau * s
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(left > 0.0, ((mean - b * s) / left) ** 2 + s / left + total - s, np.nan)
+        return np.where(left > 0.0, ((mean - nu * s) / left) ** 2 + s / left + total - s, np.nan)
 
 
 def uniform_start(times: np.ndarray, total: float) -> Sites:
@@ -194,9 +193,9 @@ def sweeps(
 
     It never ends by itself. `start` gives the first sites and with them the sign of f, `lam` the first λ, or
     with `hold` the only one. f² is not log-concave, and rows about a zero of f may push each other to and
-    fro: a sweep that leaves no proper process is made again with half the damping, and every PATIENCE sweeps
-    halve it. `converged` says that the last sweep, undamped, would have moved less than this share of the
-    mass from one place to another, and that 2n/λ = ∫E f² to this share.
+    fro: a sweep that leaves no proper process is made again with half the damping, and every ENOUGH_SWEEPS
+    sweeps halve it. `converged` says that the last sweep, undamped, would have moved less than this share of
+    the mass from one place to another, and that 2n/λ = ∫E f² to this share.
     """
     X = np.ascontiguousarray(X, dtype=float)
     if X.ndim != 2 or not np.all((X >= 0.0) & (X <= 1.0)):
@@ -235,13 +234,13 @@ def sweeps(
             moved = 0.5 * float(times @ np.abs(logs - before)) / (n * damping)
         settled = moved <= convergence and (hold or abs(0.5 * lam * total / n - 1.0) <= convergence)
         yield Estimate(prior, lam, new, total, evidence, new.sites.n_sweeps, settled)
-        if new.sites.n_sweeps % PATIENCE == 0:
+        if new.sites.n_sweeps % ENOUGH_SWEEPS == 0:
             damping = max(0.5 * damping, LEAST_DAMPING)
         post, before = new, logs
         if hold:
             continue
         following, c = prior.next(lam, total, n)
-        stretched = replace(new.sites, lam=new.sites.lam / c**2, b=new.sites.b / c)
+        stretched = replace(new.sites, tau=new.sites.tau / c**2, nu=new.sites.nu / c)
         try:
             with blas_for(len(basis)):
                 post = from_sites(prior.kernel(following), basis, stretched, X)
@@ -253,7 +252,7 @@ def sweeps(
 def estimate(
     prior: Prior, X: np.ndarray, times: np.ndarray | None = None, *, limit: int = 100, **options: Any
 ) -> Estimate:
-    """What `sweeps` settles on, or has reached after `limit` of them."""
+    """The estimate that `sweeps` settles on, or has reached after `limit` of them."""
     for reached in sweeps(prior, X, times, **options):
         if reached.converged or reached.n_sweeps >= limit:
             break

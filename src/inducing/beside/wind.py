@@ -117,10 +117,10 @@ def retrieve(
         return Retrieval(tuple(map(lambda mode, post: replace(mode, posterior=post), modes, posteriors)), X)
 
 
-Solution = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
+SolvedMode = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
 
 
-def _settled(field: FieldProcess, order: np.ndarray, sweeps: int, damping: float, orders: int) -> Solution:
+def _settled(field: FieldProcess, order: np.ndarray, sweeps: int, damping: float, orders: int) -> SolvedMode:
     field.run(order, sweeps, damping, CONVERGENCE)
     mode = Mode(field.posterior(sites=field.sites), field.relative_weight(), orders)
     return field.prior + field.Phi @ field.w, mode
@@ -132,9 +132,9 @@ def _with_evidence(field: FieldProcess, post: Posterior) -> Posterior:
     return replace(post, log_evidence=field.log_evidence())
 
 
-def _distinct(solutions: list[Solution], apart: float) -> list[Solution]:
+def _distinct(solutions: list[SolvedMode], apart: float) -> list[SolvedMode]:
     """The heaviest of those that are near each other, heaviest first."""
-    distinct: list[Solution] = []
+    distinct: list[SolvedMode] = []
     for z, mode in sorted(solutions, key=lambda solution: -solution[1].log_weight):
         gaps = [np.sqrt(np.mean(np.sum((z - other) ** 2, axis=1))) for other, _ in distinct]
         near = next((i for i, gap in enumerate(gaps) if gap < apart), None)

@@ -81,8 +81,7 @@ class Beams:
 
     @staticmethod
     def ers(across: Any, heading: float = 0.0) -> Beams:
-        """The fore, mid and aft beam of ERS and of one side of ASCAT, 45°, 90° and 135° to the right of the
-        flight.
+        """The fore, mid and aft beam of ERS, or one side of ASCAT: 45°, 90°, 135° to the right of the flight.
 
         `across` (n,) is where a node lies in the swath, from 0 (near) to 1 (far); incidences go from 34° to
         64°, 25° to 53° and 34° to 64°.
@@ -126,8 +125,7 @@ def measure(winds: Any, beams: Beams, noise: float, rng: Any = 0) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ambiguities:
-    """The winds that explain each node's measurements, likeliest first, and a mixture of Gaussians around
-    them. [004 eq. 5.32]
+    """The winds that explain each node's data, likeliest first, with Gaussians around them. [004 eq. 5.32]
 
     Nodes with fewer than k ambiguities have weights of zero.
     """
@@ -209,7 +207,7 @@ def _minima(s: np.ndarray, beams: Beams, noise: float, most: int) -> tuple[np.nd
 
 
 def _refined(s: np.ndarray, winds: np.ndarray, beams: Beams, noise: float, steps: int = 30) -> np.ndarray:
-    """Levenberg's steps down the misfit, for all starts at once."""
+    """Go down the misfit by Levenberg's steps, from all starts at once."""
     damping = np.full(winds.shape[:2], 1e-3)
     value = _misfit(s, winds, beams, noise)
     for _ in range(steps):

@@ -30,7 +30,7 @@ MANY_ROWS = 200_000  # a parquet file of more is read in parts
 
 
 class Commands(TyperGroup):
-    """Our errors and warnings as single lines on stderr instead of tracebacks."""
+    """A command group that prints our errors and warnings as single lines on stderr, not as tracebacks."""
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
@@ -84,7 +84,7 @@ def in_existing_folder(path: Path) -> Path:
 
 
 def output_option(help: str) -> Any:
-    """`--out`, a file in a folder that exists."""
+    """The option `--out`, a file in a folder that exists."""
     return Option("--out", "-o", callback=in_existing_folder, help=help)
 
 
@@ -93,7 +93,7 @@ Target = Annotated[str, Option("--target", "-t", help="The column to predict; th
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 DropMissing = Annotated[bool, Option("--drop-missing", help="Leave out rows with missing values.")]
 Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
-Approximation = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
+ApproximationOption = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
 StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")]
 
 
@@ -158,7 +158,7 @@ def posterior_of(model: Any) -> Any:
 
 
 def columns_of(model: Any) -> tuple[Encoder, str]:
-    """How a table becomes the model's inputs, and its target; a model fitted in Python may know less."""
+    """The encoder and the target of a model's table; a model fitted in Python may know less."""
     from ..sources.tables import Encoder
 
     metadata = model.metadata_

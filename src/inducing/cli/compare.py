@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _sizes(text: str) -> list[int]:
-    """The numbers in "10,25,50"."""
+    """Parse the numbers in "10,25,50"."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError as error:

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from ..errors import ColumnError, EmptyDataError, ModelFileError
 from .app import (
-    Approximation,
+    ApproximationOption,
     DropMissing,
     Exclude,
     Size,
@@ -51,7 +51,7 @@ def fit(
     target: Target,
     out: Annotated[Path, output_option("The model file to write.")],
     n_inducing: Size = 100,
-    approximation: Approximation = "fitc",
+    approximation: ApproximationOption = "fitc",
     basis: Annotated[str, Option(help="points, multiscale, or auto: by the kernel.")] = "auto",
     inducing: Annotated[
         str | None,

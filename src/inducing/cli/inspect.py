@@ -35,7 +35,7 @@ def inspect(model: Model) -> None:
 
 
 def _about(estimator: Any) -> dict[str, str]:
-    """What is worth knowing of each kind of model."""
+    """Lines about a model, by its kind."""
     rows = {"basis": f"{estimator.basis_size_} {type(posterior_of(estimator).basis).__name__}"}
     if not hasattr(estimator, "likelihood_"):
         evidence = {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": noise_std(estimator)}
@@ -60,7 +60,7 @@ def _about(estimator: Any) -> dict[str, str]:
 
 
 def _about_stream(stream: Any) -> dict[str, str]:
-    """How a stream has gone, by what the model file says of it."""
+    """Lines about a stream, from what the model file says of it."""
     from ..streams.scores import scores_from
 
     if not isinstance(stream, dict):

@@ -76,8 +76,7 @@ def _predictions(estimator: Any, X: DataFrame, target: str) -> DataFrame:
 def _predict_parts(
     table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
 ) -> tuple[int, int]:
-    """Write a table part by part with the columns that `add` gives for each; how many rows it had predictions
-    for, of how many.
+    """Write a table part by part with the columns that `add` gives; returns rows predicted, and all rows.
 
     The parts of a parquet table are row groups, and keep their types; another table is one part.
     """

@@ -10,7 +10,16 @@ import typer
 from typer import Argument, Option
 
 from ..errors import UnknownNameError
-from .app import Approximation, DropMissing, Exclude, Size, app, inputs_and_target, output_option, print_table
+from .app import (
+    ApproximationOption,
+    DropMissing,
+    Exclude,
+    Size,
+    app,
+    inputs_and_target,
+    output_option,
+    print_table,
+)
 
 
 @app.command()
@@ -19,7 +28,7 @@ def watch(
     target: Annotated[str | None, Option("--target", "-t", help="The column to predict.")] = None,
     out: Annotated[Path, output_option("The animation to write, .gif or .html.")] = Path("watch.gif"),
     basis: Annotated[str, Option(help="points or multiscale.")] = "points",
-    approximation: Approximation = "fitc",
+    approximation: ApproximationOption = "fitc",
     n_inducing: Size = 8,
     start: Annotated[str, Option(help="Where they start: left, kmeans, random, …")] = "kmeans",
     recipe: Annotated[
@@ -39,8 +48,8 @@ def watch(
     from ..progress import Line
     from ..sources import datasets
 
-    if out.suffix.lower() not in animation.SUFFIXES:
-        raise typer.BadParameter(f"{str(out)!r} must end in one of {' '.join(animation.SUFFIXES)}")
+    if out.suffix.lower() not in animation.FILM_SUFFIXES:
+        raise typer.BadParameter(f"{str(out)!r} must end in one of {' '.join(animation.FILM_SUFFIXES)}")
     if recipe is None:
         recipe = "vsgp-full" if basis == "multiscale" and approximation == "fitc" else "direct"
     if recipe not in recipes.RECIPES:

@@ -1,6 +1,4 @@
-"""Factors of D = R + Σ within a block of rows, and how a gradient flows back through one: `Whole` is PITC's;
-neighbours.py has a sparse one.
-"""
+"""Factors of D = R + Σ within a block of rows, and gradients through them; neighbours.py has a sparse one."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from ..numerics.linalg import (
 from .sums import Work, scratch_copy
 
 
-class Bars(NamedTuple):
+class BlockAdjoints(NamedTuple):
     """What the second pass takes from a block of b rows."""
 
     V: Array  # (b, p), D⁻¹e
@@ -51,7 +49,7 @@ class BlockFactor(Protocol):
         """T A, in `out` where it is given. A (b, m)"""
         ...
 
-    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         """The gradients of p outputs, from Φᵀ, e and ΦᵀLB⁻ᵀ, in whose memory S may be, and GPhi in `out`."""
         ...
 
@@ -86,13 +84,13 @@ class Whole:
     def whitened(self, A: Array, out: Array | None = None) -> Array:
         return lower_times(self.Linv, scratch_copy(A, out))
 
-    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), built in the lower triangle."""
         V = self.Linv.T @ (self.Linv @ E)
         S = lower_times(self.Linv, lower_times(self.Linv, PhiB), transposed=True)
         GD = add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
         GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
-        return Bars(V, S, GD, 2.0 * (GD @ Phi))
+        return BlockAdjoints(V, S, GD, 2.0 * (GD @ Phi))
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
         return kernel.pullback(X, X, GD, self.K)[0]

@@ -1,6 +1,4 @@
-"""The passes over blocks of rows (PITC and neighbours), for any kernel and array namespace; evidence.py has
-the formulas.
-"""
+"""Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas."""
 
 from __future__ import annotations
 

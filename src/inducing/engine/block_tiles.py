@@ -1,5 +1,4 @@
-"""PITC's passes as compiled loops, for an RBF kernel and basis functions that are Gaussians; see evidence.py
-and tiles.py.
+"""PITC's passes as compiled loops, for an RBF kernel and Gaussian basis functions; see evidence.py, tiles.py.
 
 Rows come block after block, `edges` says where. Blocks that fit a tile together share their products with the
 basis.
@@ -13,7 +12,7 @@ import numba
 import numpy as np
 from numba.core import types
 
-from ..model.kernels.exponents import NEAR
+from ..model.kernels.exponents import NEAR_CENTRE
 from ..numerics.compiled_blas import (
     Addresses,
     Flag,
@@ -35,7 +34,7 @@ from ..numerics.compiled_blas import (
 )
 from ..numerics.exponential import EXACT, exponential
 from ..numerics.loops import FAST
-from .tiles import Form, Frame, by_differences, copied, cross, features, finish
+from .tiles import FormType, Frame, by_differences, copied, cross, features, finish
 
 _jit = numba.njit(nogil=True, fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
@@ -68,7 +67,7 @@ def within(
     A, B = np.empty((b, d + 2)), np.empty((b, d + 2))
     largest = features(X, centre, inverse, False, A)
     log_prior = np.log(prior)
-    if 2.0 * largest > NEAR:
+    if 2.0 * largest > NEAR_CENTRE:
         by_differences(A, A[:, :d], np.ones((b, d)), np.full(b, log_prior), K)
     else:
         for i in range(b):
@@ -100,7 +99,7 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
         Given1,
         Edges,
         Frame,
-        Form,
+        FormType,
         Out1,
         Out1,
         Real,
@@ -170,9 +169,7 @@ def first_blocks(
 def own_moments(
     at: np.ndarray, W: np.ndarray, K: np.ndarray, U: np.ndarray, WU: np.ndarray, own: np.ndarray
 ) -> None:
-    """Add Σ_ij W_ij (u_i - u_j)² of each input and, last, Σ_ij W_ij, where W becomes W∘K; lower triangles. U
-    is [u, 1].
-    """
+    """Add Σ_ij W_ij (u_i - u_j)² of each input, then Σ_ij W_ij, for W∘K in lower triangles; U is [u, 1]."""
     b, d = len(W), U.shape[1] - 1
     for i in range(b):
         row, k_row = W[i], K[i]
@@ -195,7 +192,7 @@ def own_moments(
         Given1,
         Edges,
         Frame,
-        Form,
+        FormType,
         Out1,
         Out1,
         Real,

@@ -1,5 +1,4 @@
-"""Log evidence and its exact gradient for any row of the table and any likelihood, streamed over chunks of
-rows.
+"""Log evidence and its exact gradient for any row of the table and any likelihood, over chunks of rows.
 
 Every row's likelihood is a Gaussian site in φᵀw, of precision τ and shift ν, with Φ = Luu⁻¹Kuf
 (row_sites.py):
@@ -58,7 +57,7 @@ from ..numerics.linalg import (
 )
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
-from .sums import Back, Held, Sites, Sums
+from .sums import Back, Held, SitesByPart, Sums
 from .sweeps import (
     SWEEPS,
     TOLERANCE,
@@ -89,7 +88,7 @@ class Factors:
     point: FixedPoint | None = None  # of a likelihood that is not Gaussian
 
     @property
-    def sites(self) -> Sites:
+    def sites(self) -> SitesByPart:
         return {} if self.point is None else self.point.process.sites
 
 
@@ -175,9 +174,7 @@ def _settle(
 
 
 def log_evidence(P: Problem | Parted, F: Factors) -> float:
-    """log q(y), with a second look at the rows for their residuals: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|²
-    cancels.
-    """
+    """log q(y), with residuals of a second pass: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
     if P.likelihood is not None:
         sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
         return F.base + float(_over(P, sweep_pass, sweep, F.kept).terms)

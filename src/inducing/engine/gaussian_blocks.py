@@ -111,9 +111,7 @@ def second_blocks(
 def _rows_of(
     P: Problem, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """X, Y, noise over weight, and the centre and the inverse lengthscales in which the kernel's own blocks
-    are computed.
-    """
+    """X, Y, noise over weight, and the centre and inverse lengthscales of the kernel's own blocks."""
     assert isinstance(P.kernel, RBF)
     X = plain(P.X[rows])
     return (

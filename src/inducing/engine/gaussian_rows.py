@@ -22,9 +22,8 @@ from .row_sites import add_terms
 from .sums import Back, Held, Work
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
-LEAST = (
-    1 << 17
-)  # kernel entries from which loading the compiled code pays, whether it is loaded already or not
+# kernel entries from which loading the compiled code pays, whether it is loaded already or not
+LEAST = 1 << 17
 RANGE = 1 << 33  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
 
 

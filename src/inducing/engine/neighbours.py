@@ -24,7 +24,7 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
-from .block_factors import Bars
+from .block_factors import BlockAdjoints
 from .sums import Work, copied
 
 
@@ -72,7 +72,7 @@ class Conditionals:
         MA /= namespace(A).sqrt(self.cond_var)[:, None]
         return MA
 
-    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> Bars:
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         N, d, b = self.N, self.cond_var, len(self.rows)
         ME, MB, MPhi = self.times(E), self.times(PhiB, s.buffer(4, b)), self.times(Phi, s.buffer(5, b))
         dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
@@ -80,7 +80,7 @@ class Conditionals:
         x = add_gathered(scaled(2.0 * dbar, MPhi, PhiB), N, u, Phi)
         GPhi = add_scattered(self.back(x, out), N, u, MPhi)
         V, S = self.back(ME / d[:, None]), self.back(scaled(1.0 / d, MB, MB), PhiB)
-        return Bars(V, S, self._rank_two(dbar, u, s.square(b)), GPhi)
+        return BlockAdjoints(V, S, self._rank_two(dbar, u, s.square(b)), GPhi)
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""

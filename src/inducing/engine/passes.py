@@ -66,9 +66,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 
 
 def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
-    """The residuals, or a likelihood's terms of the evidence, and all gradients through Kfu, the diagonal,
-    the prior mean and the noise.
-    """
+    """The residuals, or a likelihood's terms of the evidence, and gradients through Kfu, mean and noise."""
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)
     form = gaussian.form_of(P)

@@ -19,7 +19,7 @@ from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_weighted_gram, row_squares, times_lower
 from ..numerics.workers import chunk_rows, row_slices, run_over
 from .evidence import Factors, gradient_from, prior_factors
-from .sums import Held, Sites, Sums, Work, count, scratch_copy
+from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, converge, warn_if_unsettled
 
 
@@ -30,7 +30,7 @@ class Joint:
     processes: tuple[Process, ...]
 
     @property
-    def sites(self) -> Sites:
+    def sites(self) -> SitesByPart:
         return self.processes[0].sites
 
     def factored(self) -> Joint:

@@ -1,10 +1,10 @@
 """The compiled steps of a sweep over sites on a basis that stays.
 
-In whitened coordinates u = Lv, v ~ N(w, S), the site of a row is exp(b g - ½ λ g²) in one number g = πᵀv.
+In whitened coordinates u = Lv, v ~ N(w, S), the site of a row is exp(ν g - ½ τ g²) in one number g = πᵀv.
 Taking it out of the process, and putting it into what is left, are rank-one updates. [004 eqs 4.18, 4.36]
 
-    without    S + λ/(1 - λs) Sπ πᵀS,   w + (λ πᵀw - b)/(1 - λs) Sπ,   s = πᵀSπ
-    with       S - λ/(1 + λs) Sπ πᵀS,   w - (λ πᵀw - b)/(1 + λs) Sπ
+    without    S + τ/(1 - τs) Sπ πᵀS,   w + (τ πᵀw - ν)/(1 - τs) Sπ,   s = πᵀSπ
+    with       S - τ/(1 + τs) Sπ πᵀS,   w - (τ πᵀw - ν)/(1 + τs) Sπ
 
 A block of rows with directions D (r, m) sees the process only through H = DSDᵀ and μ = Dw; what its visits
 did comes back as S - GᵀWG and w + Gᵀz with G = DS. So rows are visited one after the other, and yet all work
@@ -42,8 +42,8 @@ class Visits(NamedTuple):
 class RowSites(NamedTuple):
     """Rows, and the sites that change. (rows,) each"""
 
-    lam: np.ndarray
-    b: np.ndarray
+    tau: np.ndarray
+    nu: np.ndarray
     gamma: np.ndarray  # what the basis leaves of k(x, x)
     prior: np.ndarray  # mean
     y: np.ndarray
@@ -58,15 +58,15 @@ def visits(G: np.ndarray, D: np.ndarray, w: np.ndarray) -> Visits:
 
 @_jit
 def site(q: float, r: float, mean: float, variance: float) -> tuple[float, float]:
-    """λ = -r/(1 + rσ²) and b = λa, a = mean - q/r, without dividing by r. [004 eq. 4.18]"""
+    """τ = -r/(1 + rσ²) and ν = τa, a = mean - q/r, without dividing by r. [004 eq. 4.18]"""
     left = max(1.0 + r * variance, LEAST_SHARE)
     return -r / left, (q - r * mean) / left
 
 
 @_jit
-def moved(lam: float, b: float, new_lam: float, new_b: float, variance: float) -> float:
+def moved(tau: float, nu: float, new_tau: float, new_nu: float, variance: float) -> float:
     """How far a site moved, in units of the row's own spread."""
-    return max(abs(new_lam - lam) * variance, abs(new_b - b) * sqrt(variance))
+    return max(abs(new_tau - tau) * variance, abs(new_nu - nu) * sqrt(variance))
 
 
 @_jit
@@ -80,30 +80,28 @@ def marginal(v: Visits, i: int) -> tuple[float, float]:
 
 
 @_jit
-def add_site(v: Visits, mean: float, s: float, lam: float, b: float) -> None:
-    """Put exp(b g - ½ λ g²) into the process, where g, of this mean and variance s, is where `marginal`
-    was.
-    """
-    left, r = 1.0 + lam * s, len(v.z)
-    add((b - lam * mean) / left, v.c, v.z, r)
+def add_site(v: Visits, mean: float, s: float, tau: float, nu: float) -> None:
+    """Put exp(ν g - ½ τ g²) into the process; g, of this mean and variance s, is what `marginal` found."""
+    left, r = 1.0 + tau * s, len(v.z)
+    add((nu - tau * mean) / left, v.c, v.z, r)
     for j in range(r):
-        add(lam / left * v.c[j], v.c, v.W[j], r)
+        add(tau / left * v.c[j], v.c, v.W[j], r)
 
 
 @_jit
 def visit_in_block(v: Visits, rows: RowSites, i: int, old: int, share: float) -> bool:
     """Find the cavity of row i: v.seen gets g, then the cavity. False where that is improper."""
-    before = 1.0 / (1.0 + share * rows.lam[i] * rows.gamma[i])
-    lam, b = before * rows.lam[i], before * rows.b[i]
+    before = 1.0 / (1.0 + share * rows.tau[i] * rows.gamma[i])
+    tau, nu = before * rows.tau[i], before * rows.nu[i]
     if old > 0:
         mean, s = marginal(v, old + i)
-        if not 1.0 - lam * s > LEAST_SHARE:
+        if not 1.0 - tau * s > LEAST_SHARE:
             return False
-        add_site(v, mean, s, -lam, -b)
-        lam, b = 0.0, 0.0
+        add_site(v, mean, s, -tau, -nu)
+        tau, nu = 0.0, 0.0
     mean, s = marginal(v, i)
-    left = 1.0 - lam * s
-    v.seen[0], v.seen[1], v.seen[2], v.seen[3] = mean, s, (mean - b * s) / left, max(s / left, 0.0)
+    left = 1.0 - tau * s
+    v.seen[0], v.seen[1], v.seen[2], v.seen[3] = mean, s, (mean - nu * s) / left, max(s / left, 0.0)
     return left > LEAST_SHARE
 
 
@@ -112,31 +110,31 @@ def settle_in_block(
     v: Visits, rows: RowSites, i: int, old: int, q: float, r: float, share: float, rate: float
 ) -> float:
     """Give row i, just visited, its new site; returns how far that moved, or -1 if q or r is not finite."""
-    lam, b, gamma = rows.lam, rows.b, rows.gamma[i]
+    tau, nu, gamma = rows.tau, rows.nu, rows.gamma[i]
     variance = gamma + v.seen[3]
-    new_lam, new_b = site(q, r, v.seen[2], variance)
-    if not (isfinite(new_lam) and isfinite(new_b)):
+    new_tau, new_nu = site(q, r, v.seen[2], variance)
+    if not (isfinite(new_tau) and isfinite(new_nu)):
         return -1.0
-    new_lam = lam[i] + rate * (new_lam - lam[i])
-    new_b = b[i] + rate * (new_b - b[i])
-    change = moved(lam[i], b[i], new_lam, new_b, variance / (1.0 + new_lam * variance))
-    before, after = 1.0 / (1.0 + share * lam[i] * gamma), 1.0 / (1.0 + share * new_lam * gamma)
-    out_lam, out_b = (before * lam[i], before * b[i]) if old == 0 else (0.0, 0.0)
-    add_site(v, v.seen[0], v.seen[1], after * new_lam - out_lam, after * new_b - out_b)
-    lam[i], b[i] = new_lam, new_b
+    new_tau = tau[i] + rate * (new_tau - tau[i])
+    new_nu = nu[i] + rate * (new_nu - nu[i])
+    change = moved(tau[i], nu[i], new_tau, new_nu, variance / (1.0 + new_tau * variance))
+    before, after = 1.0 / (1.0 + share * tau[i] * gamma), 1.0 / (1.0 + share * new_tau * gamma)
+    out_tau, out_nu = (before * tau[i], before * nu[i]) if old == 0 else (0.0, 0.0)
+    add_site(v, v.seen[0], v.seen[1], after * new_tau - out_tau, after * new_nu - out_nu)
+    tau[i], nu[i] = new_tau, new_nu
     return change
 
 
 @_jit
 def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
-    """Weaken the site of a row without a proper cavity (other sites have λ < 0): its variance doubles."""
-    lam, b, gamma = rows.lam, rows.b, rows.gamma[i]
-    before = 1.0 / (1.0 + share * lam[i] * gamma)
-    given_up = 0.5 / (before * lam[i] * v.seen[1])
-    add_site(v, v.seen[0], v.seen[1], -given_up * before * lam[i], -given_up * before * b[i])
+    """Weaken the site of a row without a proper cavity (other sites have τ < 0): its variance doubles."""
+    tau, nu, gamma = rows.tau, rows.nu, rows.gamma[i]
+    before = 1.0 / (1.0 + share * tau[i] * gamma)
+    given_up = 0.5 / (before * tau[i] * v.seen[1])
+    add_site(v, v.seen[0], v.seen[1], -given_up * before * tau[i], -given_up * before * nu[i])
     rest = (1.0 - given_up) * before
-    after = 1.0 / (1.0 - share * rest * lam[i] * gamma)
-    lam[i], b[i] = rest * after * lam[i], rest * after * b[i]
+    after = 1.0 / (1.0 - share * rest * tau[i] * gamma)
+    tau[i], nu[i] = rest * after * tau[i], rest * after * nu[i]
 
 
 @_jit
@@ -166,7 +164,7 @@ def sweep_rows(
     w: np.ndarray,  # (m,): changes
     Phi: np.ndarray,  # (rows, m)
     Pi: np.ndarray,  # (rows, m): directions of the old sites, or (0, m) where these are Φ
-    rows: RowSites,  # lam and b change
+    rows: RowSites,  # tau and nu change
     share: float,
     kind: int,
     theta: np.ndarray,
@@ -185,7 +183,7 @@ def sweep_rows(
             D[old:] = Pi[low:high]
         G = np.dot(D, S)
         v, s = visits(G, D, w), slice(low, high)
-        block = RowSites(rows.lam[s], rows.b[s], rows.gamma[s], rows.prior[s], rows.y[s])
+        block = RowSites(rows.tau[s], rows.nu[s], rows.gamma[s], rows.prior[s], rows.y[s])
         done, move = sweep_block(v, block, old, share, kind, theta, rate)
         if done < high - low:
             return low + done, largest

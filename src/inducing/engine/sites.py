@@ -1,22 +1,20 @@
-"""Sites: what each row's likelihood becomes under expectation propagation, and the processes they make. [004
-§§4.2-4.4]
+"""Sites of rows under expectation propagation, and the processes they make. [004 §§4.2-4.4]
 
-A site is exp(b g - ½ λ g²), b = λa, in one number g = pᵀu, f above its prior mean as the basis sees it. The
+A site is exp(ν g - ½ τ g²), ν = τa, in one number g = pᵀu, f above its prior mean as the basis sees it. The
 sites say all: with π = Lᵀp in whitened coordinates u = Lv,
 
-    B = I + Σ λ π πᵀ,   w = B⁻¹ Σ b π,   v ~ N(w, B⁻¹)                     [004 eqs 4.25, 4.34]
+    B = I + Σ τ π πᵀ,   w = B⁻¹ Σ ν π,   v ~ N(w, B⁻¹)                     [004 eqs 4.25, 4.34]
 
 so the process is made anew from them after every sweep, and no error lives longer than that. On a basis that
 stays, π = φ(x). With γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), such a site is found for
 f(x) and then acts on g (share = 0, 004 §4.6); or it acts on f(x) itself, as under FITC (share = 1, 001 §5):
-then λ/(1 + λγ) and b/(1 + λγ) stand for λ and b above; or the likelihood is taken to be one of g alone, as
+then τ/(1 + τγ) and ν/(1 + τγ) stand for τ and ν above; or the likelihood is taken to be one of g alone, as
 under DTC (projected, 004 §4.4 below 4.33), and γ is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean
 from ..model.posterior import Posterior
+from ..model.sites import Sites
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import (
     add_symmetric_product,
@@ -45,28 +44,6 @@ from . import site_loops as loops
 VISITED_TOGETHER = 32  # rows that go through the compiled loop together
 KEEP = 1 << 24  # entries of Φ (n, m) up to which it is kept between sweeps
 LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a thread each
-
-
-@dataclass(frozen=True, eq=False)
-class Sites:
-    """What each row's likelihood became: exp(b g - ½ λ g²), where g = pᵀu is f above its prior mean. [004 eqs
-    4.17, 4.33]
-    """
-
-    lam: np.ndarray  # (n,): λ, which may be negative where log p(y|f) is not concave
-    b: np.ndarray  # (n,): λa
-    P: np.ndarray | None  # (n, m), or None where the rows of P are those of Kfu Kuu⁻¹
-    share: float  # of γ that counts as the site's own noise: 0, or under a given basis 1
-    n_sweeps: int = 0
-    converged: bool = False
-    changes: tuple[int, ...] = ()  # of the basis, in each sweep
-    projected: bool = False  # whether the likelihood is one of g alone, without γ
-
-    @property
-    def a(self) -> np.ndarray:
-        """Where g is pulled to: pseudo-targets, with noise 1/λ. (n,) [004 eq. 4.18]"""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.b / self.lam
 
 
 class Processes:
@@ -93,7 +70,7 @@ class Processes:
             raise ShapeError(
                 f"expectation propagation needs a prior mean of one output, not of {self.prior.shape[1]}"
             )
-        self.lam, self.b = np.zeros(Y.shape), np.zeros(Y.shape)  # (n, c)
+        self.tau, self.nu = np.zeros(Y.shape), np.zeros(Y.shape)  # (n, c)
         self.Pi: np.ndarray | None = None  # (n, m), or None where it is Φ
         self.n_sweeps, self.converged = 0, False
         self.changes: tuple[int, ...] = ()
@@ -112,15 +89,15 @@ class Processes:
         self.rebuild()
 
     @staticmethod
-    def going_on(
+    def resumed(
         posts: Sequence[Posterior], likelihood: Likelihood, X: np.ndarray, Y: np.ndarray
     ) -> Processes:
         first = posts[0]
         if any(post.sites is None for post in posts):
             raise ParameterError("start has no sites: it must come from expectation_propagation")
-        if len(posts) != Y.shape[1] or first.sites.lam.shape != (len(X),):
+        if len(posts) != Y.shape[1] or first.sites.tau.shape != (len(X),):
             raise ShapeError(
-                f"start has {len(posts)} processes and {len(first.sites.lam)} rows, but y has shape "
+                f"start has {len(posts)} processes and {len(first.sites.tau)} rows, but y has shape "
                 f"{Y.shape}; they must agree"
             )
         mean, share = first.mean_function, first.sites.share
@@ -131,7 +108,7 @@ class Processes:
 
     def take(self, sites: Sequence[Sites]) -> None:
         first = sites[0]
-        self.lam, self.b = (np.stack([getattr(s, name) for s in sites], axis=1) for name in ("lam", "b"))
+        self.tau, self.nu = (np.stack([getattr(s, name) for s in sites], axis=1) for name in ("tau", "nu"))
         self.Pi = None if first.P is None else first.P @ self.L
         self.n_sweeps, self.changes, self.converged = first.n_sweeps, first.changes, first.converged
         self.rebuild()
@@ -156,9 +133,9 @@ class Processes:
         self._kept = kept or None
 
     def effective(self, rows: slice, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """λ and b of the rows' sites on πᵀv. (rows, c) each"""
-        scale = 1.0 / (1.0 + self.share * self.lam[rows] * gamma[:, None])
-        return scale * self.lam[rows], scale * self.b[rows]
+        """τ and ν of the rows' sites on πᵀv. (rows, c) each"""
+        scale = 1.0 / (1.0 + self.share * self.tau[rows] * gamma[:, None])
+        return scale * self.tau[rows], scale * self.nu[rows]
 
     def rebuild(self) -> None:
         """The processes from their sites alone."""
@@ -166,16 +143,16 @@ class Processes:
         B, beta = np.zeros((c, m, m)), np.zeros((c, m))
         for rows, Phi, gamma in self.chunks():
             D = Phi if self.Pi is None else self.Pi[rows]
-            lam, b = self.effective(rows, gamma)
-            beta += b.T @ D
+            tau, nu = self.effective(rows, gamma)
+            beta += nu.T @ D
             for j in range(c):
-                add_symmetric_product(B[j], lam[:, j, None] * D, D)
+                add_symmetric_product(B[j], tau[:, j, None] * D, D)
         for j in range(c):
             try:
                 _, LB, LBinv, w = information_factors(B[j], beta[j][:, None])
             except FactorisationError as error:
                 raise FactorisationError(
-                    f"the sites leave no proper process (the least λ is {self.lam[:, j].min():.3g}); use "
+                    f"the sites leave no proper process (the least τ is {self.tau[:, j].min():.3g}); use "
                     "damping below 1"
                 ) from error
             self.log_B[j] = float(log_det_from_factor(LB)) if m else 0.0
@@ -202,8 +179,8 @@ class Processes:
     def _sweep_rows(self, rows: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
         """A chunk of rows under one process."""
         Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
-        lam, b, y = self.lam[rows, j].copy(), self.b[rows, j].copy(), self.Y[rows, j].copy()
-        data = self.S[j], self.w[j], Phi, Pi, loops.RowSites(lam, b, gamma, self.prior[rows], y)
+        tau, nu, y = self.tau[rows, j].copy(), self.nu[rows, j].copy(), self.Y[rows, j].copy()
+        data = self.S[j], self.w[j], Phi, Pi, loops.RowSites(tau, nu, gamma, self.prior[rows], y)
         lik = self.likelihood
         if lik.kind is not None and len(self.L):
             done, move = loops.sweep_rows(*data, self.share, lik.kind, lik.theta, rate, VISITED_TOGETHER)
@@ -211,7 +188,7 @@ class Processes:
             done, move = self._sweep_rows_plainly(*data, rate)
         if done < len(Phi):
             self.refuse(rows.start + done)
-        self.lam[rows, j], self.b[rows, j] = lam, b
+        self.tau[rows, j], self.nu[rows, j] = tau, nu
         return move
 
     def _sweep_rows_plainly(
@@ -246,15 +223,14 @@ class Processes:
     def refuse(self, row: int) -> None:
         raise NonFiniteError(
             f"row {row} leaves no valid site: its likelihood {self.likelihood} has no finite q and r there; "
-            "check y, or use a "
-            "likelihood with more noise"
+            "check y, or use a likelihood with more noise"
         )
 
     def log_evidence(self) -> list[float | None]:
-        """log Z of every process: -½ log|B| + ½ Σ b g + Σ log s, with normalisers s that give each site the
+        """log Z of every process: -½ log|B| + ½ Σ ν g + Σ log s, with normalisers s that give each site the
         cavity average of its likelihood,
 
-            log s = log⟨p(y|f)⟩ - log⟨exp(b g - ½ λ g²)⟩.
+            log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩.
 
         None where a cavity is improper.
         """
@@ -262,24 +238,24 @@ class Processes:
         values = -0.5 * self.log_B
         for rows, Phi, gamma in self.chunks():
             D = Phi if self.Pi is None else self.Pi[rows]
-            lam, b = self.effective(rows, gamma)
+            tau, nu = self.effective(rows, gamma)
             for j in range(c):
                 DA = D @ self.A[j]
                 s, g = row_squares(DA), D @ self.w[j]
-                left = 1.0 - lam[:, j] * s
+                left = 1.0 - tau[:, j] * s
                 if not np.all(left > loops.LEAST_SHARE):
                     values[j] = np.nan
                     continue
-                mean, var = (g - s * b[:, j]) / left, s / left  # the cavity's g
+                mean, var = (g - s * nu[:, j]) / left, s / left  # the cavity's g
                 site = 0.5 * (
-                    np.log(left) + left * (b[:, j] ** 2 * var + 2.0 * b[:, j] * mean - lam[:, j] * mean**2)
+                    np.log(left) + left * (nu[:, j] ** 2 * var + 2.0 * nu[:, j] * mean - tau[:, j] * mean**2)
                 )
                 if self.Pi is not None:  # its f, along φ
                     across = row_dots(Phi @ self.A[j], DA)
-                    mean = Phi @ self.w[j] + across * (lam[:, j] * g - b[:, j]) / left
-                    var = row_squares(Phi @ self.A[j]) + lam[:, j] * across**2 / left
+                    mean = Phi @ self.w[j] + across * (tau[:, j] * g - nu[:, j]) / left
+                    var = row_squares(Phi @ self.A[j]) + tau[:, j] * across**2 / left
                 value = self.likelihood.log_average(self.Y[rows, j], self.prior[rows] + mean, gamma + var)
-                values[j] += float(np.sum(value - site)) + 0.5 * float(b[:, j] @ g)
+                values[j] += float(np.sum(value - site)) + 0.5 * float(nu[:, j] @ g)
         return [float(v) if np.isfinite(v) else None for v in values]
 
     def posteriors(self, *, evidence: bool = True) -> list[Posterior]:
@@ -290,7 +266,7 @@ class Processes:
             if self.Pi is None
             else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
         )
-        told = self.n_sweeps, self.converged, self.changes, self.projected
+        state = self.n_sweeps, self.converged, self.changes, self.projected
         return [
             Posterior(
                 kernel=self.kernel,
@@ -301,7 +277,7 @@ class Processes:
                 mean_function=self.mean,
                 log_evidence=values[j],
                 jitter=self.jitter,
-                sites=Sites(self.lam[:, j].copy(), self.b[:, j].copy(), P, self.share, *told),
+                sites=Sites(self.tau[:, j].copy(), self.nu[:, j].copy(), P, self.share, *state),
             )
             for j in range(c)
         ]

@@ -17,7 +17,7 @@ from ..numerics.linalg import add_product
 if TYPE_CHECKING:
     from .block_factors import BlockFactor
 
-Sites = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
+SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
 KFU_BYTES = (
@@ -27,9 +27,7 @@ KFU_BYTES = (
 
 @dataclass(eq=False)
 class Sums:
-    """Totals of a pass over rows; + joins those of different rows. What a pass does not compute stays
-    zero.
-    """
+    """Totals of a pass over rows, zero where it computes nothing; + joins those of different rows."""
 
     G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
     b: Any = 0.0  # (m, p), ΦΠy

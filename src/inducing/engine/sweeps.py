@@ -31,7 +31,7 @@ from ..numerics.linalg import (
 )
 from .passes import run_pass
 from .row_sites import propose
-from .sums import Group, Held, Sites, Sums, Work, count, scratch_copy
+from .sums import Group, Held, SitesByPart, Sums, Work, count, scratch_copy
 
 if TYPE_CHECKING:
     from .parts import Parted
@@ -53,7 +53,7 @@ class Sweep:
     Linv: Array  # (m, m), Luu⁻¹
     LBinv: Array
     w: Array  # (m, 1)
-    sites: Sites = field(default_factory=dict)  # by part
+    sites: SitesByPart = field(default_factory=dict)  # by part
     rate: float = 1.0  # of the way from the old sites to the new ones
     safe: bool = False  # whether scale mixtures take their own update, which never widens the process
     gram: bool = True  # whether ΦτΦᵀ and Φν are summed
@@ -69,7 +69,7 @@ class Sweep:
 class Process:
     """Sites and the process they make; the factors are there once `factored`."""
 
-    sites: Sites  # by part: τ and ν (c,); {} at the prior, and where a source's are made again at each pass
+    sites: SitesByPart  # τ and ν (c,); {} at the prior, and where a source's are made again at each pass
     G: Array  # (m, m), ΦτΦᵀ in the lower triangle
     b: Array  # (m, 1), Φν
     B: Array = None

@@ -1,5 +1,4 @@
-"""The passes over rows as compiled loops, for basis functions that are Gaussians: a few hundred rows at a
-time stay in cache.
+"""The passes over rows as compiled loops, for Gaussian basis functions: a few hundred rows stay in cache.
 
 What is computed is in evidence.py, for any kernel in passes.py; here log Kfu is a product of features of the
 rows and coefficients of the basis (kernels/exponents.py). One call does a range of rows, and holds neither
@@ -15,7 +14,7 @@ import numba
 import numpy as np
 from numba.core import types
 
-from ..model.kernels.exponents import NEAR
+from ..model.kernels.exponents import NEAR_CENTRE
 from ..numerics.compiled_blas import (
     Addresses,
     Flag,
@@ -35,9 +34,9 @@ from ..numerics.loops import FAST
 
 _jit = numba.njit(nogil=True, fastmath=FAST)
 Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
-Form = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
-Gaussians = types.Tuple((Addresses, Frame, Form, Real))  # of the basis: BLAS, frame, form and k(x, x)
-Rows = types.Tuple((Given2, Given2, Given1, Given1, Out2))  # X, Y, noise, weight, Kfu where it is kept
+FormType = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
+Gaussians = types.Tuple((Addresses, Frame, FormType, Real))  # of the basis: BLAS, frame, form and k(x, x)
+RowsType = types.Tuple((Given2, Given2, Given1, Given1, Out2))  # X, Y, noise, weight, Kfu where it is kept
 Space = types.Tuple((Out3, Out2))  # four buffers of a tile of rows, and their features
 Totals = types.Tuple((Out2, Out1))  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
 
@@ -53,9 +52,7 @@ def exponentials(A: np.ndarray) -> None:
 
 @_jit
 def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A: np.ndarray) -> float:
-    """[u, u², 1], or [u, -½|u|², 1] where not wide, of rows u = (x - centre) scale; returns the largest
-    |u|².
-    """
+    """[u, u², 1], or [u, -½|u|², 1] if not wide, of rows u = (x - centre) scale; returns the largest |u|²."""
     n, d = X.shape
     largest = 0.0
     for i in range(n):
@@ -92,7 +89,7 @@ def by_differences(
 def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Any, out: np.ndarray) -> None:
     """Kfu of some rows, from their features."""
     v, P, constants, coefficients, reach = form
-    if largest + reach > NEAR:
+    if largest + reach > NEAR_CENTRE:
         by_differences(A, v, P, constants, out)
     else:
         product(at, A, coefficients, out)
@@ -128,7 +125,7 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
 
 
 @numba.njit(
-    types.void(Gaussians, Rows, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2),
+    types.void(Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2),
     nogil=True,
     cache=True,
     fastmath=FAST,
@@ -214,7 +211,9 @@ def finish(
 
 
 @numba.njit(
-    types.void(Gaussians, Rows, Given1, Flag, Given2, Given2, Real, Flag, Out2, Out2, Out1, Space, Totals),
+    types.void(
+        Gaussians, RowsType, Given1, Flag, Given2, Given2, Real, Flag, Out2, Out2, Out1, Space, Totals
+    ),
     nogil=True,
     cache=True,
     fastmath=FAST,
@@ -277,7 +276,7 @@ def second_deterministic(
 @numba.njit(
     types.void(
         Gaussians,
-        Rows,
+        RowsType,
         Out1,
         Flag,
         Real,

@@ -41,21 +41,12 @@ LATER = (
 )  # those that the first files did not have yet
 
 
-class Estimator(BaseEstimator):
-    """Base of the estimators: checks of input, the way to the model's units and back, and `save`."""
+class Inputs(BaseEstimator):
+    """Base of all estimators: checks of input, and the way of X to the model's units."""
 
-    _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
-    kernel_: Kernel
-    basis_size_: int
     n_iter_: int
-    n_features_in_: int
-    feature_names_in_: np.ndarray
     x_mean_: np.ndarray  # (d,)
     x_scale_: np.ndarray
-    y_mean_: Any  # a number, or (p,)
-    y_scale_: Any
-
-    # Input
 
     def _validated(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
         """X, or X and y, after scikit-learn's checks of shapes, names and types, with this package's errors.
@@ -75,25 +66,33 @@ class Estimator(BaseEstimator):
         except ValueError as error:
             raise named(error) from error
 
-    # Units
-
-    def _set_units(self, scaling: Scaling, one_output: bool) -> None:
-        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
-        of_y = scaling.y_mean, scaling.y_scale
-        self.y_mean_, self.y_scale_ = (float(v[0]) if one_output else v for v in of_y)
-
     def _in_model_units(self, X: np.ndarray) -> Array:
         return (X - self.x_mean_) / self.x_scale_
-
-    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
-        return mean * self.y_scale_ + self.y_mean_
 
     def _queries(self, X: Any) -> np.ndarray:
         """The rows of X in the model's units."""
         check_is_fitted(self)
         return self._in_model_units(self._validated(X, reset=False))
 
-    # Files
+
+class Estimator(Inputs):
+    """Base of the Gaussian processes: the way of y to the model's units and back, and `save`."""
+
+    _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
+    kernel_: Kernel
+    basis_size_: int
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    y_mean_: Any  # a number, or (p,)
+    y_scale_: Any
+
+    def _set_units(self, scaling: Scaling, one_output: bool) -> None:
+        self.x_mean_, self.x_scale_ = scaling.x_mean, scaling.x_scale
+        of_y = scaling.y_mean, scaling.y_scale
+        self.y_mean_, self.y_scale_ = (float(v[0]) if one_output else v for v in of_y)
+
+    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
+        return mean * self.y_scale_ + self.y_mean_
 
     def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted model to a file for `inducing.load`, with all it needs to go on; `metadata` is a

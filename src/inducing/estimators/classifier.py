@@ -30,10 +30,9 @@ from ..numerics.arrays import placed
 from ..sources.moments import center_and_scale
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Streaming, generator
-from .preparation import checked_weights, start_inducing, start_kernel
+from .preparation import LEARNING_BASIS, checked_weights, start_inducing, start_kernel
 
-METHODS, RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
-LEARNING_BASIS = 100  # basis functions, at most, that the kernel is learned with before "ep" and "online"
+CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
 
 
 @dataclass(eq=False, repr=False)
@@ -246,9 +245,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         return labels
 
     def _check_parameters(self) -> None:
-        if self.method not in METHODS:
+        if self.method not in CLASSIFIER_METHODS:
             raise UnknownNameError(
-                f"method must be None or one of {', '.join(METHODS[1:])}, not {self.method!r}"
+                f"method must be None or one of {', '.join(CLASSIFIER_METHODS[1:])}, not {self.method!r}"
             )
         if self.optimize not in (None, "auto", "hyperparameters", "all"):
             raise UnknownNameError(
@@ -402,9 +401,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         """Where the basis of "fitc" starts, in the model's units. (m, d)"""
         if not isinstance(self.inducing, str):
             return self._in_model_units(start_inducing(self.inducing, X.shape[1]))
-        if self.inducing not in RULES:
+        if self.inducing not in PLACING_RULES:
             raise UnknownNameError(
-                f"inducing must be an array or one of {', '.join(RULES)}, not {self.inducing!r}"
+                f"inducing must be an array or one of {', '.join(PLACING_RULES)}, not {self.inducing!r}"
             )
         return selection.BY_NAME[self.inducing](X, m, rng, kernel=self.kernel_)
 

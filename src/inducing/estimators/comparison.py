@@ -20,8 +20,8 @@ from .regressor import SparseGPRegressor
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-ROWS = tuple(name for name, row in TABLE.items() if not row.blocks)
-METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS, "exact")))
+ROWS_OF_TABLE = tuple(name for name, row in TABLE.items() if not row.blocks)
+METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS_OF_TABLE, "exact")))
 USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain")
 EXACT_ROWS = 1000  # of the exact GP, at most
 BLIND = ("random", "kmeans")  # rules that look at no kernel: hyperparameters learned before do not matter
@@ -44,7 +44,7 @@ class Result:
     seconds: float
 
 
-Progress = Callable[[int, int, str], None]
+ComparisonProgress = Callable[[int, int, str], None]
 
 
 def compare(
@@ -60,10 +60,9 @@ def compare(
     max_iter: int = 200,
     budget: float | None = None,
     random_state: int = 0,
-    progress: Progress | None = None,
+    progress: ComparisonProgress | None = None,
 ) -> DataFrame:
-    """Fit X (n, d), y (n,) by each method with each number of basis functions; a table with one row for each
-    fit.
+    """Fit X (n, d), y (n,) by each method with each number of basis functions; returns a table of fits.
 
     A method is one of METHODS:
 
@@ -142,7 +141,7 @@ def _fitted(method: str, size: int, usual: dict[str, Any], X: np.ndarray, y: np.
     settings: dict[str, Any] = {"inducing": method, "optimize": "hyperparameters"}
     if method in RECIPES:
         settings = {"recipe": method}
-    elif method in ROWS:
+    elif method in ROWS_OF_TABLE:
         settings = {"approximation": method, "recipe": "direct"}
     elif method == "exact":
         settings = {"approximation": "exact"}

@@ -77,7 +77,7 @@ class GPDensity(DensityMixin, Estimator):
     _units = ("low", "span")
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the density of the rows X (n, d). A row of weight w counts w times, one of weight 0 not at
+        """Learn the density of the rows X (n, d); a row of weight w counts w times, one of weight 0 not at
         all.
 
         The order of the rows does not matter: equal ones are merged, and all are visited in an order of their

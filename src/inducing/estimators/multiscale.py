@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..beside.multiscale_machines import LOSSES, Machine, Risk, Solver, machine, ridge
-from ..errors import LabelError, ParameterError, ShapeError, UnknownNameError
+from ..beside.multiscale_machines import LOSSES, Machine, Risk, RiskSolver, machine, ridge
+from ..errors import LabelError, ParameterError, UnknownNameError
 from ..inference import selection
 from ..model.kernels import RBF
 from ..model.problem import as_inputs, as_targets
 from ..sources.moments import center_and_scale
-from .preparation import checked_weights, named
+from .base import Inputs, generator
+from .preparation import checked_weights
 
 
-class _Machine(BaseEstimator):
-    """What the two estimators share: checks, units, learning and evaluating the function."""
+class _Machine(Inputs):
+    """Base of the two estimators: learning and evaluating the function."""
 
     coef_: Any
     intercept_: Any
@@ -32,7 +31,7 @@ class _Machine(BaseEstimator):
     standardize: bool
     random_state: Any
 
-    def _fit(self, X: np.ndarray, T: np.ndarray, weights: np.ndarray, solver: Solver) -> None:
+    def _fit(self, X: np.ndarray, T: np.ndarray, weights: np.ndarray, solver: RiskSolver) -> None:
         """Learn from X (n, d) in the user's units and targets T (n, q) of positive weights."""
         if self.basis not in ("points", "multiscale"):
             raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {self.basis!r}")
@@ -43,7 +42,7 @@ class _Machine(BaseEstimator):
         varying = max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
         lengthscale = np.sqrt(0.5 * varying) * spread if self.lengthscale is None else self.lengthscale
         risk = Risk(RBF(lengthscale, 1.0), solver, X, T, weights, self.jitter)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = generator(self.random_state)
         wide = self.basis == "multiscale"
         f = machine(risk, self.n_basis, multiscale=wide, max_iter=self.max_iter, rng=rng)
         self.kernel_, self.basis_, self.objective_, self.n_iter_ = f.kernel, f.basis, f.risk, f.n_iterations
@@ -51,22 +50,9 @@ class _Machine(BaseEstimator):
 
     def _values(self, X: Any) -> np.ndarray:
         """f at each row. (n, q)"""
-        check_is_fitted(self)
-        X = (self._checked(X, reset=False) - self.x_mean_) / self.x_scale_
+        X = as_inputs(self._queries(X))
         c = self.coef_.reshape(len(self.basis_), -1)
         return Machine(self.kernel_, self.basis_, c, self.intercept_, self.objective_, self.n_iter_).values(X)
-
-    def _checked(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
-        """scikit-learn's checks of shapes, names and types, with this package's errors."""
-        if hasattr(X, "tocsr"):
-            raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
-        try:
-            checked = validate_data(
-                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options
-            )
-        except ValueError as error:
-            raise named(error) from error
-        return as_inputs(checked) if isinstance(y, str) else (as_inputs(checked[0]), checked[1])
 
 
 class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
@@ -124,7 +110,8 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p); a row of weight w counts w times."""
-        X, y = self._checked(X, y, reset=True, multi_output=True, y_numeric=True)
+        X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
+        X = as_inputs(X)
         y = as_targets(y, X)
         _check_positive("alpha", self.alpha)
         weights, d = checked_weights(sample_weight, X), X.shape[1]
@@ -145,8 +132,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
 
 
 class MultiscaleSVM(ClassifierMixin, _Machine):
-    """A support vector machine on few Gaussian basis functions, whose centres and widths are learned. [000
-    §5, §6]
+    """A support vector machine on few Gaussians, whose centres and widths are learned. [000 §5, §6]
 
     It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_basis functions plus a constant, |f| being
     the norm of the RBF kernel's space, and over the functions themselves. More than two classes are taken one
@@ -198,7 +184,8 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and class labels y (n,); a row of weight w counts w times."""
-        X, y = self._checked(X, y, reset=True)
+        X, y = self._validated(X, y, reset=True)
+        X = as_inputs(X)
         try:
             check_classification_targets(y)
         except ValueError as error:

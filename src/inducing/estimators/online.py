@@ -33,13 +33,17 @@ from ..model.problem import as_inputs
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Regression, Streaming, generator
-from .preparation import Data, per_output
+from .preparation import LEARNING_BASIS, Data, per_output
 from .regressor import SparseGPRegressor
 
-NAMES = ("gaussian", "laplace", "studentt", "poisson")  # their scale, where they have one, can be learned
+LIKELIHOOD_NAMES = (
+    "gaussian",
+    "laplace",
+    "studentt",
+    "poisson",
+)  # their scale, where they have one, can be learned
 # what a likelihood has in units of y, and to which power of them
 UNITS = {Gaussian: ("variance", 2), Laplace: ("scale", 1), StudentT: ("scale", 1)}
-LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with
 
 
 class Forecast(NamedTuple):
@@ -52,8 +56,7 @@ class Forecast(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
-    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²).
-    [004 chapter 3]
+    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
     reads more, from what `fit` left or from nothing: then the first `warmup` rows, in one batch or many, set
@@ -168,8 +171,8 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         return y * scale + mean
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
-        """Numbers of the n rows of X whose y would teach the model most, the best first: which to have
-        measured. (n,)
+        """Choose the n rows of X whose y would teach the model most, the best first; returns their numbers
+        (n,).
 
         The expected information gain [004 §3.8.1], with noise of any shape taken as Gaussian of its variance.
         """
@@ -211,11 +214,12 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     def _start_likelihood(self) -> Likelihood:
         """The likelihood as given, in the units of y."""
         likelihood = self.likelihood
-        if isinstance(likelihood, str) and likelihood.lower() in NAMES:
+        if isinstance(likelihood, str) and likelihood.lower() in LIKELIHOOD_NAMES:
             return BY_NAME[likelihood.lower()]()
         if not isinstance(likelihood, Likelihood):
             raise UnknownNameError(
-                f"likelihood must be one of {', '.join(NAMES)}, or such an object, not {likelihood!r}"
+                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or such an object, not "
+                f"{likelihood!r}"
             )
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")

@@ -25,6 +25,8 @@ from ..model.table import TABLE
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 
+LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -77,10 +79,10 @@ class Data:
         rows = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d : d + p])
         return Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
 
-    def standardised(self, really: bool) -> tuple[Data, Scaling]:
+    def standardised(self, standardize: bool) -> tuple[Data, Scaling]:
         """The data in the model's units, or as they are; and the way back."""
         scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
-        if really:
+        if standardize:
             of_X, of_Y = center_and_scale(self.X, self.weights), center_and_scale(self.Y, self.weights)
             scaling = Scaling(*of_X, *of_Y)
             if self.noise is not None:

@@ -128,7 +128,7 @@ def read(path: Path) -> tuple[Plain, Arrays]:
 
 
 def digest(text: str, arrays: Arrays) -> str:
-    """The checksum of both parts."""
+    """The checksum of both parts of a file."""
     total = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = arrays[name]

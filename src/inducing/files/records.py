@@ -89,7 +89,7 @@ def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
 
 
 def expect(right: bool, name: str, value: np.ndarray) -> None:
-    """Raise if an array is not right."""
+    """Raise if an array's shape is not `right`."""
     if not right:
         raise ModelFileError(f"the tensor {name!r} of shape {value.shape} does not fit the others")
 

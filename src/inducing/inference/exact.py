@@ -26,7 +26,7 @@ PARALLEL = 512  # rows from which the kernel's strips are worth several threads
 
 
 def exact_evidence(P: Problem) -> float:
-    """log N(y | m0, K + Σ)."""
+    """The log evidence log N(y | m0, K + Σ)."""
     return _value(P, _factor(P))
 
 

@@ -1,5 +1,4 @@
-"""The compiled steps of learning vector fields: what a mixture says about one vector, and a sweep over
-vectors.
+"""Compiled steps of learning vector fields: averages of a mixture at one vector, and sweeps over vectors.
 
 Matrices here are p-by-p for p components, so plain loops do. `root` and `cholesky` give lower factors;
 `solve` eliminates.
@@ -87,8 +86,7 @@ def tilt(
     q: np.ndarray,  # (p,): out
     r: np.ndarray,  # (p, p): out
 ) -> float:
-    """log⟨Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)⟩ under z ~ N(mean, W), and its derivatives in the mean. [004 eqs
-    F.2-F.9]
+    """log⟨Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)⟩, z ~ N(mean, W), and its derivatives in the mean. [004 eqs F.2-F.9]
 
     With e = b - Λ mean and V = (W⁻¹ + Λ)⁻¹ a component has
 
@@ -146,7 +144,7 @@ def tilt_rows(
     q: np.ndarray,
     r: np.ndarray,
 ) -> None:
-    """`tilt` of every row."""
+    """Apply `tilt` to every row."""
     for i in range(len(mean)):
         values[i] = tilt(log_c[i], b[i], Lam[i], mean[i], W[i], q[i], r[i])
 
@@ -204,8 +202,7 @@ def sweep(
     site_b: np.ndarray,  # (n, p): changes
     rate: float,
 ) -> tuple[int, float, float]:
-    """Visit rows one after the other: take the old site out, look, put the new one in. [004 eqs 4.18, 4.36,
-    5.38]
+    """Visit rows one by one: take the old site out, look, put the new one in. [004 eqs 4.18, 4.36, 5.38]
 
     With sites that are zero this is online learning. Returns how many rows were done, short of all where one
     failed, the largest move of a site in units of its row's spread, and Σ log⟨t⟩.

@@ -1,5 +1,4 @@
-"""Learning vector fields: likelihoods of whole vectors, basis functions in groups of one per component.
-[004 §5.4, appendix F]
+"""Learning vector fields: likelihoods of whole vectors, basis functions in groups. [004 §5.4, appendix F]
 
 A field of p components is an ordinary process over inputs (x, component), see `kernels.vector`; `stack` makes
 these inputs and the result is an ordinary `Posterior`. But a node x tells of all its components at once: its
@@ -109,7 +108,7 @@ class FieldProcess:
         self.forget()
 
     def forget(self) -> None:
-        """Back to the prior."""
+        """Go back to the prior."""
         n, p, m = self.Phi.shape
         self.w, self.S, self.A, self.log_B = np.zeros(m), np.eye(m), np.eye(m), 0.0
         self.sites = FieldSites(np.zeros((n, p, p)), np.zeros((n, p)))
@@ -148,7 +147,7 @@ class FieldProcess:
         return move
 
     def rebuild(self) -> None:
-        """The process from its sites alone: B = I + Σ φΛφᵀ, w = B⁻¹ Σ φb. [004 eqs 4.25, 4.34]"""
+        """Make the process from its sites alone: B = I + Σ φΛφᵀ, w = B⁻¹ Σ φb. [004 eqs 4.25, 4.34]"""
         Lam, b = self._effective()
         G = np.einsum("npm,npk->mk", self.Phi, np.einsum("npq,nqk->npk", Lam, self.Phi), optimize=True)
         beta = np.einsum("npm,np->m", self.Phi, b)
@@ -184,7 +183,7 @@ class FieldProcess:
         return total if np.isfinite(total) else None
 
     def relative_weight(self) -> float:
-        """See the function of this name."""
+        """The log weight of this mode, as by the function of this name."""
         return _log_weight(self.t, self.prior + self.Phi @ self.w, self.w, -0.5 * self.log_B)
 
     def posterior(self, log_evidence: float | None = None, sites: FieldSites | None = None) -> Posterior:
@@ -273,14 +272,12 @@ def expectation_propagation(
 
 
 def removal_scores(post: Posterior, score: Score = "mean") -> np.ndarray:
-    """What removing each node with all its components would cost, in KL units. (nodes,) [004 eq. 5.43]"""
+    """The cost of removing each node with all its components, in KL units. (nodes,) [004 eq. 5.43]"""
     return post.removal_scores(score, nodes_of(post)[1])
 
 
 def prune(post: Posterior, capacity: int, score: Score = "mean") -> Posterior:
-    """The process with at most `capacity` nodes: that of least score goes first, repeatedly. [004 eq.
-    5.42]
-    """
+    """The process with at most `capacity` nodes: the node of least score goes, repeatedly. [004 eq. 5.42]"""
     with blas_for(len(post)):
         return post.prune(capacity, score, nodes_of(post)[1])
 

@@ -104,9 +104,7 @@ class Mixtures:
         return np.logaddexp.reduce(self.log_terms(Z), axis=1)
 
     def tilted(self, mean: ArrayLike, covariance: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """log⟨t(z)⟩ (n,) for z ~ N(mean, covariance), and its derivatives in the mean, q (n, p), r (n, p,
-        p).
-        """
+        """log⟨t(z)⟩ (n,) for z ~ N(mean, covariance); its derivatives in the mean, q (n, p), r (n, p, p)."""
         mean, W = np.ascontiguousarray(mean, dtype=float), np.ascontiguousarray(covariance, dtype=float)
         n, p = len(self), self.components
         if mean.shape != (n, p) or W.shape != (n, p, p):

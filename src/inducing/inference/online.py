@@ -1,5 +1,4 @@
-"""Learning from a stream: one row at a time, in O(m²), on a basis that never outgrows its capacity.
-[004 chapters 2-3]
+"""Learning from a stream a row at a time, in O(m²), on a basis of limited size. [004 chapters 2-3]
 
 A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis
 function (2.46) or the row is projected on those there are (3.29); when the basis is full, the function whose
@@ -25,11 +24,11 @@ from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky_escalating, inverse_lower, with_nugget
 from ..numerics.workers import blas_for, single_threaded_blas
 from . import online_loops as loops
-from .online_loops import Rule, Seen
+from .online_loops import GrowthRule, Seen
 
-BLOCK = 256  # rows whose kernel values are computed together, with the basis and with each other
+KERNEL_ROWS = 256  # rows whose kernel values are computed together, with the basis and with each other
 FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
-FEW = 16  # rows of a block for which the kernel is not computed with the whole basis once more
+FEW_COMPUTED = 16  # rows of a block for which the kernel is not computed with the whole basis once more
 TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
 REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
 
@@ -87,7 +86,7 @@ def update_together(
     grow: bool = True,
     order: Order = "given",
 ) -> list[Posterior]:
-    """Several processes with one kernel on one basis, column j of Y (n, c) for process j: one per class, say.
+    """Update several processes with one kernel and basis: column j of Y (n, c) is for process j, a class say.
 
     The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of
     information add up.
@@ -143,7 +142,7 @@ def most_informative(post: Posterior, likelihood: Likelihood, X: Array, y: Array
 
 
 class Learner:
-    """Processes on one basis while they read; those it began with stay as they were."""
+    """Processes on one basis that read rows; the posteriors it began with stay as they were."""
 
     def __init__(
         self,
@@ -174,7 +173,7 @@ class Learner:
         self.age = 0  # rows read since `refresh`
         self.events = np.zeros(3, dtype=np.int64)  # rows that projected, grew the basis, replaced a function
         m = len(self.basis)
-        room = m + (0 if not grow else BLOCK if capacity is None else max(capacity - m, 0)) + 1
+        room = m + (0 if not grow else KERNEL_ROWS if capacity is None else max(capacity - m, 0)) + 1
         self.state = loops.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
         self.state.size[0] = m
         for c, (L, w, A) in enumerate(factors):
@@ -192,10 +191,10 @@ class Learner:
             self.collect(np.empty((0, d)))
 
     @property
-    def rule(self) -> Rule:
-        """How the basis may change; without a capacity the room there is limits it."""
+    def rule(self) -> GrowthRule:
+        """The rule by which the basis may change; without a capacity the allocated room limits it."""
         capacity = len(self.state.k) if self.capacity is None else self.capacity
-        return Rule(capacity, self.tolerance, self.grow, self.scored)
+        return GrowthRule(capacity, self.tolerance, self.grow, self.scored)
 
     def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
         """The processes after all rows X (n, d) with Y (n, c, p)."""
@@ -224,7 +223,7 @@ class Learner:
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
         """Read rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use."""
-        seen, block = Seen.nothing(*Y.shape), BLOCK if self.grow else FIXED_BLOCK
+        seen, block = Seen.nothing(*Y.shape), KERNEL_ROWS if self.grow else FIXED_BLOCK
         for start in range(0, len(X), block):
             rows = slice(start, min(start + block, len(X)))
             with single_threaded_blas():  # for the kernel: a block is too small to share out
@@ -258,7 +257,7 @@ class Learner:
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
-        rows = loops.Rows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
+        rows = loops.StreamRows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
         if self.likelihood.kind is not None:
             kind, theta = self.likelihood.kind, self.likelihood.theta
             read = loops.run(self.state, rows, kind, theta, seen, self.events, self.rule)
@@ -277,14 +276,14 @@ class Learner:
         m = len(self.basis)
         if not self.grow:
             return self.basis.cross(self.kernel, X)
-        if len(X) <= FEW:  # O(m), row by row: what is small is computed by differences, and keeps its digits
+        if len(X) <= FEW_COMPUTED:  # row by row, O(m): small values, by differences, keep their digits
             cross = [self.basis.cross(self.kernel, X[i : i + 1]) for i in range(len(X))]
             return np.concatenate([np.concatenate(cross), self.kernel(X, X)], axis=1)
         # in one Gram matrix: what L was made of is what L meets
         return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
-    def _run(self, rows: loops.Rows, seen: Seen) -> int:
-        """`loops.run` for a likelihood that is not compiled."""
+    def _run(self, rows: loops.StreamRows, seen: Seen) -> int:
+        """Run `loops.run` for a likelihood that is not compiled."""
         state, rule, fresh = self.state, self.rule, len(self.basis)
         for i in range(len(rows.K)):
             m = state.size[0]
@@ -316,9 +315,7 @@ class Learner:
         places[...] = np.arange(m)
 
     def make_room(self, rows: int) -> None:
-        """Move to a larger state where so many rows could outgrow this one; a capacity has its room
-        already.
-        """
+        """Move to a larger state if `rows` more functions might not fit; a capacity has its room already."""
         old, m = self.state, len(self.basis)
         if not self.grow or self.capacity is not None or m + rows + 1 <= len(old.k):
             return

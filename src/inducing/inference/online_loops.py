@@ -1,5 +1,4 @@
-"""The compiled steps of sparse online learning: preallocated square roots in whitened coordinates, O(m²) a
-row.
+"""Compiled steps of sparse online learning: preallocated square roots in whitened coordinates, O(m²) a row.
 
 With K = LLᵀ the Gram matrix of the m basis functions and u = Lv, the process is v ~ N(w, AAᵀ), as in
 `Posterior`. What 004 writes with (α, C, Q) becomes, with φ = L⁻¹k_u(x) and γ = k(x, x) - |φ|²:
@@ -32,6 +31,7 @@ import numpy as np
 
 from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
+from ..numerics.linalg import FINEST
 from ..numerics.triangles import (
     add,
     delete_column,
@@ -50,11 +50,9 @@ from ..numerics.triangles import (
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
-FINEST = linalg.FINEST
-FEW = 1e-7  # a tolerance from here on asks for few functions, below for digits
-FLOOR = (
-    1e-16  # of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
-)
+COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for few functions, below for digits
+# of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
+FLOOR = 1e-16
 
 nugget, beyond_rounding = _jit(linalg.nugget), _jit(linalg.beyond_rounding)
 
@@ -89,8 +87,8 @@ class State(NamedTuple):
     sine: np.ndarray  # (M,)
 
 
-class Rule(NamedTuple):
-    """How the basis may change."""
+class GrowthRule(NamedTuple):
+    """The rule by which the basis may change."""
 
     capacity: int
     tolerance: float  # of k(x, x): a row that is nearer to the span projects
@@ -98,7 +96,7 @@ class Rule(NamedTuple):
     scored: bool  # whether a basis function may have to go
 
 
-class Rows(NamedTuple):
+class StreamRows(NamedTuple):
     """A block of rows for c processes with p outputs each."""
 
     K: np.ndarray  # (b, m) or (b, m + b): kernel with the basis and, where that may grow, with these rows
@@ -108,7 +106,7 @@ class Rows(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What c processes with p outputs each said of n rows, of every row just before it was read."""
+    """Predictions of n rows by c processes with p outputs, each made just before its row was read."""
 
     mean: np.ndarray  # (n, c, p), of the latent f
     variance: np.ndarray  # (n, c)
@@ -116,12 +114,12 @@ class Seen(NamedTuple):
 
     @staticmethod
     def nothing(n: int, c: int, p: int) -> Seen:
-        """NaN, to be written over."""
+        """Arrays of NaN, to be written over."""
         return Seen(np.full((n, c, p), np.nan), np.full((n, c), np.nan), np.full((n, c), np.nan))
 
 
 def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
-    """A state with room for so many basis functions and none in it."""
+    """Make a state with room for `room` basis functions and none in it."""
     M, c, p = (room + 3) // 4 * 4, processes, outputs
     one, each, square, every = (M,), (c, M), (c, M, M), (c, p, M)
     kept = square, every, every, each, one, square if exact else (c, 0, 0)
@@ -132,9 +130,7 @@ def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """Find φ and, of every process, a, s, mean and variance at `state.k`; for scores also ê and t. Returns
-    γ.
-    """
+    """Compute φ and each process's a, s, mean, variance at `state.k`, for scores also ê and t; returns γ."""
     m = state.size[0]
     for j in range(m):
         state.x[j] = state.k[j]
@@ -153,7 +149,7 @@ def look(state: State, kss: float, scored: bool) -> float:
 
 
 @_jit
-def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
+def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
     """Make the row just looked at, with its q and r in the state, part of the process. [004 §3.6, steps 2-4]
 
     A row within `tolerance` of the span projects, and where few functions are asked for also one that only
@@ -168,7 +164,7 @@ def absorb(state: State, gamma: float, kss: float, rule: Rule) -> int:
             if not isfinite(state.q[c, o]):
                 return FAILED
     new = rule.grow and gamma > max(rule.tolerance, FINEST * nugget(m)) * kss
-    if not new or (rule.tolerance >= FEW and not certain(state, gamma, kss, rule.scored)):
+    if not new or (rule.tolerance >= COARSE_TOLERANCE and not certain(state, gamma, kss, rule.scored)):
         project(state, gamma, rule.scored)
         return PROJECTED
     if m < rule.capacity:
@@ -257,7 +253,7 @@ def extend(state: State, gamma: float, scored: bool) -> None:
 
 @_jit
 def least(state: State, gamma: float) -> int:
-    """The basis function that would be the cheapest to remove after a full update; the new one has number m.
+    """The number of the basis function that costs least to remove after a full update; m is the new one.
 
     It costs α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the
     dearest counts [004 eq. 5.10]. `model.removal` has the same in NumPy.
@@ -338,7 +334,13 @@ def remove(state: State, i: int) -> None:
 
 @_jit
 def run(
-    state: State, rows: Rows, kind: int, theta: np.ndarray, seen: Seen, events: np.ndarray, rule: Rule
+    state: State,
+    rows: StreamRows,
+    kind: int,
+    theta: np.ndarray,
+    seen: Seen,
+    events: np.ndarray,
+    rule: GrowthRule,
 ) -> int:
     """Read the rows of a block in order; returns how many went in, short of all where one failed.
 

@@ -1,6 +1,4 @@
-"""PIC: inside the query's own block the exact prior, between blocks the basis. A predictor, since it needs
-the data.
-"""
+"""PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
 
 from __future__ import annotations
 
@@ -9,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ShapeError
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import Problem, queries_like
 from ..numerics.arrays import Array, namespace, to_numpy
@@ -16,9 +16,7 @@ from ..numerics.linalg import cholesky, contiguous, gram, plus_diagonal, solve_l
 
 
 class Predictor(Protocol):
-    """What needs the data at every query (PIC, committees, Nyström, augmentation): not a Posterior, but asked
-    like one.
-    """
+    """The interface of methods that need the data at every query: asked like a Posterior, but not one."""
 
     @property
     def log_evidence(self) -> float | None: ...
@@ -34,7 +32,25 @@ class Predictor(Protocol):
     def covariance(self, X: Any) -> Array: ...
 
 
-class PICPredictor:
+class Corrected:
+    """Base of predictors that correct a posterior: evidence, kernel and basis are those of `posterior`."""
+
+    posterior: Posterior
+
+    @property
+    def log_evidence(self) -> float | None:
+        return self.posterior.log_evidence
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.posterior.kernel
+
+    @property
+    def basis(self) -> Basis:
+        return self.posterior.basis
+
+
+class PICPredictor(Corrected):
     """PITC's posterior of w, with each query correlated to the residuals of its own block.
 
     With R the residual covariance and D_b = R_bb + Σ_b of the query's block b, f* = φ*ᵀw + r*, and given w
@@ -45,60 +61,43 @@ class PICPredictor:
     """
 
     def __init__(self, post: Posterior, problem: Problem) -> None:
-        self.pitc = post
+        self.posterior = post
         self._problem = problem
         assert problem.blocks is not None and problem.labels is not None
         self._rows = {problem.labels[rows[0]].item(): rows for rows in problem.blocks}
-
-    @property
-    def log_evidence(self) -> float | None:
-        return self.pitc.log_evidence
-
-    @property
-    def kernel(self) -> Any:
-        return self.pitc.kernel
-
-    @property
-    def basis(self) -> Any:
-        return self.pitc.basis
 
     def predict(self, X: Any, blocks: Any = None) -> Marginals:
         """Mean and variance of each f(x); `blocks` names the block of each row. Without it, PITC's."""
         X, labels = self._queries(X, blocks)
         xp = namespace(X)
-        mean, variance = self.pitc.predict(X)
+        mean, variance = self.posterior.predict(X)
         for label in np.unique(labels):
             if label.item() in self._rows:
                 rows = np.flatnonzero(labels == label)
                 part, H, R = self._own_block(X[rows], label.item())
-                mean[rows] = (
-                    part[:, 0] + mean_of(self.pitc, X[rows])
-                    if self.pitc.one_output
-                    else part + mean_of(self.pitc, X[rows])
-                )
-                variance[rows] = xp.linalg.diagonal(R) + xp.sum((H @ self.pitc.A) ** 2, axis=1)
+                part = part[:, 0] if self.posterior.one_output else part
+                mean[rows] = part + mean_of(self.posterior, X[rows])
+                variance[rows] = xp.linalg.diagonal(R) + xp.sum((H @ self.posterior.A) ** 2, axis=1)
         return Marginals(mean, variance)
 
     def covariance(self, X: Any, blocks: Any = None) -> Array:
         """Joint covariance of f(X): residuals are correlated inside a block only. Without blocks, PITC's."""
         X, labels = self._queries(X, blocks)
         if blocks is None:
-            return self.pitc.covariance(X)
-        H = self.pitc.features(X)
+            return self.posterior.covariance(X)
+        H = self.posterior.features(X)
         joint = 0.0 * (H @ H.T)
         for label in np.unique(labels):
             rows = np.flatnonzero(labels == label)
             _, H_block, R = self._own_block(X[rows], label.item())
             H[rows] = H_block
             joint[np.ix_(rows, rows)] = R
-        half = H @ self.pitc.A
+        half = H @ self.posterior.A
         return joint + half @ half.T
 
     def _own_block(self, X: Array, label: Any) -> tuple[Array, Array, Array]:
-        """For queries of one block: mean without m0 (q, p), H with f* = Hw + ..., and the residual covariance
-        given w.
-        """
-        post, P = self.pitc, self._problem
+        """For queries of one block: mean less m0 (q, p), H with f* = Hw + r*, and the covariance of r*."""
+        post, P = self.posterior, self._problem
         Phi = post.features(X)
         R = post.kernel(X, X) - Phi @ Phi.T
         rows = self._rows.get(label)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..engine.sites import Processes, Sites
+from ..engine.sites import Processes
 from ..errors import EmptyDataError, ParameterError, ShapeError, UnknownNameError
 from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
@@ -23,15 +23,15 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_inputs
+from ..model.sites import Sites
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky_escalating, identity, inverse_lower
 from ..numerics.workers import blas_for
 from . import propagation_loops as loops
-from .online import BLOCK, Learner
+from .online import KERNEL_ROWS, Learner
 
-FINEST_BASIS = (
-    1e-11  # of tolerance: closer functions leave nothing but rounding of the rows seen through them
-)
+# of tolerance: closer functions leave nothing but rounding of the rows seen through them
+FINEST_BASIS = 1e-11
 
 
 def expectation_propagation(
@@ -61,7 +61,7 @@ def expectation_propagation(
     each likelihood is taken to be one of the row's projection on the basis ("dtc", 004 §4.4): sharper, so
     that it often errs less and is surer of itself. Sweeps end after `sweeps`, or when no site moved by more
     than `convergence` in units of its row's spread. damping < 1 makes a site go only so far towards its new
-    value, from its second visit on. A row without a proper cavity (where others have λ < 0) gives up part of
+    value, from its second visit on. A row without a proper cavity (where others have τ < 0) gives up part of
     its site until it has one.
 
     y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is what
@@ -87,7 +87,7 @@ def expectation_propagation(
             raise ParameterError(
                 "start has another kernel; its sites can be given to a process of this one by from_sites"
             )
-        run = Processes.going_on(posts, likelihood, X, Y)
+        run = Processes.resumed(posts, likelihood, X, Y)
     elif basis is not None:
         basis = basis.on(X)
         basis.check(kernel)
@@ -116,7 +116,7 @@ def expectation_propagation(
 def from_sites(
     kernel: Kernel, basis: Basis, sites: Sites, X: Array, *, mean: Mean | None = None, jitter: float = 0.0
 ) -> Posterior:
-    """The process that sites stand for. [004 eqs 4.25, 4.34]
+    """Make the process that sites stand for. [004 eqs 4.25, 4.34]
 
     α = Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹a,   C = -Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹P
     """
@@ -135,11 +135,11 @@ def to_sites(post: Posterior) -> Sites:
     """
     L, w = to_numpy(post.L), to_numpy(post.w)[:, 0]
     if post.A is None:
-        raise ParameterError("the sites of an exact GP are its data: λ = 1/noise and a = y")
+        raise ParameterError("the sites of an exact GP are its data: τ = 1/noise and a = y")
     Linv, Ainv = inverse_lower(L), np.linalg.inv(to_numpy(post.A))
     B = Ainv.T @ Ainv
-    lam = np.diag(Linv.T @ (B - identity(B)) @ Linv).copy()
-    return Sites(lam, Linv.T @ (B @ w), None, 0.0)
+    tau = np.diag(Linv.T @ (B - identity(B)) @ Linv).copy()
+    return Sites(tau, Linv.T @ (B @ w))
 
 
 def _rows(X: Array) -> np.ndarray:
@@ -150,9 +150,7 @@ def _rows(X: Array) -> np.ndarray:
 
 
 class _Growth:
-    """Sweeps in which the basis finds itself: online learning, from the second on with old sites taken
-    out.
-    """
+    """Sweeps in which the basis changes: online learning, with the old sites taken out from the second on."""
 
     def __init__(self, run: Processes, capacity: int | None, tolerance: float, score: Score) -> None:
         n, m = len(run.X), len(run.basis)
@@ -165,7 +163,9 @@ class _Growth:
         posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
         d, tolerance = run.X.shape[1], max(tolerance, FINEST_BASIS)
         self.learner = Learner(posts, run.likelihood, d, limit, tolerance, score, True)
-        self.epoch = BLOCK * int(np.clip(np.sqrt(n * (limit or n)) / BLOCK, 1, 16))  # the cheapest, about
+        self.epoch = KERNEL_ROWS * int(
+            np.clip(np.sqrt(n * (limit or n)) / KERNEL_ROWS, 1, 16)
+        )  # the cheapest, about
         self.Pi = np.zeros((n, n if limit is None else limit))
         if m:
             self.Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
@@ -190,8 +190,8 @@ class _Growth:
         m, size = len(learner.basis), rows.stop - rows.start
         T = np.zeros((m + size + 1 if learner.capacity is None else len(learner.state.k), m + size))
         T[np.arange(m), np.arange(m)] = 1.0
-        for first in range(rows.start, rows.stop, BLOCK):
-            block = slice(first, min(first + BLOCK, rows.stop))
+        for first in range(rows.start, rows.stop, KERNEL_ROWS):
+            block = slice(first, min(first + KERNEL_ROWS, rows.stop))
             learner.make_room(block.stop - first)
             work = np.empty_like(learner.state.places)
             turns = loops.Turns(T, m + first - rows.start, changes, work)
@@ -209,7 +209,7 @@ class _Growth:
             np.concatenate([known, run.kernel(X, X)], axis=1),
             np.asarray(run.kernel.diag(X), dtype=float),
         )
-        data = loops.SiteRows(Pi, run.lam[rows], run.b[rows], K, kss, run.prior[rows], run.Y[rows])
+        data = loops.SiteRows(Pi, run.tau[rows], run.nu[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
         if lik.kind is not None:
             done = loops.sweep_and_grow(state, turns, data, lik.kind, lik.theta, rate, rule, again)
@@ -220,7 +220,7 @@ class _Growth:
         learner.collect(X)
 
     def _block_plainly(self, turns: loops.Turns, rows: loops.SiteRows, rate: float, again: bool) -> int:
-        """`sweep_and_grow` for a likelihood that is not compiled."""
+        """Run `sweep_and_grow` for a likelihood that is not compiled."""
         run, state, rule = self.run, self.learner.state, self.learner.rule
         for i in range(len(rows.K)):
             gamma = loops.visit(state, turns, rows, i, again, rule.scored)

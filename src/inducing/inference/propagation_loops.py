@@ -16,13 +16,13 @@ import numpy as np
 from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
 from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve_backward, turn_rows
-from .online_loops import FAILED, PROJECTED, REPLACED, Rule, State, absorb, look
+from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, look
 
 _jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
 
 
 class Turns(NamedTuple):
-    """Where coordinates go while the basis changes."""
+    """The map of coordinates while the basis changes."""
 
     T: np.ndarray  # (M, m₀ + r)
     column: int  # of T, for the first row of the block at hand
@@ -33,32 +33,30 @@ class Turns(NamedTuple):
 class SiteRows(NamedTuple):
     """A block of rows for c processes, and their sites, which change."""
 
-    Pi: np.ndarray  # (b, m₀): projections before the r rows
-    lam: np.ndarray  # (b, c)
-    b: np.ndarray  # (b, c)
-    K: np.ndarray  # (b, m + b): kernel with the basis before this block, and with these rows
-    kss: np.ndarray  # (b,)
-    prior: np.ndarray  # (b,): prior mean
-    y: np.ndarray  # (b, c)
+    Pi: np.ndarray  # (rows, m₀): projections before the r rows
+    tau: np.ndarray  # (rows, c)
+    nu: np.ndarray  # (rows, c)
+    K: np.ndarray  # (rows, m + rows): kernel with the basis before this block, and with these rows
+    kss: np.ndarray  # (rows,)
+    prior: np.ndarray  # (rows,): prior mean
+    y: np.ndarray  # (rows, c)
 
 
 @_jit
-def take_out(state: State, pi: np.ndarray, lam: np.ndarray, b: np.ndarray, scored: bool) -> bool:
-    """Take one row's sites out of every process; False, and nothing done, if one would be improper. [004
-    4.36]
-    """
+def take_out(state: State, pi: np.ndarray, tau: np.ndarray, nu: np.ndarray, scored: bool) -> bool:
+    """Take a row's sites out of every process; False, nothing done, if one became improper. [004 eq. 4.36]"""
     m = state.size[0]
     exact = state.N.shape[1] > 0
-    for c in range(len(lam)):
-        state.variance[c] = 1.0 - lam[c] * gain(state.A[c], pi, state.a[c], state.s[c], m)
+    for c in range(len(tau)):
+        state.variance[c] = 1.0 - tau[c] * gain(state.A[c], pi, state.a[c], state.s[c], m)
         if not state.variance[c] > LEAST_SHARE:
             return False
     if exact:
         solve_backward(state.U, pi, state.e, m)
-    for c in range(len(lam)):
+    for c in range(len(tau)):
         left, s, t = state.variance[c], state.s[c], state.t[c]
-        v = lam[c] / left
-        step = (lam[c] * dot(pi, state.w[c, 0], m) - b[c]) / left
+        v = tau[c] / left
+        step = (tau[c] * dot(pi, state.w[c, 0], m) - nu[c]) / left
         rank_one(state.A[c], s, state.a[c], v / (1.0 + sqrt(1.0 / left)), m)
         add(step, s, state.w[c, 0], m)
         if scored:
@@ -67,7 +65,7 @@ def take_out(state: State, pi: np.ndarray, lam: np.ndarray, b: np.ndarray, score
             for j in range(m):
                 state.CQ[c, j] += v * t[j] * t[j]
         if exact:
-            rank_one_upper(state.N[c], -lam[c], state.e, m)
+            rank_one_upper(state.N[c], -tau[c], state.e, m)
     return True
 
 
@@ -81,27 +79,29 @@ def visit(state: State, turns: Turns, rows: SiteRows, i: int, again: bool, score
         for j in range(m):
             state.phi[j] = dot(T[j], pi, len(pi))
             T[j, turns.column + i] = state.phi[j]
-        if not take_out(state, state.phi, rows.lam[i], rows.b[i], scored):
+        if not take_out(state, state.phi, rows.tau[i], rows.nu[i], scored):
             return -1.0
     return look(state, rows.kss[i], scored)
 
 
 @_jit
-def settle(state: State, turns: Turns, rows: SiteRows, i: int, gamma: float, rate: float, rule: Rule) -> bool:
+def settle(
+    state: State, turns: Turns, rows: SiteRows, i: int, gamma: float, rate: float, rule: GrowthRule
+) -> bool:
     """Give row i, just looked at and with q and r in the state, its new sites and perhaps a basis function;
     False where it leaves no valid process. [004 §4.6]
     """
-    m, T, own, lam, b = state.size[0], turns.T, turns.column + i, rows.lam[i], rows.b[i]
-    for c in range(len(lam)):
+    m, T, own, tau, nu = state.size[0], turns.T, turns.column + i, rows.tau[i], rows.nu[i]
+    for c in range(len(tau)):
         variance = state.variance[c]
-        new_lam, new_b = site(state.q[c, 0], state.r[c], state.mean[c, 0], variance)
-        if not (isfinite(new_lam) and isfinite(new_b)):
+        new_tau, new_nu = site(state.q[c, 0], state.r[c], state.mean[c, 0], variance)
+        if not (isfinite(new_tau) and isfinite(new_nu)):
             return False
-        lam[c] += rate * (new_lam - lam[c])
-        b[c] += rate * (new_b - b[c])
-        left = 1.0 + lam[c] * variance  # q and r of the damped site
-        state.r[c] = -lam[c] / left
-        state.q[c, 0] = (b[c] - lam[c] * state.mean[c, 0]) / left
+        tau[c] += rate * (new_tau - tau[c])
+        nu[c] += rate * (new_nu - nu[c])
+        left = 1.0 + tau[c] * variance  # q and r of the damped site
+        state.r[c] = -tau[c] / left
+        state.q[c, 0] = (nu[c] - tau[c] * state.mean[c, 0]) / left
     for j in range(m):
         T[j, own] = state.phi[j]
     state.places[m] = rows.K.shape[1] - len(rows.K) + i  # moves to where the row goes in, if it does
@@ -127,7 +127,7 @@ def sweep_and_grow(
     kind: int,
     theta: np.ndarray,
     rate: float,
-    rule: Rule,
+    rule: GrowthRule,
     again: bool,
 ) -> int:
     """Visit the rows of a block in order; returns how many were done, short of all where one failed."""

@@ -36,12 +36,13 @@ from ..numerics.arrays import to_numpy
 from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
 Seed = np.random.Generator | int | None
-Rule = Callable[..., np.ndarray]
+SelectionRule = Callable[..., np.ndarray]
 
-MOST_ROWS, ROWS_EACH = 10_000, 20  # rules look at no more rows than this, or than this many for each place
+# rules look at no more rows than this, or than this many for each place
+LOOKED_AT, LOOKED_AT_EACH = 10_000, 20
 CACHE = 200  # columns of K that matching pursuit keeps
 # rows tried at a time: the best of 59 is with probability 0.95 among the best twentieth of all
-SUBSET = 59
+TRIED_ROWS = 59
 
 
 def random_rows(
@@ -54,7 +55,7 @@ def random_rows(
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
 ) -> np.ndarray:
-    """m different rows, drawn without replacement in proportion to their weights. O(n + s d)"""
+    """Draw m different rows without replacement, in proportion to their weights. O(n + s d)"""
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
     return X if len(X) <= m else X[_draw(len(X), m, generator, weights)]
@@ -70,7 +71,7 @@ def kmeans(
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
 ) -> np.ndarray:
-    """The centres of k-means, at most 20 Lloyd iterations from one k-means++ start. O(n + s m d) for each"""
+    """Take the centres of k-means, at most 20 Lloyd iterations from one k-means++ start. O(n + s m d) each"""
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
     if len(X) <= m:
@@ -94,7 +95,7 @@ def greedy_variance(
     y: ArrayLike | None = None,
     threshold: float = 0.0,
 ) -> np.ndarray:
-    """Each time the row whose f is least known given those chosen: the largest diag(K - Q).
+    """Choose each time the row whose f is least known given those chosen: the largest diag(K - Q).
 
     This is Cholesky of K with pivots [Burt et al. 2020]. It stops before m where tr(K - Q) ≤ threshold · tr
     K, and so can choose m by itself. O(n + s m² + s m d), memory s m. rng matters only where rows are drawn,
@@ -124,7 +125,7 @@ def information_gain(
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Each time the row of highest information gain under DTC. [Seeger, Williams, Lawrence 2003]
+    """Choose each time the row of highest information gain under DTC. [Seeger, Williams, Lawrence 2003]
 
     The gain of row i is KL(new ‖ old), when i joins the basis and y_i alone is explained anew: all that i
     explains of the other targets is left out, which makes the score O(1). With the posterior N(μ_i, v_i) of
@@ -157,9 +158,9 @@ def smola_bartlett(
     kernel: Kernel | None = None,
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
-    candidates: int = SUBSET,
+    candidates: int = TRIED_ROWS,
 ) -> np.ndarray:
-    """Each time the best of 59 random rows, by what it adds to the posterior's maximum.
+    """Choose each time the best of 59 random rows, by what it adds to the posterior's maximum.
 
     [Smola, Bartlett 2001], [003 §4]. That is the decrease of min over α of ½ αᵀ(Kuu + Kuf Σ⁻¹ Kfu)α - αᵀKuf
     Σ⁻¹y, with all of α free again. With M the basis functions made orthonormal in that quadratic form, a
@@ -191,10 +192,10 @@ def matching_pursuit(
     kernel: Kernel | None = None,
     noise: ArrayLike | None = None,
     y: ArrayLike | None = None,
-    candidates: int = SUBSET,
+    candidates: int = TRIED_ROWS,
     cache: int = CACHE,
 ) -> np.ndarray:
-    """As `smola_bartlett`, but only the new entry of α is free.
+    """Choose as `smola_bartlett` does, but with only the new entry of α free.
 
         ½ (k_iᵀΣ⁻¹(y - μ) - μ_i)² / (k_ii + k_iᵀΣ⁻¹k_i)
 
@@ -249,7 +250,7 @@ def novelty(
     y: ArrayLike | None = None,
     tolerance: float = 1e-6,
 ) -> np.ndarray:
-    """One pass over the rows in random order, taking those that are new to the ones before. [004 eq. 3.2]
+    """Take, in one pass in random order, the rows that are new to those taken before. [004 eq. 3.2]
 
     New is γ = k(x, x) - k_uᵀKuu⁻¹k_u > tolerance · k(x, x), and more than rounding makes of it: in a feature
     space of finite dimension no more rows are new than it has. It ends with m of them, or with fewer where no
@@ -271,7 +272,7 @@ def novelty(
     return X[K.chosen]
 
 
-BY_NAME: dict[str, Rule] = {
+BY_NAME: dict[str, SelectionRule] = {
     "random": random_rows,
     "kmeans": kmeans,
     "variance": greedy_variance,
@@ -292,7 +293,7 @@ def _projection(
     rng: np.random.Generator,
     weights: ArrayLike | None,
 ) -> ProjectedPosterior:
-    """The start of a rule that looks at y, on the different rows, with the average of their targets."""
+    """Start a rule that looks at y: the different rows, with the average of their targets."""
     kernel = _needed(kernel, name, "kernel")
     A = to_numpy(as_inputs(X))
     targets = to_numpy(as_targets(_needed(y, name, "y"), A))
@@ -360,7 +361,7 @@ def _sample(
     rows = np.flatnonzero(weights > 0)
     if not len(rows):
         raise EmptyDataError("there is no row of positive weight to choose from; at least one is needed")
-    most = max(MOST_ROWS, ROWS_EACH * m)
+    most = max(LOOKED_AT, LOOKED_AT_EACH * m)
     if len(rows) > most:
         drawn = _draw(len(rows), most, rng, weights[rows])
         return rows[drawn], np.ones(most)  # the draw has counted the weights
@@ -368,7 +369,7 @@ def _sample(
 
 
 def _draw(n: int, size: int, rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
-    """`size` of n rows without replacement, in proportion to their weights. (size,)"""
+    """Draw `size` of n rows without replacement, in proportion to their weights. (size,)"""
     return np.sort(rng.choice(n, size=size, replace=False, p=weights / weights.sum()))
 
 

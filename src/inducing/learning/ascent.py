@@ -21,7 +21,7 @@ CHECK = 5  # iterations from one look at the held-out rows to the next
 FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objective, that counts as none
 
 
-class Objective(Protocol):
+class BoundedFunction(Protocol):
     """A value to be raised, of bounded variables, with its gradient in them.
 
     `value_and_gradient` raises FactorisationError where there is none; only a start must have one. L-BFGS-B
@@ -60,7 +60,7 @@ class Rules:
 
 
 @dataclass(eq=False)
-class Run:
+class Ascent:
     """The best point of a climb, and how it ended."""
 
     x: np.ndarray
@@ -77,15 +77,15 @@ class Run:
 
 def climb_from(
     starts: Sequence[np.ndarray],
-    objective: Objective,
+    objective: BoundedFunction,
     rules: Rules,
     *,
     report: Progress = lambda iteration, value: None,
     saved: Checkpoint | None = None,
-    tell: Callable[[Run], None] | None = None,
-) -> Run:
+    tell: Callable[[Ascent], None] | None = None,
+) -> Ascent:
     """The best of the climbs from several starts; only the first must be one that can be evaluated."""
-    best: Run | None = None
+    best: Ascent | None = None
     for start in starts:
         try:
             run = _Climb(start, objective, rules, report, saved, tell).climb()
@@ -109,17 +109,17 @@ class _Climb:
     def __init__(
         self,
         start: np.ndarray,
-        objective: Objective,
+        objective: BoundedFunction,
         rules: Rules,
         report: Progress,
         saved: Checkpoint | None,
-        tell: Callable[[Run], None] | None,
+        tell: Callable[[Ascent], None] | None,
     ) -> None:
         self.objective, self.rules, self.report, self.saved, self.tell = objective, rules, report, saved, tell
-        self.start, self.run, self.kept = start, Run(start.copy()), Run(start.copy())
+        self.start, self.run, self.kept = start, Ascent(start.copy()), Ascent(start.copy())
         self.last: tuple[np.ndarray, float, np.ndarray] | None = None  # x, -scale · value and its gradient
 
-    def climb(self) -> Run:
+    def climb(self) -> Ascent:
         run, units = self.run, self.objective.units
         if len(self.start) == 0 or self.rules.max_iterations < 1:
             self._evaluate(self.start / units)
@@ -196,7 +196,7 @@ class _Climb:
             return
         run, score = self.run, self.rules.score(self.run.x)
         if score > self.kept.score:
-            self.kept = Run(run.x.copy(), run.value, score, run.iterations)
+            self.kept = Ascent(run.x.copy(), run.value, score, run.iterations)
 
     def _save(self, *, force: bool = False) -> None:
         if self.saved is not None:

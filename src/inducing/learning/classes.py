@@ -24,7 +24,7 @@ from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
 TRIAL = 12  # iterations of each start in the race
-SWEEPS = 400  # for the processes that are kept
+CLASS_SWEEPS = 400  # for the processes that are kept
 FEW = 200  # rows of the exact process whose hyperparameters are a start
 
 
@@ -55,7 +55,8 @@ class ClassesEvidence:
         """The process of each class, on the rows of the problem."""
         pairs = zip(self.problems(P), self.memories, strict=True)
         return [
-            posterior_of(own, memory=memory, tolerance=SITE_TOLERANCE, sweeps=SWEEPS) for own, memory in pairs
+            posterior_of(own, memory=memory, tolerance=SITE_TOLERANCE, sweeps=CLASS_SWEEPS)
+            for own, memory in pairs
         ]
 
 

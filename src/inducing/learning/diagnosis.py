@@ -32,7 +32,7 @@ from .packing import Parameters
 from .stages import Fit
 
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
-SAMPLE = 4000  # rows looked at when a size is suggested
+SIZING_ROWS = 4000  # rows looked at when a size is suggested
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _explained(P: Problem, F: evidence.Factors) -> float:
 
 def _suggested(P: Problem, noise: float, m: int, rng: Any) -> tuple[int | None, int]:
     """How many greedily chosen rows leave tr(K - Q) ≤ SLACK tr Σ, or None; and how many were tried."""
-    rows = np.sort(np.random.default_rng(rng).permutation(P.n)[:SAMPLE])
+    rows = np.sort(np.random.default_rng(rng).permutation(P.n)[:SIZING_ROWS])
     X = to_numpy(P.X[rows])
     most = min(2 * m, len(X))
     share = SLACK * noise / P.n / float(np.mean(P.kernel.diag(X)))

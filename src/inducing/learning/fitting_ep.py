@@ -1,7 +1,7 @@
 """Learning hyperparameters and basis for any likelihood by the log evidence of EP. [001 §5], [004 §6.1]
 
 At a fixed point of EP, log Z does not change with the sites to first order. Its gradient is therefore that of
-the FITC evidence of pseudo-targets a with noise 1/λ in each row, held as they are. [003 §6], [004 eq. 4.21]
+the FITC evidence of pseudo-targets a with noise 1/τ in each row, held as they are. [003 §6], [004 eq. 4.21]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .settings import LogNormal
 from .stages import Fit, Stage
 
 EP = replace(FITC, name="ep")  # whose sites are found by sweeps
-LEAST = 1e-10  # of λ k(x, x): below, a site counts as this weak, with its b as it is
+WEAKEST = 1e-10  # of τ k(x, x): below, a site counts as this weak, with its ν as it is
 
 
 def fit_expectation_propagation(
@@ -56,7 +56,7 @@ def fit_expectation_propagation(
     """Maximise EP's log evidence over kernel, basis and prior mean, as `fit` does for regression.
 
     y is (n,), or (n, c) for c processes that share kernel and basis, whose evidences add up; `posterior` of
-    the result is then a list. The likelihood stays as it is. Sites with λ < 0 count as weak ones in the
+    the result is then a list. The likelihood stays as it is. Sites with τ < 0 count as weak ones in the
     gradient, which is exact without them.
     """
     Y = likelihood.check(to_numpy(y), processes=True)
@@ -90,7 +90,7 @@ class PropagatedEvidence:
     def __init__(self, likelihood: Likelihood, y: np.ndarray, sweeps: int, convergence: float) -> None:
         self.likelihood, self.y = likelihood, y.reshape(len(y), -1)
         self.sweeps, self.convergence = sweeps, convergence
-        self.sites: tuple[np.ndarray, np.ndarray] | None = None  # λ and b, (n, c) each
+        self.sites: tuple[np.ndarray, np.ndarray] | None = None  # τ and ν, (n, c) each
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
         assert isinstance(P, Problem)
@@ -98,12 +98,12 @@ class PropagatedEvidence:
         values = run.log_evidence()
         if any(value is None for value in values):
             raise FactorisationError("a cavity of expectation propagation is improper")
-        self.sites = run.lam.copy(), run.b.copy()
+        self.sites = run.tau.copy(), run.nu.copy()
         total: dict[str, Any] = {}
-        least = LEAST / np.maximum(P.kernel.diag(P.X), 1e-300)
-        for lam, b in zip(run.lam.T, run.b.T, strict=True):
-            lam = np.maximum(lam, least)
-            pseudo = replace(P, noise=1.0 / lam, Y=(b / lam)[:, None], one_output=True, one_noise=False)
+        least = WEAKEST / np.maximum(P.kernel.diag(P.X), 1e-300)
+        for tau, nu in zip(run.tau.T, run.nu.T, strict=True):
+            tau = np.maximum(tau, least)
+            pseudo = replace(P, noise=1.0 / tau, Y=(nu / tau)[:, None], one_output=True, one_noise=False)
             for name, part in gradient_of(pseudo, escalate=False)[1].items():
                 total[name] = total[name] + part if name in total else part
         return float(sum(value for value in values if value is not None)), total
@@ -113,11 +113,11 @@ class PropagatedEvidence:
         L = cholesky(jittered(P.basis.gram(P.kernel), P.jitter))
         run = Processes(P.kernel, P.basis, L, self.likelihood, P.X, self.y, P.mean, 1.0, P.jitter)
         if self.sites is not None:
-            run.lam[...], run.b[...] = self.sites
+            run.tau[...], run.nu[...] = self.sites
             try:
                 run.rebuild()
             except FactorisationError:  # negative sites of another kernel
-                run.lam[...], run.b[...] = 0.0, 0.0
+                run.tau[...], run.nu[...] = 0.0, 0.0
                 run.rebuild()
         for _ in range(self.sweeps):
             if run.sweep(1.0) <= self.convergence:

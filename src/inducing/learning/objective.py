@@ -31,13 +31,17 @@ from .settings import Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
-Evidence = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient in raw parameters
+EvidenceFunction = Callable[
+    [Problem | Parted], tuple[float, dict[str, Any]]
+]  # with its gradient in raw parameters
 
 
 class Objective:
-    """Log evidence plus log prior as a function of the variables that move: an `ascent.Objective`."""
+    """Log evidence plus log prior as a function of the variables that move: an `ascent.BoundedFunction`."""
 
-    def __init__(self, P: Problem | Parted, settings: Settings, evidence: Evidence | None = None) -> None:
+    def __init__(
+        self, P: Problem | Parted, settings: Settings, evidence: EvidenceFunction | None = None
+    ) -> None:
         self.P, self.priors = P, dict(settings.priors or {})
         self.evidence = RowEvidence() if evidence is None else evidence
         self.last = np.zeros(0)  # the variables evaluated last
@@ -120,7 +124,7 @@ class HeldOut(NamedTuple):
         return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)
 
 
-class Score:
+class HeldOutScore:
     """The mean log predictive density of held-out rows as a function of an objective's variables.
 
     `densities` (t,) are those of the rows where it was greatest.
@@ -209,8 +213,8 @@ def targets(P: Problem) -> Array:
 def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]]:
     """The moments of the rows, by one pass over a source; and sums by which other rows are recognised."""
     if isinstance(P, Parted):
-        found = moments(P.source)
-        X, Y, weights = found.X, found.Y, None
+        rows = moments(P.source)
+        X, Y, weights = rows.X, rows.Y, None
     else:
         X, Y, weights = Columns.of(to_numpy(P.X)), Columns.of(to_numpy(y)), P.weights
     spread = X.center_and_scale()[1]

@@ -28,11 +28,11 @@ from .stages import Fit
 
 START = 20_000  # rows that learning starts from
 SAMPLE, SAMPLE_BYTES = 200_000, 1 << 28  # rows that it goes on with, and no more than fit into so much memory
-SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
+SAMPLE_SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
 JUDGES = 2_000  # rows held out to judge by, at most a tenth of the first ones
 ITERATIONS, FULL = 60, 30  # the most over the sample, and over all rows unless a number is asked for
-PATIENCE = 10  # after so many without a gain on the rows held out
-LEAST_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
+ITERATIONS_WITHOUT_GAIN = 10  # after so many without a gain on the rows held out
+LEAST_HELD_OUT_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +70,13 @@ class Survey:
         return Survey(self.moments + other.moments, self.sample + other.sample)
 
 
-def survey(source: Source, rows: int | None = None, seed: int = SEED) -> Survey:
+def survey(source: Source, rows: int | None = None, seed: int = SAMPLE_SEED) -> Survey:
     """Moments and a random sample of the rows, in one pass; the same rows for the same seed and parts."""
     if rows is None:
         rows = max(START, min(SAMPLE, SAMPLE_BYTES // (8 * (source.n_features + source.n_outputs))))
-    found = source.total(_survey, rows, seed)
-    with_rows(found.moments)
-    return found
+    result = source.total(_survey, rows, seed)
+    with_rows(result.moments)
+    return result
 
 
 def _survey(part: Part, rows: int, seed: int) -> Survey:
@@ -148,7 +148,7 @@ def train(
     optimize: str = "all",
     held_out: tuple[Any, Any] | None = None,
     key: float = 0.0,
-    seed: int = SEED,
+    seed: int = SAMPLE_SEED,
 ) -> Fit:
     """Fit a source: learn `task`, a few of its rows, by a recipe; go on with a larger sample, then with all.
 
@@ -164,7 +164,12 @@ def train(
     outcomes, row = [outcome], approximation_of(task.approximation, task.power)
     judge = None if held_out is None else HeldOut.checked(*held_out)
     settings = replace(
-        stage, optimize=optimize, held_out=judge, restarts=0, patience=PATIENCE, least_gain=LEAST_GAIN
+        stage,
+        optimize=optimize,
+        held_out=judge,
+        restarts=0,
+        patience=ITERATIONS_WITHOUT_GAIN,
+        least_gain=LEAST_HELD_OUT_GAIN,
     )
 
     def go_on(X: Any, y: Any, most: int, **more: Any) -> None:

@@ -28,7 +28,7 @@ from .objective import HeldOut, parameters_of, targets
 from .packing import Parameters
 from .settings import Settings
 from .stages import Fit, Outcome, Stage
-from .starts import LEAST_GAIN, SUBSET, exact_start, informed_start, projected_start, stage_file
+from .starts import LEAST_GAIN, SUBSET_ROWS, exact_start, informed_start, projected_start, stage_file
 
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
 FIRST_GAIN = 0.01  # nats per row: VFE ends with less where another row follows, having brought the basis near
@@ -362,7 +362,7 @@ def informed(task: Task) -> Task:
     return task.started(informed_start(task.stage()))
 
 
-def with_exact_hyperparameters(task: Task, rows: int = SUBSET) -> Task:
+def with_exact_hyperparameters(task: Task, rows: int = SUBSET_ROWS) -> Task:
     """The task with kernel and noise learned by an exact GP on a random subset of the rows."""
     return task.started(exact_start(task.stage(), rows))
 

@@ -15,7 +15,7 @@ from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from .ascent import Progress
 
-Trace = Callable[["Step"], None]
+Trace = Callable[["Iterate"], None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LogNormal:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Iterate:
     """Where an optimisation stands after an iteration: the best point so far."""
 
     iteration: int  # 0 is the start

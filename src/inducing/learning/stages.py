@@ -25,10 +25,10 @@ from ..model.problem import Problem, as_blocks, subset
 from ..model.table import Approximation
 from ..numerics.linalg import cholesky_escalating
 from ..progress import Line
-from .ascent import Rules, Run, climb_from
-from .objective import Evidence, HeldOut, Objective, Score, moved, plainly
+from .ascent import Ascent, Rules, climb_from
+from .objective import EvidenceFunction, HeldOut, HeldOutScore, Objective, moved, plainly
 from .packing import Parameters
-from .settings import Settings, Step
+from .settings import Iterate, Settings
 
 FIRST_SEARCH = 10  # iterations until neighbours are searched for again; each time twice as many
 
@@ -55,10 +55,10 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Where a climb ended, without a posterior: its parameters, and the `Run` with value and counts."""
+    """Where a climb ended, without a posterior: its parameters, and the `Ascent` with value and counts."""
 
     parameters: Parameters
-    run: Run
+    run: Ascent
     jitter: float  # relative, as used
     at_bounds: tuple[str, ...] = ()
     log_prior: float = 0.0
@@ -107,7 +107,7 @@ class Stage(Settings):
 
     problem: Problem | Parted
     held_out: HeldOut | None = None
-    evidence: Evidence | None = None  # to climb instead of that of the row
+    evidence: EvidenceFunction | None = None  # to climb instead of that of the row
 
     @property
     def rows(self) -> Problem:
@@ -158,11 +158,11 @@ class Stage(Settings):
             outcomes.append(replace(stage, max_iterations=min(left, most))._climb())
             run, before = outcomes[-1].run, stage.rows
             left, most = left - run.iterations, 2 * most
-            found = with_neighbours(stage.after(outcomes[-1]).rows)
-            settled = run.converged and np.all(np.asarray(before.sets) == np.asarray(found.sets))
+            renewed = with_neighbours(stage.after(outcomes[-1]).rows)
+            settled = run.converged and np.all(np.asarray(before.sets) == np.asarray(renewed.sets))
             if settled or run.interrupted or run.iterations == 0 or left <= 0:
                 return outcomes[-1].following(outcomes[:-1])
-            stage = replace(stage, problem=found, restarts=0)
+            stage = replace(stage, problem=renewed, restarts=0)
 
     @property
     def _searching(self) -> bool:
@@ -173,7 +173,7 @@ class Stage(Settings):
     def _climb(self) -> Outcome:
         """One climb, or the best of those from several starts."""
         objective = self.objective()
-        score = None if self.held_out is None else Score(objective, self.held_out)
+        score = None if self.held_out is None else HeldOutScore(objective, self.held_out)
         saved = None
         if self.checkpoint is not None:
             saved = Checkpoint(Path(self.checkpoint), objective.fingerprint())
@@ -182,9 +182,9 @@ class Stage(Settings):
         starts += [objective.packing.perturbed(generator) for _ in range(self.restarts)]
         rules = Rules(self.max_iterations, self.tolerance, self.least_gain, score, self.patience)
 
-        def tell(run: Run) -> None:
+        def tell(run: Ascent) -> None:
             if self.trace is not None:
-                self.trace(Step(run.iterations, run.value, *objective.packing.unpack(run.x)))
+                self.trace(Iterate(run.iterations, run.value, *objective.packing.unpack(run.x)))
 
         with Line(self.progress, self.problem.row.name) as report:
             objective.watch(report)
@@ -192,7 +192,7 @@ class Stage(Settings):
         outcome = outcome_at(objective, best)
         return outcome if score is None else replace(outcome, score=best.score, densities=score.densities)
 
-    def unmoved(self, run: Run) -> Outcome:
+    def unmoved(self, run: Ascent) -> Outcome:
         """The parameters as they are, after `run`; their value is left to the posterior."""
         objective = Objective(self.problem, self, self.evidence)
         return outcome_at(objective, replace(run, x=objective.start, value=np.nan))
@@ -218,7 +218,7 @@ class Stage(Settings):
         return outcome.fit(model_of(P))
 
 
-def outcome_at(objective: Objective, run: Run) -> Outcome:
+def outcome_at(objective: Objective, run: Ascent) -> Outcome:
     """The outcome of a run over the variables of an objective."""
     at_bounds = objective.packing.at_bounds(run.x)
     return Outcome(

@@ -22,8 +22,8 @@ from .packing import Parameters
 from .stages import Stage
 
 LEAST_GAIN = 1e-3  # nats per row in ten iterations: a stage that gains less has settled
-FEW = 500  # rows of the exact GP that knows something
-SUBSET = 2000  # rows of the exact GP whose hyperparameters are held
+START_ROWS = 500  # rows of the exact GP that knows something
+SUBSET_ROWS = 2000  # rows of the exact GP whose hyperparameters are held
 
 
 def informed_start(start: Stage) -> Stage:
@@ -37,7 +37,7 @@ def informed_start(start: Stage) -> Stage:
     given is tried, too, for ten iterations, and the higher bound decides.
     """
     P, given = start.rows, parameters_of(start.problem)
-    few = start.exact_on(np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])).quietly()
+    few = start.exact_on(np.sort(np.random.default_rng(P.n).permutation(P.n)[:START_ROWS])).quietly()
     few = replace(few, restarts=0, max_iterations=60, least_gain=LEAST_GAIN)
     try:
         kernel, _, noise, mean = few.run().parameters
@@ -62,7 +62,7 @@ def informed_start(start: Stage) -> Stage:
     return informed if better >= worse else start
 
 
-def exact_start(start: Stage, rows: int = SUBSET) -> Stage:
+def exact_start(start: Stage, rows: int = SUBSET_ROWS) -> Stage:
     """The stage with kernel and noise learned by an exact GP on a random subset of the rows."""
     P = start.rows
     if not P.one_noise:
@@ -88,7 +88,7 @@ def projected_start(start: Stage, directions: int) -> Stage:
         )
     if not 1 <= directions <= d:
         raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")
-    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET])
+    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET_ROWS])
     first = replace(
         start.on(chosen).under(VFE).quietly(), movable=None, optimize="hyperparameters", least_gain=LEAST_GAIN
     )

@@ -18,7 +18,7 @@ from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.exponents import Exponents
 from .kernels.stationary import RBF
 
-MANY = 64  # functions of different widths whose Gram matrix is worth compiled loops
+MANY_WIDTHS = 64  # functions of different widths whose Gram matrix is worth compiled loops
 
 
 def _matrix(name: str, value: Array) -> Array:
@@ -167,7 +167,7 @@ class Multiscale:
         scales, t2 = self._t2(kernel)
         v, s2 = self.centers, self.widths**2
         logs = 0.25 * xp.sum(xp.log(t2), axis=1)  # (m,)
-        if is_numpy(v) and len(v) >= MANY:
+        if is_numpy(v) and len(v) >= MANY_WIDTHS:
             from ..numerics.loops import gaussian_gram
 
             E, logs = np.empty((len(v), len(v)), dtype=v.dtype), 0.25 * np.sum(np.log(t2 / scales**2), axis=1)
@@ -195,7 +195,7 @@ class Multiscale:
     def _gram_slopes(self, scales: Array, W: Array) -> tuple[Array, Array]:
         """Σ_j W_ij (v_i - v_j)/τ² and Σ_j W_ij d(log K_ij)/d(τ²), of each input. (m, d)"""
         xp, v, s2 = namespace(W), self.centers, self.widths**2
-        if is_numpy(W) and len(v) >= MANY:
+        if is_numpy(W) and len(v) >= MANY_WIDTHS:
             from ..numerics.loops import gaussian_gram_pullback
 
             slopes, h = np.empty_like(_columns(v)), np.empty_like(_columns(v))

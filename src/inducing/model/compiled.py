@@ -32,9 +32,7 @@ class CompiledPredictor:
     def of(
         kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> CompiledPredictor:
-        """The process of mean k_u(x)ᵀα, α (m,), and variance k(x, x) - |T k_u(x)|²; if degenerate |T
-        k_u(x)|².
-        """
+        """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
         if not isinstance(kernel, Stationary) or type(kernel) not in PROFILES or kernel.columns is not None:
             name = type(kernel).__name__
             raise ParameterError(

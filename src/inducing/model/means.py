@@ -11,9 +11,8 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
+from .kernels.base import Gradients
 from .parameters import Parametrised, made, read_spec
-
-Gradients = dict[str, Array]
 
 
 def _real(name: str, value: Any, most: int) -> Any:
@@ -119,8 +118,7 @@ class Linear(Mean):
 
 @dataclass(frozen=True, eq=False)
 class Field(Mean):
-    """m(x, i): component i of a field of known values (N, p) at positions (N, d), a thin-plate spline
-    between.
+    """m(x, i): component i of known values (N, p) at positions (N, d), with a thin-plate spline between.
 
     Inputs are (x, i) as `fields.stack` makes them: a forecast of the wind, say, that observations correct.
     [004 §5.4.4] It is given, not learned.

@@ -170,9 +170,7 @@ class Posterior:
         return contiguous(solve_lower(self.L, contiguous(U.T), transposed=True).T)
 
     def to_numpy(self) -> Posterior:
-        """The same process with NumPy arrays in rows, as a file would give them back: products then round
-        alike.
-        """
+        """The same process in NumPy arrays, in rows as a file gives them back: products then round alike."""
 
         def rows(a: Array) -> np.ndarray:
             return np.ascontiguousarray(to_numpy(a))
@@ -246,9 +244,7 @@ class Posterior:
         return self.restrict(np.delete(np.arange(len(self)), i))
 
     def prune(self, capacity: int, score: Score = "mean", group: int = 1) -> Posterior:
-        """The process with at most `capacity` basis functions, or groups of them: the one of least score goes
-        first, KL-optimally, repeatedly.
-        """
+        """The process with at most `capacity` functions, or groups: those of least score go one by one."""
         self.require_exact("pruning needs")
         check_score(score)
         if capacity < 1:
@@ -318,9 +314,7 @@ class Posterior:
 
 
 def draws(mean: Array, covariance: Array, size: int, rng: np.random.Generator | int | None) -> np.ndarray:
-    """Draws of Gaussian vectors from their mean (n,) or (n, p) and covariance (n, n). (size, n) or (size,
-    n, p)
-    """
+    """Draws of Gaussian vectors with mean (n,) or (n, p), covariance (n, n): (size, n) or (size, n, p)."""
     mean, covariance = to_numpy(mean), to_numpy(covariance)
     values, vectors = np.linalg.eigh(covariance)  # perhaps semi-definite: rows may repeat
     root = vectors * np.sqrt(np.clip(values, 0.0, None))
@@ -342,8 +336,7 @@ def warn_if_negative(variance: Array) -> None:
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
-    """The process before any data: a Posterior on an empty basis, or with α = 0 and C = 0 on a given one.
-    [004 §3.6.1]
+    """The process before any data: on an empty basis, or with α = 0 and C = 0 on a given one. [004 §3.6.1]
 
     Functions of the given basis that lie in the span of those before them are left out, with a warning.
     """
@@ -363,9 +356,7 @@ def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) 
 
 
 def predict_together(posteriors: Sequence[Posterior], X: Array) -> Marginals:
-    """Mean and variance of f of each of several posteriors on one kernel and basis, whose values they share.
-    (n, c) each
-    """
+    """Mean and variance of f under each of several posteriors that share kernel and basis. (n, c) each"""
     first, c = posteriors[0], len(posteriors)
     X = first._inputs(X)
     with blas_for(len(first)):

@@ -1,6 +1,4 @@
-"""`Problem`: data, prior, noise or likelihood and row of the table, checked once for all batch
-computations.
-"""
+"""`Problem`: data, prior, noise or likelihood, and row of the table, checked once for batch computations."""
 
 from __future__ import annotations
 
@@ -306,9 +304,7 @@ def make_problem(
 
 
 def split_noise(noise: Any, row: Approximation) -> tuple[Any, Likelihood | None, str]:
-    """The noise variance, the likelihood where there is another than Gaussian noise, and the noise's name in
-    gradients; `noise` is either.
-    """
+    """The noise variance, the likelihood if `noise` is one, and the name of either in gradients."""
     if not isinstance(noise, Likelihood):
         return noise, None, "noise"
     if isinstance(noise, Gaussian):

@@ -41,7 +41,7 @@ def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
 
 
 def _layout(A: np.ndarray) -> tuple[bytes, int]:
-    """How BLAS reads A, b"N" in C order, b"T" transposed, b"" neither way, and the step between its rows."""
+    """The way BLAS reads A, b"N" in C order, b"T" transposed, b"" neither, and the step between its rows."""
     if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
         return b"N", A.strides[0] // 8
     if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
@@ -69,10 +69,10 @@ def _routine(name: str, n_arguments: int) -> Any:
 
 @cache
 def addresses() -> np.ndarray:
-    """Where the routines of `compiled_blas.NAMES` are. (int64)"""
-    from .compiled_blas import NAMES
+    """The addresses of the routines in `compiled_blas.ROUTINES`. (int64)"""
+    from .compiled_blas import ROUTINES
 
-    return np.array([_address(name) for name in NAMES])
+    return np.array([_address(name) for name in ROUTINES])
 
 
 def _address(name: str) -> int:

@@ -1,5 +1,4 @@
-"""BLAS and LAPACK inside compiled loops: SciPy's own routines by address, without the interpreter, its lock
-or its threads.
+"""BLAS and LAPACK inside compiled loops: SciPy's routines by address, without interpreter lock or threads.
 
 Arrays are C-ordered rows; in the column-major eyes of BLAS each is its own transpose, so operands and
 triangles swap sides. Addresses come in as numbers, since compiled code that is kept on disk must not hold
@@ -17,9 +16,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic as _intrinsic
 from numba.np.arrayobj import make_array
 
-NAMES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
-GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(NAMES))
-N, T, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
+ROUTINES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
+GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(ROUTINES))
+PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
 STRIP = 96  # columns at a time of a product whose upper triangle is not wanted
 
 # what compiled passes take: numbers, arrays that they only read (and that may be read-only), and arrays that
@@ -61,7 +60,7 @@ def product(at: np.ndarray, A: np.ndarray, B: np.ndarray, C: np.ndarray) -> None
     """C = A Bᵀ. A (c, q), B (m, q), C (c, m)."""
     c, q = A.shape
     m = len(B)
-    _call(at[GEMM], (T, N, m, c, q, 1.0, B, q, A, q, 0.0, C, m))
+    _call(at[GEMM], (TRANSPOSED, PLAIN, m, c, q, 1.0, B, q, A, q, 0.0, C, m))
 
 
 @_jit
@@ -69,14 +68,14 @@ def add_cross(at: np.ndarray, A: np.ndarray, B: np.ndarray, C: np.ndarray) -> No
     """C += AᵀB. A (c, m), B (c, q), C (m, q)."""
     c, m = A.shape
     q = B.shape[1]
-    _call(at[GEMM], (N, T, q, m, c, 1.0, B, q, A, m, 1.0, C, q))
+    _call(at[GEMM], (PLAIN, TRANSPOSED, q, m, c, 1.0, B, q, A, m, 1.0, C, q))
 
 
 @_jit
 def times_lower(at: np.ndarray, A: np.ndarray, L: np.ndarray, transposed: bool) -> None:
     """A L, or A Lᵀ, in A, for a lower triangular L. A (c, m), L (m, m)."""
     c, m = A.shape
-    _call(at[TRMM], (LEFT, UPPER, T if transposed else N, N, m, c, 1.0, L, m, A, m))
+    _call(at[TRMM], (LEFT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, m, A, m))
 
 
 @_jit
@@ -84,21 +83,21 @@ def add_gram(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
     """The lower triangle of G += sign AᵀA. A (c, m), G (m, m)."""
     c, m = A.shape
     if c > 0:
-        _call(at[SYRK], (UPPER, N, m, c, sign, A, m, 1.0, G, m))
+        _call(at[SYRK], (UPPER, PLAIN, m, c, sign, A, m, 1.0, G, m))
 
 
 @_jit
 def lower_times(at: np.ndarray, L: np.ndarray, A: np.ndarray, transposed: bool) -> None:
     """L A, or LᵀA, in A, for a lower triangular L. L (c, c), A (c, m)."""
     c, m = A.shape
-    _call(at[TRMM], (RIGHT, UPPER, T if transposed else N, N, m, c, 1.0, L, c, A, m))
+    _call(at[TRMM], (RIGHT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, c, A, m))
 
 
 @_jit
 def add_outer(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
     """The lower triangle of G += sign AAᵀ. A (c, m), G (c, c)."""
     c, m = A.shape
-    _call(at[SYRK], (UPPER, T, c, m, sign, A, m, 1.0, G, c))
+    _call(at[SYRK], (UPPER, TRANSPOSED, c, m, sign, A, m, 1.0, G, c))
 
 
 @_jit
@@ -114,14 +113,12 @@ def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -
     c, m = A.shape
     for lo in range(0, m, STRIP):
         hi = min(lo + STRIP, m)
-        _call(at[GEMM], (N, T, hi, hi - lo, c, 1.0, B, m, A[:, lo:], m, 1.0, G[lo:], m))
+        _call(at[GEMM], (PLAIN, TRANSPOSED, hi, hi - lo, c, 1.0, B, m, A[:, lo:], m, 1.0, G[lo:], m))
 
 
 @_jit
 def factorise(at: np.ndarray, D: np.ndarray) -> float:
-    """L⁻¹ of D = LLᵀ in D, whose lower triangle is read, zeros above; returns log|D|, NaN if there is no
-    L.
-    """
+    """Put L⁻¹ of D = LLᵀ, given by its lower triangle, into D; returns log|D|, or NaN if there is no L."""
     c = len(D)
     failed = np.zeros(1, dtype=np.int32)
     _call(at[POTRF], (UPPER, c, D, c, failed))
@@ -129,7 +126,7 @@ def factorise(at: np.ndarray, D: np.ndarray) -> float:
     for i in range(c):
         log_det += 2.0 * np.log(D[i, i])
     if failed[0] == 0:
-        _call(at[TRTRI], (UPPER, N, c, D, c, failed))
+        _call(at[TRTRI], (UPPER, PLAIN, c, D, c, failed))
     for i in range(c):
         for j in range(i + 1, c):
             D[i, j] = 0.0

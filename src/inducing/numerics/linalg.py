@@ -49,9 +49,7 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
 
 
 def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
-    """The factor by panels, on all cores: a panel's square, the rows below it, their products off the
-    rest.
-    """
+    """Factorise by panels of columns on all cores: the square, the rows below it, then their products."""
     m, L = len(K), np.tril(K)
     for lo in range(0, m, PANEL_COLUMNS):
         hi = min(lo + PANEL_COLUMNS, m)

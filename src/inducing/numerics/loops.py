@@ -44,9 +44,7 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
-    """Put √|weight| A into out, rows of weights ≥ 0 from its top, others from its end; returns how many are
-    on top.
-    """
+    """Put √|weight| A into out: rows of weight ≥ 0 from the top (returns how many), others from the end."""
     top, bottom = 0, len(A)
     for i in range(len(A)):
         root = np.sqrt(abs(weights[i]))

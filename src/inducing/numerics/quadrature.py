@@ -15,13 +15,14 @@ import numpy as np
 from .arrays import Array, asarray_like, is_numpy, namespace
 
 FAR = 34.0  # nats below the largest, where nothing counts any more
+ROUNDED = 1e11  # log averages beyond have no digits left for the weights
 NEAR = 8.0  # nats that p at the mean may lie below its largest before the window is looked for
 CURVED, PEAKED = 0.3, 0.2  # steps of u, at most, where f follows a feature without and with a peak
 STRAIGHT = 0.62  # step of t = (f - mean)/√var, at most, where it does not; and in units of the peak
 CLEAR = 0.15  # step of f, at most, in units of the distance to the nearest singularity
-FEWEST, MANY, MOST = 32, 96, 4096  # nodes: at least; from where a closer window pays; at most
+FEWEST, MANY, MOST_NODES = 32, 96, 4096  # nodes: at least; from where a closer window pays; at most
 COARSE = 17  # nodes that look for the window, in u and in t
-ROUNDS = 60  # of looking, at most
+WINDOW_ROUNDS = 60  # of looking, at most
 ENTRIES = 1 << 16, 1 << 22  # rows × nodes at a time, in NumPy and elsewhere
 INFINITE = float("inf")
 
@@ -37,7 +38,7 @@ class Tilted(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """Where a·log p(y|f) bends as a function of f, and on which scale. (n,) each, or one number for all rows
+    """The place where a·log p(y|f) bends as a function of f, and its scale. (n,) each, or one for all rows
 
     `centre` is where it is within a nat or so of its largest, `width` how far it has no singularity there in
     the complex plane; `peak` is the standard deviation of the Gaussian that p^a is like there, if it is. Away
@@ -53,7 +54,7 @@ class Feature(NamedTuple):
     fine: Array | float = 1.0
 
 
-class Nodes(NamedTuple):
+class WeightedNodes(NamedTuple):
     """Nodes of some rows, and their weights under the normalised N(f; mean, var) p(y|f)^a."""
 
     rows: Any  # a slice, or the numbers of the rows. (k,)
@@ -68,7 +69,7 @@ OfRows = Callable[[Any, Array], Any]  # (rows, f (k, j)) -> one or several array
 
 def nodes(
     functions: OfRows, log_density: OfRows, mean: Array, var: Array, feature: Feature, power: float
-) -> Iterator[Nodes]:
+) -> Iterator[WeightedNodes]:
     """Nodes and weights for every row, some rows at a time.
 
     `log_density(rows, f)` gives log p(y|f); `functions(rows, f)` the same and then what is to be averaged.
@@ -86,7 +87,7 @@ def nodes(
         weight = xp.exp(g - top[:, None]) * slope
         mass = xp.sum(weight, axis=1)
         log_mass = top + xp.log(mass * ((high - low) / (number - 1))) - 0.5 * np.log(2.0 * np.pi)
-        yield Nodes(rows, t, weight / mass[:, None], log_mass, values)
+        yield WeightedNodes(rows, t, weight / mass[:, None], log_mass, values)
 
 
 class _Grid:
@@ -166,7 +167,7 @@ def _plan(grid: _Grid, log_density: OfRows, power: float) -> _Plan:
     low = -high
     plan = _nodes_needed(grid, everything, low, high)
     rows = looked_at = xp.nonzero((gap > NEAR) | (plan.count > MANY))[0]
-    for _ in range(ROUNDS):
+    for _ in range(WINDOW_ROUNDS):
         if rows.shape[0] == 0:
             break
         before = _sizes(grid, rows, low[rows], high[rows])
@@ -185,7 +186,7 @@ def _sizes(grid: _Grid, rows: Any, low: Array, high: Array) -> tuple[Array, Arra
 
 
 def _nodes_needed(grid: _Grid, rows: Any, low: Array, high: Array) -> _Plan:
-    """Whether steps of t or of u are fewer, for windows of t."""
+    """Plan the nodes of windows of t: in steps of t or of u, whichever are fewer."""
     xp = namespace(low)
     width, peak, offset = grid.width[rows], grid.peak[rows], grid.offset[rows]
     away = xp.maximum(xp.maximum(low - offset, offset - high), 0.0)
@@ -196,7 +197,7 @@ def _nodes_needed(grid: _Grid, rows: Any, low: Array, high: Array) -> _Plan:
     curved = (u_high - u_low) / (grid.fine[rows] * xp.where(grid.peaked[rows], PEAKED, CURVED + 0.0 * low))
     straight = (step >= STRAIGHT) | ((high - low) / step <= 1.5 * curved)
     count = xp.where(straight, (high - low) / step, curved)
-    count = 8.0 * xp.ceil(xp.clip(count + 1.0, FEWEST, MOST) / 8.0)
+    count = 8.0 * xp.ceil(xp.clip(count + 1.0, FEWEST, MOST_NODES) / 8.0)
     return _Plan(xp.where(straight, low, u_low), xp.where(straight, high, u_high), straight, count)
 
 
@@ -222,7 +223,7 @@ def _closer(
 
 
 def _chunks(plan: _Plan, like: Array) -> Iterator[tuple[bool, int, Any]]:
-    """Whether the rows are straight, the number of their nodes, and some such rows."""
+    """Groups of rows with equal plans: whether they are straight, the number of their nodes, the rows."""
     xp = namespace(like)
     key = xp.where(plan.straight, -plan.count, plan.count)
     kinds = xp.unique_values(key).tolist()

@@ -1,5 +1,4 @@
-"""Averages of Student's t and of Poisson counts over f ~ N(mean, var), compiled: one row's integral, cut
-where it needs it.
+"""Averages of Student's t and of Poisson counts over f ~ N(mean, var): one row's integral, compiled.
 
 With t = (f - mean)/√var the integrand is exp g, g(t) = log p(y|f) - t²/2. Both densities are bounded, so that
 nothing but an interval of t matters; it is cut at the places where p bends, and further until two rules agree
@@ -13,19 +12,14 @@ from math import exp, inf, lgamma, log, log1p, pi, sqrt
 import numba
 import numpy as np
 
-from . import subdivision
+from .quadrature import ROUNDED
+from .subdivision import ACCURACY, GAUSS, KRONROD, NODES
 
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy")  # a division by zero is infinite
 
-NODES, KRONROD, GAUSS = (
-    np.ascontiguousarray(v) for v in (subdivision.NODES, subdivision.KRONROD, subdivision.GAUSS)
-)
-
-ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
-DEPTH = 60
+MOST_HALVINGS = 60
 CUTS = 4096  # of panels, at most
-ROUNDED = 1e11  # log averages beyond have no digits left for the weights
-FAR = 40.0  # nats below the largest, where nothing counts any more
+NEGLIGIBLE = 40.0  # nats below the largest, where nothing counts any more
 ROOM = 64  # edges, at most
 
 
@@ -102,17 +96,19 @@ def _bend(student: bool, theta: np.ndarray, y: float, mean: float, scale: float,
 
 @_jit
 def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float, edges: np.ndarray) -> int:
-    """Where the panels begin and end, in order; returns how many there are."""
+    """Fill in the edges of the panels, in order; returns how many there are."""
     if student:
         centre, width = (y - mean) / scale, theta[1] / scale  # of p, in t
         gap = log_density(student, theta, y, y) - log_density(student, theta, y, mean)
-        reach = sqrt(2.0 * (FAR + gap))  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
+        reach = sqrt(
+            2.0 * (NEGLIGIBLE + gap)
+        )  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
         low, high = -reach, reach
     else:
         gap = 0.0
         centre = _mode(y, mean, scale)
         width = 1.0 / sqrt(1.0 - _bend(student, theta, y, mean, scale, centre))
-        low, high = centre - sqrt(2.0 * FAR), centre + sqrt(2.0 * FAR)  # g'' ≤ -1
+        low, high = centre - sqrt(2.0 * NEGLIGIBLE), centre + sqrt(2.0 * NEGLIGIBLE)  # g'' ≤ -1
     count = 17
     for i in range(count):
         edges[i] = low + (high - low) * i / (count - 1)
@@ -173,13 +169,13 @@ def average(
     for i in range(count - 1):
         _panel(student, theta, y, mean, scale, edges[i], edges[i + 1], top, about, parts[i])
         zeroth, second = zeroth + parts[i, 0], second + parts[i, 2]
-    lefts, rights, cuts = np.empty(DEPTH + 1), np.empty(DEPTH + 1), 0
+    lefts, rights, cuts = np.empty(MOST_HALVINGS + 1), np.empty(MOST_HALVINGS + 1), 0
     for i in range(count - 1):
         lefts[0], rights[0], part[:], depth = edges[i], edges[i + 1], parts[i], 1
         while True:
             left, right = lefts[depth - 1], rights[depth - 1]
             fine = abs(part[3]) <= ACCURACY * zeroth and abs(part[5]) <= ACCURACY * second
-            if fine or depth == DEPTH or cuts == CUTS:
+            if fine or depth == MOST_HALVINGS or cuts == CUTS:
                 total += part[:3]
                 depth -= 1
                 if depth == 0:

@@ -9,7 +9,7 @@ import numpy as np
 from .arrays import Array, namespace
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-TERMS = 20  # of a continued fraction
+FRACTION_TERMS = 20  # of a continued fraction
 ROOT_2 = float(np.sqrt(2.0))
 ROOT_2_OVER_PI = float(np.sqrt(2.0 / np.pi))
 
@@ -76,8 +76,8 @@ def upper_gamma(a: float, x: Array) -> tuple[Array, Array]:
     functions, a_row = special(xp), a + 0.0 * x
     far = x > a + 8.0 + 6.0 * a**0.5
     z = xp.where(far, x, a + 50.0)
-    rest = 2.0 * TERMS + 1.0 - a + 0.0 * z
-    for i in range(TERMS, 0, -1):
+    rest = 2.0 * FRACTION_TERMS + 1.0 - a + 0.0 * z
+    for i in range(FRACTION_TERMS, 0, -1):
         rest = (2.0 * i - 1.0) - a - i * (i - a) / (z + rest)
     log_gamma = functions.gammaln(a_row)
     beyond = a * xp.log(z) - log_gamma - xp.log(z + rest)

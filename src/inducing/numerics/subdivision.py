@@ -34,15 +34,16 @@ HALF = [
     (0.207784955007898467600689403773245, 0.204432940075298892414161999234649, 0.0),
 ]
 _CENTRE = (0.0, 0.209482141084727828012999174891714, 0.417959183673469387755102040816327)
-NODES, KRONROD, GAUSS = np.array([(-x, k, g) for x, k, g in HALF] + [_CENTRE] + HALF[::-1]).T
-RULES = np.stack([KRONROD, KRONROD - GAUSS], axis=1)  # (15, 2): the integral, the smaller rule's error
+_TABLE = np.array([(-x, k, g) for x, k, g in HALF] + [_CENTRE] + HALF[::-1])
+NODES, KRONROD, GAUSS = np.ascontiguousarray(_TABLE.T)
+KRONROD_RULES = np.stack([KRONROD, KRONROD - GAUSS], axis=1)  # (15, 2): integral, error
 
 EDGES = np.concatenate(
     [-(10.0 ** np.arange(8, 1, -1)), np.sinh(np.linspace(-4.4, 4.4, 25)), 10.0 ** np.arange(2, 9)]
 )
-ROUNDS = 80
-PANELS = 1 << 16  # at a time beyond four times the first ones, for functions that no panel resolves
-ROWS = 2048, 1 << 15  # at a time, in NumPy and elsewhere
+SPLITTING_ROUNDS = 80
+PANELS_TOGETHER = 1 << 16  # at a time beyond four times the first ones, for functions that no panel resolves
+ROWS_TOGETHER = 2048, 1 << 15  # at a time, in NumPy and elsewhere
 ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
 
 LogDensity = Callable[[Array, Array], Array]  # log p(y|f) of arrays that broadcast
@@ -56,14 +57,13 @@ def tilted_by_quadrature(
     landmarks: Array | None = None,
     power: float = 1.0,
 ) -> Tilted:
-    """The average of p(y|f)^power, or for power = 0 of log p(y|f), and its first two derivatives in the mean,
-    q and r. (n,) each
+    """The average of p(y|f)^power, or of log p(y|f) if power = 0, and its derivatives q, r. (n,) each
 
     q = (E f - mean)/var and r = (Var f - var)/var² from the moments of what p^power makes of N(mean, var).
     Panels are cut in two until the 7-point Gauss and the 15-point Kronrod rule agree on each of them.
     `landmarks` (n, l) are values of f where p may change faster than the prior, such as y.
     """
-    size, xp, parts = ROWS[not is_numpy(mean)], namespace(mean), []
+    size, xp, parts = ROWS_TOGETHER[not is_numpy(mean)], namespace(mean), []
     for start in range(0, mean.shape[0], size):
         s = slice(start, start + size)
         scale = xp.sqrt(var[s])
@@ -86,19 +86,19 @@ class Panels(NamedTuple):
 def _panels(
     log_density: LogDensity, y: Array, mean: Array, scale: Array, near: Array | None, power: float, first: int
 ) -> Panels:
-    """Panels that need no further cut."""
+    """Cut panels until none needs a further cut."""
     xp, n = namespace(mean), mean.shape[0]
     edges = xp.broadcast_to(asarray_like(EDGES, mean), (n, len(EDGES)))
     if near is not None:
         edges = xp.sort(xp.concat([edges, near], axis=1), axis=1)
     left, right = (xp.reshape(part, (-1,)) for part in (edges[:, :-1], edges[:, 1:]))
     row = xp.nonzero(xp.ones_like(edges[:, 1:]))[0]
-    nodes, rules = asarray_like(NODES, mean), asarray_like(RULES, mean)
+    nodes, rules = asarray_like(NODES, mean), asarray_like(KRONROD_RULES, mean)
     top = xp.zeros_like(mean) - np.inf
     centre = xp.zeros_like(mean)  # t of the largest
     done_before = [xp.zeros_like(mean), xp.zeros_like(mean)]  # two integrals over panels that are done
-    finished, most = [], 4 * row.shape[0] + PANELS
-    for remaining in range(ROUNDS - 1, -1, -1):
+    finished, most = [], 4 * row.shape[0] + PANELS_TOGETHER
+    for remaining in range(SPLITTING_ROUNDS - 1, -1, -1):
         half, middle = 0.5 * (right - left), 0.5 * (right + left)
         t = middle[:, None] + half[:, None] * nodes  # (p, 15)
         with np.errstate(over="ignore"):  # exp(f) far out, where p is 0

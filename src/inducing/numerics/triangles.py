@@ -184,9 +184,7 @@ def turn(upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) -> No
 
 @_jit
 def turn_rows(A: np.ndarray, i: int, n: int, cosine: np.ndarray, sine: np.ndarray, wide: int) -> None:
-    """Rotate rows (j, j + 1) of A for j = i, …, n - 2, one after the other, three to a pass while they
-    last.
-    """
+    """Rotate rows (j, j + 1) of A for j = i, …, n - 2, one after the other, three to a pass."""
     j = i
     while j + 3 < n:
         c0, c1, c2, s0, s1, s2 = cosine[j], cosine[j + 1], cosine[j + 2], sine[j], sine[j + 1], sine[j + 2]
@@ -207,8 +205,7 @@ def turn_rows(A: np.ndarray, i: int, n: int, cosine: np.ndarray, sine: np.ndarra
 
 @_jit
 def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: int) -> float:
-    """Condition v ~ N(w, AAᵀ) on its last coordinate being 0, and leave that coordinate out; returns its
-    variance |a|².
+    """Condition v ~ N(w, AAᵀ) on its last coordinate being 0 and leave it out; returns its variance |a|².
 
     With a the last row of A, a reflection H takes a to |a| e_n; A H without its last row and column is the
     new factor. z becomes the covariance of the others with the last coordinate, A a.

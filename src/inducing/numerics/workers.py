@@ -13,45 +13,44 @@ import numpy as np
 
 from .arrays import Array, is_numpy, placed
 
-State = TypeVar("State")
+WorkerState = TypeVar("WorkerState")
 
-CACHE_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
+CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
 
-class _Here(threading.local):
-    """What the calling thread may use; see `using`."""
+class _ThreadLimits(threading.local):
+    """Limits of the calling thread: cores and device; see `using`."""
 
     threads: int | None = None
     device: str | None = None
 
 
-_here = _Here()
+_limits = _ThreadLimits()
 
 
 @contextmanager
 def using(*, threads: int, device: str | None = None) -> Iterator[None]:
-    """Passes over rows that start in this thread use so many threads, BLAS one in each, and move parts to the
-    PyTorch device.
+    """Limit passes that start in this thread to so many threads, BLAS to one in each, on a PyTorch device.
 
     For programs that have threads of their own, such as the workers of a cluster.
     """
-    before, _here.threads, _here.device = (_here.threads, _here.device), threads, device
+    before, _limits.threads, _limits.device = (_limits.threads, _limits.device), threads, device
     try:
         with single_threaded_blas():
             yield
     finally:
-        _here.threads, _here.device = before
+        _limits.threads, _limits.device = before
 
 
 def on_device(a: np.ndarray) -> Array:
     """`a`, or its copy on the device that `using` names."""
-    return placed(a, _here.device)
+    return placed(a, _limits.device)
 
 
 def cores() -> int:
-    """How many cores the calling thread may use: those of the process, unless `using` says less."""
-    return _process_cores() if _here.threads is None else max(1, min(_here.threads, _process_cores()))
+    """The number of cores that the calling thread may use: those of the process, unless `using` says less."""
+    return _process_cores() if _limits.threads is None else max(1, min(_limits.threads, _process_cores()))
 
 
 def _process_cores() -> int:
@@ -61,8 +60,8 @@ def _process_cores() -> int:
 
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
-    """Rows per chunk: a chunk-by-m buffer fits the device's budget, and every core gets as many chunks."""
-    budget = CACHE_BYTES if is_numpy(like) else DEVICE_BYTES
+    """The rows of a chunk: a chunk-by-m buffer fits the device's budget, every core gets as many chunks."""
+    budget = CHUNK_BYTES if is_numpy(like) else DEVICE_BYTES
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
         chunks = max(1, -(-n // min(rows, 4096)))
@@ -100,9 +99,7 @@ class _BlasLimit:
                     self._restore()
 
     def _restore(self) -> None:
-        """Lift the limit, which only the thread that set it may do, though the last call may run in
-        another.
-        """
+        """Lift the limit; only the thread that set it may, though the last call may run in another."""
         if self._owner != threading.get_ident():
             for library in self._controller().lib_controllers:
                 getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
@@ -157,8 +154,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_over(
-    tasks: list[Any], start: Callable[[], State], step: Callable[[State, Any], None], *, parallel: bool
-) -> list[State]:
+    tasks: list[Any],
+    start: Callable[[], WorkerState],
+    step: Callable[[WorkerState, Any], None],
+    *,
+    parallel: bool,
+) -> list[WorkerState]:
     """Give `tasks` to workers, each with a state of its own; returns the states in a fixed order.
 
     Worker t takes tasks t, t + T, t + 2T, ..., so the sums it accumulates do not depend on timing. BLAS runs
@@ -166,7 +167,7 @@ def run_over(
     """
     count = min(cores(), len(tasks)) if parallel else 1
 
-    def work(t: int) -> State:
+    def work(t: int) -> WorkerState:
         state = start()
         for task in tasks[t::count]:
             step(state, task)

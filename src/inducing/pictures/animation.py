@@ -20,13 +20,14 @@ from ..inference import selection
 from ..inference.regression import condition
 from ..learning import recipes
 from ..learning.recipes import Task
-from ..learning.settings import Step
+from ..learning.settings import Iterate
 from ..learning.stages import Fit
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels import RBF
 from ..model.means import Constant
 from ..model.posterior import Posterior
 from ..model.problem import as_inputs, as_targets
+from ..sources.moments import Columns
 from . import plots
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STARTS = ("left", *selection.BY_NAME)
-SUFFIXES = (".gif", ".html")
-COLOURS = 64  # of a GIF: few, so that it stays small
+FILM_SUFFIXES = (".gif", ".html")
+GIF_COLOURS = 64  # of a GIF: few, so that it stays small
 
 
 def task_for(
@@ -56,7 +57,7 @@ def task_for(
     y = as_targets(y, X)
     if y.ndim != 1:
         raise ShapeError(f"one target can be watched at a time, but y has shape {y.shape}")
-    spread, variance = np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 1.0), float(np.var(y)) or 1.0
+    spread, variance = Columns.of(X).center_and_scale()[1], float(np.var(y)) or 1.0
     kernel, noise = RBF(np.sqrt(X.shape[1]) * spread, variance), 0.1 * variance
     if start not in STARTS:
         raise UnknownNameError(f"the basis cannot start by {start!r}; choose one of {', '.join(STARTS)}")
@@ -75,10 +76,10 @@ def task_for(
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The steps of a fit, the start among them, and the task it was."""
+    """A recorded fit: its steps, with the start, and its task."""
 
     task: Task
-    steps: tuple[Step, ...]
+    steps: tuple[Iterate, ...]
 
     def posterior(self, i: int) -> Posterior:
         """The posterior at step i by the task's approximation, whichever row a recipe's stage climbed."""
@@ -100,7 +101,7 @@ class Recording:
 
 def record(task: Task, learn: Callable[[Task], Fit] = recipes.direct) -> Recording:
     """Run `learn`, a recipe for instance, and keep its steps; Ctrl-C ends it with those there are."""
-    steps: list[Step] = []
+    steps: list[Iterate] = []
     learn(replace(task, trace=steps.append))
     return Recording(task, tuple(steps))
 
@@ -157,9 +158,9 @@ class Film:
     def save(self, path: Path | str, *, fps: int = 12, dpi: int = 80) -> Path:
         """Write the film as a GIF, or as a page of HTML with buttons: whole or not at all."""
         path = Path(path)
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in FILM_SUFFIXES:
             raise UnknownNameError(
-                f"{str(path)!r} is no animation known here; it must end in one of {' '.join(SUFFIXES)}"
+                f"{str(path)!r} is no animation known here; it must end in one of {' '.join(FILM_SUFFIXES)}"
             )
         with replacing(path) as temporary:
             if path.suffix.lower() == ".gif":
@@ -175,7 +176,7 @@ class Film:
             self.draw(frame)
             buffer = BytesIO()
             self.canvas.savefig(buffer, dpi=dpi, format="png")
-            return Image.open(buffer).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            return Image.open(buffer).convert("RGB").quantize(GIF_COLOURS, dither=Image.Dither.NONE)
 
         first, *rest = [image(frame) for frame in range(self.frames)]
         holds = np.full(self.frames, round(1000 / fps))  # milliseconds

@@ -1,6 +1,4 @@
-"""Plots of processes with one input, of bases and of comparisons; matplotlib, from the extra `plot`, loads
-when something is drawn.
-"""
+"""Plots of processes with one input, of bases and of comparisons. Matplotlib loads when one is drawn."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`as_source` makes a `Source` of what people have; here are sources of arrays in memory or on disk, and of
-functions that make iterators.
+"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here.
 
 Parquet files are in `parquet.py`, Dask's arrays and data frames in `dask_collections.py`.
 """
@@ -17,7 +16,7 @@ from ..errors import EmptyDataError, ParameterError, ShapeError
 from . import dask_collections, parquet
 from .source import CACHE_BYTES, Layout, Part, PartsDone, Pieces, Source, checked_part, keep_if_it_fits
 
-PART_BYTES, MOST_ROWS = 1 << 26, 1 << 17  # of a part where the data do not come in parts
+PART_BYTES, PART_ROWS = 1 << 26, 1 << 17  # of a part where the data do not come in parts
 
 
 def as_source(
@@ -140,7 +139,7 @@ def _outputs(shape: Sequence[int] | None) -> tuple[int, bool]:
 
 def _rows_of_part(columns: int, chunks: Any) -> int:
     """Rows of about PART_BYTES, in whole chunks of what is stored in chunks."""
-    rows = max(1, min(MOST_ROWS, PART_BYTES // (8 * columns)))
+    rows = max(1, min(PART_ROWS, PART_BYTES // (8 * columns)))
     in_chunks = isinstance(chunks, tuple) and chunks and isinstance(chunks[0], int | np.integer)
     stored = int(chunks[0]) if in_chunks else 1
     return max(stored, rows - rows % stored)

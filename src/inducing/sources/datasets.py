@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import DataNotFoundError, NoiseError, ParameterError, UnknownNameError
 from ..files.atomic import replacing
+from ..numerics.arrays import Array
 
-Array = NDArray[Any]
 Rng = int | np.random.Generator
 
 
@@ -195,7 +194,7 @@ def _download(entry: DataFile, target: Path) -> None:
 
 
 def _split_file(name: str, rng: np.random.Generator) -> Dataset:
-    """Files that come with their literature's split."""
+    """Read a file that comes with the split of its literature."""
     with np.load(path(name)) as a:
         X_train, X_test = a["X_train"].astype(np.float64), a["X_test"].astype(np.float64)
         y_train, y_test = a["y_train"], a["y_test"] if "y_test" in a else None

@@ -73,8 +73,7 @@ def cluster(
 
 
 def spread(source: Source, client: Any = None, *, device: str | None = None) -> Source:
-    """Put a source on a cluster, each worker holding neighbouring parts; the client is the current one, if
-    none is given.
+    """Put a source on a cluster, each worker holding neighbouring parts; by default the current client's.
 
     Files and memory maps are read by the workers, who must see them under the same names. Arrays in memory
     travel inside the tasks: the scheduler keeps a copy. `device` is the PyTorch device on which the workers

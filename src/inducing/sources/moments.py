@@ -90,8 +90,8 @@ def targets(part: Part) -> np.ndarray:
     return np.zeros((len(part.X), 0)) if part.y is None else part.Y
 
 
-def with_rows(found: Moments) -> Moments:
+def with_rows(sums: Moments) -> Moments:
     """Return the moments; raise if they are those of no rows."""
-    if found.n == 0:
+    if sums.n == 0:
         raise EmptyDataError("the source has no rows; at least one is needed")
-    return found
+    return sums

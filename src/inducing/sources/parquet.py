@@ -36,7 +36,7 @@ class TableReader:
         encoder: Encoder | None = None,
         drop_missing: bool = False,
     ) -> TableReader:
-        """Of a table with columns of these names; the inputs are `columns`, or all that are not targets."""
+        """Make the reader of a table of these columns; the inputs are `columns`, or all but the targets."""
         targets = () if y is None else (y,) if isinstance(y, str) else tuple(y)
         if encoder is None:
             inputs = [name for name in names if name not in targets] if columns is None else columns
@@ -180,5 +180,5 @@ def encoder_of(source: Pieces, columns: Sequence[str]) -> Encoder:
     for piece in pieces if text else ():
         frame = piece.table(text).to_pandas(ignore_metadata=True).astype(object)
         values = {name: pd.concat([values[name], frame[name]]).drop_duplicates() for name in text}
-    found = {name: Encoder.fit(values[name].to_frame(name)).categories[name] for name in text}
-    return Encoder(tuple(columns), found)
+    categories = {name: Encoder.fit(values[name].to_frame(name)).categories[name] for name in text}
+    return Encoder(tuple(columns), categories)

@@ -29,8 +29,7 @@ def read(
     verbose: bool = False,
     stoppable: bool = False,
 ) -> tuple[list[Posterior], Seen, int]:
-    """Read the rows X (n, d) with Y (n, c, p): the processes after them, what they predicted of each row
-    before it was read, and how many were read.
+    """Read rows X (n, d), Y (n, c, p): the processes after them, predictions before each, rows read.
 
     Where it is `stoppable`, Ctrl-C ends it early with a warning; else it ends it with nothing changed.
     """
@@ -57,8 +56,7 @@ def read(
 def most_informative_rows(
     posts: Sequence[Posterior], likelihood: Likelihood, X: np.ndarray, n: int
 ) -> np.ndarray:
-    """Choose the n rows whose y, unknown yet, would teach the processes most, the best first. (n,)
-    [004 §3.8.1]
+    """Choose the n rows whose unknown y would teach the processes most, the best first. (n,) [004 §3.8.1]
 
     After each choice the processes read that row with the y they expect most, so that the next is not its
     neighbour. Under Gaussian noise their variances are then what they will be, whatever y is.
@@ -81,7 +79,7 @@ def most_informative_rows(
 
 @contextmanager
 def all_or_nothing(model: object) -> Iterator[None]:
-    """Give an estimator back the attributes it had when anything goes wrong."""
+    """Restore an estimator's attributes if anything goes wrong."""
     before = dict(vars(model))
     try:
         yield

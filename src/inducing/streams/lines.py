@@ -18,13 +18,13 @@ from typing import Any
 
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
 
-CHUNK = 1 << 18  # bytes asked for at once; a pipe gives what it has
+READ_BYTES = 1 << 18  # bytes asked for at once; a pipe gives what it has
 LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
 HEAD = 4096  # bytes that tell one file from another
 
 
 class Stop:
-    """Whether SIGINT or SIGTERM has asked the stream to end; `fd` can then be read, which ends a wait."""
+    """A flag that SIGINT or SIGTERM has asked the stream to end; `fd` can then be read, which ends a wait."""
 
     def __init__(self, fd: int) -> None:
         self.fd, self._asked = fd, False
@@ -38,7 +38,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Let SIGINT and SIGTERM only ask for the end, while it lasts: a row is read whole or not at all."""
+    """Turn SIGINT and SIGTERM into a request to end, so that a row is read whole or not at all."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     stop = Stop(read)
@@ -76,11 +76,11 @@ class Lines:
     ended: bool = False
 
     def wait(self, seconds: float) -> list[bytes]:
-        """Wait for lines, and give those that have come; none after so many seconds, a signal or the end."""
+        """Wait for lines and return those that have come; none after a timeout, a signal or the end."""
         ready, _, _ = select.select([self.fd, self.stop.fd], [], [], max(seconds, 0.0))
         if self.fd not in ready or self.stop.asked():
             return []
-        chunk = os.read(self.fd, CHUNK)
+        chunk = os.read(self.fd, READ_BYTES)
         if not chunk:
             self.ended, last, self.rest = True, self.rest, b""
             return [last] if last else []
@@ -98,7 +98,7 @@ class Lines:
         return lines[0] if lines else b""
 
     def left(self) -> list[bytes]:
-        """The whole lines that `first` has left."""
+        """Return the whole lines that `first` has left."""
         *lines, self.rest = self.rest.split(b"\n")
         return [line + b"\n" for line in lines]
 
@@ -109,12 +109,12 @@ def fingerprint(fd: int, size: int) -> str:
 
 
 class BadRow(ValueError):
-    """Why a row cannot be used."""
+    """An error that says why a row cannot be used."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a line is read: CSV with this separator or, with none, a JSON object. The columns used, by name."""
+    """The format of a stream's lines, CSV with a separator or else JSON objects, and the columns used."""
 
     separator: str | None
     target: str
@@ -132,7 +132,7 @@ class Format:
         inputs: Sequence[str] | None,
         labels: bool,
     ) -> Format:
-        """The format by a stream's first line, a header or an object; `inputs` are those a model has."""
+        """Recognise the format by the first line, a header or an object; `inputs` are those a model has."""
         text = _text(line)
         if not text:
             raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
@@ -159,7 +159,7 @@ class Format:
         return Format(separator, target, tuple(inputs), labels, len(names), places)
 
     def read(self, line: bytes) -> tuple[list[float], Any] | None:
-        """The inputs and the target of a line, or None where it is blank; raises BadRow."""
+        """Read the inputs and the target of a line, None where it is blank; raise BadRow if it is wrong."""
         text = _text(line)
         if not text.strip():
             return None

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..metrics import Scores, log_losses
+
 
 @dataclass
 class RunningRegression:
@@ -34,7 +36,7 @@ class RunningRegression:
         self.squared_trivial += float(np.sum(e * e))
         self.loss -= float(np.sum(log_density[rows]))
         with np.errstate(divide="ignore", invalid="ignore"):  # without variance there is no trivial predictor
-            self.loss_trivial += float(np.sum(0.5 * (np.log(2.0 * np.pi * variance) + e * e / variance)))
+            self.loss_trivial += float(np.sum(log_losses(e, variance)))
         self.targets += len(y)
         self.scatter = float(self.scatter + np.sum(z * z) - np.sum(z) ** 2 / max(self.targets, 1))
         self.mean += float(np.sum(z)) / max(self.targets, 1)
@@ -43,9 +45,8 @@ class RunningRegression:
         """The metrics by name; none before the first prediction."""
         if not self.rows:
             return {}
-        smse = self.squared / self.squared_trivial if self.squared_trivial > 0 else np.nan
-        msll, nlpd = (self.loss - self.loss_trivial) / self.rows, self.loss / self.rows
-        return {"SMSE": smse, "MSLL": msll, "NLPD": nlpd}
+        sums = Scores(self.rows, self.squared, self.squared_trivial, self.loss, self.loss_trivial)
+        return {name: value for name, value in sums.metrics().items() if name in ("SMSE", "MSLL", "NLPD")}
 
 
 @dataclass
@@ -70,10 +71,10 @@ class RunningClassification:
 
 
 def _before(values: np.ndarray) -> np.ndarray:
-    """Sums of all values before each one."""
+    """The sum of all values before each one."""
     return np.cumsum(values) - values
 
 
 def scores_from(sums: dict[str, Any]) -> RunningRegression | RunningClassification:
-    """The scores with these sums, as `dataclasses.asdict` gives them."""
+    """Make the scores with these sums, as `dataclasses.asdict` gives them."""
     return RunningClassification(**sums) if "wrong" in sums else RunningRegression(**sums)

@@ -33,12 +33,12 @@ class Row(NamedTuple):
 
 
 class Refused(Exception):
-    """A row that ends the stream, where that was asked for."""
+    """An error that ends a strict stream at a refused row."""
 
 
 @dataclass
 class Place:
-    """Where a stream stands: what a model file says of it."""
+    """The position of a stream, as a model file records it."""
 
     rows: int = 0  # of the source, read or refused
     refused: int = 0
@@ -82,7 +82,7 @@ class Predictions:
         self.begun = True
 
     def size(self) -> int:
-        """In bytes, where it is a file."""
+        """The size in bytes, where it is a file."""
         return os.fstat(self.file.fileno()).st_size if self.file not in (None, sys.stdout) else 0
 
 
@@ -116,13 +116,13 @@ class Session:
 
     @staticmethod
     def begun(out: Path, target: str, model: Any, classes: list[str] | None = None) -> Session:
-        """A new session; `classes` are all labels there will ever be, None takes those of the warm-up."""
+        """Begin a session; `classes` are all labels there will ever be, None takes those of the warm-up."""
         kind = RunningClassification if hasattr(model, "predict_proba") else RunningRegression
         return Session(out, target, model, kind(), classes)
 
     @staticmethod
     def resumed(out: Path) -> Session:
-        """The session that saved a model file."""
+        """Resume the session that saved a model file."""
         model = load(out)
         metadata = getattr(model, "metadata_", {})
         state = metadata.get("stream")
@@ -148,8 +148,7 @@ class Session:
         skip: int | None = None,
         predictions: str | None = None,
     ) -> None:
-        """Read a file, "-" for stdin, until it ends, SIGINT or SIGTERM comes or, in a strict session, a row
-        is refused.
+        """Read a file, "-" for stdin, until it ends, a signal comes or, if strict, a row is refused.
 
         format is "csv", "tsv", "jsonl", or "auto": by the first line. Rows that were read from this file
         before are passed over, or `skip` of them where that is given. predictions names a CSV file, "-" for

@@ -32,7 +32,7 @@ class _Clusters:
 
     @staticmethod
     def of(X: np.ndarray, owner: np.ndarray) -> _Clusters:
-        """About the middle of each cluster's box, which halves the radius about its first point at best."""
+        """Centre each cluster in the middle of its box, which may halve the radius about its first point."""
         count = int(owner.max()) + 1
         low, high = np.full((count, X.shape[1]), np.inf), np.full((count, X.shape[1]), -np.inf)
         np.minimum.at(low, owner, X)
@@ -43,7 +43,7 @@ class _Clusters:
         return _Clusters(owner, centres, radii)
 
     def reach(self, Y: np.ndarray, tolerance: float) -> np.ndarray:
-        """How far from each centre queries are looked at: beyond radius + √(-2 log ε) all is below ε. (K,)"""
+        """The distance from each centre up to which queries are looked at: beyond, all is below ε. (K,)"""
         low, high = Y.min(axis=0), Y.max(axis=0)
         corner = np.maximum(np.abs(self.centres - low), np.abs(self.centres - high))
         farthest = (1.0 + 1e-12) * np.linalg.norm(corner, axis=1)  # and not less by rounding
@@ -51,12 +51,12 @@ class _Clusters:
 
     def degrees(self, reach: np.ndarray, tolerance: float) -> np.ndarray:
         """The least p for each cluster that keeps its expansion within tolerance. (K,)"""
-        degrees, open_ = np.ones(len(self.radii), dtype=np.int64), np.ones(len(self.radii), dtype=bool)
+        degrees, unfinished = np.ones(len(self.radii), dtype=np.int64), np.ones(len(self.radii), dtype=bool)
         for p in range(1, MOST_DEGREE):
-            open_ &= truncation(p, self.radii, reach) > tolerance
-            if not open_.any():
+            unfinished &= truncation(p, self.radii, reach) > tolerance
+            if not unfinished.any():
                 break
-            degrees[open_] = p + 1
+            degrees[unfinished] = p + 1
         return degrees
 
 
@@ -81,15 +81,14 @@ def truncation(p: int, radius: np.ndarray, reach: np.ndarray) -> np.ndarray:
 
 
 def _terms(d: int, degrees: np.ndarray) -> np.ndarray:
-    """How many monomials of d inputs have a total degree below each."""
+    """The number of monomials of d inputs with a total degree below each of `degrees`."""
     table = np.array([0.0] + [float(math.comb(d + p - 1, d)) for p in range(1, int(degrees.max()) + 1)])
     return table[degrees]
 
 
 @dataclass(frozen=True, eq=False)
 class Gauss:
-    """The improved fast Gauss transform, for the RBF kernel. [Yang, Duraiswami, Davis 2005], [Raykar et al.
-    2005]
+    """The improved fast Gauss transform, for the RBF kernel. [Yang et al. 2005], [Raykar et al. 2005]
 
         exp(-|x - y|²/2) = exp(-|x - c|²/2) exp(-|y - c|²/2) Σ_α (x - c)^α (y - c)^α / α!
 

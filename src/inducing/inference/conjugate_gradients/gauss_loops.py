@@ -16,9 +16,7 @@ from ...numerics.loops import FAST
 
 
 def heads_and_factors(d: int, degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where each input begins to multiply (degrees, d), 1/α! of each monomial, how many lie below each
-    degree.
-    """
+    """Where each input begins to multiply (degrees, d), 1/α! of monomials, how many are below each degree."""
     exponents = [np.zeros((1, d), dtype=int)]
     heads, begin, below = np.zeros((max(degree - 1, 1), d), dtype=np.int64), 0, [0, 1]
     first = np.zeros(d, dtype=int)  # of the last degree: the first monomial without any input before i
@@ -47,7 +45,7 @@ _LOG_FACTORIALS = np.array([math.lgamma(i + 1.0) for i in range(200)])
 def farthest_points(
     X: np.ndarray, most: int, owner: np.ndarray, nearest: np.ndarray, snapshots: np.ndarray
 ) -> int:
-    """Each time the point farthest from those taken becomes a centre. O(n most d)
+    """Choose centres: each time the point farthest from those taken. O(n most d)
 
     owner is each point's centre and nearest the squared distance to it; snapshots keeps owner at 1, 2, 4, ...
     centres. How many were taken: fewer than `most` where no distance is left. [Gonzalez 1985]
@@ -78,7 +76,7 @@ def farthest_points(
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def monomials(u: np.ndarray, degree: int, heads: np.ndarray, out: np.ndarray) -> int:
-    """Fill out with out[0] times each monomial of u of a degree below `degree`; how many."""
+    """Fill out with out[0] times each monomial of u of a degree below `degree`; returns how many."""
     end = 1
     for k in range(degree - 1):
         at = end

@@ -71,9 +71,7 @@ class Preconditioner:
 
 
 def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: float) -> Preconditioner:
-    """The preconditioner on `rank` pivots, or fewer where these explain K up to a share of the noise. O(n
-    r²)
-    """
+    """Make the preconditioner on `rank` pivots, or on fewer where these explain K up to the noise. O(n r²)"""
     n, xp = X.shape[0], namespace(X)
     pivots = zeros_like_rows((0, X.shape[1]), X)
     if rank > 0:
@@ -141,8 +139,8 @@ def conjugate_gradients(
     max_iterations: int,
     what: str,
 ) -> Solution:
-    """Solve A X = B for all columns together until each residual's norm is at most its target; `multiply` is
-    the product with A.
+    """Solve A X = B until each column's residual norm is at most its target; `multiply` is the product with
+    A.
 
     A column that has arrived leaves, so that products are made for the others alone. Where max_iterations end
     before the targets are met there is one IterationWarning, which says how far off they are.

@@ -1,5 +1,4 @@
-"""The exact GP by conjugate gradients: products with K instead of its factor, each O(n²) time, O(n) memory.
-[002]
+"""The exact GP by conjugate gradients: products with K, not its factor, in O(n²) time, O(n) memory. [002]
 
 A solve that ends with residual r errs by no more than (r, σ² the least noise)
 
@@ -40,7 +39,7 @@ PROBE = 1e-4  # a probe's residual relative to its length: what is left is far b
 
 @dataclass(frozen=True)
 class Solver:
-    """How the systems are solved.
+    """Settings of conjugate gradients: tolerance, preconditioner, probes, and the product with K.
 
     tolerance is how far a mean may be from the exact GP's, relative to the root mean square of y, and a
     variance, relative to the prior's; rank is the preconditioner's; probes are those of the log determinant,
@@ -111,16 +110,12 @@ class System:
         return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diag(P.X))))
 
     def probes(self) -> tuple[Array, np.ndarray]:
-        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to solve them
-        to.
-        """
+        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to reach."""
         Z = self.preconditioner.sample(self.solver.probes, np.random.default_rng(self.solver.rng))
         return Z, PROBE * np.linalg.norm(to_numpy(Z), axis=0)
 
     def evidence(self, alpha: Array, residual: Array, log_quadratics: np.ndarray) -> Evidence:
-        """log p(y), with yᵀ(K + Σ)⁻¹y = yᵀα + αᵀr up to |r|²/σ² and log|K + Σ| = log|P| + the probes'
-        mean.
-        """
+        """log p(y): yᵀ(K + Σ)⁻¹y is yᵀα + αᵀr up to |r|²/σ², log|K + Σ| is log|P| + the probes' mean."""
         P, xp = self.problem, namespace(self.problem.X)
         quadratic = float(xp.sum(P.Y * alpha)) + float(xp.sum(alpha * residual))
         log_det = self.preconditioner.log_det + float(np.mean(log_quadratics))
@@ -145,7 +140,7 @@ class Iterative:
 
     @property
     def basis(self) -> Basis:
-        """A point at each row."""
+        """The basis has a point at each row."""
         return self.system.problem.basis
 
     @property
@@ -180,9 +175,7 @@ class Iterative:
         return namespace(X).sqrt(self.kernel.diag(X)) * (residual / self.system.sigma)
 
     def predict(self, X: Array) -> Marginals:
-        """Mean and variance of each f(x); a variance exceeds the exact GP's by tolerance · k(x, x) at
-        most.
-        """
+        """Mean and variance of each f(x); the variance is at most tolerance · k(x, x) above the exact one."""
         X = queries_like(X, self.system.problem.X)
         variance = self.kernel.diag(X)
         for s in row_slices(X.shape[0], TOGETHER):
@@ -192,9 +185,7 @@ class Iterative:
         return Marginals(self.mean(X), variance)
 
     def covariance(self, X: Array) -> Array:
-        """Joint covariance of f(X): K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) with solves S: errors enter
-        squared.
-        """
+        """Joint covariance K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) of f(X): errors of solves S are squared."""
         X = queries_like(X, self.system.problem.X)
         Ksf, solution = self._solved(X)
         explained = Ksf @ solution.X + solution.X.T @ solution.R
@@ -208,7 +199,7 @@ class Iterative:
 
 
 def predictor_of(P: Problem, solver: Solver = DEFAULT) -> Iterative:
-    """The exact GP of a checked problem."""
+    """Solve for the mean weights of a checked problem's exact GP."""
     system = System.of(P, solver)
     return Iterative(system, system.solve(P.Y, system.target_of_means(), "the mean"))
 
@@ -286,9 +277,7 @@ def condition(
     weights: Array | None = None,
     solver: Solver = DEFAULT,
 ) -> Iterative:
-    """The exact GP by conjugate gradients, "cg", with one's own solver; the rest as for
-    `inducing.condition`.
-    """
+    """The exact GP by conjugate gradients with a solver of one's own; the rest as in `inducing.condition`."""
     if approximation != "cg":
         raise ParameterError(
             f"conjugate gradients solve for 'cg', not for {approximation!r}; use inducing.condition"

@@ -1,5 +1,4 @@
-"""Products K(Z, X) V with a kernel matrix that is never kept: in blocks, by a dual tree, by the fast Gauss
-transform.
+"""Products K(Z, X) V without keeping the matrix: in blocks, by a dual tree, by the fast Gauss transform.
 
 Each is a value that knows the kernel and X, and is called with V: `product(V)` is K(X, X) V and `product(V,
 Z)` is K(Z, X) V. The tree and the Gauss transform err, by no more than `tolerance` of the prior variance

@@ -1,6 +1,4 @@
-"""K(Z, X) V by a dual tree, which drops what is farther than a few lengthscales; pays where these are
-short.
-"""
+"""K(Z, X) V by a dual tree, which drops far pairs of points; it pays where lengthscales are short."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ SAMPLED_LEAVES = 64  # that costs are estimated from
 PAIR, COORDINATE, BOX = 4.5, 1.5, 60.0  # costs of a pair of points, of each coordinate, of a pair of boxes
 
 
-class Nodes(NamedTuple):
+class TreeNodes(NamedTuple):
     """A k-d tree over points in lengthscales, node by node; children of node i are 2i + 1 and 2i + 2."""
 
     order: np.ndarray  # (n,): the rows in the order of the leaves
@@ -33,13 +31,15 @@ class Nodes(NamedTuple):
     Xt: np.ndarray  # (d, n), in that order
 
     @staticmethod
-    def of(X: np.ndarray) -> Nodes:
+    def of(X: np.ndarray) -> TreeNodes:
         from sklearn.neighbors import KDTree
 
         _, order, nodes, bounds = (np.asarray(part) for part in KDTree(X, leaf_size=LEAF).get_arrays())
         start, stop = nodes["idx_start"].astype(np.int64), nodes["idx_end"].astype(np.int64)
         leaf, low, high = nodes["is_leaf"].astype(bool), bounds[0].copy(), bounds[1].copy()
-        return Nodes(order.astype(np.int64), start, stop, leaf, low, high, np.ascontiguousarray(X[order].T))
+        return TreeNodes(
+            order.astype(np.int64), start, stop, leaf, low, high, np.ascontiguousarray(X[order].T)
+        )
 
     def tops(self, count: int) -> list[int]:
         """The nodes of one level: `count` of them or more, if the tree is deep enough."""
@@ -64,8 +64,8 @@ class Tree:
         check_approximate("tree", self, tuple(PROFILES))
 
     @cached_property
-    def _nodes(self) -> Nodes:
-        return Nodes.of(in_lengthscales(self.kernel, self.X))
+    def _nodes(self) -> TreeNodes:
+        return TreeNodes.of(in_lengthscales(self.kernel, self.X))
 
     @cached_property
     def cost(self) -> float:
@@ -86,7 +86,7 @@ class Tree:
         from .tree_loops import dual, hand_down, node_sums
 
         nodes = self._nodes
-        at = nodes if Z is None else Nodes.of(in_lengthscales(self.kernel, Z))
+        at = nodes if Z is None else TreeNodes.of(in_lengthscales(self.kernel, Z))
         Vt = np.ascontiguousarray(as_columns(V, len(self.X))[nodes.order].T)  # (p, n)
         sums = np.empty((len(nodes.start), Vt.shape[0]))
         node_sums(nodes, Vt, sums)

@@ -51,9 +51,7 @@ class Kernel(Parametrised):
         return self._select(X)[:, :0]
 
     def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), which may be overwritten; K saves
-        work.
-        """
+        """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), which is overwritten; K saves work."""
         gradients, Zbar = self._pullback(self._select(X), self._select(Z), Kbar, K)
         columns = getattr(self, "columns", None)
         if columns is not None:

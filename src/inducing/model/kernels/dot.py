@@ -21,9 +21,7 @@ def positive_integer(name: str, value: object) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Linear(Kernel):
-    """Σ_k variance_k x_k z_k: a Bayesian linear model through the origin; one variance may serve all
-    inputs.
-    """
+    """Σ_k variance_k x_k z_k: a Bayesian linear model through the origin; one variance may serve all."""
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
     per_input_names: ClassVar[tuple[str, ...]] = ("variance",)

@@ -11,7 +11,7 @@ from ...numerics.linalg import row_squares
 from .distances import squared_distances
 
 BY_DIFFERENCES = 1 << 12  # entries of a matrix that takes no time either way
-NEAR = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
+NEAR_CENTRE = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Exponents:
         """The exponents of every pair. (n, m)"""
         U, xp = self.within(X), namespace(X)
         if is_numpy(U):
-            far = U.size and row_squares(U).max() + row_squares(self.v).max(initial=0.0) > NEAR
+            far = U.size and row_squares(U).max() + row_squares(self.v).max(initial=0.0) > NEAR_CENTRE
             if digits or far or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES:
                 return self._by_differences(U, out)
         left, right = self.features(U), self.coefficients

@@ -115,9 +115,7 @@ class Stationary(Kernel):
 
 
 def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
-    """WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,); on a GPU in one pass over W, which costs most
-    there.
-    """
+    """WᵀX (m, d), Wᵀ1 (m, 1), Σ_ij W_ij x_ik² (d,); on a GPU in one pass over W, the largest cost there."""
     xp = namespace(W)
     one = xp.ones_like(X[:, :1])
     if is_numpy(W):
@@ -168,9 +166,7 @@ class RBF(Stationary):
 
 @dataclass(frozen=True, eq=False)
 class Matern12(Stationary):
-    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel; where inputs coincide its derivative is taken as
-    0.
-    """
+    """variance · exp(-√s), the Ornstein-Uhlenbeck kernel; its derivative is taken as 0 at equal inputs."""
 
     def _profile(self, s: Array) -> Array:
         xp = namespace(s)

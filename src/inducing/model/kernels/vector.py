@@ -33,9 +33,9 @@ def one_hot(X: Array, components: int) -> Array:
     xp = namespace(X)
     numbers = asarray_like(np.arange(components), X)
     E = (X[:, -1:] == numbers[None, :]) * xp.ones_like(X[:, -1:])  # (n, p)
-    found = xp.sum(E, axis=1)
-    if not bool(xp.all(found > 0.0)):
-        row = int(xp.argmin(found))
+    totals = xp.sum(E, axis=1)
+    if not bool(xp.all(totals > 0.0)):
+        row = int(xp.argmin(totals))
         raise ParameterError(
             f"the last column of row {row} is {float(X[row, -1]):g}, but it must be the number of a "
             f"component, 0 to {components - 1}; make such inputs with fields.stack"
@@ -100,9 +100,7 @@ class Independent(_OfComponents):
 
 @dataclass(frozen=True, eq=False)
 class Shared(_OfComponents):
-    """B = wwᵀ with w = signs √variance: components are multiples of one function; signs (p,) are 1, -1 or
-    0.
-    """
+    """B = wwᵀ, w = signs √variance: components are multiples of one function; signs (p,) are 1, -1 or 0."""
 
     signs: tuple[int, ...] | None = None  # None: all 1
 

@@ -11,14 +11,13 @@ import numpy as np
 from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, to_numpy
 from ...numerics.linalg import row_dots
-from ...numerics.quadrature import Feature, Nodes, Tilted, nodes
+from ...numerics.quadrature import ROUNDED, Feature, Tilted, WeightedNodes, nodes
 from ...numerics.subdivision import tilted_by_quadrature
 from ..kernels.base import positive
 
 LARGEST = 1e50  # of y, mean, √var and scales: ratios of their squares must be numbers, too
 SHAPES = 1e-9, 1e12  # of shape parameters
 STEEP = 500.0  # log of the largest rate that is told from infinity
-ROUNDED = 1e11  # log averages beyond have no digits left for the weights
 ROUNDS = 200  # of doubling and of halving the interval a quantile is in
 
 Function = Callable[[Array, Array], Any]  # of y and f that broadcast
@@ -197,7 +196,7 @@ class Likelihood:
 
     def nodes_of(
         self, y: Array, mean: Array, var: Array, power: float, functions: Function
-    ) -> Iterator[Nodes]:
+    ) -> Iterator[WeightedNodes]:
         """Nodes and weights of every row, and functions(y, f) on them; see `quadrature.nodes`."""
         feature = self._feature(y, power)
         assert feature is not None
@@ -318,7 +317,7 @@ class Likelihood:
         return x
 
 
-def moments(part: Nodes, var: Array, power: float) -> tuple[Array, Array, Array]:
+def moments(part: WeightedNodes, var: Array, power: float) -> tuple[Array, Array, Array]:
     """L, q and r of some rows.
 
     q = (E f - mean)/var and r = (Var f - var)/var²; but where p hardly bends over √var these are small

@@ -17,7 +17,7 @@ _jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
 GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON, SQUARED = range(8)
 LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 PANELS = 4096  # of an integral, at most
 TERMS = 1 << 20  # of a series, at most
 APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the mean's side of 0
@@ -178,9 +178,9 @@ def _logistic(mean: float, var: float) -> tuple[float, float, float]:
         right = min(right, left + 6.0, stop) if right > left else min(left + 6.0, stop)
         half, middle = 0.5 * (right - left), 0.5 * (right + left)
         for i in range(16):
-            t = middle + half * NODES[i]
+            t = middle + half * LEGENDRE_NODES[i]
             slack = _sigmoid(-mean - scale * t)
-            weight = half * WEIGHTS[i] * exp(_log_sigmoid(mean + scale * t) - 0.5 * t * t - top)
+            weight = half * LEGENDRE_WEIGHTS[i] * exp(_log_sigmoid(mean + scale * t) - 0.5 * t * t - top)
             total += weight
             first += weight * slack
             second += weight * slack * slack
@@ -256,10 +256,10 @@ def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float,
     total, first, second = 0.0, 0.0, 0.0
     for panel in range(-2, 2):
         for i in range(16):
-            f = mode + 2.25 * scale * (2 * panel + 1.0 + NODES[i])
+            f = mode + 2.25 * scale * (2 * panel + 1.0 + LEGENDRE_NODES[i])
             e = (f - mode) / mode
             # relative to the mode, where 2w/mode = (mode - m)/var: w log(1 + e)² - e²mode²/2var - 2we
-            weight = WEIGHTS[i] * exp(2.0 * w * (log1p(e) - e) - 0.5 * (f - mode) ** 2 / var)
+            weight = LEGENDRE_WEIGHTS[i] * exp(2.0 * w * (log1p(e) - e) - 0.5 * (f - mode) ** 2 / var)
             slope = -e / (1.0 + e)  # mode/f - 1
             total += weight
             first += weight * slope

@@ -20,9 +20,9 @@ from .base import LARGEST, SHAPES, STEEP, Likelihood, exp, moments, one_namespac
 from .outliers import StudentT
 
 HERMITE = np.polynomial.hermite_e.hermegauss(24)
-WEIGHTS = HERMITE[1] / HERMITE[1].sum()
+HERMITE_WEIGHTS = HERMITE[1] / HERMITE[1].sum()
 REACH = 6.3  # standard deviations, beyond which nothing counts in an average to nine digits
-STEP = 0.5  # of log Σ exp f and a Gumbel variable
+GUMBEL_STEP = 0.5  # of log Σ exp f and a Gumbel variable
 WIDEST = 20.0
 
 
@@ -169,14 +169,14 @@ class LearnedScaleT(SeveralLikelihood):
         bend = -0.5 * (self.df + 1.0) * bend
         value, along, bend, q, r = (xp.reshape(part, g.shape) for part in (value, along, bend, q, r))
         parts = (value - 0.5 * g, q * xp.exp(-0.5 * g), along, r * xp.exp(-g), bend)
-        value, q_f, q_g, r_f, r_g = (part @ asarray_like(WEIGHTS, y) for part in parts)
+        value, q_f, q_g, r_f, r_g = (part @ asarray_like(HERMITE_WEIGHTS, y) for part in parts)
         return Expected(value, xp.stack([q_f, q_g], axis=1), xp.stack([r_f, r_g], axis=1))
 
     def _expected_gradient(self, y: Array, means: Array, variances: Array) -> dict[str, Array]:
         g, mean, var = self._inside(y, means, variances)
         zero = namespace(y).zeros_like(mean)
         slope = StudentT(self.df, 1.0).gradient_on_nodes(zero, mean, var, 0.0)["df"]
-        return {"df": namespace(y).reshape(slope, g.shape) @ asarray_like(WEIGHTS, y)}
+        return {"df": namespace(y).reshape(slope, g.shape) @ asarray_like(HERMITE_WEIGHTS, y)}
 
     def predict(self, means: Array, variances: Array, further: Array | None = None) -> tuple[Array, Array]:
         """Mean and variance of y; the variance is infinite up to df = 2. (n,) each"""
@@ -198,7 +198,7 @@ class LearnedScaleT(SeveralLikelihood):
         value = StudentT(self.df, 1.0).log_average(0.0, mean, var)
         value = xp.reshape(value, g.shape) - 0.5 * g
         top = xp.max(value, axis=1)
-        return top + xp.log(xp.exp(value - top[:, None]) @ asarray_like(WEIGHTS, y))
+        return top + xp.log(xp.exp(value - top[:, None]) @ asarray_like(HERMITE_WEIGHTS, y))
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def _log_sum_exp(means: Array, variances: Array) -> tuple[Array, Array, Array]:
     low = xp.max(means - REACH * scales, axis=1) - 3.1  # where exp(-exp(-x)) is nothing
     high = xp.max(means + xp.minimum(0.5 * variances, REACH * scales), axis=1) + 21.0 + np.log(means.shape[1])
     widest = xp.max(scales, axis=1)
-    for rows, inner, outer in _chunks(2.0 * REACH * widest / 0.5, (high - low) / STEP, means):
+    for rows, inner, outer in _chunks(2.0 * REACH * widest / 0.5, (high - low) / GUMBEL_STEP, means):
         m, s, start, stop = means[rows], scales[rows], low[rows], high[rows]
         x = start[:, None] + (stop - start)[:, None] * asarray_like(np.linspace(0.0, 1.0, outer), m)
         K, slope, curve = _gumbel_sums(m, s, x, inner)
