@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.row_sites import LEAST_LEFT
 from ..errors import ParameterError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
@@ -26,8 +27,6 @@ from ..numerics.linalg import row_squares
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 from .exact import exact_left_out
 from .regression import approximation_of, posterior_of, problem_of
-
-LEAST_LEFT = 1e-10  # of a row's precision without the row's own site
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,5 +94,5 @@ def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
             tau = P.weight(rows) / (P.noise[rows] + P.row.share * R)
             left = xp.maximum(1.0 - tau * s, xp.full_like(s, LEAST_LEFT))
             errors[rows] = P.Y[rows] - (mean - (s * tau)[:, None] * P.Y[rows]) / left[:, None]
-            variances[rows] = s / left + R
+            variances[rows] = s / left + (0.0 if P.row.conditional == "deterministic" else R)
     return errors, variances

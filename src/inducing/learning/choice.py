@@ -25,8 +25,8 @@ from .starts import LEAST_GAIN
 
 Aim = Literal["both", "rmse", "log_loss"]
 
-FEW = 500  # rows that kernels are compared on
-ITERATIONS = 40  # of each kernel there
+KERNEL_ROWS = 500  # rows that kernels are compared on
+KERNEL_ITERATIONS = 40  # of each kernel there
 SHORTER = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 FINALISTS = 2  # kernels that are learned from more rows
@@ -66,7 +66,7 @@ class Learned:
     value: float
 
 
-def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = FEW) -> list[Learned]:
+def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = KERNEL_ROWS) -> list[Learned]:
     """The kernels with parameters learned by an exact GP on some of the rows, the best evidence first.
 
     The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others
@@ -74,7 +74,7 @@ def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = FEW) ->
     """
     n = start.rows.n
     few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:rows])).quietly()
-    few = replace(few, restarts=0, max_iterations=ITERATIONS, least_gain=LEAST_GAIN)
+    few = replace(few, restarts=0, max_iterations=KERNEL_ITERATIONS, least_gain=LEAST_GAIN)
     given = parameters_of(few.problem)
     learned: list[Learned] = []
     for name, kernel in kernels.items():
