@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ Progress = Callable[[int, float], None]
 
 WINDOW = 10  # iterations over which a gain is judged
 INTERRUPTED = "interrupted; this is the best point so far"
+OUT_OF_TIME = "the time budget is spent"
 CHECK = 5  # iterations from one look at the held-out rows to the next
 FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objective, that counts as none
 
@@ -49,7 +51,8 @@ class Rules:
 
     least_gain is in nats per row: it ends when the last ten iterations together gained less. With a score (of
     held-out rows, say) it ends when that has not risen for `patience` iterations, and the point of the best
-    score is kept, not of the best value.
+    score is kept, not of the best value. It ends after the iteration in which time.monotonic() passes the
+    deadline.
     """
 
     max_iterations: int = 200
@@ -57,6 +60,7 @@ class Rules:
     least_gain: float = 0.0
     score: Callable[[np.ndarray], float] | None = None
     patience: int = 40
+    deadline: float = math.inf
 
 
 @dataclass(eq=False)
@@ -152,7 +156,7 @@ class _Climb:
                 options=options | {"gtol": 1e-7, "maxcor": 20},
             )
         if run.message:  # a rule ended it
-            run.converged = True
+            run.converged = run.message != OUT_OF_TIME
         else:
             run.message = str(result.message)
             run.converged = bool(result.success) and self._is_flat()
@@ -217,6 +221,9 @@ class _Climb:
         self._save()
         if rules.score is not None and run.iterations - self.kept.iterations >= rules.patience:
             run.message = f"the held-out rows gained nothing in {rules.patience} iterations"
+            raise StopIteration
+        if time.monotonic() > rules.deadline:
+            run.message = OUT_OF_TIME
             raise StopIteration
         least = rules.least_gain / self.objective.scale
         if run.iterations > WINDOW and run.history[-1] - run.history[-1 - WINDOW] < least:

@@ -6,6 +6,7 @@ whose error is within 2 % of the least the one with the best log density wins.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,22 +16,26 @@ import numpy as np
 
 from ..errors import FactorisationError
 from ..inference.left_out import left_out_of
+from ..model.bases import Basis, Multiscale, Points
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..numerics.arrays import to_numpy
-from .objective import HeldOut, parameters_of
+from .objective import HeldOut, parameters_of, targets
 from .packing import Parameters
-from .stages import Outcome, Stage
+from .recipes import Task, split, train
+from .stages import Fit, Outcome, Stage
 from .starts import LEAST_GAIN
 
 Aim = Literal["both", "rmse", "log_loss"]
 
-KERNEL_ROWS = 500  # rows that kernels are compared on
+COMPARED_ROWS = 500  # rows that kernels are compared on
 KERNEL_ITERATIONS = 40  # of each kernel there
 SHORTER = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 FINALISTS = 2  # kernels that are learned from more rows
 FINAL_ITERATIONS = 40
+EXACT_ROWS = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
+NEIGHBOURS = 20
 LEARNED = 2_000  # rows that an exact GP's parameters are learned from at most
 
 
@@ -58,6 +63,18 @@ def best_of(trials: Sequence[Trial], aim: Aim = "both") -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class Choice:
+    """The fit of the candidate taken, its row of the table, and all that were tried."""
+
+    fit: Fit
+    approximation: str
+    trials: tuple[Trial, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.trials))
+
+
+@dataclass(frozen=True, eq=False)
 class Learned:
     """A kernel with the parameters that an exact GP on a few rows has learned, and its evidence there."""
 
@@ -66,7 +83,62 @@ class Learned:
     value: float
 
 
-def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = KERNEL_ROWS) -> list[Learned]:
+def choose(
+    task: Task, kernels: dict[str, Kernel], *, aim: Aim = "both", most_bytes: float = math.inf
+) -> Choice:
+    """Learn `task` with the kernel and the row of the table that rows not learned from prefer.
+
+    Up to 10,000 rows that is the exact GP, where its file is not too large. Of more rows it is the one along
+    neighbours, or a sparse basis, whichever predicts held-out rows better.
+    """
+    start = task.stage()
+    learned = ranked_kernels(start, kernels)
+    n = start.rows.n
+    if n <= EXACT_ROWS and 8.0 * n * n < most_bytes:
+        found = exact_trials(start, learned[:FINALISTS])
+        if found:
+            trials = [trial for trial, _ in found]
+            outcome = found[best_of(trials, aim)][1]
+            whole = at_own_basis(start.exact_on(np.arange(n)), outcome.parameters)
+            return Choice(whole.fit(whole.unmoved(outcome.run)), "exact", tuple(trials))
+    return _sparse(task, learned, aim, most_bytes)
+
+
+def _sparse(task: Task, learned: Sequence[Learned], aim: Aim, most_bytes: float) -> Choice:
+    """The better of neighbours and FITC, each with the best kernel."""
+    tasks = {"fitc": task}
+    n, d = task.problem.X.shape
+    if 4.0 * n * (d + task.problem.p) < most_bytes:
+        kernel = learned[0].parameters.kernel if learned else task.kernel
+        near = replace(task, kernel=kernel, basis=_on_points(task.basis), approximation="neighbours")
+        tasks = {"neighbours": replace(near, neighbours=NEIGHBOURS), **tasks}
+    trials, fits = [], []
+    for name, each in tasks.items():
+        if fits and time.monotonic() > task.deadline:
+            break
+        began = time.perf_counter()
+        fits.append(train("auto", each))
+        trials.append(_judged(each, fits[-1], name, began))
+    best = best_of(trials, aim)
+    return Choice(fits[best], list(tasks)[best], tuple(trials))
+
+
+def _on_points(basis: Basis) -> Points:
+    return Points(basis.centers) if isinstance(basis, Multiscale) else basis  # type: ignore[return-value]
+
+
+def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
+    """The trial of a fit: the rows its recipe held out, predicted from the rest with its parameters."""
+    stage = task.stage()
+    held, rest = split(stage)
+    P = stage.rows
+    held = np.arange(P.n) if held is None else held
+    judge = HeldOut(P.X[held], targets(P)[held])
+    learned = stage.at(Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)).on(rest)
+    return held_out_trial(learned, judge, name, began)
+
+
+def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARED_ROWS) -> list[Learned]:
     """The kernels with parameters learned by an exact GP on some of the rows, the best evidence first.
 
     The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ class Settings:
     tolerance: float = 1e-8
     least_gain: float = 0.0
     patience: int = 40
+    deadline: float = math.inf  # of time.monotonic()
     noise_floor: float = 1e-6
     progress: Progress | bool | None = None
     trace: Trace | None = None

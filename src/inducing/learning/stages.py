@@ -180,7 +180,9 @@ class Stage(Settings):
         generator = np.random.default_rng(self.rng)
         starts = [objective.start if saved is None else saved.load(objective.start)]
         starts += [objective.packing.perturbed(generator) for _ in range(self.restarts)]
-        rules = Rules(self.max_iterations, self.tolerance, self.least_gain, score, self.patience)
+        rules = Rules(
+            self.max_iterations, self.tolerance, self.least_gain, score, self.patience, self.deadline
+        )
 
         def tell(run: Ascent) -> None:
             if self.trace is not None:
