@@ -398,3 +398,11 @@ def test_impossible_observation() -> None:
     )
     assert value == -np.inf
     assert np.isnan(q) and np.isnan(r)
+
+
+def test_a_step_without_flips_has_a_slope_in_flips() -> None:
+    """It is one-sided, and the classifier can hold it."""
+    y, mean, var = np.array([1.0, -1.0]), np.array([0.3, -1.0]), np.array([0.5, 2.0])
+    slope = likelihoods.Step(0.0).gradient_on_nodes(y, mean, var, 1.0)["flip"]
+    less, more = (likelihoods.Step(flip).log_average(y, mean, var) for flip in (0.0, 1e-7))
+    np.testing.assert_allclose(slope, (more - less) / 1e-7, rtol=1e-6)

@@ -149,10 +149,10 @@ class Step(Binary):
     def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         """p^a of either side, differentiated."""
         xp = namespace(mean)
-        if self.flip == 0.0:
-            raise ParameterError("a Step without flips has no derivative in flip; begin with flip > 0")
         z, ndtr = y * mean / xp.sqrt(var), special(xp).ndtr
         right, wrong = self._sides(power)
+        if self.flip == 0.0:  # the derivative of flip^a there is 1 or infinite
+            return {"flip": ndtr(-z) / ndtr(z) - 1.0 if power == 1.0 else xp.full_like(z, np.inf)}
         if power == 0.0:
             return {"flip": ndtr(-z) / self.flip - ndtr(z) / (1.0 - self.flip)}
         value = right * ndtr(z) + wrong * ndtr(-z)
