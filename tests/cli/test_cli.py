@@ -157,7 +157,7 @@ BAD_TABLES = {
         TABLE.rename(columns={"y": "other"}),
         "no column 'y'; its columns are 'x', 'z', 'colour', 'other'",
     ),
-    "words": (TABLE.assign(y="high"), "'y' must hold numbers"),
+    "words": (TABLE.assign(y="high"), "'y' is high in every row"),
     "constant": (TABLE.assign(y=3.0), "'y' is 3 in every row"),
     "infinite": (TABLE.assign(z=np.inf), "'z' holds 60 infinite"),
     "no inputs": (TABLE[["y"]], "no columns to use as inputs"),

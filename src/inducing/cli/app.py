@@ -101,13 +101,23 @@ StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52
 
 
 def inputs_and_target(
-    table: Path, target: str, exclude: list[str] | None, drop_missing: bool
+    table: Path,
+    target: str,
+    exclude: list[str] | None,
+    drop_missing: bool,
+    *,
+    task: str | None = "regression",
+    further: str | None = None,
 ) -> tuple[DataFrame, np.ndarray, Encoder]:
-    """Read X (n, d) and y (n,) from a table, and how its other columns became X."""
+    """Read X (n, d) and y (n,) from a table, and how its other columns became X. y are labels where the task
+    is "classification", or None and the column holds no numbers; with a `further` column it is (n, 2).
+    """
+    import numpy as np
+
     from ..sources import tables
 
     data = tables.read(table)
-    tables.require_columns(data, [target, *(exclude or [])])
+    tables.require_columns(data, [target, *(exclude or []), *([further] if further else [])])
     data = data.drop(columns=exclude or [])
     if target not in data.columns:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
@@ -119,11 +129,14 @@ def inputs_and_target(
     if not rows.all():
         typer.echo(f"Left out {(~rows).sum()} of {len(data)} rows, which have missing values.")
     data = data[rows]
-    encoder = tables.Encoder.fit(data.drop(columns=target))
-    X, y = encoder.transform(data), tables.numbers(data[target], target)
-    if y.min() == y.max():
-        raise ColumnError(f"Column {target!r} is {y[0]:g} in every row: there is nothing to fit.")
-    return X, y, encoder
+    encoder = tables.Encoder.fit(data.drop(columns=[target, *([further] if further else [])]))
+    X = encoder.transform(data)
+    labelled = task == "classification" or (task is None and tables.is_label(data[target], target))
+    y = tables.labels(data[target]) if labelled else tables.numbers(data[target], target)
+    if len(np.unique(y)) == 1:
+        shown = y[0] if labelled else f"{y[0]:g}"
+        raise ColumnError(f"Column {target!r} is {shown} in every row: there is nothing to fit.")
+    return X, y if further is None else np.column_stack([y, tables.numbers(data[further], further)]), encoder
 
 
 def is_large(table: Path) -> bool:
@@ -200,8 +213,12 @@ def formatted(metrics: dict[str, float]) -> dict[str, str]:
     }
 
 
-def noise_std(model: Any) -> str:
-    return "given row by row" if model.noise_ is None else f"{model.noise_**0.5:.4g}"
+def about_noise(model: Any) -> dict[str, str]:
+    """The likelihood of a model, or its noise."""
+    likelihood = getattr(model, "likelihood_", None)
+    if likelihood is not None and not hasattr(model, "capacity"):
+        return {"likelihood": str(likelihood)}
+    return {"noise std": "given row by row" if model.noise_ is None else f"{model.noise_**0.5:.4g}"}
 
 
 def file_size(path: Path) -> str:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from ..errors import ColumnError, EmptyDataError, ModelFileError
+from ..errors import ColumnError, EmptyDataError, ModelFileError, ParameterError, UnknownNameError
 from .app import (
     ApproximationOption,
     DropMissing,
@@ -19,12 +19,12 @@ from .app import (
     Size,
     StationaryKernel,
     Target,
+    about_noise,
     app,
     file_size,
     formatted,
     inputs_and_target,
     is_large,
-    noise_std,
     output_option,
     print_table,
 )
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
+    from ..estimators.classifier import SparseGPClassifier
     from ..estimators.regressor import SparseGPRegressor
     from ..metrics import Scores
     from ..sources.source import Part, Source
@@ -50,6 +51,22 @@ def fit(
     ],
     target: Target,
     out: Annotated[Path, output_option("The model file to write.")],
+    task: Annotated[
+        str | None,
+        Option(
+            help="regression or classification; by default the latter where the target is text or boolean."
+        ),
+    ] = None,
+    likelihood: Annotated[
+        str | None, Option(help="Of the target: poisson, studentt, gamma, …; for classes probit or logistic.")
+    ] = None,
+    further: Annotated[
+        str | None,
+        Option(help="The column a likelihood takes beside the target: exposure, trials, censoring."),
+    ] = None,
+    noise: Annotated[
+        str | None, Option(help="learned or learned-jointly: error bars that follow the inputs.")
+    ] = None,
     n_inducing: Size = 100,
     approximation: ApproximationOption = "fitc",
     basis: Annotated[str, Option(help="points, multiscale, or auto: by the kernel.")] = "auto",
@@ -61,7 +78,9 @@ def fit(
         ),
     ] = None,
     kernel: StationaryKernel = "RBF",
-    max_iter: Annotated[int, Option(min=0, help="Most iterations of the optimiser.")] = 1000,
+    max_iter: Annotated[
+        int | None, Option(min=0, help="Most iterations of the optimiser: 1000, or 100 for classes.")
+    ] = None,
     full_iter: Annotated[
         int | None,
         Option(
@@ -82,74 +101,162 @@ def fit(
     workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
 ) -> None:
     """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
-    from ..estimators.regressor import SparseGPRegressor
+    start, share = time.perf_counter(), test_fraction
+    in_parts = scheduler is not None or workers is not None or is_large(table)
+    _check(approximation, task, further, noise, in_parts)
+    shared: dict[str, Any] = dict(kernel=kernel, n_inducing=n_inducing, restarts=restarts, random_state=seed)
+    labelled = False
+    metadata: dict[str, Any] = {"target": target} | ({} if further is None else {"further": further})
+    if not in_parts:
+        X, y, encoder = inputs_and_target(table, target, exclude, drop_missing, task=task, further=further)
+        labelled = task == "classification" or y.dtype.kind != "f"
+    model: SparseGPClassifier | SparseGPRegressor
+    if labelled:
+        model = _classifier(approximation, inducing, likelihood, max_iter, shared)
+        metrics, held = _fit_labels(model, X, y, share)
+    else:
+        model = _regressor(approximation, inducing, likelihood, max_iter, shared)
+        model.set_params(basis=basis, noise=noise, full_iter=full_iter, checkpoint=checkpoint)
+        if in_parts:
+            source, encoder = _source_of(table, target, exclude or [], drop_missing)
+            with _on_cluster(source, scheduler, workers) as source:
+                scores = _fit_source(model, source, share)
+            metrics, held = scores.metrics() if scores.rows else {}, scores.rows
+            result = model.fit_result_
+            metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
+        else:
+            metrics, held = _fit_rows(model, X, y, share)
+    model.save(out, metadata | {"encoder": encoder.to_json(), "held_out": metrics})
+    inputs = f"{len(encoder.columns)} columns, {len(encoder.feature_names)} features"
+    rows = {"training rows": f"{model.n_rows_}", "inputs": inputs} | _about(model)
+    if "evaluations" in metadata:
+        each = result.seconds / max(result.n_evaluations, 1)
+        rows["evaluations over all rows"] = f"{result.n_evaluations}, {each:.2g} s each"
+    rows["seconds"] = f"{time.perf_counter() - start:.2f}"
+    if metrics:
+        rows |= {"held-out rows": f"{held}"} | formatted(metrics)
+    print_table(f"{target} from {table.name}", rows)
+    if hasattr(model, "report_"):
+        typer.echo(str(model.report_))
+    typer.echo(f"Model: {out} ({file_size(out)})")
+
+
+def _check(
+    approximation: str, task: str | None, further: str | None, noise: str | None, in_parts: bool
+) -> None:
+    """Raise if these options do not go together, before any row is read."""
     from ..model.table import TABLE
 
     if approximation in TABLE and TABLE[approximation].needs_data:
         raise ModelFileError(
             f"A file holds no data, which {approximation!r} needs to predict: choose another."
         )
-    model = SparseGPRegressor(
-        kernel=kernel,
-        approximation=approximation,
-        n_inducing=n_inducing,
-        basis=basis,
-        inducing=inducing,
-        restarts=restarts,
-        max_iter=max_iter,
-        full_iter=full_iter,
-        random_state=seed,
-        checkpoint=checkpoint,
+    if task not in (None, "regression", "classification"):
+        raise UnknownNameError(f"--task must be regression or classification, not {task!r}.")
+    if noise not in (None, "learned", "learned-jointly"):
+        raise UnknownNameError(f"--noise must be learned or learned-jointly, not {noise!r}.")
+    if in_parts and (task == "classification" or further is not None):
+        raise ParameterError("Rows in parts are for regression of one column: use inducing.fit from Python.")
+
+
+def _regressor(
+    approximation: str,
+    inducing: str | None,
+    likelihood: str | None,
+    max_iter: int | None,
+    shared: dict[str, Any],
+) -> SparseGPRegressor:
+    from ..estimators.regressor import SparseGPRegressor
+
+    most = 1000 if max_iter is None else max_iter
+    return SparseGPRegressor(
+        approximation=approximation, inducing=inducing, likelihood=likelihood, max_iter=most, **shared
     )
-    start, share = time.perf_counter(), test_fraction
-    in_parts = scheduler is not None or workers is not None or is_large(table)
-    if in_parts:
-        source, encoder = _source_of(table, target, exclude or [], drop_missing)
-        with _on_cluster(source, scheduler, workers) as source:
-            scores = _fit_source(model, source, share)
-    else:
-        X, y, encoder = inputs_and_target(table, target, exclude, drop_missing)
-        scores = _fit_rows(model, X, y, share)
-    seconds, result = time.perf_counter() - start, model.fit_result_
-    metrics = scores.metrics() if scores.rows else {}
-    metadata = {"target": target, "encoder": encoder.to_json(), "held_out": metrics}
-    if in_parts:
-        metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
-    model.save(out, metadata)
-    inputs = f"{len(encoder.columns)} columns, {len(encoder.feature_names)} features"
-    how = "converged" if result.converged else "stopped early"
-    rows = {"training rows": f"{model.n_rows_}", "inputs": inputs, "basis functions": f"{model.basis_size_}"}
-    rows |= {"log evidence": f"{model.log_evidence_:.6g}", "noise std": noise_std(model)}
-    rows["iterations"] = f"{model.n_iter_}, {how}"
-    if in_parts:
-        each = result.seconds / max(result.n_evaluations, 1)
-        rows["evaluations over all rows"] = f"{result.n_evaluations}, {each:.2g} s each"
-    rows["seconds"] = f"{seconds:.2f}"
-    if metrics:
-        rows |= {"held-out rows": f"{scores.rows}"} | formatted(metrics)
-    print_table(f"{target} from {table.name}", rows)
-    typer.echo(str(model.report_))
-    typer.echo(f"Model: {out} ({file_size(out)})")
 
 
-def _fit_rows(model: SparseGPRegressor, X: DataFrame, y: np.ndarray, share: float) -> Scores:
-    """Fit a model to a table without a share of its rows, at least one if it is not zero; score it there."""
+def _classifier(
+    approximation: str,
+    inducing: str | None,
+    likelihood: str | None,
+    max_iter: int | None,
+    shared: dict[str, Any],
+) -> SparseGPClassifier:
+    from ..estimators.classifier import SparseGPClassifier
+
+    return SparseGPClassifier(
+        approximation="auto" if approximation == "fitc" else approximation,
+        inducing=inducing or "kmeans",
+        likelihood=likelihood or "probit",
+        max_iter=100 if max_iter is None else max_iter,
+        **shared,
+    )
+
+
+def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
+    """What is worth knowing of a fitted model."""
+    rows = {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
+    if hasattr(model, "classes_"):
+        shown = ", ".join(map(str, model.classes_))
+        return {"classes": shown} | rows | {"iterations": f"{model.n_iter_}"}
+    how = "converged" if model.fit_result_.converged else "stopped early"
+    return rows | about_noise(model) | {"iterations": f"{model.n_iter_}, {how}"}
+
+
+def _held_out(n: int, share: float, seed: int) -> np.ndarray:
+    """A share of n rows, at least one if it is not zero. (n,) of bool"""
     import numpy as np
 
-    from ..metrics import Scores
-    from ..progress import Line
-
-    n, count = len(y), max(1, round(share * len(y))) if share > 0 else 0
+    count = max(1, round(share * n)) if share > 0 else 0
     if n - count < 2:
         raise EmptyDataError(f"{n - count} of {n} rows are left to train on and two are needed: add rows.")
     test = np.zeros(n, dtype=bool)
-    test[np.random.default_rng(model.random_state).permutation(n)[:count]] = True
+    test[np.random.default_rng(seed).permutation(n)[:count]] = True
+    return test
+
+
+def _fit_rows(
+    model: SparseGPRegressor, X: DataFrame, y: np.ndarray, share: float
+) -> tuple[dict[str, float], int]:
+    """Fit a model to a table without a share of its rows; the metrics there, and how many they are."""
+    import numpy as np
+
+    from ..metrics import Scores, smse
+    from ..progress import Line
+
+    test = _held_out(len(y), share, model.random_state)
     with Line(None) as progress:
         model.set_params(progress=progress).fit(X[~test], y[~test])
-    if count == 0:
-        return Scores()
-    mean, std = model.predict(X[test], return_std=True)
-    return Scores.of(y[test], mean, std**2, y[~test])
+    if not test.any():
+        return {}, 0
+    seen, held = (y if y.ndim == 1 else y[:, 0])[~test], y[test]
+    if model.likelihood_ is None:
+        mean, std = model.predict(X[test], return_std=True)
+        return Scores.of(held, mean, std**2, seen).metrics(), len(held)
+    first, further = (held, None) if held.ndim == 1 else (held[:, 0], held[:, 1])
+    low, high = model.predict_quantiles(X[test], [0.025, 0.975], further).T
+    metrics = {
+        "SMSE": smse(first, model.predict(X[test], further=further), seen),
+        "NLPD": -float(np.mean(model.log_density(X[test], held))),
+        "coverage of 95 %": float(np.mean((low <= first) & (first <= high))),
+    }
+    return metrics, len(held)
+
+
+def _fit_labels(
+    model: SparseGPClassifier, X: DataFrame, y: np.ndarray, share: float
+) -> tuple[dict[str, float], int]:
+    """Fit a classifier to a table without a share of its rows; error and log loss there, and how many."""
+    import numpy as np
+
+    test = _held_out(len(y), share, model.random_state)
+    model.fit(X[~test], y[~test])
+    known = test & np.isin(y, model.classes_)
+    if not known.any():
+        return {}, 0
+    p = model.predict_proba(X[known])
+    own = np.searchsorted(model.classes_, y[known])
+    loss = -np.mean(np.log(np.maximum(p[np.arange(len(p)), own], 1e-300)))
+    return {"error in %": float(np.mean(p.argmax(axis=1) != own)), "log loss": float(loss)}, len(own)
 
 
 def _source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:

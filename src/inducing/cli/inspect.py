@@ -8,12 +8,12 @@ from typing import Any
 from ..errors import ModelFileError
 from .app import (
     Model,
+    about_noise,
     app,
     columns_of,
     file_size,
     formatted,
     load_model,
-    noise_std,
     posterior_of,
     print_table,
     show,
@@ -37,8 +37,8 @@ def inspect(model: Model) -> None:
 def _about(estimator: Any) -> dict[str, str]:
     """Lines about a model, by its kind."""
     rows = {"basis": f"{estimator.basis_size_} {type(posterior_of(estimator).basis).__name__}"}
-    if not hasattr(estimator, "likelihood_"):
-        evidence = {"log evidence": f"{estimator.log_evidence_:.6g}", "noise std": noise_std(estimator)}
+    if hasattr(estimator, "noise_posterior_"):
+        evidence = {"log evidence": f"{estimator.log_evidence_:.6g}"} | about_noise(estimator)
         return {"approximation": estimator.approximation} | rows | evidence
     if hasattr(estimator, "classes_"):
         rows |= {"classes": ", ".join(map(str, estimator.classes_))}
@@ -51,7 +51,7 @@ def _about(estimator: Any) -> dict[str, str]:
     else:
         rows["log predictive density"] = f"{estimator.log_predictive_:.6g}"
         if estimator.noise_ is not None:
-            rows["noise std"] = noise_std(estimator)
+            rows |= about_noise(estimator)
     rows |= {"capacity": f"{estimator.capacity}", "likelihood": type(estimator.likelihood_).__name__}
     rows["rows read"] = f"{estimator.n_rows_}"
     if estimator.warming_up_:

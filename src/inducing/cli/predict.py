@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ..errors import ColumnError
+from ..errors import ColumnError, ParameterError
 from .app import Model, app, columns_of, is_large, load_model, output_option
 
 if TYPE_CHECKING:
+    import numpy as np
     from pandas import DataFrame
 
 
@@ -27,6 +28,9 @@ def predict(
         ),
     ],
     out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
+    quantiles: Annotated[
+        str | None, Option(help="Probabilities such as 0.05,0.95: a column <target>_q<p> for each.")
+    ] = None,
     allow_unseen: Annotated[
         bool, Option("--allow-unseen", help="Take unknown categories as none of those known.")
     ] = False,
@@ -40,6 +44,7 @@ def predict(
 
     estimator = load_model(model)
     encoder, target = columns_of(estimator)
+    levels = _levels(quantiles, estimator)
 
     def add(data: DataFrame) -> DataFrame:
         """The predictions for the rows of a table, none where inputs are missing."""
@@ -48,7 +53,9 @@ def predict(
             tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
         rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
         X = encoder.transform(data[rows], allow_unseen=allow_unseen)
-        predictions = _predictions(estimator, X, target)
+        further = estimator.metadata_.get("further")
+        known = None if further not in data.columns else tables.numbers(data.loc[rows, further], further)
+        predictions = _predictions(estimator, X, target, levels, known)
         taken = [name for name in predictions.columns if name in data.columns]
         if taken:
             raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
@@ -59,13 +66,32 @@ def predict(
     typer.echo(f"Predictions: {out} ({done} of {rows} rows)")
 
 
-def _predictions(estimator: Any, X: DataFrame, target: str) -> DataFrame:
+def _levels(quantiles: str | None, estimator: Any) -> list[float]:
+    """The probabilities that were asked for."""
+    if quantiles is None:
+        return []
+    if not hasattr(estimator, "predict_quantiles"):
+        raise ParameterError(f"A {type(estimator).__name__} has no quantiles: leave --quantiles out.")
+    try:
+        return [float(part) for part in quantiles.split(",")]
+    except ValueError as error:
+        raise ParameterError(f"--quantiles must be numbers such as 0.05,0.95, not {quantiles!r}.") from error
+
+
+def _predictions(
+    estimator: Any, X: DataFrame, target: str, levels: list[float], further: np.ndarray | None
+) -> DataFrame:
     import pandas as pd
 
     queries = X if hasattr(estimator, "feature_names_in_") else X.to_numpy()
     if not hasattr(estimator, "classes_"):
-        mean, std = estimator.predict(queries, return_std=True) if len(X) else ([], [])
-        return pd.DataFrame({f"{target}_mean": mean, f"{target}_std": std}, dtype=float)
+        options = {} if further is None else {"further": further}
+        mean, std = estimator.predict(queries, return_std=True, **options) if len(X) else ([], [])
+        columns = {f"{target}_mean": mean, f"{target}_std": std}
+        for level in levels:
+            values = estimator.predict_quantiles(queries, level, **options) if len(X) else []
+            columns[f"{target}_q{level:g}"] = values
+        return pd.DataFrame(columns, dtype=float)
     names = [f"{target}={label}" for label in estimator.classes_]
     p = estimator.predict_proba(queries) if len(X) else None
     table = pd.DataFrame(p, columns=names, dtype=float)

@@ -105,9 +105,12 @@ def add_terms(
     else:
         t, shift = tau / copies, nu / copies
         left = 1.0 - a * t * spread
+        improper = left <= LEAST_LEFT  # sweeps that did not settle may leave such rows: no evidence then
+        left = xp.where(improper, xp.ones_like(left), left)
         at, var = (mean - a * spread * shift) / left, spread / left + R
         value = tilted(P, rows, at, var)[0]
         terms, scale = copies * _terms(a, value, left, mean, spread, t, shift), copies / a
+        terms = xp.where(improper, xp.full_like(terms, float("nan")), terms)
     s.terms = s.terms + xp.sum(terms)
     assert P.likelihood is not None
     gradient = _by_power(P, rows, at, var, P.likelihood.parameter_gradient)

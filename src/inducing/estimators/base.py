@@ -38,6 +38,7 @@ LATER = (
     "class_weight",
     "validation_fraction",
     "ard",
+    "likelihood",
 )  # those that the first files did not have yet
 
 

@@ -33,7 +33,7 @@ from ..model.problem import as_inputs
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, Regression, Streaming, generator
-from .preparation import LEARNING_BASIS, Data, per_output
+from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
 
 LIKELIHOOD_NAMES = (
@@ -42,8 +42,7 @@ LIKELIHOOD_NAMES = (
     "studentt",
     "poisson",
 )  # their scale, where they have one, can be learned
-# what a likelihood has in units of y, and to which power of them
-UNITS = {Gaussian: ("variance", 2), Laplace: ("scale", 1), StudentT: ("scale", 1)}
+UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
 
 
 class Forecast(NamedTuple):
@@ -252,7 +251,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         else:
             if scaled:
                 learned = float(np.sqrt(float(start.fit_result_.noise) / _noise_of(likelihood)))
-                likelihood = _in_units(likelihood, 1.0 / scaling.y_scale[0] if given else learned)
+                likelihood = likelihood.in_units(1.0 / scaling.y_scale[0] if given else learned)
             elif self.mean is None and isinstance(likelihood, Poisson):
                 mean = means.Constant(float(np.log(max(np.mean(y), 0.5 / len(y)))))
             if learn and self.optimize is not None:
@@ -331,11 +330,11 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         from scipy.optimize import minimize_scalar
 
         def cost(log_factor: float) -> float:
-            trial = _in_units(likelihood, np.exp(log_factor))
+            trial = likelihood.in_units(np.exp(log_factor))
             return -(update(start, trial, X, y, self.capacity, self.tolerance).log_predictive or 0.0)
 
         best = minimize_scalar(cost, bounds=(-4.0, 2.0), method="bounded", options={"xatol": 0.05})
-        return _in_units(likelihood, float(np.exp(best.x)))
+        return likelihood.in_units(float(np.exp(best.x)))
 
     def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
         return self._read(self.posterior_, X, y)
@@ -370,12 +369,6 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         return self.noise_
 
 
-def _in_units(likelihood: Likelihood, factor: float) -> Likelihood:
-    """The likelihood of factor · y."""
-    name, power = UNITS[type(likelihood)]
-    return replace(likelihood, **{name: getattr(likelihood, name) * factor**power})
-
-
 def _noise_of(likelihood: Likelihood) -> float:
     """The variance of y about f; where there is none, the square of the scale."""
     variance = float(likelihood.predict(0.0, 0.0)[1])
@@ -386,8 +379,4 @@ def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:
     """The targets of a Gaussian start: without outliers, counts on the scale of f. (n, p)"""
     if isinstance(likelihood, Poisson):
         y = np.log(y + 0.5)
-    elif isinstance(likelihood, Laplace | StudentT):
-        middle = np.median(y)
-        spread = 1.4826 * np.median(np.abs(y - middle))  # a Gaussian's standard deviation
-        y = np.clip(y, middle - 3.0 * spread, middle + 3.0 * spread) if spread > 0 else y
-    return y.reshape(len(y), -1)
+    return bulk(y.reshape(len(y), -1), likelihood)

@@ -11,6 +11,7 @@ from ..errors import (
     ColumnError,
     EmptyDataError,
     InducingError,
+    LabelError,
     NonFiniteError,
     ParameterError,
     ShapeError,
@@ -20,12 +21,15 @@ from ..inference import selection
 from ..model import kernels
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
+from ..model.likelihoods import BY_NAME, Binary, Likelihood, SeveralLikelihood, Squared, StudentT
+from ..model.means import Constant, Mean
 from ..model.problem import as_noise
 from ..model.table import TABLE
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
+OTHERS = (Binary, SeveralLikelihood, Squared)  # likelihoods of classes, several processes and densities
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,15 @@ class Scaling:
     def __call__(self, part: Part) -> Part:
         y = None if part.y is None else (part.y - self.y_mean) / self.y_scale
         return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
+
+    def under(self, likelihood: Likelihood | None) -> Scaling:
+        """Change no more of y than a likelihood allows: the first column, where f lies, or nothing."""
+        if likelihood is None:
+            return self
+        kept = np.arange(len(self.y_mean)) >= likelihood.located
+        return replace(
+            self, y_mean=np.where(kept, 0.0, self.y_mean), y_scale=np.where(kept, 1.0, self.y_scale)
+        )
 
     def alike(self, varying: np.ndarray) -> Scaling:
         """Take one scale for all outputs, from those that vary: a given noise means the same to each."""
@@ -79,12 +92,15 @@ class Data:
         rows = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d : d + p])
         return Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
 
-    def standardised(self, standardize: bool) -> tuple[Data, Scaling]:
-        """The data in the model's units, or as they are; and the way back."""
+    def standardised(self, standardize: bool, likelihood: Likelihood | None = None) -> tuple[Data, Scaling]:
+        """The data in the model's units, or as they are; and the way back. Of the columns of a likelihood the
+        first changes, if f is where it lies.
+        """
         scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
         if standardize:
-            of_X, of_Y = center_and_scale(self.X, self.weights), center_and_scale(self.Y, self.weights)
-            scaling = Scaling(*of_X, *of_Y)
+            of_X = center_and_scale(self.X, self.weights)
+            scaling = Scaling(*of_X, *center_and_scale(bulk(self.Y, likelihood), self.weights))
+            scaling = scaling.under(likelihood)
             if self.noise is not None:
                 scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
         return self.scaled(scaling), scaling
@@ -96,8 +112,58 @@ class Data:
         noise = 0.1 * data.target_variance() if self.noise is None else self.noise / scaling.y_scale[0] ** 2
         return replace(data, noise=noise)
 
-    def target_variance(self) -> float:
-        return float(np.mean(center_and_scale(self.Y, self.weights)[1] ** 2))
+    def seen(self, likelihood: Likelihood | None) -> np.ndarray:
+        """The rows whose evidence is a density of y, not a probability: those not censored. (n,) of bool"""
+        censored = likelihood is not None and likelihood.located and self.Y.shape[1] > 1
+        return self.Y[:, 1] == 0.0 if censored else np.ones(len(self.Y), dtype=bool)
+
+    def target_variance(self, likelihood: Likelihood | None = None) -> float:
+        """The variance of the targets, or of an f that a likelihood turns into something else, one."""
+        if likelihood is not None and not likelihood.located:
+            return 1.0
+        Y = self.Y if likelihood is None else bulk(self.Y, likelihood)[:, :1]
+        return float(np.mean(center_and_scale(Y, self.weights)[1] ** 2))
+
+
+def bulk(Y: np.ndarray, likelihood: Likelihood | None) -> np.ndarray:
+    """The targets with outliers moved to three standard deviations, where the likelihood has heavy tails."""
+    if not hasattr(likelihood, "safe_site"):
+        return Y
+    middle = np.median(Y, axis=0)
+    spread = 1.4826 * np.median(np.abs(Y - middle), axis=0)  # a Gaussian's standard deviation
+    return np.where(spread > 0, np.clip(Y, middle - 3.0 * spread, middle + 3.0 * spread), Y)
+
+
+def start_likelihood(model: Any) -> Likelihood | None:
+    """The likelihood that a regressor starts from, in the units of y; None is Gaussian noise."""
+    given, noise = model.likelihood, model.noise
+    if given is None or given == "gaussian":
+        return None
+    known = {name: kind for name, kind in BY_NAME.items() if not issubclass(kind, OTHERS)}
+    likelihood = known[given.lower()]() if isinstance(given, str) and given.lower() in known else given
+    if isinstance(likelihood, Binary):
+        raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier")
+    if not isinstance(likelihood, Likelihood) or isinstance(likelihood, OTHERS):
+        names = ", ".join(known)
+        raise UnknownNameError(f"likelihood must be one of {names}, or such an object, not {given!r}")
+    if isinstance(noise, str) and not isinstance(likelihood, StudentT):
+        raise ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not for {likelihood}")
+    if noise is not None and not isinstance(noise, str):
+        raise ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
+    return likelihood
+
+
+def start_noise(
+    model: Any, data: Data, scaling: Scaling, likelihood: Likelihood | None
+) -> tuple[Any, Mean | None]:
+    """The noise or likelihood, and the prior mean, that a regressor starts from, in the model's units."""
+    if likelihood is None:
+        return data.noise, model.mean
+    named, variance = isinstance(model.likelihood, str), data.target_variance(likelihood)
+    noise = likelihood.in_units(np.sqrt(0.1 * variance) if named else 1.0 / scaling.y_scale[0])
+    if model.mean is not None or likelihood.located:
+        return noise, model.mean
+    return noise, Constant(likelihood.likeliest(data.Y, data.weights))
 
 
 def per_output(a: np.ndarray, scale: Any) -> np.ndarray:
@@ -134,6 +200,8 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
+    elif isinstance(model.noise, str):
+        message = f"noise={model.noise!r} needs all rows at once; give arrays, or some of the rows"
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)
         message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"

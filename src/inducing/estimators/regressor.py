@@ -10,20 +10,21 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ModelFileError, ParameterError, ReducedBasisWarning, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.pic import PICPredictor
 from ..learning import outofcore, recipes
-from ..learning.diagnosis import diagnosis_of
+from ..learning.diagnosis import Diagnosis, diagnosis_of
+from ..learning.noise import NoiseFit, learn_noise
 from ..learning.stages import Fit
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
+from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
-from ..model.problem import as_inputs, as_targets
+from ..model.problem import Problem, as_inputs, as_targets
 from ..model.table import TABLE
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
 from ..progress import Line
@@ -31,23 +32,25 @@ from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
-from .base import Estimator, Regression, generator
+from .base import generator
+from .observing import Observing
 from .preparation import (
     Data,
     Scaling,
     check_parted,
     checked_weights,
-    per_output,
     start_inducing,
     start_kernel,
+    start_likelihood,
+    start_noise,
 )
 
 # parameters that learning takes as they are
-PASSED_ON = ("mean", "power", "jitter", "fixed", "priors", "validation_fraction", "restarts", "checkpoint")
+PASSED_ON = ("power", "jitter", "fixed", "priors", "validation_fraction", "restarts", "checkpoint")
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator):
+class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     """Sparse Gaussian process regression for scikit-learn.
 
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
@@ -77,7 +80,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
         inputs, learned with everything else.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
         of the targets' variance. When it is given, several outputs are scaled alike, so that it means the
-        same to each.
+        same to each. "learned" makes its logarithm a second process on the same basis, learned from what the
+        mean, learned as if the noise were one number, leaves of rows it does not know; "learned-jointly"
+        learns both at once, for a better log density at the price of larger errors. Either starts from VFE,
+        whatever "fitc" and "vfe" say, and takes one target; with likelihood="studentt" it is Student's t.
+    likelihood : None is Gaussian noise; else a name ("poisson", "studentt", "negativebinomial", "binomial",
+        "gamma", ...) or an object of `inducing.likelihoods` in units of y, whose parameters are where
+        learning starts; fixed=["likelihood"] holds them. Exposures, trials and marks of censoring are a
+        second column of y. y is not standardised where the likelihood does not allow it.
     mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
     power : of "pep", in (0, 1].
     n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
@@ -96,9 +106,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
     fit_result_ : what `inducing.fit` gave; where rows come in parts, its n_evaluations of evidence and
         gradient, and their seconds, are those over all of them.
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
-        print it. Of rows that come in parts it looks at a sample.
+        print it. Of rows that come in parts it looks at a sample. Without one Gaussian noise there is none,
+        and it is a sentence that says so.
     kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
-    noise_ : variance of the noise of y, a number or one per output; None where it was given row by row.
+    noise_ : variance of the noise of y, a number or one per output; None where it differs from row to row.
+    likelihood_ : the likelihood with the parameters learned, in units of y; None is Gaussian noise.
+    observations_ : likelihood and posteriors as one value, in units of the standardised data, with
+        `predict`, `quantile`, `sample` and `compile`. noise_posterior_ : the process of a learned noise's log
+        variance, or None.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
     """
@@ -114,6 +129,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
     validation_fraction: float = 0.1
     projection: int | None = None
     noise: Any = None
+    likelihood: Likelihood | str | None = None
     mean: Any = None
     power: float | None = None
     n_blocks: int | None = None
@@ -133,8 +149,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from X (n, d) and y (n,) or (n, p). A row of weight w counts w times, one of weight 0 not at
-        all.
+        """Learn from X (n, d) and y (n,) or (n, p), the columns that a likelihood takes of each row. A row of
+        weight w counts w times, one of weight 0 not at all.
 
         The order of the rows does not matter, and giving a row twice is giving it once with twice the weight:
         before anything else the rows are sorted, and equal ones merged.
@@ -150,30 +166,55 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
             source = as_source(X, y)
             return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
         X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
-        X = as_inputs(X)
-        y = as_targets(y, X)
+        X, likelihood = as_inputs(X), start_likelihood(self)
+        y = as_targets(y, X) if likelihood is None else likelihood.check(y)
         weights, rng = checked_weights(sample_weight, X), generator(self.random_state)
-        one_output = y.ndim == 1
-        data = Data.merged(X, y[:, None] if one_output else y, weights, self.noise)
-        data, scaling = data.standardised(self.standardize)
-        task, optimize = self._task(data, scaling, one_output, rng)
-        result = recipes.train(self.recipe, task, optimize)
-        rows = float(data.weights.sum())
+        one_output = y.ndim == 1 or likelihood is not None
+        noise = None if isinstance(self.noise, str) else self.noise
+        data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, noise)
+        data, scaling = data.standardised(self.standardize, likelihood)
+        task, optimize = self._task(data, scaling, y.ndim == 1, rng, likelihood)
+        learned = self._learn(task, optimize)
+        result = learned.fit if isinstance(learned, NoiseFit) else learned
+        rows = float(data.weights[data.seen(likelihood)].sum())
         self._take(result, scaling, one_output, rows)
+        if isinstance(learned, NoiseFit):
+            self._likelihood, self.noise_posterior_ = (
+                learned.observations.likelihood,
+                learned.observations.posteriors[1],
+            )
+            self.noise_ = None
         self.n_rows_ = len(X)
-        self.report_ = diagnosis_of(result, task.problem).shifted(self._shift(rows))
+        self.report_ = self._report(result, task.problem, rows)
         return self
+
+    def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
+        """The fit of a task by the recipe; with noise that is a process, where that is asked for."""
+        if not isinstance(self.noise, str):
+            return recipes.train(self.recipe, task, optimize)
+        if self.approximation not in ("fitc", "vfe") or task.problem.p > 1:
+            raise ParameterError(
+                f"noise={self.noise!r} needs one target and approximation='vfe', but there are "
+                f"{task.problem.p} and it is {self.approximation!r}"
+            )
+        return learn_noise(self.noise, self.recipe, task, optimize)
+
+    def _report(self, result: Fit, P: Problem, rows: float) -> Diagnosis | str:
+        if self._likelihood is not None:
+            return f"There is no diagnosis: it needs Gaussian noise of one variance, not {self.likelihood_}."
+        return diagnosis_of(result, P).shifted(self._shift(rows))
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """Fit a sample of the rows by the recipe, then all of them."""
         check_parted(source, sample_weight, self)
         source, one_output, rng = source.cached(), source.one_output, generator(self.random_state)
+        likelihood = start_likelihood(self)
         with Line(bool(self.verbose)) as line:
             survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
         moments, sample = survey.moments, survey.sample
         scaling = Scaling.none(source.n_features, source.n_outputs)
         if self.standardize:
-            scaling = Scaling(*moments.X.center_and_scale(), *moments.Y.center_and_scale())
+            scaling = Scaling(*moments.X.center_and_scale(), *moments.Y.center_and_scale()).under(likelihood)
             if self.noise is not None:
                 scaling = scaling.alike(moments.Y.low < moments.Y.high)
         scaled = source.changed(scaling)
@@ -184,7 +225,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
             scaling(sample.rows(0, count, one_output)),
             scaling(sample.rows(count, None, one_output)),
         )
-        task, optimize = self._task(data, scaling, one_output, rng, scaled)
+        task, optimize = self._task(data, scaling, one_output, rng, likelihood, scaled)
         result = outofcore.train(
             self.recipe,
             task,
@@ -195,21 +236,34 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
             held_out=(judge.X, judge.y) if count else None,
             key=float(sample.keys[count]),
         )
-        self._take(result, scaling, one_output, moments.n)
+        self._take(result, scaling, one_output or likelihood is not None, moments.n)
         self.n_rows_, self.n_features_in_ = moments.n, source.n_features
         self.__dict__.pop("feature_names_in_", None)
         if source.layout.feature_names is not None:
             self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
-        again = task.after(result).set(max_iterations=0, progress=False, trace=None, checkpoint=None).run()
-        report = diagnosis_of(again, task.problem).shifted(self._shift(float(data.weights.sum())))
-        self.report_ = replace(report, at_bounds=result.at_bounds, converged=result.converged)
+        again = result
+        if likelihood is None:
+            task = task.after(result)
+            again = task.set(max_iterations=0, progress=False, trace=None, checkpoint=None).run()
+        report = self._report(again, task.problem, float(data.weights.sum()))
+        self.report_ = report
+        if isinstance(report, Diagnosis):
+            self.report_ = replace(report, at_bounds=result.at_bounds, converged=result.converged)
         return self
 
     def _task(
-        self, data: Data, scaling: Scaling, one_output: bool, rng: Any, source: Source | None = None
+        self,
+        data: Data,
+        scaling: Scaling,
+        one_column: bool,
+        rng: Any,
+        likelihood: Likelihood | None,
+        source: Source | None = None,
     ) -> tuple[recipes.Task, str]:
         """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
-        kernel = start_kernel(self.kernel, data.X, data.weights, data.target_variance())
+        variance = data.target_variance(likelihood)
+        kernel = start_kernel(self.kernel, data.X, data.weights, variance)
+        noise, mean = start_noise(self, data, scaling, likelihood)
         Z, whole = self._start_inducing(data, scaling, kernel, rng)
         if source is not None and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
@@ -223,9 +277,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
             kernel,
             self._start_basis(Z, kernel, free=optimize == "all"),
             self.approximation,
-            data.noise,
+            noise,
             placed(data.X, self.device),
-            data.Y[:, 0] if one_output else data.Y,
+            data.Y[:, 0] if one_column else data.Y,
+            mean=mean,
             blocks=None if self._centres is None else selection.nearest(data.X, self._centres),
             weights=None if np.all(data.weights == 1.0) else data.weights,
             prelude="all" if self.inducing is None else "hyperparameters",
@@ -244,7 +299,16 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
         self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
         self.basis_size_ = len(result.posterior.basis)
         self._set_units(scaling, one_output)
-        self.noise_ = None if np.ndim(self.noise) > 0 else result.noise * np.square(self.y_scale_)
+        self._likelihood, self.noise_posterior_ = None, None
+        noise = result.noise
+        if isinstance(noise, Likelihood):
+            self._likelihood = noise
+            noise = (
+                float(noise.predict(0.0, 1e-300)[1])
+                if noise.located and not isinstance(self.noise, str)
+                else None
+            )
+        self.noise_ = None if np.ndim(self.noise) > 0 or noise is None else noise * np.square(self.y_scale_)
         assert result.posterior.log_evidence is not None
         self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
         self.__dict__.pop("metadata_", None)
@@ -252,28 +316,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
     def _shift(self, rows: float) -> float:
         """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""
         return -rows * float(np.sum(np.log(self.y_scale_)))
-
-    def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
-        Xs = self._in_model_units(X)
-        if not return_std:
-            return self._in_user_units(self._mean(Xs))
-        mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
-        variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
-        variance = per_output(variance, self.y_scale_)
-        return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
-        """Draws from the joint of new observations at X, or of f(X) with latent=True. (n, s) or (n, p, s)"""
-        check_is_fitted(self)
-        mean, covariance = self._joint(self._validated(X, reset=False), latent)
-        rng = generator(random_state)
-
-        def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-            return rng.multivariate_normal(mean, covariance, n_samples, check_valid="ignore", method="eigh").T
-
-        if mean.ndim == 1:
-            return draw(mean, covariance)
-        return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
 
     def _saved_posterior(self) -> Posterior:
         post = getattr(self, "posterior_", None)
@@ -285,12 +327,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Regression, Estimator)
         return super()._saved_posterior()
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
-        noise = {} if self.noise_ is None else {"noise": self.noise_}
-        return {"log_evidence_of_y": self.log_evidence_}, noise
+        noise = {} if self.noise_ is None or np.isinf(self.noise_).any() else {"noise": self.noise_}
+        plain, arrays = self._observing_record()
+        return plain | {"log_evidence_of_y": self.log_evidence_}, arrays | noise
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         self.posterior_, self.noise_ = posterior, None
         self.log_evidence_ = float(plain["log_evidence_of_y"])
+        self._restore_observing(plain, arrays)
         if "noise" in arrays:
             noise = array(arrays, "noise")
             expect(noise.shape == np.shape(self.y_scale_) and bool(np.all(noise > 0)), "noise", noise)

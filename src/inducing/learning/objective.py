@@ -19,6 +19,7 @@ from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
 from ..model.likelihoods import Likelihood
+from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_noise, as_targets
 from ..model.table import Approximation
@@ -80,7 +81,7 @@ class Objective:
             gradient[name] = gradient[name] + slope
         return value, self.packing.gradient(x, gradient)
 
-    def posterior(self, x: np.ndarray) -> Posterior | Predictor:
+    def posterior(self, x: np.ndarray) -> Posterior | Predictor | Observations:
         """The posterior at x; known where the evidence was just evaluated there and kept it."""
         known = getattr(self.evidence, "posterior", None)
         return known if known is not None and np.array_equal(self.last, x) else model_of(self.problem(x))
@@ -112,13 +113,16 @@ class HeldOut(NamedTuple):
         X = as_inputs(X)
         return HeldOut(X, _as_columns(as_targets(y, X)))
 
-    def log_densities(self, posterior: Posterior | Predictor, noise: float | Likelihood) -> np.ndarray:
+    def log_densities(
+        self, posterior: Posterior | Predictor | Observations, noise: float | Likelihood
+    ) -> np.ndarray:
         """log p(y | data) of each row, the mean over its outputs. (t,)"""
-        mean, variance = posterior.predict(self.X)
+        ask = posterior.latent if isinstance(posterior, Observations) else posterior.predict
+        mean, variance = ask(self.X)
         if isinstance(noise, Likelihood):
             Y = to_numpy(self.Y)
             y = Y[:, 0] if Y.shape[1] == 1 else Y
-            return noise.log_average(y, to_numpy(mean), np.maximum(to_numpy(variance), 1e-300))
+            return noise.log_predictive(y, to_numpy(mean), np.maximum(to_numpy(variance), 1e-300))
         variance = to_numpy(variance)[:, None] + noise
         squares = (to_numpy(self.Y) - to_numpy(_as_columns(mean))) ** 2 / variance
         return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)

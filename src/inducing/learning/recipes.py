@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ParameterError, UnknownNameError
+from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
@@ -206,6 +206,10 @@ def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut 
             stopped = replace(outcomes[-1].run, converged=False, message=INTERRUPTED)
             outcomes[-1] = replace(outcomes[-1], run=stopped)
             break
+        except FactorisationError:  # sites that leave no proper process here: what came before is kept
+            if not outcomes or start.rows.likelihood is None:
+                raise
+            break
         left -= most if passed else outcome.run.iterations
         if isinstance(start.problem.basis, Multiscale):  # from now on its widths may move
             outcome = replace(outcome, parameters=_widened(outcome.parameters))
@@ -231,7 +235,8 @@ def _legs(start: Stage) -> list[Leg]:
     P = start.rows
     target = P.row.power if P.row.keeps == "diagonal" else None
     freed = isinstance(P.basis, Multiscale) and start.prelude == "all"  # points first, then the widths
-    powers = [] if target is None else [power for power in POWERS if power < target]
+    plain = target is not None and P.likelihood is None  # sites of a likelihood take many sweeps a leg
+    powers = [power for power in POWERS if target is not None and plain and power < target]
     moves = ("all",) if target == 0.0 else ("hyperparameters", "all")
     return [
         *[Leg(VFE, "all")] * (freed + (target != 0.0)),

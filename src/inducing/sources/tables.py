@@ -123,6 +123,22 @@ def numbers(column: Series, name: str) -> np.ndarray:
     return values
 
 
+def is_label(column: Series, name: str) -> bool:
+    """Whether a column holds labels by itself: text, categories, true or false."""
+    from pandas.api import types
+
+    return bool(types.is_bool_dtype(column)) or not is_numeric(column, name)
+
+
+def labels(column: Series) -> np.ndarray:
+    """Return a column of labels as booleans, numbers or strings. (n,)"""
+    from pandas.api import types
+
+    if types.is_bool_dtype(column) or types.is_numeric_dtype(column):
+        return column.to_numpy()
+    return _text(column).to_numpy(dtype=str)
+
+
 def complete_rows(table: DataFrame, columns: Sequence[str]) -> np.ndarray:
     """True for the rows without missing values in `columns`, (n,)."""
     return table[list(columns)].notna().all(axis=1).to_numpy()

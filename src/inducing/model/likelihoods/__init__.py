@@ -18,8 +18,8 @@ from .base import Likelihood
 from .classes import Binary, Logistic, Ordinal, Probit, Step
 from .counts import Binomial, NegativeBinomial, Poisson
 from .custom import Custom, Squared
-from .noise import CensoredGaussian, Gaussian
-from .outliers import AsymmetricLaplace, Contaminated, Laplace, StudentT
+from .noise import CensoredGaussian, Gaussian, LogVariance
+from .outliers import AsymmetricLaplace, Contaminated, Laplace, LogScaleT, StudentT
 from .several import Expected, LearnedNoise, LearnedScaleT, SeveralLikelihood, Softmax
 from .shares import Beta
 from .times import Exponential, Gamma, Weibull
@@ -41,6 +41,8 @@ __all__ = [
     "LearnedNoise",
     "LearnedScaleT",
     "Likelihood",
+    "LogScaleT",
+    "LogVariance",
     "Logistic",
     "NegativeBinomial",
     "Ordinal",

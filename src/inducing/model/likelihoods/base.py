@@ -18,6 +18,7 @@ from ..kernels.base import positive
 LARGEST = 1e50  # of y, mean, √var and scales: ratios of their squares must be numbers, too
 SHAPES = 1e-9, 1e12  # of shape parameters
 STEEP = 500.0  # log of the largest rate that is told from infinity
+FARTHEST = 30.0  # of a constant f from 0
 ROUNDS = 200  # of doubling and of halving the interval a quantile is in
 
 Function = Callable[[Array, Array], Any]  # of y and f that broadcast
@@ -64,6 +65,23 @@ class Likelihood:
                 f"{type(self).__name__} has no parameter {sorted(unknown)}; it has {list(self.names)}"
             )
         return replace(self, **values)
+
+    def in_units(self, factor: float) -> Self:
+        """The likelihood of factor · y; this one itself where f is not in the units of y."""
+        powers = {"variance": 2, "scale": 1} if self.located else {}
+        values = {name: getattr(self, name) * factor ** powers[name] for name in self.names if name in powers}
+        return replace(self, **values)
+
+    def likeliest(self, y: np.ndarray, weights: np.ndarray) -> float:
+        """The f under which all of y, (n,) or (n, columns), is likeliest if f is the same in every row."""
+        from scipy.optimize import minimize_scalar
+
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+        def cost(f: float) -> float:
+            return -float(weights @ self.log_density(y, np.full(len(y), f)))
+
+        return float(minimize_scalar(cost, bounds=(-FARTHEST, FARTHEST), method="bounded").x)
 
     def spec(self) -> dict[str, Any]:
         """A plain description that `likelihoods.from_spec` reads back."""

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from ...numerics.arrays import Array, namespace
+from ...numerics.quadrature import Feature
 from ...numerics.special import LOG_2PI
-from .base import Likelihood, one_namespace, refuse, scale
+from .base import Likelihood, exp, one_namespace, refuse, scale
 from .classes import Probit
 
 
@@ -160,3 +161,39 @@ class CensoredGaussian(Likelihood):
         self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
     ) -> np.ndarray:
         return self._seen._quantile(p, mean, var, None)
+
+
+@dataclass(frozen=True)
+class LogVariance(Likelihood):
+    """An error with mean 0 and variance known + exp(f): f is the log of the part that is not known.
+
+    y is the error, or the error and the known part of its variance. (n,) or (n, 2)
+    """
+
+    columns: ClassVar[int] = 2
+    defaults: ClassVar[tuple[float, ...]] = (0.0,)
+
+    def _check_rows(self, y: Array, *further: Array) -> None:
+        for known in further:
+            refuse(known, known < 0.0, "a variance must not be negative, but row {row} has {value:g}")
+
+    def _of_ratio(self, ratio: Array) -> tuple[Array, Array, Array]:
+        """log p at variance 1 as a function of ρ = y², minus twice its derivative in log ρ, and minus twice
+        its second.
+        """
+        return -0.5 * (LOG_2PI + ratio), ratio, ratio
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        """With t = known + exp(f), p = exp(f)/t and ρ = y²/t."""
+        f, y, known = self.split(y, f)
+        xp, part = namespace(f, y), exp(f)
+        total = known + part
+        p = part / total
+        value, pull, bend = self._of_ratio(y * y / total)
+        slope = 0.5 * p * (pull - 1.0)
+        return value - 0.5 * xp.log(total), slope, 0.5 * p * ((1.0 - p) * (pull - 1.0) - p * bend)
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        y, known = self._columns_of(y)
+        xp = namespace(y)
+        return Feature(xp.log(xp.maximum(xp.maximum(y * y, known), 1e-100)), 1.3, left=1.0)

@@ -14,7 +14,8 @@ import numpy as np
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
 from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
-from .base import LARGEST, SHAPES, Likelihood, one_namespace, scale, within
+from .base import LARGEST, SHAPES, Likelihood, exp, one_namespace, scale, within
+from .noise import LogVariance
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,28 @@ class StudentT(Likelihood):
         from scipy.special import stdtr
 
         return stdtr(self.df, (y - f) / self.scale)
+
+
+@dataclass(frozen=True)
+class LogScaleT(LogVariance):
+    """An error that is Student's t with df degrees of freedom and squared scale known + exp(f)."""
+
+    names: ClassVar[tuple[str, ...]] = ("df",)
+
+    df: float = 4.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "df", within("df", self.df, *SHAPES))
+
+    def _of_ratio(self, ratio: Array) -> tuple[Array, Array, Array]:
+        share = (self.df + 1.0) / (self.df + ratio) * ratio
+        value = StudentT(self.df, 1.0).log_density(namespace(ratio).sqrt(ratio), 0.0 * ratio)
+        return value, share, share * self.df / (self.df + ratio)
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y, known = self.split(y, f)
+        error = y / namespace(f, y).sqrt(known + exp(f))
+        return {"df": StudentT(self.df, 1.0).log_density_gradient(error, 0.0 * error)["df"]}
 
 
 @dataclass(frozen=True)

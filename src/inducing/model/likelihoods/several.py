@@ -5,7 +5,7 @@ They give ⟨log p(y|f)⟩ under independent f_j ~ N(mean_j, var_j), for variati
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn
 
@@ -15,8 +15,8 @@ from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
 from ...numerics.linalg import row_dots
 from ...numerics.quadrature import ENTRIES
-from ...numerics.special import LOG_2PI
-from .base import LARGEST, SHAPES, STEEP, Likelihood, exp, moments, one_namespace, refuse, within
+from ...numerics.special import LOG_2PI, special
+from .base import LARGEST, ROUNDS, SHAPES, STEEP, Likelihood, exp, moments, one_namespace, refuse, within
 from .outliers import StudentT
 
 HERMITE = np.polynomial.hermite_e.hermegauss(24)
@@ -80,6 +80,21 @@ class SeveralLikelihood(Likelihood):
             raise ParameterError("the means must be finite and the variances of f positive and finite")
         return [y, means, xp.maximum(variances, LARGEST**-2)]
 
+    def quantile(self, p: Array, means: Array, variances: Array, further: Array | None = None) -> np.ndarray:
+        """The y that an observation stays below, or at, with probability p, for means and variances (n, c).
+        (n,)
+        """
+        means, variances = np.asarray(means, dtype=float), np.asarray(variances, dtype=float)
+        p = np.broadcast_to(np.asarray(p, dtype=float), len(means))
+        if not np.all((p > 0.0) & (p < 1.0)):
+            raise ParameterError("the probability of a quantile must lie between 0 and 1")
+        step = np.sqrt(variances[:, 0]) + np.exp(0.5 * np.clip(means[:, 1], -STEEP, STEEP))
+        return _crossing(lambda y: self.cumulative(y, means, variances) - p, means[:, 0], step)
+
+    def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
+        """The probability that an observation is y or less, for means and variances (n, c). (n,)"""
+        raise ParameterError(f"{self} does not say how y is distributed; ask about f instead")
+
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> NoReturn:
         self._refuse()
 
@@ -90,12 +105,37 @@ class SeveralLikelihood(Likelihood):
         )
 
 
+def _crossing(excess: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The zero (n,) of an increasing function, by false positions whose ends move (Illinois)."""
+    low, high = centre - step, centre + step
+    for _ in range(ROUNDS):
+        at_low, at_high = excess(low), excess(high)
+        if np.all((at_low <= 0.0) & (at_high >= 0.0)):
+            break
+        low, high = (
+            np.where(at_low > 0.0, low - (high - low), low),
+            np.where(at_high < 0.0, high + (high - low), high),
+        )
+    for _ in range(ROUNDS):
+        slope = at_high - at_low
+        x = high - at_high * (high - low) / np.where(slope == 0.0, 1.0, slope)
+        at_x = excess(x)
+        other = at_x * at_high < 0.0
+        low, at_low = np.where(other, high, low), np.where(other, at_high, 0.5 * at_low)
+        high, at_high = x, at_x
+        if np.all(np.abs(at_x) <= 1e-10):
+            break
+    return high
+
+
 @dataclass(frozen=True)
 class LearnedNoise(SeveralLikelihood):
     """y = f + Gaussian noise of variance exp(g); f and g are the two processes.
 
     ⟨log p⟩ = -½ [log 2π + m_g + ((y - m_f)² + v_f) exp(-m_g + v_g/2)].
     """
+
+    located: ClassVar[bool] = True
 
     def _expected(self, y: Array, means: Array, variances: Array) -> Expected:
         e, mean, var = y - means[:, 0], means[:, 1], variances[:, 1]
@@ -119,13 +159,22 @@ class LearnedNoise(SeveralLikelihood):
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
         """log ∫ N(y; m_f, v_f + exp(g)) N(g) dg. (n,)"""
         y, means, variances = self._several(y, means, variances)
-        xp, t = namespace(y), np.linspace(-9.0, 9.0, 160)
-        weight = asarray_like(-0.5 * t * t + np.log(t[1] - t[0]) - 0.5 * LOG_2PI, y)
-        g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(t, y)  # (n, j)
-        total = variances[:, :1] + exp(g)
+        xp = namespace(y)
+        total, weight = self._totals(means, variances)
         value = weight - 0.5 * (LOG_2PI + xp.log(total) + ((y - means[:, 0]) ** 2)[:, None] / total)
         top = xp.max(value, axis=1)
         return top + xp.log(xp.sum(xp.exp(value - top[:, None]), axis=1))
+
+    def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
+        total, weight = self._totals(means, variances)
+        return special(np).ndtr((y - means[:, 0])[:, None] / np.sqrt(total)) @ np.exp(weight)
+
+    def _totals(self, means: Array, variances: Array) -> tuple[Array, Array]:
+        """Variances of y (n, j) over the process g, and the logs of their weights. (j,)"""
+        xp, t = namespace(means), np.linspace(-9.0, 9.0, 160)
+        weight = asarray_like(-0.5 * t * t + np.log(t[1] - t[0]) - 0.5 * LOG_2PI, means)
+        g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(t, means)
+        return variances[:, :1] + exp(g), weight
 
 
 @dataclass(frozen=True)
@@ -135,6 +184,7 @@ class LearnedScaleT(SeveralLikelihood):
     ⟨log p⟩ is exact up to quadrature: Gauss-Hermite in g, and in f on the nodes of `StudentT`.
     """
 
+    located: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("df",)
 
     df: float = 4.0
@@ -199,6 +249,11 @@ class LearnedScaleT(SeveralLikelihood):
         value = xp.reshape(value, g.shape) - 0.5 * g
         top = xp.max(value, axis=1)
         return top + xp.log(xp.exp(value - top[:, None]) @ asarray_like(HERMITE_WEIGHTS, y))
+
+    def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
+        g, mean, var = self._inside(y, means, variances)
+        below = StudentT(self.df, 1.0).cumulative(np.zeros_like(mean), mean, var)
+        return below.reshape(g.shape) @ HERMITE_WEIGHTS
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""Predictions of y under any likelihood: means, deviations, quantiles and draws in the user's units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import ParameterError
+from ..files.records import Arrays, Plain, posterior_from, posterior_record
+from ..model import likelihoods
+from ..model.likelihoods import Gaussian, Likelihood
+from ..model.observations import Observations
+from ..model.posterior import Posterior
+from ..numerics.arrays import to_numpy
+from .base import Estimator, Regression, generator
+from .preparation import per_output
+
+
+class Observing(Regression, Estimator):
+    """Base of a regressor whose observations have Gaussian noise, another likelihood, or learned noise."""
+
+    noise_posterior_: Posterior | None  # of the log variance of the noise, where that is learned
+    _likelihood: Likelihood | None  # in the model's units; None is Gaussian noise
+
+    @property
+    def likelihood_(self) -> Likelihood | None:
+        """The likelihood, its parameters in the units of y; None is Gaussian noise of variance `noise_`."""
+        return None if self._likelihood is None else self._likelihood.in_units(self.y_scale_)
+
+    @property
+    def observations_(self) -> Observations:
+        """What is believed of new observations, in units of the standardised data."""
+        if not isinstance(self.posterior_, Posterior) or not self.posterior_.one_output:
+            raise ParameterError(
+                "quantiles of y need one target and a model that keeps no data, such as 'fitc'"
+            )
+        likelihood = self._likelihood
+        if likelihood is None:
+            likelihood = Gaussian(self._new_noise() / self.y_scale_**2)
+        second = () if self.noise_posterior_ is None else (self.noise_posterior_,)
+        return Observations(likelihood, (self.posterior_, *second))
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        latent: bool = False,
+        further: Any = None,
+    ) -> Any:
+        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
+        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of the function
+        itself with latent=True. `further` are numbers of the new rows that the likelihood takes, such as
+        exposures or trials. (n,)
+        """
+        if further is None:
+            return super().predict(X, return_std, return_cov, latent)
+        if latent or return_cov:
+            raise ParameterError("further numbers say how y is observed; leave out latent and return_cov")
+        mean, std = self._of_y(self._queries(X), further)
+        return (mean, std) if return_std else mean
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
+    ) -> np.ndarray:
+        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
+        Xs = self._queries(X)
+        observations, p = self.observations_, np.asarray(quantiles, dtype=float)
+        columns = [observations.quantile(Xs, float(q), further) for q in p.ravel()]
+        values = np.stack(columns, axis=1) * self.y_scale_ + self.y_mean_
+        return values if p.ndim else values[:, 0]
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """The log density of observations y, (n,) or with the further numbers of the rows (n, 2). (n,)"""
+        Xs, y = self._queries(X), np.array(y, dtype=float)
+        first = y if y.ndim == 1 else y[:, 0]
+        first -= self.y_mean_
+        first /= self.y_scale_
+        density = self.observations_.log_density(Xs, y)
+        censored = y.ndim == 2 and self._likelihood is not None and self._likelihood.located
+        return density - np.log(self.y_scale_) * (y[:, 1] == 0.0 if censored else 1.0)
+
+    def _of_y(self, Xs: Any, further: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of y under a likelihood, at rows in the model's units. (n,) each"""
+        mean, variance = self.observations_.predict(Xs, further)
+        return mean * self.y_scale_ + self.y_mean_, np.sqrt(variance) * self.y_scale_
+
+    def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
+        Xs = self._in_model_units(X)
+        if self._likelihood is not None and not latent:
+            both = self._of_y(Xs)
+            return both if return_std else both[0]
+        if not return_std:
+            return self._in_user_units(self._mean(Xs))
+        mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
+        variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
+        variance = per_output(variance, self.y_scale_)
+        return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
+
+    def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
+        likelihood = self._likelihood
+        if likelihood is None or latent:
+            return super()._joint(X, latent)
+        if not likelihood.located:
+            raise ParameterError(f"y has no joint covariance under {likelihood}; pass latent=True")
+        covariance = super()._joint(X, True)[1]
+        mean, std = self._of_y(self._in_model_units(X))
+        rows = np.arange(len(mean))
+        covariance[rows, rows] = std**2
+        return mean, covariance
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None
+    ) -> np.ndarray:
+        """Draws from the joint of new observations at X, or of f(X) with latent=True; `further` as for
+        `predict`. (n, s) or (n, p, s)
+        """
+        rng = generator(random_state)
+        if self._likelihood is not None and not latent:
+            draws = self.observations_.sample(self._queries(X), n_samples, rng, further)
+            return draws.T * self.y_scale_ + self.y_mean_
+        check_is_fitted(self)
+        mean, covariance = self._joint(self._validated(X, reset=False), latent)
+
+        def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+            return rng.multivariate_normal(mean, covariance, n_samples, check_valid="ignore", method="eigh").T
+
+        if mean.ndim == 1:
+            return draw(mean, covariance)
+        return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
+
+    def _observing_record(self) -> tuple[Plain, Arrays]:
+        """Describe the likelihood and the process of the noise, where there are any."""
+        check_is_fitted(self)
+        plain: Plain = {"likelihood": None if self._likelihood is None else self._likelihood.spec()}
+        if self.noise_posterior_ is None:
+            return plain, {}
+        second, arrays = posterior_record(self.noise_posterior_)
+        return plain | {"noise_posterior": second}, {f"noise.{name}": a for name, a in arrays.items()}
+
+    def _restore_observing(self, plain: Plain, arrays: Arrays) -> None:
+        """Take what `_observing_record` has described; older files have neither."""
+        spec, second = plain.get("likelihood"), plain.get("noise_posterior")
+        self._likelihood = None if spec is None else likelihoods.from_spec(spec)
+        own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
+        self.noise_posterior_ = None if second is None else posterior_from(second, own)

@@ -1,0 +1,280 @@
+"""Learned noise: y ~ N(f, exp(g)), or Student's t about f with scale exp(g/2), two processes on one basis.
+
+The likelihood of both together prefers to call hard rows noisy, so there are two ways. *Mean first*: f as if
+the noise were one number; g from what f leaves of each row without that row in it, e ~ N(0, v₋ + exp(g));
+then f again with noise that goes from the one number to exp(g) in steps, as far as left-out and held-out
+errors allow. *Jointly*: the variational evidence of both, from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..engine.parts import Parted
+from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
+from ..errors import ParameterError, UnknownNameError
+from ..inference.left_out import left_out_errors
+from ..inference.regression import posterior_from, posterior_of, problem_of
+from ..model.bases import Basis, Multiscale, Points
+from ..model.kernels.base import Kernel
+from ..model.kernels.composite import Sum
+from ..model.kernels.stationary import RBF, Stationary
+from ..model.likelihoods import LearnedNoise, LearnedScaleT, LogScaleT, LogVariance, StudentT
+from ..model.means import Constant, Mean, Zero
+from ..model.observations import Observations
+from ..model.posterior import Posterior
+from ..model.problem import Problem
+from ..model.table import VFE
+from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.workers import blas_for
+from ..sources.moments import Columns
+from .objective import SITE_TOLERANCE, HeldOut, moved, targets
+from .packing import Parameters
+from .recipes import Task, split, train
+from .stages import Fit, Stage
+from .starts import LEAST_GAIN
+
+WAYS = ("learned", "learned-jointly")  # mean first, and both at once
+TEMPERATURES = (0.25, 0.5, 0.75, 1.0)  # of the noise by row: 0 is one number, 1 is exp(g)
+ROWS = 5_000  # that the kernel of g is learned from
+ITERATIONS = 40  # of that kernel
+SWEEPS = 400  # of g, whose likelihood is not log-concave
+LEAST_DF = 4.0  # to start from: one scale for all rows makes tails look heavier than they are
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseFit:
+    """Learned noise: the fit of f, and both processes with their likelihood."""
+
+    fit: Fit
+    observations: Observations
+    temperature: float  # of the noise that f was learned with; 1 is exp(g)
+    score: float = -np.inf  # mean log density of held-out rows by what the others say; -∞ without them
+
+
+class Prior(NamedTuple):
+    """Kernel and mean of g, and the likelihood of errors given g."""
+
+    kernel: Kernel
+    mean: Mean
+    likelihood: LogVariance
+
+
+def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> NoiseFit:
+    """Fit `task`, whose noise is the one number or the StudentT to start from, by the recipe and in this way.
+
+    The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
+    f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
+    """
+    if way not in WAYS:
+        raise UnknownNameError(f"noise must be a variance or one of {', '.join(WAYS)}, not {way!r}")
+    plain = replace(task, approximation="vfe", power=None)
+    first = mean_first(plain.stage(), train(recipe, plain, optimize))
+    if way == WAYS[0]:
+        return first
+    both = jointly(plain.stage(), first)
+    if not np.isfinite(first.score):
+        return both
+    other = replace(plain, approximation="fitc")
+    return max(both, mean_first(other.stage(), train(recipe, other, optimize)), key=lambda fit: fit.score)
+
+
+# Mean first
+
+
+def mean_first(start: Stage, fit: Fit) -> NoiseFit:
+    """g from what f leaves of rows that it does not know, then f with noise as near exp(g) as errors let it.
+
+    A step towards exp(g) is taken while neither left-out nor held-out errors grow, and the log density of the
+    held-out rows does not fall.
+    """
+    P = moved(start.rows, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
+    held, rest = split(start)
+    learning = P if held is None else replace(start, problem=P).on(rest).rows
+    prior = _learned_prior(replace(start, problem=learning))
+    temperature, score = 0.0, -np.inf
+    if held is not None:
+        temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
+    observations = _processes(P, prior, temperature)[0]
+    fit = replace(fit, posterior=observations.posteriors[0])
+    return NoiseFit(fit, observations, temperature, score)
+
+
+def _warmest(P: Problem, prior: Prior, judge: HeldOut) -> tuple[float, float]:
+    """The last temperature that errors allow, going up from 0, and the log density there."""
+    best, last = 0.0, _scores(P, prior, 0.0, judge)
+    for temperature in TEMPERATURES if P.likelihood is None else ():
+        scores = _scores(P, prior, temperature, judge)
+        if scores[0] > last[0] or scores[1] > last[1] or scores[2] < last[2]:
+            break
+        best, last = temperature, scores
+    return best, last[2]
+
+
+def _scores(P: Problem, prior: Prior, temperature: float, judge: HeldOut) -> tuple[float, float, float]:
+    """Mean squared errors of left-out and of held-out rows, and the log density of the latter."""
+    observations, errors = _processes(P, prior, temperature)
+    y = to_numpy(judge.Y)[:, 0]
+    wrong = y - observations.latent(judge.X).mean[:, 0]
+    density = float(np.mean(observations.log_density(judge.X, y)))
+    weights = None if P.weights is None else to_numpy(P.weights)
+    return float(np.average(to_numpy(errors)[:, 0] ** 2, weights=weights)), float(np.mean(wrong**2)), density
+
+
+def _processes(P: Problem, prior: Prior, temperature: float) -> tuple[Observations, Array]:
+    """f with noise of this temperature, g from what it leaves of each row; and that. (n, 2)"""
+    f = posterior_of(P)
+    errors = left_out(P, f)
+    g = _of_errors(P, errors, prior)
+    if temperature > 0.0:
+        P = _tempered(P, g, temperature)
+        f = posterior_of(P)
+        errors = left_out(P, f)
+        g = _of_errors(P, errors, prior)
+    df = getattr(prior.likelihood, "df", None)
+    return Observations(LearnedNoise() if df is None else LearnedScaleT(df), (f, g)), errors
+
+
+def _of_errors(P: Problem, errors: Array, prior: Prior) -> Posterior:
+    """g from what f leaves of each row."""
+    return posterior_of(_log_variance(P, errors, prior), tolerance=SITE_TOLERANCE, sweeps=SWEEPS)
+
+
+def left_out(P: Problem, post: Posterior) -> Array:
+    """What f leaves of each row without that row, and the variance of f there. (n, 2)"""
+    errors, variances = left_out_errors(P, post)
+    return namespace(P.X).stack([errors[:, 0], variances], axis=1)
+
+
+def _log_variance(P: Problem, errors: Array, prior: Prior) -> Problem:
+    """The problem of g, given what f leaves of each row."""
+    kernel, mean, likelihood = prior
+    options: dict[str, Any] = dict(mean=mean, jitter=P.jitter, weights=P.weights)
+    return problem_of(kernel, _points(P.basis), VFE, likelihood, P.X, errors, **options)
+
+
+def _learned_prior(stage: Stage) -> Prior:
+    """The prior of g, learned by the evidence of at most ROWS rows."""
+    P = stage.rows
+    errors = left_out(P, posterior_of(P))
+    few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:ROWS])
+    weights = np.ones(P.n) if P.weights is None else to_numpy(P.weights)
+    spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
+    same = isinstance(P.kernel, Stationary) and P.kernel.columns is None
+    kind: Any = type(P.kernel) if same else RBF
+    kernel = kind(lengthscale=2.0 * np.sqrt(P.X.shape[1]) * np.where(spread > 0, spread, 1.0), variance=1.0)
+    likelihood = LogVariance() if P.likelihood is None else LogScaleT(max(LEAST_DF, _student(P).df))
+    start = Prior(kernel, Constant(likelihood.likeliest(to_numpy(errors), weights)), likelihood)
+    stage = Stage(
+        _log_variance(P, errors, start),
+        optimize="hyperparameters",
+        max_iterations=min(ITERATIONS, stage.max_iterations),
+        least_gain=LEAST_GAIN,
+        progress=False,
+    )
+    parameters = stage.on(few).run().parameters
+    return Prior(parameters.kernel, parameters.mean, parameters.noise)
+
+
+def _tempered(P: Problem, g: Posterior, temperature: float) -> Problem:
+    """The problem of f with noise between one number and that of g."""
+    xp, (mean, variance) = namespace(P.X), g.predict(P.X)
+    noise = xp.log(P.noise) * (1.0 - temperature) + temperature * (mean + 0.5 * variance)
+    return replace(P, noise=xp.exp(noise), one_noise=False)
+
+
+def _student(P: Problem) -> StudentT:
+    if not isinstance(P.likelihood, StudentT):
+        raise ParameterError(
+            f"noise can be learned as a process for Gaussian noise and StudentT, not for {P.likelihood}"
+        )
+    return P.likelihood
+
+
+def _points(basis: Basis) -> Points:
+    return Points(basis.centers) if isinstance(basis, Multiscale) else basis  # type: ignore[return-value]
+
+
+# Jointly
+
+
+class JointEvidence:
+    """The variational evidence of f and g and its gradient. The kernels travel as the parts of a sum, g's as
+    the last one, and the means as a constant of two numbers.
+    """
+
+    def __init__(self) -> None:
+        self.memory = JointMemory()
+        self.posterior: Observations | None = None  # of the problem seen last
+
+    def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
+        problems = self.problems(P)
+        self.posterior = None
+        with blas_for(len(P.basis)):
+            F = factorise_jointly(problems, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+            of_f, of_g = joint_gradient(problems, F)
+        self.posterior = self.observations(problems, F)
+        last = len(P.kernel.parts) - 1  # type: ignore[attr-defined]
+        own = "" if last > 1 else "0."
+        gradient = {f"kernel.{own}{k[7:]}": v for k, v in of_f.items() if k.startswith("kernel.")}
+        gradient |= {f"kernel.{last}.{k[7:]}": v for k, v in of_g.items() if k.startswith("kernel.")}
+        gradient |= {k: v + of_g[k] for k, v in of_f.items() if k.startswith("basis.")}
+        gradient["mean.value"] = np.array([float(g["mean.value"]) for g in (of_f, of_g)])
+        return F.value, gradient | {f"likelihood.{k}": float(v) for k, v in F.likelihood.items()}
+
+    @staticmethod
+    def problems(P: Problem | Parted) -> list[Problem]:
+        """The problem of f and that of g, which share rows and basis."""
+        assert isinstance(P, Problem) and isinstance(P.kernel, Sum) and isinstance(P.mean, Constant)
+        *own, last = P.kernel.parts
+        kernels = own[0] if len(own) == 1 else Sum(tuple(own)), last
+        pairs = zip(kernels, P.mean.value, strict=True)
+        return [replace(P, kernel=kernel, mean=Constant(float(value))) for kernel, value in pairs]
+
+    @staticmethod
+    def observations(problems: Sequence[Problem], F: JointFactors) -> Observations:
+        likelihood = problems[0].likelihood
+        assert likelihood is not None
+        pairs = zip(problems, F.each, strict=True)
+        return Observations(likelihood, tuple(posterior_from(P, each, F.value) for P, each in pairs))
+
+
+def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
+    """f and g by their common evidence, from where learning the mean first ended; held-out rows, by their log
+    density, say when to stop.
+    """
+    f, g = learned.observations.posteriors
+    P = start.rows
+    if not isinstance(f.mean_function, Zero | Constant):
+        raise ParameterError("noise='learned-jointly' needs mean=None or a constant; use noise='learned'")
+    levels = [float(getattr(post.mean_function, "value", 0.0)) for post in (f, g)]
+    options: dict[str, Any] = dict(mean=Constant(levels), jitter=max(f.jitter, g.jitter), weights=P.weights)
+    likelihood = learned.observations.likelihood
+    both = problem_of(
+        Sum((f.kernel, g.kernel)), _points(f.basis), VFE, likelihood, P.X, targets(P)[:, 0], **options
+    )
+    held, rest = split(start)
+    stage = replace(
+        start,
+        problem=both,
+        fixed=[
+            name.replace("kernel", "kernel.0") for name in start.fixed if name.startswith(("kernel", "basis"))
+        ],
+        priors=None,
+        restarts=0,
+        least_gain=LEAST_GAIN,
+        held_out=None if held is None else HeldOut(P.X[held], targets(P)[held]),
+    )
+    outcome = replace(stage if held is None else stage.on(rest), evidence=JointEvidence()).run()
+    problems = JointEvidence.problems(replace(moved(both, outcome.parameters), jitter=outcome.jitter))
+    with blas_for(len(both.basis)):
+        F = factorise_jointly(problems)
+    observations = JointEvidence.observations(problems, F)
+    first = observations.posteriors[0]
+    fit = replace(outcome.following([]).fit(first), kernel=first.kernel, mean=first.mean_function)
+    score = -np.inf if outcome.score is None else outcome.score
+    return NoiseFit(replace(fit, noise=outcome.parameters.noise, value=F.value), observations, 1.0, score)

@@ -1,0 +1,83 @@
+"""`Observations`: what is believed of new y, by a likelihood and the posteriors of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..numerics.arrays import Array, to_numpy
+from .likelihoods import Likelihood
+from .posterior import Marginals, Posterior
+
+LEAST = 1e-300  # of variances that a likelihood is asked about
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Predictions of new observations: a likelihood, and a posterior for each process that it has.
+
+    `further` are the numbers of the new rows that the likelihood takes beside y, such as exposures. (n,)
+    """
+
+    likelihood: Likelihood
+    posteriors: tuple[Posterior, ...]
+
+    def latent(self, X: Array) -> Marginals:
+        """Mean and variance of the processes at each row, in NumPy. (n,) each, (n, c) of several"""
+        parts = [tuple(map(to_numpy, post.predict(X))) for post in self.posteriors]
+        mean, variance = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
+        variance = np.maximum(variance, LEAST)
+        return Marginals(mean, variance) if len(parts) > 1 else Marginals(mean[:, 0], variance[:, 0])
+
+    def predict(self, X: Array, further: Any = None) -> Marginals:
+        """Mean and variance of y at each row. (n,) each"""
+        mean, variance = self.latent(X)
+        return Marginals(*self.likelihood.predict(mean, variance, _column(further, len(mean))))
+
+    def quantile(self, X: Array, p: float, further: Any = None) -> np.ndarray:
+        """The y that an observation stays below, or at, with probability p. (n,)"""
+        mean, variance = self.latent(X)
+        column = _column(further, len(mean))
+        return self.likelihood.quantile(p, mean, variance, None if column is None else column[:, None])
+
+    def log_density(self, X: Array, y: Array) -> np.ndarray:
+        """The log density of observations y, (n,) or (n, columns). (n,)"""
+        return self.likelihood.log_predictive(y, *self.latent(X))
+
+    def sample(self, X: Array, size: int, rng: np.random.Generator, further: Any = None) -> np.ndarray:
+        """Draws of y that share draws of the processes. (size, n)"""
+        draws = [post.sample(X, size, rng) for post in self.posteriors]
+        f = np.stack(draws, axis=-1) if len(draws) > 1 else draws[0]
+        column = _column(further, len(X))
+        return self.likelihood.sample(f, rng, None if column is None else np.broadcast_to(column, f.shape))
+
+    def compile(self) -> Callable[[Array], tuple[float, float]]:
+        """A predictor of single queries in microseconds: `observations.compile()(x)` is mean and variance of
+        y.
+        """
+        queries = [post.compile() for post in self.posteriors]
+
+        def predict(x: Array) -> tuple[float, float]:
+            mean, variance = np.array([query(x) for query in queries]).T[:, None]  # (1, c) each
+            if len(queries) == 1:
+                mean, variance = mean[:, 0], variance[:, 0]
+            y, spread = self.likelihood.predict(mean, np.maximum(variance, LEAST))
+            return float(y[0]), float(spread[0])
+
+        return predict
+
+
+def _column(further: Any, n: int) -> np.ndarray | None:
+    """The further numbers of n rows. (n,)"""
+    if further is None:
+        return None
+    column = np.asarray(further, dtype=float)
+    if column.ndim == 0:
+        return np.full(n, float(column))
+    if column.size != n:
+        raise ShapeError(f"further must have a number for each of {n} rows, but has shape {column.shape}")
+    return column.reshape(n)

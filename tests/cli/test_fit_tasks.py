@@ -1,0 +1,106 @@
+"""`inducing fit` of classes, counts and learned noise, and what other commands make of the models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from typer.testing import CliRunner
+
+import inducing as ig
+from inducing.cli import app
+
+rng = np.random.default_rng(0)
+N = 160
+QUICK = ("--n-inducing", 10, "--max-iter", 30)
+
+
+def run(*arguments: Any, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stderr if code else result.output
+
+
+def table() -> pd.DataFrame:
+    x = rng.uniform(-2, 2, N)
+    hours = rng.uniform(0.5, 3.0, N)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "kind": np.where(x + 0.2 * rng.standard_normal(N) > 0, "right", "left"),
+            "late": x > 0.5,
+            "calls": rng.poisson(hours * np.exp(2 + np.sin(2 * x))),
+            "hours": hours,
+            "y": np.sin(2 * x) + np.where(x > 0, 0.5, 0.05) * rng.standard_normal(N),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tasks")
+    table().to_csv(folder / "train.csv", index=False)
+    return folder
+
+
+def fit(folder: Path, target: str, keep: str, *options: Any) -> str:
+    """Fit a target from x; what else the table has is excluded, but for columns to keep."""
+    others = [c for c in ("kind", "late", "calls", "hours", "y") if c not in (target, keep)]
+    left_out = [word for name in others for word in ("--exclude", name)]
+    return run("fit", folder / "train.csv", "-t", target, "-o", folder / target, *QUICK, *left_out, *options)
+
+
+def predicted(folder: Path, target: str, *options: Any) -> pd.DataFrame:
+    queries = pd.DataFrame({"x": [-1.0, 1.0], "hours": [1.0, 10.0]})
+    queries.to_csv(folder / "queries.csv", index=False)
+    run("predict", folder / target, folder / "queries.csv", "-o", folder / "out.csv", *options)
+    return pd.read_csv(folder / "out.csv")
+
+
+@pytest.mark.parametrize(("target", "classes"), [("kind", ["left", "right"]), ("late", [False, True])])
+def test_text_and_booleans_are_classes_by_themselves(folder: Path, target: str, classes: list[Any]) -> None:
+    text = fit(folder, target, "")
+    assert "log loss" in text and "error" in text and "classes" in text
+    out = predicted(folder, target)
+    assert out[f"{target}_label"].tolist() == classes
+    assert_allclose(out[[f"{target}={label}" for label in classes]].sum(axis=1), 1.0)
+    shown = run("inspect", folder / target)
+    assert "SparseGPClassifier" in shown and ", ".join(map(str, classes)) in shown
+
+
+def test_numbers_are_classes_when_asked(folder: Path) -> None:
+    data = table().assign(code=lambda t: (t["x"] > 0).astype(int))[["x", "code"]]
+    data.to_csv(folder / "codes.csv", index=False)
+    command = "fit", folder / "codes.csv", "-t", "code", "-o", folder / "code", *QUICK
+    run(*command, "--task", "classification", "--likelihood", "logistic")
+    model = ig.load(folder / "code")
+    assert model.classes_.tolist() == [0, 1] and type(model.likelihood_).__name__ == "Logistic"
+    assert "--task must be" in run(*command, "--task", "sorting", code=1)
+
+
+def test_counts_with_exposure(folder: Path) -> None:
+    text = fit(folder, "calls", "hours", "--likelihood", "poisson", "--further", "hours")
+    assert "Poisson()" in text and "NLPD" in text and "no diagnosis" in text
+    out = predicted(folder, "calls", "--quantiles", "0.1,0.9")
+    rate = np.exp(2 + np.sin(2 * np.array([-1.0, 1.0])))
+    assert_allclose(out["calls_mean"], rate * [1, 10], rtol=0.25)  # the exposure of each row
+    assert np.all((out["calls_q0.1"] < out["calls_mean"]) & (out["calls_mean"] < out["calls_q0.9"]))
+    assert "Poisson()" in run("inspect", folder / "calls")
+    assert "likelihood must be one of" in run(
+        *("fit", folder / "train.csv", "-t", "y", "-o", folder / "no", "--likelihood", "unheard"), code=1
+    )
+
+
+def test_learned_noise(folder: Path) -> None:
+    text = fit(folder, "y", "", "--noise", "learned")
+    assert "LearnedNoise()" in text
+    out = predicted(folder, "y", "--quantiles", "0.05,0.95")
+    assert out["y_std"][1] > 2 * out["y_std"][0]
+    assert "LearnedNoise()" in run("inspect", folder / "y")
+    assert "--quantiles must be numbers" in run(
+        *("predict", folder / "y", folder / "queries.csv", "-o", folder / "o.csv", "--quantiles", "a"), code=1
+    )

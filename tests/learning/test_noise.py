@@ -1,0 +1,80 @@
+"""Learned noise: rows left out in closed form against refits, and the joint objective by differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import inducing as ig
+from inducing.inference.regression import posterior_of, problem_of
+from inducing.learning.noise import JointEvidence, left_out
+from inducing.learning.objective import Objective
+from inducing.learning.settings import Settings
+from inducing.model.likelihoods import LearnedNoise, LearnedScaleT, LogScaleT, LogVariance
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-2, 2, (30, 1))
+Y = np.sin(2 * X[:, 0]) + np.where(X[:, 0] > 0, 0.5, 0.05) * rng.standard_normal(30)
+Z = ig.bases.Points(np.linspace(-2, 2, 6)[:, None])
+KERNEL = ig.kernels.RBF([0.8], 1.2)
+
+
+@pytest.mark.parametrize("row", ["vfe", "fitc"])
+@pytest.mark.parametrize("noise", ["one", "by row"])
+def test_rows_left_out_are_those_of_refits(row: str, noise: str) -> None:
+    sigma = 0.1 if noise == "one" else rng.uniform(0.05, 0.5, 30)
+    P = problem_of(KERNEL, Z, row, sigma, X, Y, jitter=1e-10)
+    errors = left_out(P, posterior_of(P))
+    for i in (0, 7, 29):
+        rest = np.arange(30) != i
+        own = sigma if noise == "one" else sigma[rest]
+        refit = ig.condition(KERNEL, Z, row, own, X[rest], Y[rest], jitter=1e-10)
+        mean, variance = refit.predict(X[[i]])
+        assert_allclose(errors[i], [Y[i] - mean[0], variance[0]], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", [LogVariance(), LogScaleT(3.0)])
+def test_log_variance_against_a_fine_grid(likelihood: LogVariance) -> None:
+    e = rng.standard_normal(20) * np.exp(rng.normal(0, 1.5, 20))
+    y = np.column_stack([e, np.where(np.arange(20) % 3 == 0, 0.0, np.exp(rng.normal(-2, 2, 20)))])
+    mean, var = rng.normal(-1, 2, 20), np.exp(rng.normal(-1, 1, 20))
+    t = np.linspace(-12, 12, 20001)
+    weight = np.exp(-0.5 * t * t) / np.exp(-0.5 * t * t).sum()
+    f = mean[:, None] + np.sqrt(var)[:, None] * t
+    scale = np.sqrt(y[:, 1:] + np.exp(f))
+    if isinstance(likelihood, LogScaleT):
+        from scipy.stats import t as student
+
+        dense = student.logpdf(y[:, :1], likelihood.df, scale=scale) @ weight
+    else:
+        from scipy.stats import norm
+
+        dense = norm.logpdf(y[:, :1], scale=scale) @ weight
+    assert_allclose(likelihood.tilted(y, mean, var, 0.0).log_average, dense, rtol=1e-9)
+    for h in (1e-5,):
+        ends = [likelihood.expected_log(y, mean + s * h, var) for s in (1, -1)]
+        assert_allclose(
+            likelihood.derivatives(y, mean, var, 0.0)[0], (ends[0] - ends[1]) / (2 * h), atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("likelihood", [LearnedNoise(), LearnedScaleT(4.0)])
+def test_gradient_of_the_joint_objective(likelihood: LearnedNoise | LearnedScaleT) -> None:
+    kernels = ig.kernels.RBF([0.8], 1.2) + ig.kernels.RBF([1.5], 2.0)
+    P = problem_of(kernels, Z, "vfe", likelihood, X, Y, mean=ig.means.Constant([0.1, -1.0]), jitter=1e-6)
+    objective = Objective(P, Settings(), JointEvidence())
+    slope = objective.value_and_gradient(objective.start)[1]
+    direction = np.random.default_rng(1).standard_normal(len(slope))
+    ends = [objective.value_and_gradient(objective.start + s * 1e-4 * direction)[0] for s in (1, -1)]
+    assert_allclose(slope @ direction, (ends[0] - ends[1]) / 2e-4, rtol=2e-3)
+
+
+@pytest.mark.parametrize("likelihood", [LearnedNoise(), LearnedScaleT(5.0)])
+def test_quantiles_are_those_of_draws(likelihood: LearnedNoise | LearnedScaleT) -> None:
+    means, variances = np.array([[0.0, -1.0], [1.0, 2.0]]), np.array([[0.5, 0.3], [0.1, 1.0]])
+    draws = likelihood.sample(means + np.sqrt(variances) * rng.standard_normal((200_000, 2, 2)), rng)
+    for p in (0.1, 0.5, 0.9):
+        q = likelihood.quantile(p, means, variances)
+        assert_allclose(np.mean(draws <= q, axis=0), p, atol=0.005)
+        assert_allclose(likelihood.cumulative(q, means, variances), p, atol=1e-9)
