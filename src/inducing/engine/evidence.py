@@ -67,6 +67,7 @@ from .sweeps import (
     Sweep,
     converge,
     start_of,
+    start_pass,
     sweep_pass,
     warn_if_unsettled,
 )
@@ -163,8 +164,12 @@ def _settle(
         sums = _over(P, sweep_pass, sweep, kept)
         return Process(sums.sites, sums.G, sums.b), float(sums.terms), float(sums.improper)
 
+    start = start_of(P, Linv, memory)
+    if isinstance(P, Problem) or start.sites:  # the old sites under the new features are near the new ones
+        sums = _over(P, start_pass, Sweep(Linv, start.LBinv, start.w, start.sites), kept)
+        start = Process(start.sites, sums.G, sums.b).factored()
     return converge(
-        start_of(P, Linv, memory),
+        start,
         run,
         power=P.row.power,
         safely=not P.likelihood.log_concave and hasattr(P.likelihood, "safe_site"),

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import FactorisationError, IterationWarning
 from ..model.problem import Problem
-from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
     add_weighted_gram,
     from_lower,
@@ -29,6 +29,7 @@ from ..numerics.linalg import (
     row_squares,
     times_lower,
 )
+from . import gaussian_rows as gaussian
 from .passes import run_pass
 from .row_sites import propose
 from .sums import Group, Held, SitesByPart, Sums, Work, count, scratch_copy
@@ -135,28 +136,37 @@ class SiteMemory:
     process: Process | None = None
 
 
+def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
+    """ΦτΦᵀ and Φν of the sites of another evaluation under the present Φ; fills Φ and R in `kept`."""
+    held, sweep = kept or Held(), sweep.on(P.X)
+    before, form = sweep.sites.get(P.part), gaussian.form_of(P)
+
+    def step(s: Work, rows: slice | Group) -> None:
+        assert isinstance(rows, slice)
+        Phi, _ = _features(P, form, sweep.Linv, Held(held.R, Phi=held.Phi), s, rows, fill=True)
+        if before is not None:
+            tau, nu = (asarray_like(a, P.X)[rows] for a in before)
+            s.G = add_weighted_gram(s.G, Phi, tau, s.buffer(1, count(rows)))
+            s.b += Phi.T @ nu[:, None]
+
+    return run_pass(P, step, b=True)
+
+
 def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
-    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; fills R in
-    `kept`.
+    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; Φ and R are those
+    of `kept`, where it has them.
     """
     held, sweep = kept or Held(), sweep.on(P.X)
     tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     before = sweep.sites.get(P.part)
-    xp = namespace(P.X)
+    xp, form = namespace(P.X), None if held.Phi is not None else gaussian.form_of(P)
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
         c = count(rows)
-        K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c))
-        if held.Kfu is not None:
-            held.Kfu[rows] = K
-        Phi = times_lower(K, sweep.Linv, transposed=True)
+        Phi, R = _features(P, form, sweep.Linv, held, s, rows)
         spread = row_squares(times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True))
-        mean, R = (Phi @ sweep.w)[:, 0], 0.0 * spread
-        if P.row.keeps != "nothing":
-            R = P.kernel.diag(P.X[rows]) - row_squares(Phi)
-            if held.R is not None:
-                held.R[rows] = R
+        mean = (Phi @ sweep.w)[:, 0]
         old = (
             (0.0 * mean, 0.0 * mean) if before is None else tuple(asarray_like(a, P.X)[rows] for a in before)
         )
@@ -171,6 +181,30 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     sums = run_pass(P, step, G=sweep.gram, b=sweep.gram)
     sums.sites = {P.part: (tau, nu)}
     return sums
+
+
+def _features(
+    P: Problem, form: gaussian.Form | None, Linv: Array, held: Held, s: Work, rows: slice, fill: bool = False
+) -> tuple[Array, Array]:
+    """Φ of some rows (c, m) and R (c,), 0 where the row of the table drops it: those held, or made, and with
+    `fill` kept.
+    """
+    keeps = P.row.keeps != "nothing"
+    if held.Phi is not None and not fill:
+        Phi = held.Phi[rows]
+        return Phi, held.R[rows] if held.R is not None else 0.0 * Phi[:, 0]
+    room = held.Phi[rows] if fill and held.Phi is not None and is_numpy(P.X) else s.buffer(0, count(rows))
+    if form is not None:
+        assert room is not None
+        Phi, R = gaussian.whitened_rows(P, form, Linv, s, rows, room)
+    else:
+        Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], room), Linv, transposed=True)
+        R = P.kernel.diag(P.X[rows]) - row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
+        if fill and held.Phi is not None and Phi is not room:
+            held.Phi[rows] = Phi
+    if fill and held.R is not None:
+        held.R[rows] = R
+    return Phi, R if keeps else 0.0 * R
 
 
 Run = Callable[[Process, float, bool], tuple[Process, float, float]]  # the step, its terms, improper rows
