@@ -261,7 +261,9 @@ def _mixed(current: Process, step: Process, past: list[tuple[Process, np.ndarray
     """
     if len(past) > 1:
         residuals = np.stack([residual for _, residual in past])  # (k, m² + m)
-        shares, *_ = np.linalg.lstsq((residuals[-1] - residuals[:-1]).T, residuals[-1], rcond=1e-8)
+        differences = residuals[-1] - residuals[:-1]
+        gram, along = differences @ differences.T, differences @ residuals[-1]
+        shares, *_ = np.linalg.lstsq(gram, along, rcond=1e-13)
         mixture = step
         for share, (other, _) in zip(shares, past[:-1], strict=True):
             mixture = mixture.plus(float(share), step, other)
