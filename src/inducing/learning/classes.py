@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +13,12 @@ from ..engine.sweeps import SiteMemory
 from ..inference.regression import posterior_of
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
-from ..model.posterior import Posterior
+from ..model.posterior import Posterior, predict_together
 from ..model.problem import Problem
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.workers import blas_for
 from .objective import SITE_TOLERANCE, moved
-from .recipes import first_as_good, split
+from .recipes import split
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
@@ -27,6 +26,7 @@ TRIAL = 12  # iterations of each start in the race
 RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: so many, and so many for each basis function
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
+LEAST_JUDGE = 30  # labels held out; fewer are no judge
 SWEEPS = 400  # for the processes that are kept
 FEW = 200  # rows of the exact process whose hyperparameters are a start
 
@@ -72,44 +72,35 @@ class LearnedClasses:
     scores: tuple[float, ...]  # mean log probability of the held-out labels after the race and at the end
 
 
-def class_probabilities(posteriors: Sequence[Posterior], likelihood: Binary, X: Array) -> np.ndarray:
-    """The probability of each class, one-against-rest probabilities scaled to a sum of one. (n, classes)"""
-    columns = []
-    for post in posteriors:
-        mean, variance = map(to_numpy, post.predict(X))
-        columns.append(likelihood.probability(mean, np.maximum(variance, 1e-300)))
-    p = np.stack(columns, axis=1)
-    if p.shape[1] == 1:
-        return np.hstack([1.0 - p, p])
-    p = np.maximum(p, 1e-300)
-    return p / p.sum(axis=1, keepdims=True)
-
-
 class Judge:
     """Labels that are not learned from; their log probability judges between outcomes."""
 
     def __init__(self, X: Array, signs: Array) -> None:
-        self.X, signs = X, to_numpy(signs)
+        self.X, signs = to_numpy(X), to_numpy(signs)
         self.own = np.argmax(signs, axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0).astype(int)
 
     def __call__(self, stage: Stage, outcome: Outcome) -> np.ndarray:
         """The log probability of each label. (t,)"""
         assert isinstance(stage.evidence, ClassesEvidence)
         posteriors = stage.evidence.posteriors(moved(stage.rows, outcome.parameters), CLIMB_TOLERANCE)
-        p = class_probabilities(posteriors, _binary(outcome), self.X)
-        return np.log(p[np.arange(len(p)), self.own])
+        mean, variance = predict_together([post.to_numpy() for post in posteriors], self.X)
+        p = _binary(outcome).probabilities(mean, np.maximum(variance, 1e-300))
+        return np.log(np.maximum(p[np.arange(len(p)), self.own], 1e-300))
 
 
 def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
     Several starts (`_starts`) are raced for a few iterations each, on a sample of the rows; the best goes on
-    with all of them. Held-out labels, where there are enough rows, judge by their log probability: of the
-    starts that are as good as the best to one standard error the first goes on, and if going on made them
-    worse, it is taken back. Without them the evidence judges. The result has all rows.
+    with all of them. The race is won by the evidence per row and, where there are enough rows to hold some
+    out, the mean log probability of their labels, added: a hundred labels alone are a poor judge, and the
+    evidence alone of many lengthscales is too kind. If going on made the held-out labels less probable, it is
+    taken back. The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
+    if held is not None and len(held) < LEAST_JUDGE:
+        held, rest = None, np.arange(P.n)
     judge = None if held is None else Judge(P.X[held], signs[held])
     learning = replace(start if held is None else start.on(rest), held_out=None)
     own = signs if held is None else signs[rest]
@@ -117,7 +108,8 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     scores = []
     if judge is not None:
         scores.append(float(np.mean(judge(stage, outcome))))
-    if start.max_iterations > TRIAL and not outcome.run.interrupted:
+    few = judge is None and P.n < 10 * LEAST_JUDGE  # rows, which nothing guards: a basis free to move over-fits
+    if start.max_iterations > TRIAL and not outcome.run.interrupted and not few:
         left = replace(stage, max_iterations=start.max_iterations - TRIAL, least_gain=GAIN)
         more = left.run()
         spent += more.run.iterations
@@ -146,14 +138,13 @@ def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, 
         most = min(stage.max_iterations, TRIAL)
         stage = replace(stage, evidence=ClassesEvidence(own), max_iterations=most)
         trials.append((stage, stage.run()))
-    best = int(np.argmax([outcome.run.value for _, outcome in trials]))
+    scores = np.array([outcome.run.value / sample.rows.n for _, outcome in trials])
     if judge is not None and len(trials) > 1:
-        best = first_as_good(np.array([judge(*trial) for trial in trials]))
+        scores += [np.mean(judge(*trial)) for trial in trials]
+    best = int(np.argmax(scores))
     outcome, spent = trials[best][1], sum(outcome.run.iterations for _, outcome in trials)
     evidence = trials[best][0].evidence if sample is learning else ClassesEvidence(signs)
-    kernel = outcome.parameters.kernel
-    stage = replace(replace(learning, problem=replace(learning.rows, kernel=kernel)).after(outcome), evidence=evidence)
-    return outcome, stage, spent, len(trials)
+    return outcome, replace(learning.after(outcome), evidence=evidence), spent, len(trials)
 
 
 def _starts(learning: Stage, signs: Array) -> list[Stage]:
