@@ -42,6 +42,10 @@ SWEEPS = 100
 HALVINGS = 40
 LEAST_RATE = 1.0 / 64.0
 GROWS = 1.5  # a step longer than this many times the one before is damped
+LOOSE = 0.3  # the tolerance of processes that only start others
+NEAR = 0.1  # the residual from which damped steps are mixed
+DAMPED = 0.25  # the greatest rate of heavy sites
+HEAVY = 10.0  # the greatest weight of a row whose sites may start at once
 DEPTH = 5  # sweeps that are mixed
 STALLED = 8  # sweeps without a shorter step, after which steps are damped
 ROUNDING = 1e-8  # a step that is no shorter than the ones before for rounding alone
@@ -218,15 +222,29 @@ def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Pro
     return Process({}, zero, zero[:, :1]).factored()
 
 
+def lighter_weights(P: Problem | Parted) -> list[Array]:
+    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy.
+
+    A row of weight 1000 has a thousand sites, which under a wide process all move at once: the process leaps
+    between wide and narrow, however the step is damped. Each of these problems starts near its solution.
+    """
+    if not isinstance(P, Problem) or P.weights is None:
+        return []
+    xp, most = namespace(P.weights), float(namespace(P.weights).max(P.weights))
+    cuts = [4.0**k for k in range(20) if 4.0**k < most] if most > HEAVY else []
+    return [xp.minimum(P.weights, xp.full_like(P.weights, cut)) for cut in cuts]
+
+
 def converge(
-    start: Process, run: Run, *, power: float, safely: bool, tolerance: float, sweeps: int
+    start: Process, run: Run, *, power: float, safely: bool, tolerance: float, sweeps: int, rate: float = 1.0
 ) -> FixedPoint:
     """Sweep until the process no longer changes; `run`(process, rate, safe) is one sweep over all rows.
 
-    `safely` begins with the sweeps that never widen the process, from a cold start.
+    `safely` begins with the sweeps that never widen the process, from a cold start. A `rate` below one is the
+    greatest, and then steps are mixed only near the end.
     """
-    rate, last, current = 1.0, float("inf"), start
-    most, least, since = 1.0, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
+    last, current, near = float("inf"), start, float("inf") if rate == 1.0 else NEAR
+    most, least, since = rate, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
     safe = safely and not start.sites
     best: tuple[float, Process] | None = None
     past: list[tuple[Process, np.ndarray]] = []  # steps and their residuals
@@ -250,7 +268,7 @@ def converge(
             most, since, least, past = max(0.5 * most, LEAST_RATE), 0, distance, []
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(most, 1.5 * rate)
-        past = [] if grows else [*past[1 - DEPTH :], (step, residual)]
+        past = [] if grows or distance > near else [*past[1 - DEPTH :], (step, residual)]
         current, last = _mixed(current, step, past), distance
     return FixedPoint(current, sweeps, False)
 
