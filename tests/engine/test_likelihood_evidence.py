@@ -184,6 +184,20 @@ def test_whole_weights_repeat_rows(name: str) -> None:
     assert_allclose(weighted.predict(XS)[1], literal.predict(XS)[1], rtol=1e-7)
 
 
+@pytest.mark.parametrize("name", ["vfe", "fitc", "pep"])
+def test_heavy_weights_settle(name: str) -> None:
+    """A thousand sites of one row move at once; where they have settled the gradient is a derivative."""
+    weights = np.where(LABELS > 0, 1000.0, 1e-3)
+    basis, call = ig.bases.Points(CENTERS), dict(weights=weights, tolerance=1e-9, sweeps=400)
+
+    def at(variance: float) -> tuple[float, dict[str, Any]]:
+        kernel = ig.kernels.RBF(LENGTHSCALE, variance)
+        return ig.log_evidence_and_gradient(kernel, basis, name, Probit(), X, LABELS, **call, **options(name))
+
+    slope = at(50.0)[1]["kernel.variance"]
+    assert slope == pytest.approx((at(50.01)[0] - at(49.99)[0]) / 0.02, rel=1e-5)
+
+
 @pytest.mark.parametrize("name", ["vfe", "fitc", "pep", "dtc"])
 @pytest.mark.parametrize("likelihood", ["probit", "student"])
 def test_sources_give_the_same_numbers(name: str, likelihood: str) -> None:

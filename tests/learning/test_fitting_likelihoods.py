@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose
 import inducing as ig
 from inducing.inference.regression import approximation_of, as_problem
 from inducing.learning.objective import Objective
+from inducing.learning.packing import Packing, Parameters, Summary
 from inducing.learning.settings import Settings
-from inducing.model.likelihoods import Logistic, Poisson, Probit, StudentT
+from inducing.model.likelihoods import Contaminated, Logistic, Poisson, Probit, StudentT
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (60, 2))
@@ -86,3 +87,49 @@ def test_held_out_rows_judge_by_the_likelihood() -> None:
     )
     mean, variance = result.posterior.predict(X[45:])
     assert result.score == pytest.approx(np.mean(Probit().log_average(LABELS[45:], mean, variance)), abs=1e-3)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, np.inf), (-np.inf, 2.0), (-1.0, 3.0), (-np.inf, np.inf)])
+def test_bounds_of_parameters_may_be_infinite_on_either_side(low: float, high: float) -> None:
+    """Every variable is a legal parameter, the way back is the way there, and the slope is its derivative."""
+
+    class Bounded(Contaminated):
+        bounds = {"share": (0.0, 1.0), "inflation": (low, high)}
+        held = ()
+
+        def __post_init__(self) -> None:
+            pass
+
+    parameters = Parameters(
+        ig.kernels.RBF([1.0, 1.0]), ig.bases.Points(X[:3]), Bounded(0.1, 0.1, 1.5), ig.means.Zero()
+    )
+    spread = np.ones(2)
+    packing = Packing(parameters, Summary(60, spread, -spread, spread, 1.0))
+    where, transform = packing.slices["likelihood.inflation"], packing.transforms["likelihood.inflation"]
+    assert packing.values(packing.start)["likelihood.inflation"] == pytest.approx(1.5)
+    for variable in np.linspace(-8.0, 8.0, 9):
+        x = packing.start.copy()
+        x[where] = variable
+        value = packing.values(x)["likelihood.inflation"].item()
+        assert low < value < high
+        assert transform.encode(value) == pytest.approx(variable, abs=1e-9)
+        slope = (transform.decode(variable + 1e-5) - transform.decode(variable - 1e-5)) / 2e-5
+        assert transform.slope(value) == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_parameter_above_one_is_learned_and_stays_there() -> None:
+    likelihood = Contaminated(0.05, 0.1, 4.0)
+
+    class Free(Contaminated):
+        held = ()
+
+    result = ig.fit(
+        ig.kernels.RBF([1.0, 1.0]),
+        ig.bases.Points(X[:8]),
+        "vfe",
+        Free(likelihood.variance, likelihood.share, likelihood.inflation),
+        X,
+        F + 0.1 * np.random.default_rng(2).standard_normal(60),  # no outliers: nothing to inflate
+        max_iterations=40,
+    )
+    assert result.noise.inflation > 1.0 and np.isfinite(result.value)

@@ -59,6 +59,8 @@ from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
 from .sweeps import (
+    DAMPED,
+    LOOSE,
     SWEEPS,
     TOLERANCE,
     FixedPoint,
@@ -66,7 +68,9 @@ from .sweeps import (
     SiteMemory,
     Sweep,
     converge,
+    lighter_weights,
     start_of,
+    start_pass,
     sweep_pass,
     warn_if_unsettled,
 )
@@ -155,22 +159,39 @@ def _settle(
     tolerance: float,
     sweeps: int,
 ) -> FixedPoint:
-    """The fixed point of a likelihood's sites."""
+    """The fixed point of a likelihood's sites. Heavy weights grow to their size where the start is cold, and
+    where no fixed point was reached from a warm one.
+    """
     assert P.likelihood is not None
 
-    def run(process: Process, rate: float, safe: bool) -> tuple[Process, float, float]:
-        sweep = Sweep(Linv, process.LBinv, process.w, process.sites, rate, safe)
-        sums = _over(P, sweep_pass, sweep, kept)
-        return Process(sums.sites, sums.G, sums.b), float(sums.terms), float(sums.improper)
+    def settled(P: Problem | Parted, start: Process, tolerance: float) -> FixedPoint:
+        assert P.likelihood is not None
 
-    return converge(
-        start_of(P, Linv, memory),
-        run,
-        power=P.row.power,
-        safely=not P.likelihood.log_concave and hasattr(P.likelihood, "safe_site"),
-        tolerance=tolerance,
-        sweeps=sweeps,
-    )
+        def run(process: Process, rate: float, safe: bool) -> tuple[Process, float, float]:
+            sweep = Sweep(Linv, process.LBinv, process.w, process.sites, rate, safe)
+            sums = _over(P, sweep_pass, sweep, kept)
+            return Process(sums.sites, sums.G, sums.b), float(sums.terms), float(sums.improper)
+
+        safely = not P.likelihood.log_concave and hasattr(P.likelihood, "safe_site")
+        options: dict[str, Any] = {"power": P.row.power, "rate": DAMPED if lighter else 1.0}
+        return converge(start, run, safely=safely, tolerance=tolerance, sweeps=sweeps, **options)
+
+    lighter = lighter_weights(P)
+    start = start_of(P, Linv, memory)
+    if isinstance(P, Problem) or start.sites:  # the old sites under the new features are near the new ones
+        sums = _over(P, start_pass, Sweep(Linv, start.LBinv, start.w, start.sites), kept)
+        start = Process(start.sites, sums.G, sums.b).factored()
+    if not lighter:
+        return settled(P, start, tolerance)
+    assert isinstance(P, Problem)
+    if start.sites:
+        point = settled(P, start, tolerance)
+        if point.converged:
+            return point
+    process = start_of(P, Linv, None)
+    for weights in lighter:
+        process = settled(replace(P, weights=weights), process, LOOSE).process
+    return settled(P, process, tolerance)
 
 
 def log_evidence(P: Problem | Parted, F: Factors) -> float:

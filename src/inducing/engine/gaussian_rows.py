@@ -98,6 +98,17 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
         s.correction += 0.5 * F.prior * float(np.sum(weight / noise))
 
 
+def whitened_rows(
+    P: Problem, F: Form, Linv: np.ndarray, s: Work, rows: slice, Phi: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Φ of some rows, made in `Phi` (c, m), and R = k(x, x) - φᵀφ (c,)."""
+    from .tiles import whiten
+
+    R = np.empty(len(Phi))
+    whiten(F.gaussians, plain(P.X[rows]), plain(Linv), _space(s, F)[1], Phi, R)
+    return Phi, R
+
+
 def second_rows(
     P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, rows: slice
 ) -> None:

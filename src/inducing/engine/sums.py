@@ -23,6 +23,7 @@ BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
 KFU_BYTES = (
     1 << 24
 )  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
+PHI_BYTES = 1 << 27  # up to this size Φ is kept between the sweeps of an evaluation, which change weights only
 
 
 @dataclass(eq=False)
@@ -62,14 +63,19 @@ class Held:
     runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # K and L⁻¹ by compiled run of PITC's blocks
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
+    Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES
 
     @staticmethod
     def room_for(P: Problem) -> Held:
         if P.blocks is not None:
             return Held(blocks={}, runs={})
-        small = is_numpy(P.X) and P.n * len(P.basis) * P.X.dtype.itemsize <= KFU_BYTES
-        Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if small else None
-        return Held(zeros_like_rows((P.n,), P.X) if P.general else None, Kfu)
+        kept = P.general if P.likelihood is None else P.row.keeps != "nothing"
+        R = zeros_like_rows((P.n,), P.X) if kept else None
+        size = P.n * len(P.basis) * P.X.dtype.itemsize
+        if P.likelihood is not None:
+            return Held(R, Phi=zeros_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
+        Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if is_numpy(P.X) and size <= KFU_BYTES else None
+        return Held(R, Kfu)
 
     def sites(self, rows: slice) -> tuple[Array, Array]:
         """τ and ν of some rows, of a likelihood that is not Gaussian."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import FactorisationError, IterationWarning
 from ..model.problem import Problem
-from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
     add_weighted_gram,
     from_lower,
@@ -29,6 +29,7 @@ from ..numerics.linalg import (
     row_squares,
     times_lower,
 )
+from . import gaussian_rows as gaussian
 from .passes import run_pass
 from .row_sites import propose
 from .sums import Group, Held, SitesByPart, Sums, Work, count, scratch_copy
@@ -41,6 +42,10 @@ SWEEPS = 100
 HALVINGS = 40
 LEAST_RATE = 1.0 / 64.0
 GROWS = 1.5  # a step longer than this many times the one before is damped
+LOOSE = 0.3  # the tolerance of processes that only start others
+NEAR = 0.1  # the residual from which damped steps are mixed
+DAMPED = 0.25  # the greatest rate of heavy sites
+HEAVY = 10.0  # the greatest weight of a row whose sites may start at once
 DEPTH = 5  # sweeps that are mixed
 STALLED = 8  # sweeps without a shorter step, after which steps are damped
 ROUNDING = 1e-8  # a step that is no shorter than the ones before for rounding alone
@@ -135,28 +140,37 @@ class SiteMemory:
     process: Process | None = None
 
 
+def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
+    """ΦτΦᵀ and Φν of the sites of another evaluation under the present Φ; fills Φ and R in `kept`."""
+    held, sweep = kept or Held(), sweep.on(P.X)
+    before, form = sweep.sites.get(P.part), gaussian.form_of(P)
+
+    def step(s: Work, rows: slice | Group) -> None:
+        assert isinstance(rows, slice)
+        Phi, _ = _features(P, form, sweep.Linv, Held(held.R, Phi=held.Phi), s, rows, fill=True)
+        if before is not None:
+            tau, nu = (asarray_like(a, P.X)[rows] for a in before)
+            s.G = add_weighted_gram(s.G, Phi, tau, s.buffer(1, count(rows)))
+            s.b += Phi.T @ nu[:, None]
+
+    return run_pass(P, step, b=True)
+
+
 def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
-    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; fills R in
-    `kept`.
+    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; Φ and R are those
+    of `kept`, where it has them.
     """
     held, sweep = kept or Held(), sweep.on(P.X)
     tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     before = sweep.sites.get(P.part)
-    xp = namespace(P.X)
+    xp, form = namespace(P.X), None if held.Phi is not None else gaussian.form_of(P)
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
         c = count(rows)
-        K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c))
-        if held.Kfu is not None:
-            held.Kfu[rows] = K
-        Phi = times_lower(K, sweep.Linv, transposed=True)
+        Phi, R = _features(P, form, sweep.Linv, held, s, rows)
         spread = row_squares(times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True))
-        mean, R = (Phi @ sweep.w)[:, 0], 0.0 * spread
-        if P.row.keeps != "nothing":
-            R = P.kernel.diag(P.X[rows]) - row_squares(Phi)
-            if held.R is not None:
-                held.R[rows] = R
+        mean = (Phi @ sweep.w)[:, 0]
         old = (
             (0.0 * mean, 0.0 * mean) if before is None else tuple(asarray_like(a, P.X)[rows] for a in before)
         )
@@ -173,6 +187,30 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     return sums
 
 
+def _features(
+    P: Problem, form: gaussian.Form | None, Linv: Array, held: Held, s: Work, rows: slice, fill: bool = False
+) -> tuple[Array, Array]:
+    """Φ of some rows (c, m) and R (c,), 0 where the row of the table drops it: those held, or made, and with
+    `fill` kept.
+    """
+    keeps = P.row.keeps != "nothing"
+    if held.Phi is not None and not fill:
+        Phi = held.Phi[rows]
+        return Phi, held.R[rows] if held.R is not None else 0.0 * Phi[:, 0]
+    room = held.Phi[rows] if fill and held.Phi is not None and is_numpy(P.X) else s.buffer(0, count(rows))
+    if form is not None:
+        assert room is not None
+        Phi, R = gaussian.whitened_rows(P, form, Linv, s, rows, room)
+    else:
+        Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], room), Linv, transposed=True)
+        R = P.kernel.diag(P.X[rows]) - row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
+        if fill and held.Phi is not None and Phi is not room:
+            held.Phi[rows] = Phi
+    if fill and held.R is not None:
+        held.R[rows] = R
+    return Phi, R if keeps else 0.0 * R
+
+
 Run = Callable[[Process, float, bool], tuple[Process, float, float]]  # the step, its terms, improper rows
 
 
@@ -184,15 +222,29 @@ def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Pro
     return Process({}, zero, zero[:, :1]).factored()
 
 
+def lighter_weights(P: Problem | Parted) -> list[Array]:
+    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy.
+
+    A row of weight 1000 has a thousand sites, which under a wide process all move at once: the process leaps
+    between wide and narrow, however the step is damped. Each of these problems starts near its solution.
+    """
+    if not isinstance(P, Problem) or P.weights is None:
+        return []
+    xp, most = namespace(P.weights), float(namespace(P.weights).max(P.weights))
+    cuts = [4.0**k for k in range(20) if 4.0**k < most] if most > HEAVY else []
+    return [xp.minimum(P.weights, xp.full_like(P.weights, cut)) for cut in cuts]
+
+
 def converge(
-    start: Process, run: Run, *, power: float, safely: bool, tolerance: float, sweeps: int
+    start: Process, run: Run, *, power: float, safely: bool, tolerance: float, sweeps: int, rate: float = 1.0
 ) -> FixedPoint:
     """Sweep until the process no longer changes; `run`(process, rate, safe) is one sweep over all rows.
 
-    `safely` begins with the sweeps that never widen the process, from a cold start.
+    `safely` begins with the sweeps that never widen the process, from a cold start. A `rate` below one is the
+    greatest, and then steps are mixed only near the end.
     """
-    rate, last, current = 1.0, float("inf"), start
-    most, least, since = 1.0, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
+    last, current, near = float("inf"), start, float("inf") if rate == 1.0 else NEAR
+    most, least, since = rate, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
     safe = safely and not start.sites
     best: tuple[float, Process] | None = None
     past: list[tuple[Process, np.ndarray]] = []  # steps and their residuals
@@ -216,7 +268,7 @@ def converge(
             most, since, least, past = max(0.5 * most, LEAST_RATE), 0, distance, []
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(most, 1.5 * rate)
-        past = [] if grows else [*past[1 - DEPTH :], (step, residual)]
+        past = [] if grows or distance > near else [*past[1 - DEPTH :], (step, residual)]
         current, last = _mixed(current, step, past), distance
     return FixedPoint(current, sweeps, False)
 
@@ -227,7 +279,9 @@ def _mixed(current: Process, step: Process, past: list[tuple[Process, np.ndarray
     """
     if len(past) > 1:
         residuals = np.stack([residual for _, residual in past])  # (k, m² + m)
-        shares, *_ = np.linalg.lstsq((residuals[-1] - residuals[:-1]).T, residuals[-1], rcond=1e-8)
+        differences = residuals[-1] - residuals[:-1]
+        gram, along = differences @ differences.T, differences @ residuals[-1]
+        shares, *_ = np.linalg.lstsq(gram, along, rcond=1e-13)
         mixture = step
         for share, (other, _) in zip(shares, past[:-1], strict=True):
             mixture = mixture.plus(float(share), step, other)

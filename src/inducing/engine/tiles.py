@@ -179,6 +179,28 @@ def first(
                     total[j] += t * row[j]
 
 
+@numba.njit(
+    types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), nogil=True, cache=True, fastmath=FAST
+)
+def whiten(
+    basis: Any, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
+) -> None:
+    """Fill Φ and R = k(x, x) - φᵀφ of rows; A is room for the features of a tile of them."""
+    at, (centre, scale, wide), form, prior = basis
+    tile = A.shape[0]
+    for lo in range(0, len(X), tile):
+        hi = min(lo + tile, len(X))
+        part = Phi[lo:hi]
+        features_of = A[: hi - lo]
+        cross(at, features_of, features(X[lo:hi], centre, scale, wide, features_of), form, part)
+        times_lower(at, part, Linv, True)
+        for i in range(hi - lo):
+            row, s = part[i], 0.0
+            for j in range(len(row)):
+                s += row[j] * row[j]
+            R[lo + i] = prior - s
+
+
 @_jit
 def finish(
     at: np.ndarray,

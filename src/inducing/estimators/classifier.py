@@ -19,10 +19,12 @@ from ..inference.propagation import expectation_propagation
 from ..inference.regression import approximation_of, problem_of
 from ..learning.classes import learn_classes
 from ..learning.fitting_ep import fit_expectation_propagation
+from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model import likelihoods
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together, prior
 from ..model.problem import as_inputs
@@ -71,7 +73,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         informative of those left next [004 §3.8.1].
     warmup : how many rows `partial_fit` takes units and kernel from.
     max_iter, restarts, fixed, priors, jitter : of the learning, as for
-        `inducing.fit_expectation_propagation`.
+        `inducing.fit_expectation_propagation`. With method=None and a kernel that is not given, priors=None
+        is a log-normal prior on the lengthscales about their start, by a factor of e²: labels are few bits,
+        and the evidence of many lengthscales alone over-fits small tables; {} is no prior.
     random_state : seed of the order in which rows are read, of the start and the restarts.
 
     Attributes
@@ -163,7 +167,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             P,
             optimize="hyperparameters" if self.optimize == "hyperparameters" else "all",
             fixed=self.fixed,
-            priors=self.priors,
+            priors=self._priors(),
             max_iterations=0 if self.optimize is None else self.max_iter,
             progress=True if self.verbose else None,
             rng=rng,
@@ -176,6 +180,14 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         self._keep([post.to_numpy() for post in learned.posteriors])
         self._held = None
         return self
+
+    def _priors(self) -> Any:
+        """The priors given; None is one on the lengthscales of a kernel that was chosen here."""
+        if self.priors is not None or isinstance(self.kernel, Kernel):
+            return self.priors
+        assert isinstance(self.kernel_, Stationary)
+        middle = np.exp(np.mean(np.log(self.kernel_.lengthscale)))
+        return {"kernel.lengthscale": LogNormal(float(middle), 2.0)}
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
@@ -204,7 +216,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
                 )
             if self._held is None:
                 seen = self._read_on(X, y)
-                return self._probabilities(seen.mean[:, :, 0], seen.variance)
+                return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
             self._warm_up(X, y)
             return np.full((len(X), len(self.classes_)), np.nan)
 
@@ -214,18 +226,10 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         return most_informative_rows(self.posteriors_, self.likelihood_, Xs, n)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class; of more than two, scaled to a sum of one. (n, classes)"""
+        """The probability of each class; of more than two as that of the one that is positive. (n, classes)"""
         Xs = self._queries(X)
         mean, variance = predict_together(self.posteriors_, Xs)
-        return self._probabilities(mean, np.maximum(variance, 1e-300))
-
-    def _probabilities(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        assert isinstance(self.likelihood_, Binary)
-        p = self.likelihood_.probability(mean, variance)  # (n, c)
-        if p.shape[1] == 1:
-            return np.hstack([1.0 - p, p])
-        p = np.maximum(p, 1e-300)
-        return p / p.sum(axis=1, keepdims=True)
+        return self.likelihood_.probabilities(mean, np.maximum(variance, 1e-300))
 
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
         """The most probable class of each row. (n,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,17 +13,21 @@ from ..engine.sweeps import SiteMemory
 from ..inference.regression import posterior_of
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
-from ..model.posterior import Posterior
+from ..model.posterior import Posterior, predict_together
 from ..model.problem import Problem
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.workers import blas_for
 from .objective import SITE_TOLERANCE, moved
-from .recipes import first_as_good, split
+from .recipes import split
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
 TRIAL = 12  # iterations of each start in the race
-CLASS_SWEEPS = 400  # for the processes that are kept
+RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: so many, and so many for each basis function
+CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
+GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
+LEAST_JUDGE = 30  # labels held out; fewer are no judge
+SWEEPS = 400  # for the processes that are kept
 FEW = 200  # rows of the exact process whose hyperparameters are a start
 
 
@@ -41,7 +44,7 @@ class ClassesEvidence:
         value = 0.0
         with blas_for(len(P.basis)):
             for own, memory in zip(self.problems(P), self.memories, strict=True):
-                F = factorise(own, escalate=False, memory=memory, tolerance=SITE_TOLERANCE)
+                F = factorise(own, escalate=False, memory=memory, tolerance=CLIMB_TOLERANCE)
                 part, gradient = gradient_from(own, F)
                 value += part
                 total = {name: total.get(name, 0.0) + g for name, g in gradient.items()}
@@ -51,13 +54,10 @@ class ClassesEvidence:
         """The problem of each class against the rest."""
         return [replace(P, Y=self.signs[:, [j]]) for j in range(self.signs.shape[1])]
 
-    def posteriors(self, P: Problem) -> list[Posterior]:
+    def posteriors(self, P: Problem, tolerance: float = SITE_TOLERANCE) -> list[Posterior]:
         """The process of each class, on the rows of the problem."""
         pairs = zip(self.problems(P), self.memories, strict=True)
-        return [
-            posterior_of(own, memory=memory, tolerance=SITE_TOLERANCE, sweeps=CLASS_SWEEPS)
-            for own, memory in pairs
-        ]
+        return [posterior_of(own, memory=memory, tolerance=tolerance, sweeps=SWEEPS) for own, memory in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,96 +72,100 @@ class LearnedClasses:
     scores: tuple[float, ...]  # mean log probability of the held-out labels after the race and at the end
 
 
-def class_probabilities(posteriors: Sequence[Posterior], likelihood: Binary, X: Array) -> np.ndarray:
-    """The probability of each class, one-against-rest probabilities scaled to a sum of one. (n, classes)"""
-    columns = []
-    for post in posteriors:
-        mean, variance = map(to_numpy, post.predict(X))
-        columns.append(likelihood.probability(mean, np.maximum(variance, 1e-300)))
-    p = np.stack(columns, axis=1)
-    if p.shape[1] == 1:
-        return np.hstack([1.0 - p, p])
-    p = np.maximum(p, 1e-300)
-    return p / p.sum(axis=1, keepdims=True)
-
-
 class Judge:
     """Labels that are not learned from; their log probability judges between outcomes."""
 
     def __init__(self, X: Array, signs: Array) -> None:
-        self.X, signs = X, to_numpy(signs)
+        self.X, signs = to_numpy(X), to_numpy(signs)
         self.own = np.argmax(signs, axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0).astype(int)
 
     def __call__(self, stage: Stage, outcome: Outcome) -> np.ndarray:
         """The log probability of each label. (t,)"""
         assert isinstance(stage.evidence, ClassesEvidence)
-        posteriors = stage.evidence.posteriors(moved(stage.rows, outcome.parameters))
-        p = class_probabilities(posteriors, _binary(outcome), self.X)
-        return np.log(p[np.arange(len(p)), self.own])
+        posteriors = stage.evidence.posteriors(moved(stage.rows, outcome.parameters), CLIMB_TOLERANCE)
+        mean, variance = predict_together([post.to_numpy() for post in posteriors], self.X)
+        p = _binary(outcome).probabilities(mean, np.maximum(variance, 1e-300))
+        return np.log(np.maximum(p[np.arange(len(p)), self.own], 1e-300))
 
 
 def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
-    Several starts are raced for a few iterations each: the one given, and those of `_starts`. The best goes
-    on. Held-out labels, where there are enough rows, judge by their log probability: of the starts that are
-    as good as the best to one standard error the first goes on, and if going on made them worse, it is taken
-    back. Without them the evidence judges. The result has all rows.
+    Several starts (`_starts`) are raced for a few iterations each, on a sample of the rows; the best goes on
+    with all of them. The race is won by the evidence per row and, where there are enough rows to hold some
+    out, the mean log probability of their labels, added: a hundred labels alone are a poor judge, and the
+    evidence alone of many lengthscales is too kind. If going on made the held-out labels less probable, it is
+    taken back. The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
+    if held is not None and len(held) < LEAST_JUDGE:
+        held, rest = None, np.arange(P.n)
     judge = None if held is None else Judge(P.X[held], signs[held])
     learning = replace(start if held is None else start.on(rest), held_out=None)
     own = signs if held is None else signs[rest]
-    stages = [replace(s, evidence=ClassesEvidence(own)) for s in _starts(learning, own)]
-    trials = [
-        (stage, replace(stage, max_iterations=min(stage.max_iterations, TRIAL)).run()) for stage in stages
-    ]
-    densities = [np.zeros(1) if judge is None else judge(*trial) for trial in trials]
-    best = int(np.argmax([outcome.run.value for _, outcome in trials]))
+    outcome, stage, spent, n_starts = _race(learning, own, judge)
+    scores = []
     if judge is not None:
-        best = first_as_good(np.array(densities))
-    (stage, outcome), scores = trials[best], [float(np.mean(densities[best]))]
-    spent = sum(other.run.iterations for _, other in trials)
-    if start.max_iterations > TRIAL and not outcome.run.interrupted:
-        left = replace(
-            stage.after(outcome), max_iterations=start.max_iterations - TRIAL, least_gain=LEAST_GAIN
-        )
-        more = left.run().following([outcome])
+        scores.append(float(np.mean(judge(stage, outcome))))
+    few = judge is None and P.n < 10 * LEAST_JUDGE  # rows, which nothing guards: a basis free to move over-fits
+    if start.max_iterations > TRIAL and not outcome.run.interrupted and not few:
+        left = replace(stage, max_iterations=start.max_iterations - TRIAL, least_gain=GAIN)
+        more = left.run()
+        spent += more.run.iterations
+        more = more.following([outcome])
         if judge is not None:
             scores.append(float(np.mean(judge(left, more))))
         if judge is None or scores[1] >= scores[0]:
             outcome = more
-        spent += more.run.iterations
     final = replace(moved(P, outcome.parameters), jitter=outcome.jitter)
     posteriors = ClassesEvidence(signs).posteriors(final)
     run = replace(outcome.run, iterations=max(1, outcome.run.iterations))
     return LearnedClasses(
-        posteriors, _binary(outcome), replace(outcome, run=run), len(trials), spent, tuple(scores)
+        posteriors, _binary(outcome), replace(outcome, run=run), n_starts, spent, tuple(scores)
     )
+
+
+def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, Stage, int, int]:
+    """The outcome of the best start on a sample of the rows, the stage on all of them that goes on from
+    there, and the numbers of iterations and starts.
+    """
+    n, m = learning.rows.n, len(learning.rows.basis)
+    some = np.random.default_rng(n).permutation(n)[: max(RACE_ROWS, RACE_SHARE * m)]
+    sample, own = (learning, signs) if len(some) == n else (learning.on(np.sort(some)), signs[np.sort(some)])
+    trials = []
+    for stage in _starts(sample, own):
+        most = min(stage.max_iterations, TRIAL)
+        stage = replace(stage, evidence=ClassesEvidence(own), max_iterations=most)
+        trials.append((stage, stage.run()))
+    scores = np.array([outcome.run.value / sample.rows.n for _, outcome in trials])
+    if judge is not None and len(trials) > 1:
+        scores += [np.mean(judge(*trial)) for trial in trials]
+    best = int(np.argmax(scores))
+    outcome, spent = trials[best][1], sum(outcome.run.iterations for _, outcome in trials)
+    evidence = trials[best][0].evidence if sample is learning else ClassesEvidence(signs)
+    return outcome, replace(learning.after(outcome), evidence=evidence), spent, len(trials)
 
 
 def _starts(learning: Stage, signs: Array) -> list[Stage]:
     """Starts worth a race, those with fewer parameters first: of a kernel with a lengthscale for each input
-    also the one with a single lengthscale; and with either the hyperparameters of a few rows, each with a
-    function of its own.
+    also the one with a single lengthscale; and where rows are few the hyperparameters of an exact process on
+    some, each with a function of its own.
     """
     if learning.max_iterations < 1 or learning.prelude == "none":
         return [learning]
     P = learning.rows
-    kernels = [P.kernel]
+    starts = [learning]
     if isinstance(P.kernel, Stationary) and np.ndim(P.kernel.lengthscale) > 0:
         one = float(np.exp(np.mean(np.log(P.kernel.lengthscale))))
-        kernels.insert(0, P.kernel.with_parameters({"lengthscale": one}))
-    starts = []
-    for kernel in kernels:
-        given = replace(learning, problem=replace(P, kernel=kernel))
+        kernel = P.kernel.with_parameters({"lengthscale": one})
+        starts.insert(0, replace(learning, problem=replace(P, kernel=kernel)))
+    if P.n <= 2 * FEW:
         few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])
-        first = replace(given, problem=replace(given.rows, Y=signs[:, :1])).exact_on(few)
-        informed = (
-            replace(first.quietly(), restarts=0, max_iterations=40, least_gain=LEAST_GAIN).run().parameters
-        )
-        starts += [replace(given, problem=replace(given.rows, kernel=informed.kernel)), given]
+        exact = replace(learning, problem=replace(P, Y=signs[:, :1])).exact_on(few).quietly()
+        evidence = ClassesEvidence(signs[few, :1])
+        exact = replace(exact, evidence=evidence, restarts=0, max_iterations=40, least_gain=LEAST_GAIN)
+        starts.append(replace(learning, problem=replace(P, kernel=exact.run().parameters.kernel)))
     return starts
 
 

@@ -1,8 +1,9 @@
 """Parameters as one vector of unconstrained variables, and gradients on their way back.
 
-Positive parameters travel as logarithms, those between two numbers as log (v - low)/(high - v), points and
-centres in units of the inputs' spread, a projection's matrix in units of its inverse. Widths travel as
-log(2s²/ℓ² - 1), so they stay legal while ℓ moves; holding that ratio is what "hyperparameters" alone means.
+Positive parameters travel as logarithms, those above or below a number as that of the distance to it, those
+between two numbers as log (v - low)/(high - v), points and centres in units of the inputs' spread, a
+projection's matrix in units of its inverse. Widths travel as log(2s²/ℓ² - 1), so they stay legal while ℓ
+moves; holding that ratio is what "hyperparameters" alone means.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean
 
 LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
+FAR = -12.0, 12.0  # of variables that are infinite at a bound
 PLACES = ("basis.Z", "basis.centers")
 OPTIMIZE = ("all", "hyperparameters", "basis")
 
@@ -84,11 +86,18 @@ def _scaled(unit: Any, bounds: tuple[float, float] | None = (-np.inf, np.inf)) -
 
 
 def _between(low: float, high: float) -> Transform:
+    """A parameter between two numbers, either or both of which may be infinite."""
+    if not np.isfinite(low) and not np.isfinite(high):
+        return _scaled(1.0)
+    if not np.isfinite(high):
+        return Transform(lambda v: np.log(v - low), lambda x: low + np.exp(x), lambda v: v - low, FAR)
+    if not np.isfinite(low):
+        return Transform(lambda v: np.log(high - v), lambda x: high - np.exp(x), lambda v: v - high, FAR)
     return Transform(
         lambda v: np.log((v - low) / (high - v)),
         lambda x: low + (high - low) / (1.0 + np.exp(-x)),
         lambda v: (v - low) * (high - v) / (high - low),
-        (-12.0, 12.0),
+        FAR,
     )
 
 
@@ -133,7 +142,7 @@ class Packing:
         if owner == "kernel" and leaf in kernel.unconstrained:
             return _scaled(1.0 / _columns_of(kernel, name, self.spread) if leaf.endswith("matrix") else 1.0)
         if owner == "likelihood" and leaf in noise.bounds:
-            return _between(*noise.bounds[leaf]) if np.all(np.isfinite(noise.bounds[leaf])) else _scaled(1.0)
+            return _between(*noise.bounds[leaf])
         return LOG
 
     def _held(self, optimize: str, fixed: Sequence[str]) -> set[str]:
