@@ -3,7 +3,7 @@
     python benchmarks/likelihoods.py                          # every data set that is on this machine
     python benchmarks/likelihoods.py kin40k usps --data DIR   # some of them, their files in DIR
     python benchmarks/likelihoods.py --quick                  # seconds: does it all work?
-    python benchmarks/likelihoods.py --evaluation             # a million labels against a million real targets
+    python benchmarks/likelihoods.py --evaluation             # a million labels beside a million real targets
 
 GPyTorch's SVGP (as many inducing inputs, 40 epochs of batches of 1,024 rows) takes part where it is
 installed.
@@ -250,7 +250,7 @@ def main() -> None:
         make, m = TABLES[name]
         try:
             table = make()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             print(f"{name}: left out, {error}")
             continue
         m = 8 if options.quick else options.inducing or m

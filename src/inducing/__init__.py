@@ -18,6 +18,7 @@ _NAMES = {
     "log_evidence_and_gradient": "inference.regression",
     "leave_one_out": "inference.left_out",
     "Posterior": "model.posterior",
+    "NeighboursPredictor": "inference.neighbours",
     "prior": "model.posterior",
     "kl_divergence": "model.posterior",
     "update": "inference.online",
@@ -47,7 +48,14 @@ _NAMES = {
 # what a model file may hold, by the name of its class; nothing else in a file is ever imported
 SAVED = {
     name: _NAMES[name]
-    for name in ("Posterior", "SparseGPRegressor", "SparseGPClassifier", "OnlineGPRegressor", "GPDensity")
+    for name in (
+        "Posterior",
+        "NeighboursPredictor",
+        "SparseGPRegressor",
+        "SparseGPClassifier",
+        "OnlineGPRegressor",
+        "GPDensity",
+    )
 }
 _MODULES = {
     "backend": "numerics",
@@ -119,6 +127,7 @@ if TYPE_CHECKING:
     from .inference import selection as selection
     from .inference.conjugate_gradients import predictor as iterative
     from .inference.conjugate_gradients import products as products
+    from .inference.neighbours import NeighboursPredictor as NeighboursPredictor
     from .inference.online import information_gain as information_gain
     from .inference.online import most_informative as most_informative
     from .inference.online import update as update

@@ -432,14 +432,14 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbour_sets, "MOST_ROWS", 40)
     refused("a block has 48 rows, but neighbours are looked for in blocks of at most 40", blocks=np.zeros(N))
     refused("48 rows are linked by their neighbours, but at most 40", neighbours=SETS)
-    with pytest.raises(ig.errors.ParameterError, match="needs Gaussian noise"):
-        ig.condition(kernel, basis, name, ig.likelihoods.StudentT(), X, Y)
     with pytest.raises(ig.errors.ParameterError, match="power is only for 'pep'"):
         ig.condition(kernel, basis, name, noise, X, Y, power=0.5)
     with pytest.raises(ig.errors.ParameterError, match="needs power 1, not 0.5"):
         ig.approximations.Approximation("half", 0.5, "neighbours", "neighbours")
-    with pytest.raises(ig.errors.ParameterError, match="needs all rows in memory"):
-        ig.condition(kernel, basis, name, noise, ig.as_source(X, Y))
+    with pytest.raises(ig.errors.ParameterError, match="over a source needs a number of neighbours"):
+        ig.condition(kernel, basis, name, noise, ig.as_source(X, Y), neighbours=SETS)
+    with pytest.raises(ig.errors.ParameterError, match="over a source needs Gaussian noise"):
+        ig.condition(kernel, basis, name, ig.likelihoods.StudentT(), ig.as_source(X, Y))
     with pytest.raises(ig.errors.ParameterError, match="needs a basis"):
         ig.condition(kernel, None, name, noise, X, Y)
     for other in ("fitc", "exact", "bcm"):

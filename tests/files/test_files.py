@@ -21,7 +21,7 @@ X = RNG.uniform(-3, 3, (60, 2))
 y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.standard_normal(60)
 XS = RNG.uniform(-3, 3, (50, 2))
 
-WITH_DATA = ("pic", "cg", "neighbours")  # predictors that need their training data at every query
+WITH_DATA = ("pic", "cg")  # predictors that need their training data at every query
 EXAMPLES = {
     "polynomial": ig.kernels.Polynomial(2),
     "trigonometric": ig.kernels.Trigonometric(2),

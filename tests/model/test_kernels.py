@@ -22,6 +22,7 @@ from inducing.model.kernels import (
     Product,
     Projected,
     RationalQuadratic,
+    Sphere,
     Sum,
     Trigonometric,
 )
@@ -40,6 +41,14 @@ def dirichlet(r: float, order: int) -> float:
 
 def sine_distance(x: Any, z: Any, lengthscale: Any, period: Any) -> float:
     return float(sum(sin(pi * r / p) ** 2 / l**2 for r, p, l in np.broadcast(x - z, period, lengthscale)))
+
+
+def chord(x: Any, z: Any) -> float:
+    """Between two places whose latitude is input 2 and longitude input 0, in degrees: 2 sin of half the angle
+    between them [haversine].
+    """
+    (a, b), (c, d) = ([v[2] * pi / 180, v[0] * pi / 180] for v in (x, z))
+    return 2 * sqrt(sin((a - c) / 2) ** 2 + cos(a) * cos(c) * sin((b - d) / 2) ** 2)
 
 
 ARD = np.array([0.7, 1.3, 2.1])
@@ -101,6 +110,14 @@ KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
     ),
     "trigonometric": (Trigonometric(2, 0.3), lambda x, z: 0.3 * prod(dirichlet(r, 2) for r in x - z)),
     "trigonometric columns": (Trigonometric(5, columns=(0,)), lambda x, z: dirichlet(x[0] - z[0], 5)),
+    "sphere": (
+        Sphere(0.02, 1.7, columns=(2, 0)),
+        lambda x, z: 1.7 * (1 + sqrt(3) * chord(x, z) / 0.02) * exp(-sqrt(3) * chord(x, z) / 0.02),
+    ),
+    "smooth sphere": (
+        Sphere(0.02, 0.6, float("inf"), columns=(2, 0)),
+        lambda x, z: 0.6 * exp(-((chord(x, z) / 0.02) ** 2) / 2),
+    ),
     "sum": (
         RBF(0.9, 1.7, columns=(0, 1)) + Linear(0.8, columns=(2,)) + Constant(0.5),
         lambda x, z: (
@@ -143,6 +160,7 @@ LEAVES = (
     Constant,
     Periodic,
     Trigonometric,
+    Sphere,
 )
 
 each_kernel = pytest.mark.parametrize("kernel", [k for k, _ in KERNELS.values()], ids=list(KERNELS))
@@ -460,3 +478,15 @@ def test_a_repeated_column_counts_twice() -> None:
 def test_bad_specs_are_refused(spec: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         kernels.from_spec(spec)
+
+
+def test_a_sphere_is_closed_and_refuses_other_inputs() -> None:
+    kernel = Sphere(0.3)
+    ends = np.array([[10.0, 180.0], [10.0, -180.0], [90.0, 0.0], [90.0, 77.0]])
+    K = kernel(ends, ends)
+    np.testing.assert_allclose(K[0, 1], 1.0, atol=1e-12)
+    np.testing.assert_allclose(K[2, 3], 1.0, atol=1e-12)
+    with pytest.raises(ShapeError, match="needs latitude and longitude, but there are 3 columns"):
+        kernel(np.zeros((2, 3)), np.zeros((2, 3)))
+    with pytest.raises(ParameterError, match="smoothness must be one of 0.5, 1.5, 2.5, inf, not 2"):
+        Sphere(1.0, 1.0, 2)

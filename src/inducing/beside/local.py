@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import ParameterError
-from ..inference.neighbours import UNION_ROWS, NeighboursPredictor, coordinates, near_queries
+from ..inference.near_rows import near_queries
+from ..inference.neighbours import UNION_ROWS, NeighboursPredictor, coordinates, rows_of
 from ..inference.regression import problem_of
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
@@ -36,10 +37,10 @@ class Neighbours:
 
     @cached_property
     def _predictor(self) -> NeighboursPredictor:
-        P = replace(self.problem, basis=Points(self.problem.X[:0]))
-        nothing = P.X[:0, :0]
-        empty = Posterior(P.kernel, P.basis, nothing, P.Y[:0], nothing, P.mean, one_output=P.one_output)
-        return NeighboursPredictor(empty, P, self.size)
+        P = self.problem
+        nothing, basis = P.X[:0, :0], Points(P.X[:0])
+        empty = Posterior(P.kernel, basis, nothing, P.Y[:0], nothing, P.mean, one_output=P.one_output)
+        return NeighboursPredictor(empty, rows_of(empty, P), self.size)
 
     @property
     def log_evidence(self) -> None:

@@ -39,7 +39,9 @@ def _about(estimator: Any) -> dict[str, str]:
     rows = {"basis": f"{estimator.basis_size_} {type(posterior_of(estimator).basis).__name__}"}
     if hasattr(estimator, "noise_posterior_"):
         evidence = {"log evidence": f"{estimator.log_evidence_:.6g}"} | about_noise(estimator)
-        return {"approximation": estimator.approximation} | rows | evidence
+        data = getattr(estimator.posterior_, "data", None)  # the training rows, where a query needs them
+        held = {} if data is None else {"training rows in the file": f"{len(data)}"}
+        return {"approximation": estimator.approximation} | rows | held | evidence
     if hasattr(estimator, "classes_"):
         rows |= {"classes": ", ".join(map(str, estimator.classes_))}
         own = {"approximation": estimator.approximation, "method": estimator.method}

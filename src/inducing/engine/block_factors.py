@@ -9,7 +9,7 @@ import numpy as np
 
 from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
-from ..numerics.arrays import Array, is_numpy, zeros_like_rows
+from ..numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import (
     add_gram,
     add_outer,
@@ -49,6 +49,15 @@ class BlockFactor(Protocol):
         """T A, in `out` where it is given. A (b, m)"""
         ...
 
+    def precision_times(self, A: Array) -> Array:
+        """D⁻¹A. A (b, m)"""
+        ...
+
+    @property
+    def precision_diagonal(self) -> Array:
+        """The diagonal of D⁻¹. (b,)"""
+        ...
+
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         """The gradients of p outputs, from Φᵀ, e and ΦᵀLB⁻ᵀ, in whose memory S may be, and GPhi in `out`."""
         ...
@@ -83,6 +92,13 @@ class Whole:
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
         return lower_times(self.Linv, scratch_copy(A, out))
+
+    def precision_times(self, A: Array) -> Array:
+        return self.Linv.T @ (self.Linv @ A)
+
+    @property
+    def precision_diagonal(self) -> Array:
+        return namespace(self.Linv).sum(self.Linv * self.Linv, axis=0)
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), built in the lower triangle."""

@@ -7,7 +7,7 @@ import numpy as np
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
-from ..numerics.linalg import add_gram, add_symmetric_product, times_lower
+from ..numerics.linalg import add_gram, add_symmetric_product, row_squares, times_lower
 from .block_factors import BlockFactor, Whole
 from .neighbours import Conditionals
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, copied, count, finish, scratch_copy
@@ -71,6 +71,21 @@ def residual_blocks(P: Problem, back: Back, held: Held, s: Work, group: Group) -
     for i, part in enumerate(group.parts):
         E[part] = _block(P, held, group.first + i, Phi[part], group.rows[part], s).whitened(E[part])
     s.residual = s.residual + namespace(E).sum(E * E)
+
+
+def leave_out_blocks(
+    P: Problem, back: Back, held: Held, V: Array, precision: Array, s: Work, group: Group
+) -> None:
+    """Fill C⁻¹y and the diagonal of C⁻¹ = D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹, C = Q + D, at the rows of a group."""
+    rows = group.rows
+    K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows)))
+    E = P.Y[rows] - K @ back.alpha
+    Phi = times_lower(K, back.Linv, transposed=True)
+    for i, part in enumerate(group.parts):
+        block = _block(P, held, group.first + i, Phi[part], rows[part], s)
+        S = block.precision_times(times_lower(copied(Phi[part]), back.LBinv, transposed=True))
+        V[rows[part]] = block.precision_times(E[part])
+        precision[rows[part]] = block.precision_diagonal - row_squares(S)
 
 
 def _block(P: Problem, held: Held, number: int, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:

@@ -7,6 +7,8 @@ from math import sqrt
 import numba
 import numpy as np
 
+from ..model.kernels.triangle_loops import profiles, squared_distances
+from ..numerics.compiled_blas import add_outer
 from ..numerics.loops import FAST
 
 PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
@@ -32,33 +34,86 @@ def factorise(
     q = N.shape[1]
     places = np.empty(q + 1, dtype=np.int64)
     for i in range(len(N)):
-        U, k = factor[i], _count(rows[i], N[i])
-        for j in range(k):
-            places[j] = N[i, j]
-        places[k] = rows[i]
+        U, k = factor[i], _places(rows[i], N[i], places)
         for j in range(k + 1):
             at, row = places[j], U[j]
             for a in range(j, k + 1):
                 row[a] = R[max(at, places[a]), min(at, places[a])]
-            row[j] += noise[at]
-            for t in range(0, j - j % 4, 4):
-                u0, u1, u2, u3 = U[t], U[t + 1], U[t + 2], U[t + 3]
-                x0, x1, x2, x3 = u0[j], u1[j], u2[j], u3[j]
-                for a in range(j, k + 1):
-                    row[a] -= (x0 * u0[a] + x1 * u1[a]) + (x2 * u2[a] + x3 * u3[a])
-            for t in range(j - j % 4, j):
-                u, x = U[t], U[t, j]
-                for a in range(j, k + 1):
-                    row[a] -= x * u[a]
-            root = sqrt(max(row[j], noise[at]))
-            inverse = 1.0 / root
-            for a in range(j + 1, k + 1):
-                row[a] *= inverse
-            row[j] = root
+        _condition(U, k, places, noise, coef[i])
         cond_var[i] = U[k, k] * U[k, k]
-        for j in range(q):
-            coef[i, j] = U[j, k] if j < k else 0.0
-        _solve_upper(U, coef[i, :k])
+
+
+@_jit
+def factorise_near(
+    at: np.ndarray,
+    Z: np.ndarray,
+    Phi: np.ndarray,
+    kernel: tuple[int, float],
+    rows: np.ndarray,
+    N: np.ndarray,
+    noise: np.ndarray,
+    factor: np.ndarray,
+    coef: np.ndarray,
+    cond_var: np.ndarray,
+) -> None:
+    """As `factorise`, of R = k(Z, Z) - ΦᵀΦ taken where it is needed, for a stationary kernel given by its
+    profile and variance. Z (b, g) in lengthscales, Phi (b, m)
+    """
+    q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
+    places, P, near = np.empty(q + 1, dtype=np.int64), np.empty((q + 1, m)), np.empty((g, q + 1))
+    R, s, slope = np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    for i in range(len(N)):
+        U, k = factor[i], _places(rows[i], N[i], places)
+        for j in range(k + 1):
+            P[j] = Phi[places[j]]
+            near[:, j] = Z[places[j]]
+        for j in range(k + 1):
+            squared_distances(near, j, s[: j + 1])
+            profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
+        if k == q:
+            add_outer(at, P, -1.0, R)
+        else:
+            R[: k + 1, : k + 1] -= np.dot(P[: k + 1], P[: k + 1].T)
+        for j in range(k + 1):
+            for a in range(j, k + 1):
+                U[j, a] = R[a, j]
+        _condition(U, k, places, noise, coef[i])
+        cond_var[i] = U[k, k] * U[k, k]
+
+
+@numba.njit(nogil=True, inline="always")
+def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
+    """Put the places of a row's neighbours, then its own, into `places`; returns how many neighbours."""
+    k = _count(own, N)
+    for j in range(k):
+        places[j] = N[j]
+    places[k] = own
+    return k
+
+
+@numba.njit(nogil=True, fastmath=FAST)
+def _condition(U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray) -> None:
+    """Turn the upper triangle of R of k neighbours and a row into U of `factorise`; b goes into coef."""
+    for j in range(k + 1):
+        row, least = U[j], noise[places[j]]
+        row[j] += least
+        for t in range(0, j - j % 4, 4):
+            u0, u1, u2, u3 = U[t], U[t + 1], U[t + 2], U[t + 3]
+            x0, x1, x2, x3 = u0[j], u1[j], u2[j], u3[j]
+            for a in range(j, k + 1):
+                row[a] -= (x0 * u0[a] + x1 * u1[a]) + (x2 * u2[a] + x3 * u3[a])
+        for t in range(j - j % 4, j):
+            u, x = U[t], U[t, j]
+            for a in range(j, k + 1):
+                row[a] -= x * u[a]
+        root = sqrt(max(row[j], least))
+        inverse = 1.0 / root
+        for a in range(j + 1, k + 1):
+            row[a] *= inverse
+        row[j] = root
+    for j in range(len(coef)):
+        coef[j] = U[j, k] if j < k else 0.0
+    _solve_upper(U, coef[:k])
 
 
 @_jit
@@ -186,3 +241,66 @@ def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
             count = min(count + 1, q)
         for j in range(count, q):
             N[i, j] = -1
+
+
+@_jit
+def nearest_rows(
+    Zt: np.ndarray, edges: np.ndarray, low: np.ndarray, high: np.ndarray, Q: np.ndarray, N: np.ndarray
+) -> None:
+    """The columns of Zt nearest to each row of Q, nearest first. N (t, q)
+
+    Zt (g, n) comes leaf after leaf, `edges` says where, and each leaf lies between its `low` and `high`.
+    """
+    leaves, g = low.shape
+    least, bound, space = np.empty(N.shape[1]), np.empty(leaves), np.empty(np.max(np.diff(edges)))
+    for i in range(len(Q)):
+        x, near, first = Q[i], N[i], 0
+        for leaf in range(leaves):
+            b = 0.0
+            for k in range(g):
+                t = max(low[leaf, k] - x[k], x[k] - high[leaf, k], 0.0)
+                b += t * t
+            bound[leaf] = b
+            if b < bound[first]:
+                first = leaf
+        least[:] = np.inf
+        _look(Zt, edges, first, x, space, least, near)
+        for leaf in range(leaves):
+            if leaf != first and bound[leaf] < least[-1]:
+                _look(Zt, edges, leaf, x, space, least, near)
+
+
+@numba.njit(nogil=True, fastmath=FAST)
+def _look(
+    Zt: np.ndarray,
+    edges: np.ndarray,
+    leaf: int,
+    x: np.ndarray,
+    space: np.ndarray,
+    least: np.ndarray,
+    near: np.ndarray,
+) -> None:
+    """Sort the columns of one leaf that are nearer to x than some of `near` into it."""
+    lo, hi = edges[leaf], edges[leaf + 1]
+    s, g, furthest = space[: hi - lo], len(Zt), least[-1]
+    for j in range(len(s)):
+        s[j] = 0.0
+    for k in range(0, g - g % 4, 4):
+        z0, z1, z2, z3 = Zt[k, lo:hi], Zt[k + 1, lo:hi], Zt[k + 2, lo:hi], Zt[k + 3, lo:hi]
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        for j in range(len(s)):
+            t0, t1, t2, t3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
+            s[j] += (t0 * t0 + t1 * t1) + (t2 * t2 + t3 * t3)
+    for k in range(g - g % 4, g):
+        z0, x0 = Zt[k, lo:hi], x[k]
+        for j in range(len(s)):
+            t0 = x0 - z0[j]
+            s[j] += t0 * t0
+    for j in range(len(s)):
+        if s[j] < furthest:
+            at = len(least) - 1
+            while at > 0 and s[j] < least[at - 1]:
+                least[at], near[at] = least[at - 1], near[at - 1]
+                at -= 1
+            least[at], near[at] = s[j], lo + j
+            furthest = least[-1]

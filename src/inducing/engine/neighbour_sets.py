@@ -25,8 +25,8 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
     The rows of a block come in random order. It follows from the rows themselves and a fixed seed: the
     numbers of the rows do not matter, but that equal ones come as they are given.
     """
-    rng, sets = np.random.default_rng(SEED), np.full((len(Z), n_neighbours), -1)
-    ordered = [rows[np.lexsort(Z[rows].T[::-1])][rng.permutation(len(rows))] for rows in blocks]
+    sets = np.full((len(Z), n_neighbours), -1)
+    ordered = [rows[np.lexsort(Z[rows].T[::-1])][_shuffled(len(rows))] for rows in blocks]
 
     def step(_: None, rows: np.ndarray) -> None:
         N = _nearest_earlier(squared_distances(Z[rows], Z[rows]), n_neighbours)
@@ -35,6 +35,11 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
     if n_neighbours:
         run_over(ordered, lambda: None, step, parallel=worth_compiling(len(Z) * n_neighbours))
     return sets
+
+
+def _shuffled(n: int) -> np.ndarray:
+    """A random order that depends on the number of rows alone, so that it is the same wherever a block is."""
+    return np.random.default_rng(SEED).permutation(n)
 
 
 def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:

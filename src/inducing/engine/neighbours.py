@@ -21,8 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.kernels.base import Gradients, Kernel
+from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ..numerics.blas import addresses
 from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
 from .block_factors import BlockAdjoints
 from .sums import Work, copied
@@ -71,6 +73,14 @@ class Conditionals:
         MA = self.times(A, out)
         MA /= namespace(A).sqrt(self.cond_var)[:, None]
         return MA
+
+    def precision_times(self, A: Array) -> Array:
+        return self.back(self.times(A) / self.cond_var[:, None])
+
+    @property
+    def precision_diagonal(self) -> Array:
+        inverse = 1.0 / self.cond_var[:, None]
+        return add_scattered(copied(inverse), self.N, self.coef * self.coef, inverse)[:, 0]
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         N, d, b = self.N, self.cond_var, len(self.rows)
@@ -129,6 +139,21 @@ def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Con
     coef = xp.linalg.solve(A, cross[:, :, None])[:, :, 0]
     cond_var = D[rows, rows] - xp.sum(cross * coef, axis=1)
     return Conditionals(rows, N, coef, xp.maximum(cond_var, noise[rows]), A)
+
+
+def conditionals_by_pairs(
+    kernel: Stationary, X: np.ndarray, Phi: np.ndarray, rows: np.ndarray, N: np.ndarray, noise: np.ndarray
+) -> Conditionals:
+    """As `conditionals`, from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
+    nowhere else, which is less work where rows share few of them.
+    """
+    from .neighbour_loops import factorise_near
+
+    c, q = N.shape
+    coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q + 1, q + 1))
+    Z, form = np.ascontiguousarray(kernel.scaled(X)), (PROFILES[type(kernel)], float(kernel.variance))
+    factorise_near(addresses(), Z, Phi, form, rows, N, noise, factor, coef, cond_var)
+    return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
 
 
 # Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.

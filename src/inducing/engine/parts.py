@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,6 +23,8 @@ from .passes import first_pass
 from .sums import Back, Held, Sums
 from .sweeps import Sweep, sweep_pass
 
+MOST_FOUND = 1 << 10  # parts whose neighbours a process keeps between passes
+_found: dict[tuple[bytes, str, int], tuple[list[np.ndarray] | None, np.ndarray | None]] = {}
 MOST_BLOCK_ROWS = 1 << 14  # of a part that is one block: its covariance takes 2 GiB
 
 
@@ -38,12 +41,15 @@ class Setting:
     blocks: int | None  # rows of a block inside a part, 0 for whole parts; None where the row has no blocks
     likelihood: Likelihood | None
     noise_name: str
+    # how the rows of a part get their neighbours, and the kernel by whose lengthscales they are found
+    search: Callable[[Problem], Problem] | None = None
+    near: Kernel | None = None
 
     def on(self, part: Part) -> Problem:
         """The problem on the rows of one part, on the device of this process."""
         y = part.Y if part.y is None else part.y
         X, y = on_device(part.X), on_device(y if self.likelihood is None else self.likelihood.check(y))
-        return Problem(
+        P = Problem(
             kernel=self.kernel,
             basis=self.basis.on(X),
             row=self.row,
@@ -61,6 +67,20 @@ class Setting:
             noise_name=self.noise_name,
             part=part.index,
         )
+        return P if self.search is None else self._with_neighbours(P)
+
+    def _with_neighbours(self, P: Problem) -> Problem:
+        """The problem with neighbours found inside the part, those of an earlier pass where they are kept."""
+        assert self.search is not None and self.near is not None
+        rows = hashlib.blake2b(np.ascontiguousarray(to_numpy(P.X)).data).digest()
+        key = rows, repr(self.near.spec()), P.row.n_neighbours
+        if key not in _found:
+            found = self.search(replace(P, kernel=self.near))
+            if len(_found) >= MOST_FOUND:
+                _found.pop(next(iter(_found)), None)
+            _found[key] = found.blocks, found.sets
+        blocks, sets = _found[key]
+        return replace(P, blocks=blocks, sets=sets)
 
     @property
     def general(self) -> bool:
@@ -69,7 +89,7 @@ class Setting:
         return self.row.share > 0 or bound
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Parted(Setting):
     """A setting and the source of its rows; the passes of the evidence run where the parts are."""
 
@@ -159,8 +179,11 @@ def make_parted(
     jitter: float,
     blocks: Any,
     weights: Any,
+    search: Callable[[Problem], Problem] | None = None,
 ) -> Parted:
-    """Check everything that can be checked without the rows; those are checked when they are read."""
+    """Check everything that can be checked without the rows; those are checked when they are read. `search`
+    finds neighbours inside a part.
+    """
     if basis is None:
         raise ParameterError(f"{row.name!r} needs a basis")
     if weights is not None:
@@ -174,11 +197,9 @@ def make_parted(
         raise ParameterError(
             "'pic' needs the data at every query; over a source use 'pitc', whose evidence is the same"
         )
-    if row.keeps == "neighbours":
-        raise ParameterError(
-            f"{row.name!r} needs all rows in memory, among which it finds neighbours; over a source use "
-            "'fitc'"
-        )
+    if row.keeps == "neighbours" and (np.ndim(row.neighbours) > 0 or likelihood is not None):
+        what = "a number of neighbours" if likelihood is None else "Gaussian noise"
+        raise ParameterError(f"{row.name!r} over a source needs {what}; give the rows as arrays for more")
     check_jitter(jitter)
     check_basis(basis, kernel, source.layout.n_features)
     if blocks is not None and (
@@ -200,5 +221,7 @@ def make_parted(
         size,
         likelihood,
         noise_name,
-        source,
+        search,
+        kernel if row.keeps == "neighbours" else None,
+        source=source,
     )

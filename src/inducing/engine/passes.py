@@ -65,6 +65,20 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     return run_pass(P, step, G=False)
 
 
+def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
+    """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others has the variance
+    1/C⁻¹ᵢᵢ and the mean y - (C⁻¹y)ᵢ/C⁻¹ᵢᵢ.
+    """
+    held, back = kept or Held(), back.on(P.X)
+    V, precision = zeros_like_rows((P.n, P.p), P.X), zeros_like_rows((P.n,), P.X)
+
+    def step(s: Work, rows: Group) -> None:
+        block_passes.leave_out_blocks(P, back, held, V, precision, s, rows)
+
+    run_pass(P, step, G=False)
+    return V, precision
+
+
 def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """The residuals, or a likelihood's terms of the evidence, and gradients through Kfu, mean and noise."""
     held, back = kept or Held(), back.on(P.X)

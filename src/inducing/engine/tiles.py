@@ -179,9 +179,7 @@ def first(
                     total[j] += t * row[j]
 
 
-@numba.njit(
-    types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), nogil=True, cache=True, fastmath=FAST
-)
+@numba.njit(types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), nogil=True, cache=True, fastmath=FAST)
 def whiten(
     basis: Any, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
 ) -> None:

@@ -39,6 +39,8 @@ LATER = (
     "validation_fraction",
     "ard",
     "likelihood",
+    "neighbours",
+    "max_file_size",
 )  # those that the first files did not have yet
 
 
@@ -95,11 +97,16 @@ class Estimator(Inputs):
     def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
         return mean * self.y_scale_ + self.y_mean_
 
-    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-        """Write the fitted model to a file for `inducing.load`, with all it needs to go on; `metadata` is a
-        dictionary of yours, of plain JSON.
+    def save(
+        self, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
+    ) -> int:
+        """Write the fitted model to a file for `inducing.load`, with all it needs to go on; returns the size
+        of the file in bytes.
+
+        `metadata` is a dictionary of yours, of plain JSON. A model along neighbours needs its training rows
+        at every query, so they are in the file, in `precision` "double" or "single".
         """
-        save(self, path, metadata)
+        return save(self, path, metadata, precision)
 
     def to_record(self) -> tuple[Plain, Arrays]:
         """Describe the fitted model: plain data for JSON, and arrays by name."""

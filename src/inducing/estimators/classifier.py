@@ -14,10 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number
 from ..inference import selection
+from ..inference.neighbours import classes_from, classes_record
 from ..inference.online import Seen
 from ..inference.propagation import expectation_propagation
 from ..inference.regression import approximation_of, problem_of
 from ..learning.classes import learn_classes
+from ..learning.classes_along_neighbours import learn_along_neighbours
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
@@ -26,11 +28,12 @@ from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
-from ..model.posterior import Posterior, predict_together, prior
+from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
 from ..numerics.arrays import placed
 from ..sources.moments import center_and_scale
 from ..streams.feeding import all_or_nothing, most_informative_rows
+from .along_neighbours import ClassesOfRows
 from .base import Estimator, Streaming, generator
 from .preparation import LEARNING_BASIS, checked_weights, start_inducing, start_kernel
 
@@ -38,7 +41,7 @@ CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
+class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
     """Sparse Gaussian process classification for scikit-learn: two classes, or one against the rest for each
     of many.
 
@@ -55,6 +58,8 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     "auto"
         is "fitc", reached by way of "vfe" and kept if held-out labels are better off.
     n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
+    neighbours : of approximation="neighbours", how many rows near a row or a query are looked at; files then
+        hold the training rows.
     class_weight : "balanced", a weight for each label, or None.
     validation_fraction : the share of the rows that judges between stages of the learning.
     device : a PyTorch device to learn on, such as "cuda".
@@ -95,6 +100,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     _: KW_ONLY
     approximation: str = "auto"
     n_inducing: int = 100
+    neighbours: int = 20
     class_weight: Any = None
     validation_fraction: float = 0.1
     device: str | None = None
@@ -157,7 +163,8 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         self._start(X, classes, weights)
         X, Y = self._in_model_units(X), self._signs(classes[table[:, -1].astype(int)])
         basis = Points(self._places(X, self.n_inducing, rng))
-        row = approximation_of("fitc" if self.approximation == "auto" else self.approximation)
+        near = self.neighbours if self.approximation == "neighbours" else None
+        row = approximation_of("fitc" if self.approximation == "auto" else self.approximation, None, near)
         used = None if np.all(weights == 1.0) else placed(weights, self.device)
         Xs, signs = placed(X, self.device), placed(Y, self.device)
         P = problem_of(
@@ -174,6 +181,9 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
             validation_fraction=self.validation_fraction,
             prelude="all" if isinstance(self.inducing, str) and self.optimize is not None else "none",
         )
+        if near is not None:
+            self.n_rows_, self._held = n_rows, None
+            return self._keep_along_neighbours(learn_along_neighbours(start, signs))
         learned = learn_classes(start, signs)
         self.likelihood_, self.kernel_ = learned.likelihood, learned.posteriors[0].kernel
         self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), n_rows
@@ -203,6 +213,7 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     def predict_then_fit(self, X: Any, y: Any, classes: Any = None) -> np.ndarray:
         """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
         self._check_parameters()
+        self._refuse_along_neighbours("partial_fit")
         with all_or_nothing(self):
             fresh = not hasattr(self, "posteriors_")
             X, y = self._checked(X, y, reset=fresh)
@@ -223,12 +234,13 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
     def query(self, X: Any, n: int = 1) -> np.ndarray:
         """The n rows of X whose labels would teach the model most, the best first. (n,) [004 §3.8.1]"""
         Xs = self._queries(X)
+        self._refuse_along_neighbours("query")
         return most_informative_rows(self.posteriors_, self.likelihood_, Xs, n)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class; of more than two as that of the one that is positive. (n, classes)"""
+        """The probability of each class; of more than two, of being the one that is positive. (n, classes)"""
         Xs = self._queries(X)
-        mean, variance = predict_together(self.posteriors_, Xs)
+        mean, variance = self._latent(Xs)
         return self.likelihood_.probabilities(mean, np.maximum(variance, 1e-300))
 
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
@@ -264,10 +276,10 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
                 raise ParameterError(f"{name} must be a whole number of at least 1, but is {size!r}")
 
     def _saved_posterior(self) -> Posterior:
-        return self.posteriors_[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
+        return self._processes()[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
-        classes, others = self.classes_, self.posteriors_[1:]
+        classes, others = self.classes_, self._processes()[1:]
         if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
             raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
         plain, arrays = self._stream_record()
@@ -282,7 +294,8 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
         if others:
             arrays["others.w"] = np.stack([post.w[:, 0] for post in others])
             arrays["others.A"] = np.stack([np.asarray(post.A) for post in others])
-        return plain, arrays
+        near, rows = classes_record(self.posteriors_)
+        return plain | near, arrays | rows
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         dtype = np.dtype(plain["classes_dtype"])
@@ -308,6 +321,8 @@ class SparseGPClassifier(ClassifierMixin, Streaming, Estimator):
                 other = {"w": w[j, :, None].copy(), "A": A[j].copy(), "log_predictive": logs[j]}
                 posteriors.append(replace(posterior, **other))
         self.posteriors_ = tuple(posteriors)
+        if self.approximation == "neighbours" and self.method is None:
+            self.posteriors_ = classes_from(plain, arrays, posteriors)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows to learn from: numbers, and labels."""

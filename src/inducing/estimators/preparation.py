@@ -195,7 +195,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
 
 def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
     """Raise if a source, or the parameters of a regressor over it, cannot be fitted."""
-    message, known = "", [name for name, row in TABLE.items() if not (row.blocks or row.needs_data)]
+    message, known = "", [name for name, row in TABLE.items() if not (row.blocks or row.own_block)]
     if source.n_outputs == 0:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
@@ -218,6 +218,26 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = f"full_iter must be a number of iterations or None, not {model.full_iter!r}"
     if message:
         raise ParameterError(message)
+
+
+def check_file_size(model: Any, data: Data, m: int) -> None:
+    """Raise if the file of a model with m basis functions would be larger than its `max_file_size`, training
+    rows in single precision.
+    """
+    limit, (n, d), p = model.max_file_size, data.X.shape, data.Y.shape[1]
+    if limit is None:
+        return
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit <= 0:
+        raise ParameterError(f"max_file_size must be a number of bytes, not {limit!r}")
+    rows = 4 * n * (d + p) if model.approximation == "neighbours" else 0
+    size = 8 * m * (2 * m + d + p) + rows
+    if size > limit:
+        what = f"{n} training rows and " if rows else ""
+        instead = "approximation='fitc' or a smaller n_inducing" if rows else "a smaller n_inducing"
+        raise ParameterError(
+            f"a file with {what}{m} basis functions has at least {size} bytes, but max_file_size is {limit}; "
+            f"use {instead}"
+        )
 
 
 def start_kernel(

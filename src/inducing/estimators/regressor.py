@@ -14,6 +14,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from ..errors import ModelFileError, ParameterError, ReducedBasisWarning, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
+from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
 from ..learning import outofcore, recipes
 from ..learning.diagnosis import Diagnosis, diagnosis_of
@@ -37,6 +38,7 @@ from .observing import Observing
 from .preparation import (
     Data,
     Scaling,
+    check_file_size,
     check_parted,
     checked_weights,
     start_inducing,
@@ -61,8 +63,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     Parameters
     ----------
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each
-        input, started at √d standard deviations; None is "rbf".
-    approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "exact", "cg" or "sod".
+        input, started at √d standard deviations; None is "rbf", and "matern32" for "neighbours".
+    approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "neighbours", "exact", "cg",
+        "sod".
     n_inducing : how many basis functions, and no more than the data have different rows. "exact" and "cg"
         have one per row.
     basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale where
@@ -90,6 +93,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         second column of y. y is not standardised where the likelihood does not allow it.
     mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
     power : of "pep", in (0, 1].
+    neighbours : of "neighbours", how many rows near a row or a query are looked at: more are nearer to the
+        exact GP, and slower.
+    max_file_size : the most bytes that `save` may write; `fit` refuses a model whose file would be larger.
     n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
     restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
     full_iter : iterations over all rows, where they come in parts; `max_iter` is then for those over the
@@ -102,7 +108,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     Attributes
     ----------
-    posterior_ : the Posterior (for "pic" a predictor) of the standardised data.
+    posterior_ : the Posterior (for "pic" and "neighbours" a predictor) of the standardised data.
     fit_result_ : what `inducing.fit` gave; where rows come in parts, its n_evaluations of evidence and
         gradient, and their seconds, are those over all of them.
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
@@ -132,6 +138,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     likelihood: Likelihood | str | None = None
     mean: Any = None
     power: float | None = None
+    neighbours: int = 20
+    max_file_size: int | None = None
     n_blocks: int | None = None
     restarts: int = 0
     max_iter: int = 1000
@@ -248,7 +256,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         report = self._report(again, task.problem, float(data.weights.sum()))
         self.report_ = report
         if isinstance(report, Diagnosis):
-            self.report_ = replace(report, at_bounds=result.at_bounds, converged=result.converged)
+            self.report_ = replace(
+                report, at_bounds=result.at_bounds, converged=result.converged, gain=result.gain
+            )
         return self
 
     def _task(
@@ -262,11 +272,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     ) -> tuple[recipes.Task, str]:
         """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
-        kernel = start_kernel(self.kernel, data.X, data.weights, variance)
+        rough = self.approximation == "neighbours" and self.basis != "multiscale"
+        default = "matern32" if rough and self.kernel is None else self.kernel
+        kernel = start_kernel(default, data.X, data.weights, variance)
         noise, mean = start_noise(self, data, scaling, likelihood)
         Z, whole = self._start_inducing(data, scaling, kernel, rng)
         if source is not None and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
+        check_file_size(self, data, len(Z))
         if self.approximation == "sod":
             data = data[np.unique(selection.nearest(Z, data.X))]
         self._centres = self._block_centres(data.X, len(Z), rng)
@@ -282,6 +295,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             data.Y[:, 0] if one_column else data.Y,
             mean=mean,
             blocks=None if self._centres is None else selection.nearest(data.X, self._centres),
+            neighbours=self.neighbours if self.approximation == "neighbours" else None,
             weights=None if np.all(data.weights == 1.0) else data.weights,
             prelude="all" if self.inducing is None else "hyperparameters",
             max_iterations=0 if self.optimize is None else self.max_iter,
@@ -319,6 +333,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     def _saved_posterior(self) -> Posterior:
         post = getattr(self, "posterior_", None)
+        if isinstance(post, NeighboursPredictor):
+            return post.posterior
         if post is not None and not isinstance(post, Posterior):
             raise ModelFileError(
                 f"a model with approximation={self.approximation!r} needs its training data at every query, "
@@ -328,11 +344,15 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
         noise = {} if self.noise_ is None or np.isinf(self.noise_).any() else {"noise": self.noise_}
+        near = isinstance(self.posterior_, NeighboursPredictor)
+        of_rows, rows = self.posterior_.rows_record() if near else ({}, {})
         plain, arrays = self._observing_record()
-        return plain | {"log_evidence_of_y": self.log_evidence_}, arrays | noise
+        return plain | of_rows | {"log_evidence_of_y": self.log_evidence_}, arrays | noise | rows
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
-        self.posterior_, self.noise_ = posterior, None
+        near = self.approximation == "neighbours"
+        self.posterior_ = NeighboursPredictor.from_record(plain, arrays, posterior) if near else posterior
+        self.noise_ = None
         self.log_evidence_ = float(plain["log_evidence_of_y"])
         self._restore_observing(plain, arrays)
         if "noise" in arrays:
@@ -380,7 +400,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         if self.basis not in ("auto", "points", "multiscale"):
             raise UnknownNameError(f"basis must be 'auto', 'points' or 'multiscale', not {self.basis!r}")
         plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and self.projection is None
-        if self.basis == "auto" and not (plain and free and self.recipe == "auto" and self.inducing is None):
+        near = self.approximation == "neighbours"  # which see what the widths of a basis would be for
+        if self.basis == "auto" and (
+            near or not (plain and free and self.recipe == "auto" and self.inducing is None)
+        ):
             return Points(Z)
         if self.basis == "points" or self.approximation not in TABLE:
             return Points(Z)
@@ -416,4 +439,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
 def _in_rows(posterior: Any) -> Any:
     """The posterior as a file would give it back, where it is one in NumPy."""
+    if isinstance(posterior, NeighboursPredictor):
+        return NeighboursPredictor(
+            _in_rows(posterior.posterior), posterior.data, posterior.n_neighbours, posterior.sets
+        )
     return posterior.to_numpy() if isinstance(posterior, Posterior) and is_numpy(posterior.L) else posterior

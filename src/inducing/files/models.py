@@ -1,14 +1,15 @@
 """Model files: safetensors, with JSON in its metadata. No pickle: a file from a stranger is safe to open.
 
-A file holds m basis functions and the factors of the posterior, never the training data (but the basis of an
-exact GP is its inputs, so those are there). Its metadata are
+A file holds m basis functions and the factors of the posterior, and training data only where a query needs
+them: the basis of an exact GP is its inputs, and a model along neighbours has rows.X (n, d), rows.residuals
+(n, p) and rows.noise (n,) or one number, in double or single precision. Its metadata are
 
     format          "inducing"
     format_version  "1"
     model           JSON: class, library version, kernel, mean, basis, parameters, feature names, user's notes
     sha256          of `model` and of every tensor with its name and shape
 
-and its tensors, all float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
+and its tensors, all others float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
 basis.widths (m, d); for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a
 classifier of c > 2 classes, whose first posterior is L, w, A, those of the others, which share L: others.w
 (c - 1, m), others.A (c - 1, m, m). A model that learns from a stream goes on from its file as if it had never
@@ -34,21 +35,32 @@ from .. import SAVED, __version__
 from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
-from .records import Arrays, Plain, posterior_from, posterior_record
+from .records import ROWS, Arrays, Plain, posterior_from, posterior_record
 
 FORMAT, VERSION = "inducing", "1"
+PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
 NOT_A_MODEL = InducingError, KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError
 
 
-def save(model: Any, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
-    """Write a fitted estimator or a Posterior, whole or not at all; `metadata` is a dictionary of yours."""
+def save(
+    model: Any, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
+) -> int:
+    """Write a fitted estimator, a Posterior or a predictor along neighbours, whole or not at all; returns the
+    size of the file in bytes.
+
+    `metadata` is a dictionary of yours. Training rows, where the model needs them at every query, are written
+    in `precision` "double" or "single".
+    """
     from safetensors.numpy import save as to_bytes
 
     path, name = Path(path), type(model).__name__
     if name not in SAVED:
         raise ParameterError(f"a {name} cannot be saved; known are {', '.join(SAVED)}")
     plain, arrays = posterior_record(model) if isinstance(model, Posterior) else model.to_record()
-    arrays = {key: np.array(value, dtype=np.float64, order="C") for key, value in arrays.items()}
+    if precision not in PRECISIONS:
+        raise ParameterError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    dtypes = {key: PRECISIONS[precision] if key.startswith(ROWS) else np.float64 for key in arrays}
+    arrays = {key: np.array(value, dtype=dtypes[key], order="C") for key, value in arrays.items()}
     plain |= {"class": name, "library_version": __version__}
     plain["metadata"] = getattr(model, "metadata_", {}) if metadata is None else metadata
     if not isinstance(plain["metadata"], dict):
@@ -60,13 +72,21 @@ def save(model: Any, path: str | Path, metadata: dict[str, Any] | None = None) -
             f"metadata cannot be written as JSON ({error}); use strings, numbers and lists"
         ) from error
     head = {"format": FORMAT, "format_version": VERSION, "model": text, "sha256": digest(text, arrays)}
+    content = to_bytes(arrays, head)
+    limit = getattr(model, "max_file_size", None)
+    if limit is not None and len(content) > limit:
+        raise ModelFileError(
+            f"the file would have {len(content)} bytes, but max_file_size is {limit}; "
+            "use precision='single' where it holds training rows, a smaller basis, or another approximation"
+        )
     try:
         with replacing(path) as part:
-            part.write_bytes(to_bytes(arrays, head))
+            part.write_bytes(content)
     except OSError as error:
         raise ModelFileError(
             f"the model cannot be written to {str(path)!r}: {error.strerror or error}"
         ) from error
+    return len(content)
 
 
 def load(path: str | Path) -> Any:

@@ -19,6 +19,7 @@ from ..numerics.arrays import to_numpy
 Plain = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
+ROWS = "rows."  # before the names of arrays that hold training rows, in double or single precision
 BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
 
 
@@ -81,6 +82,8 @@ def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
     if name not in arrays:
         raise ModelFileError(f"the tensor {name!r} is missing")
     value = arrays[name]
+    if name.startswith(ROWS) and value.dtype == np.float32:
+        value = value.astype(np.float64)
     if value.dtype != np.float64 or (ndim is not None and value.ndim != ndim):
         raise ModelFileError(f"the tensor {name!r} has the wrong type {value.dtype} or shape {value.shape}")
     if not np.all(np.isfinite(value)):

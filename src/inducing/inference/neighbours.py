@@ -4,22 +4,27 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
-from ..engine.neighbours import Conditionals, add_gathered, conditionals, dense
-from ..errors import ParameterError
+from ..engine.neighbours import Conditionals, add_gathered, conditionals, conditionals_by_pairs, dense
+from ..engine.parts import Parted, Setting
+from ..errors import ModelFileError, ParameterError
+from ..files.models import save
+from ..files.records import ROWS, Arrays, Plain, array, expect, posterior_from, posterior_record
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.means import Zero
 from ..model.posterior import Marginals, Posterior, draws, warn_if_negative
 from ..model.problem import Problem, as_blocks, queries_like
-from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, worth_compiling, zeros_like_rows
 from ..numerics.linalg import (
     add_outer,
     cholesky,
@@ -30,11 +35,14 @@ from ..numerics.linalg import (
     solve_lower,
 )
 from ..numerics.workers import blas_for, row_slices, run_over
+from ..sources.source import Part
 from . import selection
+from .near_rows import Rows, Search, near_queries
 
 BLOCK_ROWS = 1024  # at most in a block that neighbours are looked for in
 UNION_ROWS = 1024  # at most that queries looked at together may have as neighbours, if one alone has no more
-FEATURE_BYTES = 1 << 27  # up to which the features of all rows are kept for queries
+NEAR_QUERIES = 128  # looked at together where only pairs of neighbours are
+FEATURE_BYTES = 1 << 30  # up to which the features of all rows are kept for queries
 
 
 def with_neighbours(P: Problem) -> Problem:
@@ -97,17 +105,27 @@ def clusters(Z: np.ndarray) -> list[np.ndarray]:
     return blocks
 
 
-def near_queries(Z: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """The rows of Z in groups of at most `most` near ones: halves along the widest column, repeatedly."""
-    todo = [np.arange(len(Z))] if len(Z) else []
-    while todo:
-        rows = todo.pop()
-        if len(rows) <= most:
-            yield rows
-            continue
-        column = Z[rows, np.argmax(np.var(Z[rows], axis=0))]
-        order = rows[np.argsort(column, kind="stable")]
-        todo += [order[: len(rows) // 2], order[len(rows) // 2 :]]
+def rows_of(post: Posterior, P: Problem) -> Rows:
+    """The rows of a problem under Gaussian noise, with what the posterior of w leaves of their targets."""
+    fitted = replace(post, mean_function=Zero()).mean(P.X)
+    residuals = P.Y - (fitted[:, None] if post.one_output else fitted)
+    return Rows(P.X, residuals, P.noise / P.weight(slice(None)))
+
+
+def _rows_of_part(part: Part, setting: Setting, post: Posterior) -> Rows:
+    if not len(part.X):
+        return Rows(part.X, part.Y, part.X[:, 0])
+    rows = rows_of(post, replace(setting, search=None).on(part))
+    return Rows(*(to_numpy(a) for a in (rows.X, rows.residuals, rows.noise)))
+
+
+def _given_sets(P: Problem) -> np.ndarray | None:
+    """The sets of a problem in the numbers of the data as given."""
+    if P.sets is None or P.kept is None:
+        return P.sets
+    sets = np.full((P.n_given, P.sets.shape[1]), -1)
+    sets[P.kept] = np.where(P.sets < 0, -1, P.kept[P.sets])
+    return sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +150,32 @@ class NeighboursPredictor:
     `posterior` is the Posterior of w, a process of its own that knows no neighbours.
     """
 
-    def __init__(self, post: Posterior, problem: Problem, n_neighbours: int) -> None:
-        self.posterior, self._problem, self.n_neighbours = post, problem, n_neighbours
+    def __init__(
+        self, post: Posterior, data: Rows, n_neighbours: int, sets: np.ndarray | None = None
+    ) -> None:
+        self.posterior, self.data, self.n_neighbours = post, data, n_neighbours
+        # the rows that each training row looks at, -1 for none, in the numbers of the data as given: what
+        # `condition(..., neighbours=sets)` takes; None where blocks are kept as a whole, and from a file
+        self.sets = sets
 
     @staticmethod
     def of(post: Posterior, problem: Problem) -> NeighboursPredictor:
         """With as many neighbours as the problem's rows have; where those are all others, with all rows."""
         count, n = problem.row.n_neighbours, problem.n
-        return NeighboursPredictor(post, problem, n if count >= n - 1 else count)
+        return NeighboursPredictor(
+            post, rows_of(post, problem), n if count >= n - 1 else count, _given_sets(problem)
+        )
+
+    @staticmethod
+    def over(post: Posterior, P: Parted) -> NeighboursPredictor:
+        """With the rows of a source, which are read once and kept; numbers of rows are those of its parts one
+        after the other.
+        """
+        parts = [part for part in P.source.map(_rows_of_part, P.setting, post) if len(part)]
+        names = ("X", "residuals", "noise")
+        rows = Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        count, n = P.row.n_neighbours, len(rows)
+        return NeighboursPredictor(post, rows, n if count >= n - 1 else count)
 
     @property
     def log_evidence(self) -> float | None:
@@ -154,25 +190,67 @@ class NeighboursPredictor:
         return self.posterior.basis
 
     @property
-    def sets(self) -> np.ndarray | None:
-        """The rows that each training row looks at, -1 for none, in the numbers of the data as given: what
-        `condition(..., neighbours=sets)` takes. None where blocks are kept as a whole. (n, n_neighbours)
+    def _p(self) -> int:
+        return self.data.residuals.shape[1]
+
+    def save(
+        self, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
+    ) -> int:
+        """Write the predictor with its training rows, in double or single precision, to a file for
+        `inducing.load`; returns its size in bytes.
         """
-        P = self._problem
-        if P.sets is None or P.kept is None:
-            return P.sets
-        sets = np.full((P.n_given, P.sets.shape[1]), -1)
-        sets[P.kept] = np.where(P.sets < 0, -1, P.kept[P.sets])
-        return sets
+        return save(self, path, metadata, precision)
+
+    def to_record(self) -> tuple[Plain, Arrays]:
+        """Describe the predictor: the record of its posterior, and the training rows."""
+        plain, arrays = posterior_record(self.posterior)
+        more, rows = self.rows_record()
+        return plain | more, arrays | rows
+
+    def rows_record(self) -> tuple[Plain, Arrays]:
+        """The part of the record that its posterior has not."""
+        X, residuals, noise = (to_numpy(a) for a in (self.data.X, self.data.residuals, self.data.noise))
+        noise = noise[0] if np.all(noise == noise[0]) else noise
+        arrays = {"X": X, "residuals": residuals, "noise": noise}
+        return {"n_neighbours": self.n_neighbours}, {ROWS + name: a for name, a in arrays.items()}
+
+    @classmethod
+    def from_record(
+        cls, plain: Plain, arrays: Arrays, posterior: Posterior | None = None
+    ) -> NeighboursPredictor:
+        """Make the predictor of a record; raise if its parts do not fit together."""
+        post = posterior_from(plain, arrays) if posterior is None else posterior
+        X, residuals = (array(arrays, ROWS + name, 2) for name in ("X", "residuals"))
+        noise, count, n = array(arrays, ROWS + "noise"), plain["n_neighbours"], len(X)
+        d = next(iter(post.basis.parameters.values())).shape[1]
+        expect(X.shape[1] == d and n > 0, "rows.X", X)
+        expect(residuals.shape == (n, post.w.shape[1]), "rows.residuals", residuals)
+        expect(noise.shape in ((), (n,)) and bool(np.all(noise > 0)), "rows.noise", noise)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= n:
+            raise ModelFileError(f"it has {count!r} neighbours for {n} rows")
+        return cls(post, Rows(X, residuals, np.broadcast_to(noise, (n,))), count)
+
+    def beside(self, other: NeighboursPredictor) -> NeighboursPredictor:
+        """This predictor with what it shares with another one of the same kernel, basis and inputs."""
+        for name in ("_search", "_kept"):
+            vars(self)[name] = getattr(other, name)
+        return self
+
+    def compile(self) -> NoReturn:
+        """Refuse: a compiled query would have to search the training rows."""
+        raise ParameterError(
+            "a model along neighbours needs its training rows at every query and cannot be compiled; "
+            "`posterior.compile()` compiles the process without neighbours"
+        )
 
     def rows(self, X: Any) -> np.ndarray:
         """The numbers of each query's neighbours among the rows of positive weight. (t, n_neighbours)"""
-        return self._nearest(coordinates(self.kernel, queries_like(X, self._problem.X)))
+        return self._nearest(coordinates(self.kernel, queries_like(X, self.data.X)))
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x) on its own, some near queries at a time; `covariance` is joint."""
-        X = queries_like(X, self._problem.X)
-        mean, variance = zeros_like_rows((X.shape[0], self._problem.p), X), zeros_like_rows((X.shape[0],), X)
+        X = queries_like(X, self.data.X)
+        mean, variance = zeros_like_rows((X.shape[0], self._p), X), zeros_like_rows((X.shape[0],), X)
 
         def step(_: None, near: Near) -> None:
             mean[near.queries] = self._mean(near)
@@ -185,8 +263,8 @@ class NeighboursPredictor:
 
     def mean(self, X: Any) -> Array:
         """The mean alone. (t,) or (t, p)"""
-        X = queries_like(X, self._problem.X)
-        mean = zeros_like_rows((X.shape[0], self._problem.p), X)
+        X = queries_like(X, self.data.X)
+        mean = zeros_like_rows((X.shape[0], self._p), X)
 
         def step(_: None, near: Near) -> None:
             mean[near.queries] = self._mean(near)
@@ -196,8 +274,8 @@ class NeighboursPredictor:
 
     def covariance(self, X: Any) -> Array:
         """Joint covariance of f(X). (t, t)"""
-        X = queries_like(X, self._problem.X)
-        P, t = self._problem, X.shape[0]
+        X = queries_like(X, self.data.X)
+        kernel, t = self.kernel, X.shape[0]
         N, coef = np.zeros((t, self.n_neighbours), dtype=int), zeros_like_rows((t, self.n_neighbours), X)
 
         def step(_: None, near: Near) -> None:
@@ -206,14 +284,19 @@ class NeighboursPredictor:
         self._over(X, step)
         rows, places = np.unique(N, return_inverse=True)
         b = dense(places.reshape(N.shape), coef, len(rows))  # (t, c)
-        Phi, Phi_N, XN = self.posterior.features(X), self._features(rows), P.X[rows]
+        Phi, Phi_N, XN = self.posterior.features(X), self._features(rows), self.data.X[rows]
         half = (Phi - b @ Phi_N) @ self.posterior.A
-        through = b @ (P.kernel(XN, X) - Phi_N @ Phi.T)
+        through = b @ (kernel(XN, X) - Phi_N @ Phi.T)
         joint = (
-            P.kernel(X, X) - Phi @ Phi.T - through - through.T + half @ half.T + (b * self._noise[rows]) @ b.T
+            kernel(X, X)
+            - Phi @ Phi.T
+            - through
+            - through.T
+            + half @ half.T
+            + (b * self.data.noise[rows]) @ b.T
         )
         for s in row_slices(len(rows), UNION_ROWS):
-            joint = joint + b @ (P.kernel(XN, XN[s]) - Phi_N @ Phi_N[s].T) @ b[:, s].T
+            joint = joint + b @ (kernel(XN, XN[s]) - Phi_N @ Phi_N[s].T) @ b[:, s].T
         return 0.5 * (joint + joint.T)
 
     def sample(self, X: Any, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
@@ -222,76 +305,63 @@ class NeighboursPredictor:
 
     def gradient(self, X: Any) -> Array:
         """d mean / d x at each row, its neighbours held. (t, d) or (t, d, p)"""
-        X = queries_like(X, self._problem.X)
-        P, post = self._problem, self.posterior
-        slopes = zeros_like_rows((*X.shape, P.p), X)
+        X = queries_like(X, self.data.X)
+        kernel, post = self.kernel, self.posterior
+        slopes = zeros_like_rows((*X.shape, self._p), X)
 
         def step(_: None, near: Near) -> None:
             x, N, c = X[near.queries], near.given.N, len(near.rows)
-            for o in range(P.p):  # the mean is k_uᵀα + (k_N - Φ_Nᵀφ)ᵀβ with β = A⁻¹e_N
+            for o in range(self._p):  # the mean is k_uᵀα + (k_N - Φ_Nᵀφ)ᵀβ with β = A⁻¹e_N
                 beta = self._solved(near, o)
                 inside = add_gathered(0.0 * near.Phi[c:], N, beta, near.Phi)  # Φ_N β
                 weights = post.coefficients[:, o] - solve_lower(post.L, inside.T, transposed=True).T  # (t, m)
                 slope = post.mean_function.input_gradient(x, o) + post.basis.input_gradient(
-                    P.kernel, x, weights
+                    kernel, x, weights
                 )
                 slopes[near.queries, :, o] = (
-                    slope + P.kernel.pullback(P.X[near.rows], x, dense(N, beta, c).T)[1]
+                    slope + kernel.pullback(self.data.X[near.rows], x, dense(N, beta, c).T)[1]
                 )
 
         self._over(X, step)
-        return slopes[:, :, 0] if P.one_output else slopes
-
-    @cached_property
-    def _noise(self) -> Array:
-        """The variance of each row's noise, a weight w counting as w rows. (n,)"""
-        return self._problem.noise / self._problem.weight(slice(None))
-
-    @cached_property
-    def _residuals(self) -> Array:
-        """e = y - Φᵀw of the training rows. (n, p)"""
-        P = self._problem
-        fitted = replace(self.posterior, mean_function=Zero()).mean(P.X)
-        return P.Y - (fitted[:, None] if P.one_output else fitted)
+        return slopes[:, :, 0] if post.one_output else slopes
 
     @cached_property
     def _kept(self) -> Array | None:
         """The features of all training rows, where there is room. (n, m)"""
-        X = self._problem.X
+        X = self.data.X
         small = X.shape[0] * len(self.basis) * X.dtype.itemsize <= FEATURE_BYTES
         return self.posterior.features(X) if small else None
 
     def _features(self, rows: np.ndarray) -> Array:
-        return self.posterior.features(self._problem.X[rows]) if self._kept is None else self._kept[rows]
+        return self.posterior.features(self.data.X[rows]) if self._kept is None else self._kept[rows]
 
     @cached_property
-    def _tree(self) -> Any:
-        from sklearn.neighbors import NearestNeighbors
-
-        return NearestNeighbors().fit(coordinates(self.kernel, self._problem.X))
+    def _search(self) -> Search:
+        return Search(coordinates(self.kernel, self.data.X))
 
     @cached_property
     def _L(self) -> Array:
         """The factor of R + Σ of all rows, where all are neighbours of every query. (n, n)"""
-        P = self._problem
-        Phi = self._features(np.arange(P.n))
-        return cholesky(plus_diagonal(from_lower(add_outer(P.kernel(P.X, P.X), Phi, -1.0)), self._noise))
+        X = self.data.X
+        R = add_outer(self.kernel(X, X), self._features(np.arange(len(self.data))), -1.0)
+        return cholesky(plus_diagonal(from_lower(R), self.data.noise))
 
     def _nearest(self, Z: np.ndarray) -> np.ndarray:
-        n, q = self._problem.n, self.n_neighbours
+        n, q = len(self.data), self.n_neighbours
         if q in (0, n) or not len(Z):
             return np.tile(np.arange(q), (len(Z), 1))
-        return self._tree.kneighbors(Z, q, return_distance=False)
+        return self._search(Z, q)
 
     def _over(self, X: Array, step: Callable[[None, Near], None]) -> None:
         """`step` over groups of near queries, on all cores."""
         Z, q = coordinates(self.kernel, X), self.n_neighbours
-        numbers, _ = self._nearest(Z), (self._kept, self._residuals)  # made once, before the threads ask
-        groups = list(near_queries(Z, max(1, UNION_ROWS // max(q, 1))))
-        if q == self._problem.n:
+        numbers, _ = self._nearest(Z), self._kept  # made once, before the threads ask
+        most = NEAR_QUERIES if self._by_pairs(X) else max(1, UNION_ROWS // max(q, 1))
+        groups = list(near_queries(Z, most))
+        if q == len(self.data):
             _ = self._L
         parallel = is_numpy(X) and X.shape[0] * len(self.basis) >= SMALL
-        near = self._given_all if q == self._problem.n else self._given
+        near = self._given_all if q == len(self.data) else self._given
 
         def one(_: None, queries: np.ndarray) -> None:
             step(None, near(X, queries, numbers[queries]))
@@ -299,37 +369,48 @@ class NeighboursPredictor:
         with blas_for(len(self.basis)):
             run_over(groups, lambda: None, one, parallel=parallel)
 
+    def _by_pairs(self, X: Array) -> bool:
+        """Whether compiled loops take the kernel between a query's neighbours, and nowhere else."""
+        return (
+            is_numpy(X)
+            and type(self.kernel) in PROFILES
+            and worth_compiling(self.n_neighbours * len(self.data))
+        )
+
     def _given(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
         """Near queries given their neighbours, by the covariance of all of them together."""
-        xp, P = namespace(X), self._problem
+        xp, kernel = namespace(X), self.kernel
         rows, places = np.unique(numbers, return_inverse=True)
-        both = xp.concat([P.X[rows], X[queries]], axis=0)
+        both = xp.concat([self.data.X[rows], X[queries]], axis=0)
         Phi = xp.concat([self._features(rows), self.posterior.features(X[queries])], axis=0)
-        own = len(rows) + np.arange(len(queries))
-        noise = xp.concat([self._noise[rows], zeros_like_rows((len(queries),), X)])
-        R = add_outer(P.kernel(both, both), Phi, -1.0)
-        return Near(queries, rows, Phi, conditionals(R, own, places.reshape(numbers.shape), noise))
+        own, N = len(rows) + np.arange(len(queries)), places.reshape(numbers.shape)
+        noise = xp.concat([self.data.noise[rows], zeros_like_rows((len(queries),), X)])
+        if self._by_pairs(X):
+            assert isinstance(kernel, Stationary)
+            return Near(queries, rows, Phi, conditionals_by_pairs(kernel, both, Phi, own, N, noise))
+        R = add_outer(kernel(both, both), Phi, -1.0)
+        return Near(queries, rows, Phi, conditionals(R, own, N, noise))
 
     def _given_all(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
         """Queries given all training rows."""
-        P, rows, x = self._problem, np.arange(self._problem.n), X[queries]
+        n, rows, x = len(self.data), np.arange(len(self.data)), X[queries]
         Phi = namespace(X).concat([self._features(rows), self.posterior.features(x)], axis=0)
-        Phi_N, phi = Phi[: P.n], Phi[P.n :]
-        half = solve_lower(self._L, P.kernel(P.X, x) - Phi_N @ phi.T)  # (n, t)
+        Phi_N, phi = Phi[:n], Phi[n:]
+        half = solve_lower(self._L, self.kernel(self.data.X, x) - Phi_N @ phi.T)  # (n, t)
         coef = contiguous(solve_lower(self._L, half, transposed=True).T)
-        cond_var = P.kernel.diag(x) - row_squares(phi) - row_squares(half.T)
-        own = P.n + np.arange(len(queries))
+        cond_var = self.kernel.diag(x) - row_squares(phi) - row_squares(half.T)
+        own = n + np.arange(len(queries))
         return Near(queries, rows, Phi, Conditionals(own, numbers, coef, cond_var, self._L[None]))
 
     def _mean(self, near: Near) -> Array:
         """φᵀw + bᵀe_N. (t, p)"""
         fitted = near.Phi[near.given.rows] @ self.posterior.w
-        return add_gathered(fitted, near.given.N, near.given.coef, self._residuals[near.rows])
+        return add_gathered(fitted, near.given.N, near.given.coef, self.data.residuals[near.rows])
 
     def _solved(self, near: Near, output: int) -> Array:
         """A⁻¹e_N of one output, for each query. (t, n_neighbours)"""
-        e = self._residuals[near.rows, output]
-        if self.n_neighbours < self._problem.n:
+        e = self.data.residuals[near.rows, output]
+        if self.n_neighbours < len(self.data):
             return near.given.solve(contiguous(e[near.given.N]))
         beta = solve_lower(self._L, solve_lower(self._L, e), transposed=True)
         return beta[near.given.N]
@@ -337,4 +418,31 @@ class NeighboursPredictor:
     def _with_prior_mean(self, X: Array, out: Array) -> Array:
         m0 = self.posterior.mean_function(X)
         out += m0 if m0.ndim == 2 else m0[:, None]
-        return out[:, 0] if self._problem.one_output else out
+        return out[:, 0] if self.posterior.one_output else out
+
+
+def classes_record(predictors: Sequence[Posterior | NeighboursPredictor]) -> tuple[Plain, Arrays]:
+    """The training rows of the predictors of several classes, which share inputs; nothing of posteriors."""
+    near = [predictor for predictor in predictors if isinstance(predictor, NeighboursPredictor)]
+    if not near:
+        return {}, {}
+    rows = {
+        "X": to_numpy(near[0].data.X),
+        "residuals": np.stack([to_numpy(p.data.residuals[:, 0]) for p in near], axis=1),
+        "noise": np.stack([to_numpy(p.data.noise) for p in near], axis=1),
+    }
+    return {"n_neighbours": near[0].n_neighbours}, {ROWS + name: a for name, a in rows.items()}
+
+
+def classes_from(
+    plain: Plain, arrays: Arrays, posteriors: Sequence[Posterior]
+) -> tuple[NeighboursPredictor, ...]:
+    """The predictors that `classes_record` has described; raise if its parts do not fit together."""
+    columns = [array(arrays, ROWS + name, 2) for name in ("residuals", "noise")]
+    for name, a in zip(("residuals", "noise"), columns, strict=True):
+        expect(a.shape[1] == len(posteriors), ROWS + name, a)
+    predictors = []
+    for j, posterior in enumerate(posteriors):
+        own = {ROWS + "residuals": columns[0][:, [j]], ROWS + "noise": columns[1][:, j]}
+        predictors.append(NeighboursPredictor.from_record(plain, arrays | own, posterior))
+    return tuple(predictor.beside(predictors[0]) for predictor in predictors)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from ..numerics.workers import blas_for
 from ..sources.source import Source
 from .conjugate_gradients import predictor as conjugate_gradients
 from .exact import exact_evidence, exact_gradient, exact_posterior
+from .neighbour_sites import Settled, settle
 from .neighbours import NeighboursPredictor, with_neighbours
 from .pic import PICPredictor, Predictor
 
@@ -70,7 +71,9 @@ def condition(
 
     X may be a `Source` that has the targets, too; y is then left out. Its rows are read part by part, twice
     for each value of the evidence, by the rows of the table but "pic". Noise is one number there, and blocks
-    the rows of a block, into which each part is cut; None takes whole parts as blocks.
+    the rows of a block, into which each part is cut; None takes whole parts as blocks. Neighbours are looked
+    for inside a part, so near rows should be in one (`outofcore.by_neighbourhood`), and the predictor has all
+    rows in memory.
     """
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     if approximation in BESIDE:
@@ -106,6 +109,8 @@ def log_evidence(
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     row = approximation_of(approximation, power, neighbours)
     P = as_problem(kernel, basis, row, noise, X, y, **options)
+    if along_neighbours(P):
+        return settle(P, tolerance=tolerance, sweeps=sweeps).log_evidence
     if isinstance(P, Parted) or P.row.name not in DENSE:
         return evidence.log_evidence(P, evidence.factorise(P, tolerance=tolerance, sweeps=sweeps))
     return conjugate_gradients.predictor_of(P).log_evidence if P.row.name == "cg" else exact_evidence(P)
@@ -179,7 +184,8 @@ def as_problem(
         raise ParameterError("a source has its targets inside; leave y out")
     if approximation.name in DENSE:
         raise ParameterError(_all_rows_at_once(approximation.name))
-    return make_parted(kernel, basis, approximation, noise, X, **options)
+    search = with_neighbours if approximation.keeps == "neighbours" else None
+    return make_parted(kernel, basis, approximation, noise, X, search=search, **options)
 
 
 def _all_rows_at_once(name: str) -> str:
@@ -221,11 +227,27 @@ def model_of(
     """The posterior of a checked problem, or the predictor where a query needs the data."""
     if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
         return conjugate_gradients.predictor_of(P) if P.row.name == "cg" else exact_posterior(P)
+    if along_neighbours(P):
+        return settled_model(settle(P, tolerance=tolerance, sweeps=sweeps))
     return with_data(P, posterior_of(P, tolerance=tolerance, sweeps=sweeps))
+
+
+def along_neighbours(P: Problem | Parted) -> TypeGuard[Problem]:
+    """Whether a likelihood that is not Gaussian meets R along neighbours: its sites then act on f itself."""
+    return isinstance(P, Problem) and P.row.keeps == "neighbours" and P.likelihood is not None
+
+
+def settled_model(settled: Settled) -> NeighboursPredictor:
+    """The predictor of a likelihood's pseudo-targets along neighbours."""
+    post = posterior_from(settled.pseudo, settled.factors, settled.log_evidence)
+    sites = Sites(settled.tau, settled.nu, share=1.0, n_sweeps=settled.n_sweeps, converged=settled.converged)
+    return NeighboursPredictor.of(replace(post, sites=sites), settled.pseudo)
 
 
 def with_data(P: Problem | Parted, post: Posterior) -> Posterior | Predictor:
     """The posterior of a problem, or the predictor of its row of the table where a query needs the data."""
+    if isinstance(P, Parted) and P.row.keeps == "neighbours":
+        return NeighboursPredictor.over(post, P)
     if isinstance(P, Parted) or not P.row.needs_data:
         return post
     return PICPredictor(post, P) if P.row.own_block else NeighboursPredictor.of(post, P)
@@ -284,6 +306,11 @@ def gradient_of(
     """The log evidence of a checked problem and its gradient; `escalate=False` raises where jitter would have
     to grow, and a likelihood's sites start from those in `memory`, which is renewed.
     """
+    if along_neighbours(P):
+        raise ParameterError(
+            f"{P.likelihood} along neighbours has no gradient: the evidence is not stationary in its sites; "
+            "learn with fit, or under 'fitc'"
+        )
     if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
         if P.row.name == "cg":
             found, gradient = conjugate_gradients.log_evidence_and_gradient(P)

@@ -112,7 +112,8 @@ def _sparse(task: Task, learned: Sequence[Learned], aim: Aim, most_bytes: float)
         kernel = learned[0].parameters.kernel if learned else task.kernel
         near = replace(task, kernel=kernel, basis=_on_points(task.basis), approximation="neighbours")
         tasks = {"neighbours": replace(near, neighbours=NEIGHBOURS), **tasks}
-    trials, fits = [], []
+    trials: list[Trial] = []
+    fits: list[Fit] = []
     for name, each in tasks.items():
         if fits and time.monotonic() > task.deadline:
             break

@@ -108,7 +108,9 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     scores = []
     if judge is not None:
         scores.append(float(np.mean(judge(stage, outcome))))
-    few = judge is None and P.n < 10 * LEAST_JUDGE  # rows, which nothing guards: a basis free to move over-fits
+    few = (
+        judge is None and P.n < 10 * LEAST_JUDGE
+    )  # rows, which nothing guards: a basis free to move over-fits
     if start.max_iterations > TRIAL and not outcome.run.interrupted and not few:
         left = replace(stage, max_iterations=start.max_iterations - TRIAL, least_gain=GAIN)
         more = left.run()

@@ -29,7 +29,7 @@ from ..numerics.workers import row_slices
 from ..sources.source import Source
 from .objective import moved, plainly
 from .packing import Parameters
-from .stages import Fit
+from .stages import Fit, NeighbourGain
 
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
 SIZING_ROWS = 4000  # rows looked at when a size is suggested
@@ -52,6 +52,7 @@ class Diagnosis:
     suggested: int | None  # a size of the basis that would do; None where it is beyond what was tried
     tried: int
     converged: bool
+    gain: NeighbourGain | None = None  # what held-out rows gain from neighbours
 
     @property
     def gap(self) -> float:
@@ -73,13 +74,14 @@ class Diagnosis:
                 "hyperparameters: either the noise depends on the input, or the basis explains noise; "
                 "compare held-out rows with approximation='vfe'."
             )
-        if self.residual_to_noise > SLACK and (self.suggested is None or self.suggested > self.functions):
+        larger = self.suggested is None or self.suggested > self.functions
+        if self.residual_to_noise > SLACK and larger and self.gain is None:  # neighbours see what is left
             size = f"more than {self.tried}" if self.suggested is None else f"about {self.suggested}"
             out.append(
                 f"The basis leaves {self.residual_to_noise:.3g} times the noise of the prior variance "
                 f"unexplained: {size} basis functions would bring that below a tenth."
             )
-        elif self.suggested is not None and 2 * self.suggested <= self.functions:
+        elif self.suggested is not None and 2 * self.suggested <= self.functions and self.gain is None:
             few, many = self.suggested, self.functions
             out.append(f"About {few} basis functions would do as well as these {many}, and be faster.")
         if self.jitter > 10 * DEFAULT_JITTER:
@@ -113,6 +115,8 @@ class Diagnosis:
                 "suggested basis functions": f"{self.suggested or f'more than {self.tried}'}",
                 "jitter": f"{self.jitter:.1g}",
             }
+        if self.gain is not None:
+            rows[f"{self.gain.rows} held-out rows"] = str(self.gain)
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
         width = max(map(len, rows))
         lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
@@ -165,6 +169,7 @@ def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
         suggested=size,
         tried=tried,
         converged=fit.converged,
+        gain=fit.gain,
     )
 
 

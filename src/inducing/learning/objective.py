@@ -6,7 +6,7 @@ with a gradient in the same parameters, such as that of expectation propagation 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
+from ..inference.neighbour_sites import Settled, settle
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
 from ..model.likelihoods import Likelihood
@@ -31,6 +32,7 @@ from .packing import Packing, Parameters, Summary
 from .settings import Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
+SITE_SWEEPS = 40  # along neighbours
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 EvidenceFunction = Callable[
     [Problem | Parted], tuple[float, dict[str, Any]]
@@ -179,6 +181,49 @@ class RowEvidence:
         if P.noise_name in gradient:
             gradient["noise"] = gradient.pop(P.noise_name)
         return value, gradient
+
+
+class PseudoTargets:
+    """The evidence of a likelihood's pseudo-targets along neighbours, held until `settle` renews them; of
+    several columns of targets, such as one for each class, the sum.
+
+    The evidence of the likelihood itself is not stationary in its sites there, so its gradient would be
+    wrong; parameters of the likelihood are held.
+    """
+
+    def __init__(self, columns: Sequence[Array]) -> None:
+        self.columns = columns  # each (n, ...), the Y of a problem
+        self.sites: list[tuple[Array, Array] | None] = [None] * len(columns)
+        self.held: list[tuple[Array, Array]] = []  # pseudo-targets with the prior mean, and their noise
+
+    def problems(self, P: Problem) -> list[Problem]:
+        return [replace(P, Y=Y) for Y in self.columns]
+
+    def settle(
+        self, P: Problem, tolerance: float = SITE_TOLERANCE, sweeps: int = SITE_SWEEPS
+    ) -> list[Settled]:
+        """The sites of every column at the parameters of a problem, from those of the last time."""
+        options: dict[str, Any] = dict(tolerance=tolerance, sweeps=sweeps, escalate=False)
+        settled = [settle(own, old, **options) for own, old in zip(self.problems(P), self.sites, strict=True)]
+        self.sites = [(s.tau, s.nu) for s in settled]
+        self.held = [(s.pseudo.Y + _as_columns(P.mean(P.X)), s.pseudo.noise) for s in settled]
+        return settled
+
+    def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
+        assert isinstance(P, Problem) and P.likelihood is not None
+        value, total = (
+            0.0,
+            {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in P.likelihood.parameters.items()},
+        )
+        for Y, noise in self.held:
+            Y = Y - _as_columns(P.mean(P.X))
+            pseudo = replace(
+                P, likelihood=None, noise=noise, one_noise=False, Y=Y, weights=None, one_output=True
+            )
+            part, gradient = gradient_of(pseudo, escalate=False)
+            value += part
+            total |= {k: total.get(k, 0.0) + g for k, g in gradient.items() if k != "noise"}
+        return value, total
 
 
 def parameters_of(P: Problem | Parted) -> Parameters:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ import numpy as np
 from ..engine.parts import Parted
 from ..errors import ParameterError, UnknownNameError
 from ..inference import selection
+from ..inference.neighbours import BLOCK_ROWS, coordinates
 from ..inference.regression import approximation_of, as_problem
 from ..model.kernels.base import Kernel
 from ..model.posterior import Posterior
 from ..model.problem import Problem
 from ..numerics.arrays import to_numpy
+from ..sources.arrays import ArrayPiece
 from ..sources.moments import Moments, of_part, targets, with_rows
-from ..sources.source import Kept, Part, Source, row_keys
+from ..sources.source import Kept, Part, Pieces, Source, row_keys
 from . import recipes
 from .objective import HeldOut
 from .stages import Fit
@@ -31,6 +34,7 @@ SAMPLE, SAMPLE_BYTES = 200_000, 1 << 28  # rows that it goes on with, and no mor
 SAMPLE_SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
 JUDGES = 2_000  # rows held out to judge by, at most a tenth of the first ones
 ITERATIONS, FULL = 60, 30  # the most over the sample, and over all rows unless a number is asked for
+NEAR_ITERATIONS = 8  # the most over the sample along neighbours
 ITERATIONS_WITHOUT_GAIN = 10  # after so many without a gain on the rows held out
 LEAST_HELD_OUT_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
 
@@ -126,6 +130,55 @@ def _sums_by_centre(part: Part, Z: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(near, column, minlength=len(Z)) for column in columns], axis=1)
 
 
+# Near rows in one part
+
+
+def by_neighbourhood(source: Source, folder: str | Path, kernel: Kernel) -> Source:
+    """The rows of a source in files of `folder`, near ones together: what "neighbours" over a source needs.
+
+    A sample gives centres, as the kernel measures distances; one pass counts the rows nearest to each, and
+    another writes them there. A part of the new source is such a block, of about 1000 rows.
+    """
+    found = survey(source)
+    n, layout = int(found.moments.n), source.layout
+    Z, size = coordinates(kernel, found.sample.X), BLOCK_ROWS
+    centres = selection.kmeans(Z, max(1, min(-(-3 * n // (2 * size)), len(Z) // 4)), 0)
+    counts = source.total(_counts_by_centre, kernel, centres)
+    edges = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    columns = {"X": layout.n_features, "y": layout.n_outputs}
+    X, Y = (
+        np.lib.format.open_memmap(Path(folder) / f"{name}.npy", mode="w+", shape=(n, width))
+        for name, width in columns.items()
+    )
+    places = edges[:-1].copy()
+    for part in source.parts():
+        labels = _labels(part, kernel, centres)
+        order = np.argsort(labels, kind="stable")
+        own = np.bincount(labels, minlength=len(centres))
+        to = np.repeat(places - np.cumsum(own) + own, own) + np.arange(len(order))
+        X[to], Y[to] = part.X[order], part.Y[order]
+        places += own
+    X.flush()
+    Y.flush()
+    y = Y[:, 0] if layout.one_output else Y
+    kept = [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
+    return Pieces(
+        layout, tuple(ArrayPiece(X, y, slice(a, b), f"rows {a} to {b - 1} of {folder}") for a, b in kept)
+    )
+
+
+def _counts_by_centre(part: Part, kernel: Kernel, centres: np.ndarray) -> np.ndarray:
+    return np.bincount(_labels(part, kernel, centres), minlength=len(centres))
+
+
+def _labels(part: Part, kernel: Kernel, centres: np.ndarray) -> np.ndarray:
+    """The nearest centre of each row. (c,)"""
+    if not len(part.X):
+        return np.zeros(0, dtype=int)
+    return selection.nearest(coordinates(kernel, part.X), centres)
+
+
 # Learning
 
 
@@ -155,13 +208,15 @@ def train(
     Few rows cost little and go far; what they cannot know, more tell in some dozens of iterations. Rows whose
     key is below `key` are held out of all this, and the point that predicts `held_out`, those rows, best is
     kept: one of the few rows' fit, if nothing later is better. There are as many `iterations` over everything
-    as are asked for; with None at most 30, which end when they gain too little. The posterior has all rows. A
-    checkpoint, and `n_evaluations`, are of those over everything.
+    as are asked for; with None at most 30, which end when they gain too little. The posterior has all rows.
+    Along neighbours there are none over everything, whose rows are only sent to their blocks, in files that
+    last as long as this call, and conditioned on. A checkpoint, and `n_evaluations`, are of those over
+    everything.
     """
     resumed = task.checkpoint is not None and Path(task.checkpoint).exists()
     few = task.set(checkpoint=None, max_iterations=0 if resumed else task.max_iterations)
     stage, outcome = recipes.recipe_for(recipe, optimize).learned(few)
-    outcomes, row = [outcome], approximation_of(task.approximation, task.power)
+    outcomes, row = [outcome], approximation_of(task.approximation, task.power, task.neighbours)
     judge = None if held_out is None else HeldOut.checked(*held_out)
     settings = replace(
         stage,
@@ -181,8 +236,16 @@ def train(
         kernel, basis, noise, mean = outcomes[-1].parameters
         return as_problem(kernel, basis, row, noise, X, y, mean=mean, jitter=task.jitter)
 
+    near = row.keeps == "neighbours"
     if len(sample.X) > START and task.max_iterations and not resumed:
-        go_on(sample.X, sample.y, min(ITERATIONS, task.max_iterations))
+        most = min(NEAR_ITERATIONS if near else ITERATIONS, task.max_iterations)
+        go_on(sample.X, sample.y, most, **({"held_out": None} if near else {}))
+    if near:
+        with TemporaryDirectory() as folder:
+            blocks = by_neighbourhood(source, folder, outcomes[-1].parameters.kernel)
+            end = replace(outcomes[-1].following(outcomes[:-1]), gain=outcome.gain)
+            result = replace(settings, problem=problem(blocks, None)).fit(end)
+            return replace(result, n_evaluations=0, seconds=0.0)
     everything = iterations != 0 and task.max_iterations > 0
     if everything:
         learning = source if held_out is None else source.changed(Kept(key, seed, inside=False))

@@ -23,11 +23,12 @@ from ..model.means import Mean
 from ..model.problem import DEFAULT_JITTER, Problem
 from ..model.table import VFE, Approximation, row
 from ..numerics.arrays import to_numpy
-from .ascent import INTERRUPTED, Progress
+from .along_neighbours import along_neighbours
+from .ascent import INTERRUPTED
 from .objective import HeldOut, parameters_of, targets
 from .packing import Parameters
 from .settings import Settings
-from .stages import Fit, Outcome, Stage
+from .stages import Fit, Outcome, Stage, counting_on
 from .starts import LEAST_GAIN, SUBSET_ROWS, exact_start, informed_start, projected_start, stage_file
 
 POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
@@ -50,6 +51,7 @@ class Task(Settings):
     jitter: float = DEFAULT_JITTER
     blocks: Any = None
     power: float | None = None
+    neighbours: Any = None
     weights: Any = None
 
     @cached_property
@@ -58,7 +60,7 @@ class Task(Settings):
         return problem_of(
             self.kernel,
             self.basis,
-            approximation_of(self.approximation, self.power),
+            approximation_of(self.approximation, self.power, self.neighbours),
             self.noise,
             self.X,
             self.y,
@@ -123,7 +125,7 @@ class Recipe:
 
 def by_fitc(path: Callable[[Stage], Outcome]) -> Recipe:
     """A recipe under FITC, whatever the task's own row."""
-    return Recipe(path, lambda task: replace(task, approximation="fitc", power=None))
+    return Recipe(path, lambda task: replace(task, approximation="fitc", power=None, neighbours=None))
 
 
 @Recipe
@@ -157,12 +159,15 @@ def auto(start: Stage) -> Outcome:
     [000 §5]. With a validation_fraction, that share of the rows (10 to 500 of them) is held out: stages after
     the first end when those rows gain nothing, and the first stage is kept whose parameters predict them,
     under the row asked for, as well as those of any later one, to one standard error; of fewer than 50 rows
-    none can be spared, and VFE's parameters are kept. The result always has all rows.
+    none can be spared, and VFE's parameters are kept. The result always has all rows. Along neighbours the
+    way is another one: see `along_neighbours`.
     """
     P = start.rows
     if P.row.name in DENSE:
         return start.run()
     held, rest = split(start)
+    if P.row.keeps == "neighbours":
+        return along_neighbours(start, held, rest)
     judge = None if held is None else HeldOut(P.X[held], targets(P)[held])
     learning = start if held is None else start.on(rest)
     if start.prelude != "none" and start.max_iterations >= 1:
@@ -285,7 +290,7 @@ def _with_blocks(task: Task) -> Task:
         X = to_numpy(task.X)
         centres = selection.kmeans(X, max(1, round(len(X) / len(task.basis))), task.rng)
         task = replace(task, blocks=selection.nearest(X, centres))
-    return replace(task, approximation="pitc", power=None)
+    return replace(task, approximation="pitc", power=None, neighbours=None)
 
 
 def _pitc(start: Stage) -> Outcome:
@@ -386,14 +391,6 @@ def _freed(start: Stage) -> Outcome:
     return (
         replace(freed, progress=progress, max_iterations=start.max_iterations - half).run().following([first])
     )
-
-
-def counting_on(progress: Progress | bool | None, before: Sequence[Outcome]) -> Progress | bool | None:
-    """A progress function whose iterations continue from the stages before."""
-    if not callable(progress):
-        return progress
-    done = sum(outcome.run.iterations for outcome in before)
-    return lambda iteration, value: progress(done + iteration, value)
 
 
 def _exists(file: str | Path | None) -> bool:

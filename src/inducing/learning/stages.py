@@ -13,24 +13,46 @@ from typing import Any
 import numpy as np
 
 from ..engine.parts import Parted
+from ..errors import ParameterError
 from ..files.checkpoints import Checkpoint
+from ..inference.neighbour_sites import Settled
 from ..inference.neighbours import with_neighbours
 from ..inference.pic import Predictor
-from ..inference.regression import DENSE, approximation_of, model_of
+from ..inference.regression import DENSE, along_neighbours, approximation_of, model_of
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_blocks, subset
 from ..model.table import Approximation
+from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky_escalating
 from ..progress import Line
-from .ascent import Ascent, Rules, climb_from
-from .objective import EvidenceFunction, HeldOut, HeldOutScore, Objective, moved, plainly
+from .ascent import Ascent, Progress, Rules, climb_from
+from .objective import EvidenceFunction, HeldOut, HeldOutScore, Objective, PseudoTargets, moved, plainly
 from .packing import Parameters
 from .settings import Iterate, Settings
 
+ROUNDS = 8  # of a climb on pseudo-targets, at most
+LEAST_BETTER = 1e-4  # nats a row that a round has to gain
 FIRST_SEARCH = 10  # iterations until neighbours are searched for again; each time twice as many
+
+
+@dataclass(frozen=True)
+class NeighbourGain:
+    """Errors and log losses of held-out rows without neighbours and with them, at the same parameters."""
+
+    neighbours: int
+    rows: int
+    error: tuple[float, float]  # SMSE: mean squared error over that of the average
+    log_loss: tuple[float, float]  # MSLL: log loss less that of the average's Gaussian
+
+    def __str__(self) -> str:
+        (e0, e1), (l0, l1) = self.error, self.log_loss
+        return (
+            f"SMSE {e0:.3g} without neighbours, {e1:.3g} with {self.neighbours}; "
+            f"log loss {l0:.3g}, {l1:.3g} nats over the average's"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +73,7 @@ class Fit:
     score: float | None = None  # mean log predictive density of the held-out rows, where there are any
     n_evaluations: int = 0  # of the objective and its gradient, over all rows that were learned from
     seconds: float = 0.0  # that these took, together
+    gain: NeighbourGain | None = None  # by what held-out rows gain from neighbours, where they were asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +87,7 @@ class Outcome:
     log_prior: float = 0.0
     score: float | None = None
     densities: np.ndarray | None = None  # (t,), of the held-out rows one by one, where there are any
+    gain: NeighbourGain | None = None
 
     def fit(self, posterior: Posterior | Predictor) -> Fit:
         """The same with a posterior, which gives the value where no climb did."""
@@ -83,6 +107,7 @@ class Outcome:
             self.score,
             run.evaluations,
             run.seconds,
+            self.gain,
         )
 
     def following(self, earlier: Sequence[Outcome]) -> Outcome:
@@ -151,24 +176,60 @@ class Stage(Settings):
         """Climb from the problem's own parameters, and from `restarts` random ones; where neighbours move
         with the parameters, in several climbs, each with those found anew.
         """
+        if along_neighbours(self.problem):
+            return self._climb_in_rounds()
         if not self._searching:
             return self._climb()
         stage, outcomes, left, most = self, list[Outcome](), self.max_iterations, FIRST_SEARCH
         while True:
             outcomes.append(replace(stage, max_iterations=min(left, most))._climb())
-            run, before = outcomes[-1].run, stage.rows
+            run, before = outcomes[-1].run, stage.problem
             left, most = left - run.iterations, 2 * most
-            renewed = with_neighbours(stage.after(outcomes[-1]).rows)
-            settled = run.converged and np.all(np.asarray(before.sets) == np.asarray(renewed.sets))
+            renewed = found_anew(stage.after(outcomes[-1]).problem)
+            settled = run.converged and _same_sets(before, renewed)
             if settled or run.interrupted or run.iterations == 0 or left <= 0:
                 return outcomes[-1].following(outcomes[:-1])
             stage = replace(stage, problem=renewed, restarts=0)
+
+    def _climb_in_rounds(self) -> Outcome:
+        """Climb on a likelihood's pseudo-targets, held for a round; then neighbours and sites are found anew.
+        A round that does not raise the leave-one-out log density of the targets is taken back, and is the
+        last.
+        """
+        if self.held_out is not None:
+            raise ParameterError(
+                "along neighbours a likelihood is judged by its own rows, left out one by one; "
+                "leave held_out= out"
+            )
+        stage, left = self, self.max_iterations
+        evidence = self.evidence if isinstance(self.evidence, PseudoTargets) else PseudoTargets([self.rows.Y])
+        stage = replace(stage, evidence=evidence, restarts=0)
+        best = stage.unmoved(Ascent(np.zeros(0), message="no round gained"))
+        score, outcomes = mean_density(evidence.settle(stage.rows)), list[Outcome]()
+        for _ in range(ROUNDS):
+            if left <= 0:
+                break
+            trial = replace(stage, max_iterations=min(left, FIRST_SEARCH))._climb()
+            outcomes.append(trial)
+            left -= max(trial.run.iterations, 1)
+            moved_there = stage.after(trial)
+            if self._searching:
+                moved_there = replace(moved_there, problem=with_neighbours(moved_there.rows))
+            better = mean_density(evidence.settle(moved_there.rows))
+            if not better > score + LEAST_BETTER:
+                break
+            stage, best, score = moved_there, trial, better
+            if trial.run.interrupted:
+                break
+        run = replace(best.run, value=np.nan)
+        return replace(best, run=run, score=score).following([o for o in outcomes if o is not best])
 
     @property
     def _searching(self) -> bool:
         """Whether a row has neighbours that depend on the parameters."""
         P = self.problem
-        return P.row.keeps == "neighbours" and np.ndim(P.row.neighbours) == 0 and self.rows.sets is not None
+        given = np.ndim(P.row.neighbours) > 0 or (isinstance(P, Problem) and P.sets is None)
+        return P.row.keeps == "neighbours" and not given
 
     def _climb(self) -> Outcome:
         """One climb, or the best of those from several starts."""
@@ -215,9 +276,24 @@ class Stage(Settings):
         """The fit that ends with this outcome: its posterior, made once, has all rows of this stage."""
         P = replace(moved(self.problem, outcome.parameters), jitter=outcome.jitter)
         if self._searching:  # the neighbours at the end, and the value with them
-            assert isinstance(P, Problem)
-            P, outcome = with_neighbours(P), replace(outcome, run=replace(outcome.run, value=np.nan))
+            P, outcome = found_anew(P), replace(outcome, run=replace(outcome.run, value=np.nan))
         return outcome.fit(model_of(P))
+
+
+def found_anew(P: Problem | Parted) -> Problem | Parted:
+    """The problem with the neighbours of its own lengthscales; over a source each pass finds them."""
+    return replace(P, near=P.kernel) if isinstance(P, Parted) else with_neighbours(P)
+
+
+def _same_sets(one: Problem | Parted, two: Problem | Parted) -> bool:
+    if isinstance(one, Parted) or isinstance(two, Parted):
+        return False
+    return bool(np.all(np.asarray(one.sets) == np.asarray(two.sets)))
+
+
+def mean_density(settled: Sequence[Settled]) -> float:
+    """The mean leave-one-out log density of a row, summed over columns of targets."""
+    return float(sum(float(np.mean(to_numpy(s.log_densities))) for s in settled))
 
 
 def outcome_at(objective: Objective, run: Ascent) -> Outcome:
@@ -226,3 +302,11 @@ def outcome_at(objective: Objective, run: Ascent) -> Outcome:
     return Outcome(
         objective.packing.unpack(run.x), run, objective.P.jitter, at_bounds, objective.log_prior(run.x)
     )
+
+
+def counting_on(progress: Progress | bool | None, before: Sequence[Outcome]) -> Progress | bool | None:
+    """A progress function whose iterations continue from the stages before."""
+    if not callable(progress):
+        return progress
+    done = sum(outcome.run.iterations for outcome in before)
+    return lambda iteration, value: progress(done + iteration, value)

@@ -11,7 +11,7 @@ from ..errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError,
 from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, zeros_like_rows
 from .bases import Basis, Points
 from .kernels.base import Kernel
-from .likelihoods import Gaussian, Likelihood
+from .likelihoods import Gaussian, Likelihood, SeveralLikelihood
 from .means import Mean, Zero
 from .table import Approximation
 
@@ -309,9 +309,10 @@ def split_noise(noise: Any, row: Approximation) -> tuple[Any, Likelihood | None,
         return noise, None, "noise"
     if isinstance(noise, Gaussian):
         return noise.variance, None, "likelihood.variance"
-    if row.keeps in ("blocks", "neighbours"):
-        kept = "blocks of R" if row.blocks else "R along neighbours"
+    if row.blocks:
         raise ParameterError(
-            f"{row.name!r} keeps {kept}, which needs Gaussian noise, not {noise}; use 'fitc'"
+            f"{row.name!r} keeps blocks of R, which needs Gaussian noise, not {noise}; use 'fitc'"
         )
+    if row.keeps == "neighbours" and isinstance(noise, SeveralLikelihood):
+        raise ParameterError(f"{row.name!r} is for one process, and {noise} has several; use 'vfe'")
     return 1.0, noise, "noise"

@@ -12,6 +12,7 @@ from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
 from .periodic import Periodic, Trigonometric
 from .projected import Projected
+from .sphere import Sphere
 from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 from .vector import KINDS, CurlFree, DivergenceFree, Independent, Shared, coregionalised
 
@@ -33,6 +34,7 @@ __all__ = [
     "Projected",
     "RationalQuadratic",
     "Shared",
+    "Sphere",
     "Sum",
     "Trigonometric",
     "coregionalised",
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 _STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
-_LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric)
+_LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
 # kernels whose last input is the number of a component
 _OF_VECTORS: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in KINDS}

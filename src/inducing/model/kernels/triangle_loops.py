@@ -16,7 +16,7 @@ from ...numerics.loops import FAST
 
 
 @numba.njit(nogil=True, fastmath=FAST)
-def _squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
+def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
     """Of row i to the first rows, as many as s has entries."""
     for j in range(len(s)):
         s[j] = 0.0
@@ -28,7 +28,7 @@ def _squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
 
 
 @numba.njit(nogil=True, fastmath=EXACT)
-def _profiles(profile: int, variance: float, s: np.ndarray, K: np.ndarray, W: np.ndarray) -> None:
+def profiles(profile: int, variance: float, s: np.ndarray, K: np.ndarray, W: np.ndarray) -> None:
     """K = variance g(s) and W = -2 dK/ds."""
     if profile == 0:
         for j in range(len(s)):
@@ -60,8 +60,8 @@ def triangle(Xt: np.ndarray, profile: int, variance: float, first: int, last: in
     """Rows `first` to `last` of the lower triangle of k(X, X)."""
     s, W = np.empty(last), np.empty(last)
     for i in range(first, last):
-        _squared_distances(Xt, i, s[: i + 1])
-        _profiles(profile, variance, s[: i + 1], K[i, : i + 1], W[: i + 1])
+        squared_distances(Xt, i, s[: i + 1])
+        profiles(profile, variance, s[: i + 1], K[i, : i + 1], W[: i + 1])
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
@@ -79,8 +79,8 @@ def triangle_pullback(
     s, K, W = np.empty(last), np.empty(last), np.empty(last)
     for i in range(first, last):
         c, bar = i + 1, Kbar[i]
-        _squared_distances(Xt, i, s[:c])
-        _profiles(profile, variance, s[:c], K[:c], W[:c])
+        squared_distances(Xt, i, s[:c])
+        profiles(profile, variance, s[:c], K[:c], W[:c])
         for j in range(c):
             total += bar[j] * K[j]
             W[j] *= bar[j]

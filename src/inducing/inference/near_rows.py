@@ -1,0 +1,97 @@
+"""The rows nearest to each query, by leaves of near rows or by products; and training rows as queries need
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..numerics.arrays import Array, worth_compiling
+from ..numerics.workers import row_slices, run_over
+
+LEAF = 256  # rows at most
+DEEP = 24  # coordinates from which boxes around leaves tell too little
+QUERIES = 1024  # that a thread looks for at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows as queries need them: inputs, residuals e = y - Φᵀw, and the variance of the noise."""
+
+    X: Array  # (n, d)
+    residuals: Array  # (n, p)
+    noise: Array  # (n,), a weight w counting as w rows
+
+    def __len__(self) -> int:
+        return self.X.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """Rows in leaves of near ones, each with the box it lies in."""
+
+    numbers: np.ndarray  # (n,), of the rows, leaf after leaf
+    Zt: np.ndarray  # (g, n), their coordinates
+    edges: np.ndarray  # (l + 1,)
+    low: np.ndarray  # (l, g)
+    high: np.ndarray
+
+    @staticmethod
+    def of(Z: np.ndarray) -> Leaves:
+        groups = list(near_queries(Z, LEAF))
+        numbers, edges = np.concatenate(groups), np.cumsum([0, *map(len, groups)])
+        low, high = (np.array([f(Z[rows], axis=0) for rows in groups]) for f in (np.min, np.max))
+        return Leaves(numbers, np.ascontiguousarray(Z[numbers].T), edges, low, high)
+
+    def kneighbors(self, Q: np.ndarray, count: int) -> np.ndarray:
+        """The numbers of the `count` rows nearest to each query, nearest first. (t, count)"""
+        from ..engine.neighbour_loops import nearest_rows
+
+        N = np.empty((len(Q), count), dtype=np.int64)
+
+        def step(_: None, some: slice) -> None:
+            nearest_rows(self.Zt, self.edges, self.low, self.high, Q[some], N[some])
+
+        run_over(row_slices(len(Q), QUERIES), lambda: None, step, parallel=len(Q) > QUERIES)
+        return self.numbers[N]
+
+
+class Search:
+    """The rows nearest to each query among those with coordinates Z (n, g), nearest first."""
+
+    def __init__(self, Z: np.ndarray) -> None:
+        self.Z = Z
+        self._leaves: Leaves | None = None
+        self._plain: Any = None
+
+    def __call__(self, Q: np.ndarray, count: int) -> np.ndarray:
+        """Their numbers. (t, count)"""
+        n, g = self.Z.shape
+        if count == 0 or not len(Q):
+            return np.empty((len(Q), count), dtype=np.int64)
+        if g < DEEP and worth_compiling(n * len(Q)):
+            if self._leaves is None:
+                self._leaves = Leaves.of(self.Z)
+            return self._leaves.kneighbors(np.ascontiguousarray(Q), count)
+        if self._plain is None:
+            from sklearn.neighbors import NearestNeighbors
+
+            self._plain = NearestNeighbors(algorithm="auto" if g < DEEP else "brute").fit(self.Z)
+        return self._plain.kneighbors(Q, count, return_distance=False)
+
+
+def near_queries(Z: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """The rows of Z in groups of at most `most` near ones: halves along the widest column, repeatedly."""
+    todo = [np.arange(len(Z))] if len(Z) else []
+    while todo:
+        rows = todo.pop()
+        if len(rows) <= most:
+            yield rows
+            continue
+        column = Z[rows, np.argmax(np.var(Z[rows], axis=0))]
+        order = rows[np.argsort(column, kind="stable")]
+        todo += [order[: len(rows) // 2], order[len(rows) // 2 :]]

@@ -1,0 +1,137 @@
+"""Sites of a likelihood along neighbours: expectation propagation on f itself.
+
+A row's likelihood becomes a Gaussian factor of precision τ and shift ν in f(x): a pseudo-target ỹ = ν/τ with
+the noise 1/τ, and these go through the passes of Gaussian noise. With C = Q + D of the pseudo-targets, the
+cavity of a row is f given all other pseudo-targets,
+
+    v₋ = 1/C⁻¹ᵢᵢ - 1/τ,   m₋ = ỹ - (C⁻¹ỹ)ᵢ/C⁻¹ᵢᵢ,   q, r of log Z = log∫ N(f; m₋, v₋) p(y|f) df
+    τ = -r/(1 + v₋r),      ν = (q - m₋r)/(1 + v₋r)
+    log evidence = log q(ỹ) + Σ [log Z - log N(ỹ; m₋, v₋ + 1/τ)]
+
+which is FITC's without neighbours and that of expectation propagation for the exact GP with all of them. In
+between D depends on the noise of neighbours other than by adding it, so the evidence is not stationary in the
+sites, and Σ log Z, the leave-one-out log density, is what to judge by. A row of weight c has c copies of its
+site, which share f: its cavity is without one of them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+
+from ..engine import evidence
+from ..engine.passes import leave_out_pass
+from ..engine.row_sites import LEAST_LEFT, tilted
+from ..engine.sums import Back
+from ..errors import IterationWarning
+from ..model.problem import Problem
+from ..numerics.arrays import Array, namespace, zeros_like_rows
+from ..numerics.workers import blas_for
+
+RATE = 0.8  # of the way to the new sites
+LEAST_RATE = 1.0 / 64.0
+GROWS = 1.2  # a step longer than this many times the one before is damped
+LEAST_PRECISION = 1e-8  # of a site, in units of the prior's: a pseudo-target needs some
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The sites of a likelihood along neighbours, and the Gaussian problem that they make."""
+
+    pseudo: Problem  # pseudo-targets with noise by row
+    factors: evidence.Factors
+    tau: Array  # (n,), of one copy of each row
+    nu: Array
+    log_evidence: float
+    log_densities: Array  # (n,), log Z: of each row given all others
+    n_sweeps: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Cavities:
+    """f of each row given all others, but for further copies of its own."""
+
+    mean: Array  # (n,), above the prior mean
+    variance: Array
+    improper: Array  # of bool
+
+
+def settle(
+    P: Problem,
+    start: tuple[Array, Array] | None = None,
+    *,
+    tolerance: float,
+    sweeps: int,
+    escalate: bool = True,
+) -> Settled:
+    """The fixed point of the sites, from those given or from the prior."""
+    xp, prior, copies = namespace(P.X), P.kernel.diag(P.X), P.copies(slice(None))
+    zero = zeros_like_rows((P.n,), P.X)
+    first = Cavities(zero, prior, zero > 1.0)
+    tau, nu = _proposed(P, first, LEAST_PRECISION / prior, zero)[:2] if start is None else start
+    rate, last, n, converged = RATE, math.inf, 0, False
+    with blas_for(len(P.basis)):
+        while True:
+            n += 1
+            pseudo = pseudo_problem(P, tau, nu)
+            F = evidence.factorise(pseudo, escalate=escalate)
+            cavities = _cavities(pseudo, F, tau, nu, copies, prior)
+            new_tau, new_nu, densities = _proposed(P, cavities, tau, nu)
+            v, change_tau, change_nu = cavities.variance, new_tau - tau, new_nu - nu
+            change = max(float(xp.max(xp.abs(change_tau) * v)), float(xp.max(xp.abs(change_nu) * xp.sqrt(v))))
+            converged = change <= tolerance
+            if converged or n >= sweeps:
+                break
+            rate = max(0.5 * rate, LEAST_RATE) if change > GROWS * last else min(1.0, 1.1 * rate)
+            tau, nu, last = tau + rate * change_tau, nu + rate * change_nu, change
+        value = evidence.log_evidence(pseudo, F) + _normalisers(cavities, densities, tau, nu, copies)
+    if escalate and not converged:
+        warnings.warn(
+            f"the sites of {P.likelihood} did not settle in {n} sweeps; the result is that of the last one: "
+            "allow more with sweeps=, or use a likelihood with more noise",
+            IterationWarning,
+            stacklevel=4,
+        )
+    return Settled(pseudo, F, tau, nu, value, densities, n, converged)
+
+
+def pseudo_problem(P: Problem, tau: Array, nu: Array) -> Problem:
+    """The problem of pseudo-targets, above the prior mean, with the noise of all copies of a row's site."""
+    noise = 1.0 / (P.copies(slice(None)) * tau)
+    return replace(
+        P, likelihood=None, noise=noise, one_noise=False, Y=(nu / tau)[:, None], weights=None, one_output=True
+    )
+
+
+def _cavities(
+    pseudo: Problem, F: evidence.Factors, tau: Array, nu: Array, copies: Array, prior: Array
+) -> Cavities:
+    xp = namespace(tau)
+    V, precision = leave_out_pass(pseudo, Back(F.w, F.Linv.T @ F.w, F.Linv, LBinv=F.LBinv), F.kept)
+    v = 1.0 / precision - pseudo.noise
+    improper = v <= LEAST_LEFT * prior
+    v = xp.where(improper, prior, v)
+    mean = xp.where(improper, 0.0 * v, pseudo.Y[:, 0] - V[:, 0] / precision)
+    one = 1.0 / (1.0 / v + (copies - 1.0) * tau)  # with all copies but one
+    return Cavities(one * (mean / v + (copies - 1.0) * nu), one, improper)
+
+
+def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Array, Array, Array]:
+    """The sites that the likelihood asks for, and log Z; rows without a cavity keep their site."""
+    xp, m, v = namespace(tau), cavities.mean, cavities.variance
+    value, q, r = tilted(P, slice(None), m, v)
+    left = xp.maximum(1.0 + v * r, xp.full_like(v, LEAST_LEFT))
+    least = LEAST_PRECISION / P.kernel.diag(P.X)
+    new_tau = xp.where(cavities.improper, tau, -r / left)
+    new_nu = xp.where(cavities.improper, nu, (q - m * r) / left)
+    return xp.maximum(new_tau, least), new_nu, value
+
+
+def _normalisers(cavities: Cavities, densities: Array, tau: Array, nu: Array, copies: Array) -> float:
+    """What the sites' normalisers add to the log evidence of the pseudo-targets."""
+    xp, m, v = namespace(tau), cavities.mean, cavities.variance
+    site = 0.5 * (v * nu * nu + 2.0 * m * nu - tau * m * m) / (1.0 + tau * v) - 0.5 * xp.log1p(tau * v)
+    target = 0.5 * xp.log(copies * tau / (2.0 * math.pi)) - 0.5 * copies * nu * nu / tau
+    return float(xp.sum(copies * (densities - site) - target))

@@ -1,0 +1,94 @@
+"""Likelihoods along neighbours: FITC's sites without neighbours, those of the exact GP with all rows."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import inducing as ig
+from inducing import errors
+from inducing.inference.neighbour_sites import settle
+from inducing.inference.regression import approximation_of, problem_of
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-2, 2, (60, 2))
+F = 1.5 * np.sin(2 * X[:, 0]) + X[:, 1]
+XS = RNG.uniform(-2, 2, (15, 2))
+KERNEL = ig.kernels.Matern32([0.9, 1.4], 1.6)
+BASIS = ig.bases.Points(X[:8])
+SIGNS = np.where(F + 0.5 * RNG.standard_normal(60) > 0, 1.0, -1.0)
+COUNTS = RNG.poisson(np.exp(0.5 * F)).astype(float)
+CASES = {
+    "probit": (ig.likelihoods.Probit(1.0), SIGNS, None, None),
+    "logistic": (ig.likelihoods.Logistic(), SIGNS, None, ig.means.Constant(0.3)),
+    "poisson": (ig.likelihoods.Poisson(), COUNTS, None, None),
+}
+EXACTLY = {"tolerance": 1e-12, "sweeps": 400}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_neighbours_the_sites_are_fitcs(case):
+    likelihood, y, weights, mean = CASES[case]
+    options = {"weights": weights, "mean": mean} | EXACTLY
+    fitc = ig.condition(KERNEL, BASIS, "fitc", likelihood, X, y, **options)
+    near = ig.condition(KERNEL, BASIS, "neighbours", likelihood, X, y, neighbours=0, **options)
+    sites = near.posterior.sites
+    phi = fitc.features(X)
+    R = KERNEL.diag(X) - np.sum(phi * phi, axis=1)
+    scale = 1 + sites.tau * R
+    assert_allclose(sites.tau / scale, fitc.sites.tau, atol=1e-10)
+    assert_allclose(sites.nu / scale, fitc.sites.nu, atol=1e-10)
+    assert_allclose(near.log_evidence, fitc.log_evidence, atol=1e-9)
+    for one, two in zip(near.predict(XS), fitc.predict(XS), strict=True):
+        assert_allclose(one, two, atol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_with_all_rows_the_evidence_is_the_exact_gps(case, weighted):
+    likelihood, y, _, mean = CASES[case]
+    weights = RNG.integers(1, 4, 60).astype(float) if weighted else None
+    rows = np.repeat(np.arange(60), 1 if weights is None else weights.astype(int))
+    exact = ig.condition(KERNEL, None, "exact", likelihood, X[rows], y[rows], mean=mean, **EXACTLY)
+    options = {"neighbours": 59, "weights": weights, "mean": mean} | EXACTLY
+    near = ig.condition(KERNEL, BASIS, "neighbours", likelihood, X, y, **options)
+    assert_allclose(near.log_evidence, exact.log_evidence, atol=1e-6)
+    assert_allclose(
+        ig.log_evidence(KERNEL, BASIS, "neighbours", likelihood, X, y, **options), near.log_evidence
+    )
+    for one, two in zip(near.predict(XS), exact.predict(XS), strict=True):
+        assert_allclose(one, two, atol=1e-6)
+
+
+def test_some_neighbours_come_close():
+    likelihood, y, _, _ = CASES["probit"]
+    exact = ig.condition(KERNEL, None, "exact", likelihood, X, y)
+    errors_ = []
+    for count in (0, 5, 15, 30):
+        near = ig.condition(KERNEL, BASIS, "neighbours", likelihood, X, y, neighbours=count)
+        assert near.posterior.sites.converged
+        errors_.append(float(np.max(np.abs(near.predict(XS).mean - exact.predict(XS).mean))))
+    assert errors_[0] > 2 * errors_[1] > 4 * errors_[3]
+
+
+def test_the_densities_are_those_of_rows_left_out_with_the_other_sites_held():
+    likelihood, y, _, _ = CASES["probit"]
+    row = approximation_of("neighbours", None, 59)
+    settled = settle(problem_of(KERNEL, BASIS, row, likelihood, X, y), **EXACTLY)
+    for i in (0, 17, 40):
+        rest = np.arange(60) != i
+        noise = 1.0 / settled.tau[rest]
+        post = ig.condition(KERNEL, None, "exact", noise, X[rest], (settled.nu / settled.tau)[rest])
+        mean, variance = post.predict(X[[i]])
+        assert_allclose(
+            settled.log_densities[i], likelihood.log_average(y[[i]], mean, variance)[0], atol=1e-8
+        )
+
+
+def test_what_is_refused():
+    likelihood, y, _, _ = CASES["probit"]
+    with pytest.raises(errors.ParameterError, match="has no gradient: the evidence is not stationary"):
+        ig.log_evidence_and_gradient(KERNEL, BASIS, "neighbours", likelihood, X, y)
+    with pytest.raises(errors.ParameterError, match="is for one process, and LearnedNoise"):
+        ig.condition(KERNEL, BASIS, "neighbours", ig.likelihoods.LearnedNoise(), X, F)
+    with pytest.warns(errors.IterationWarning, match="did not settle in 2 sweeps"):
+        ig.condition(KERNEL, BASIS, "neighbours", likelihood, X, y, sweeps=2)
