@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import inducing as ig
 from inducing.cli import app
 
-rng = np.random.default_rng(0)
 N = 160
 QUICK = ("--n-inducing", 10, "--max-iter", 30)
 
@@ -26,6 +25,7 @@ def run(*arguments: Any, code: int = 0) -> str:
 
 
 def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, N)
     hours = rng.uniform(0.5, 3.0, N)
     return pd.DataFrame(

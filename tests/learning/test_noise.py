@@ -23,6 +23,7 @@ KERNEL = ig.kernels.RBF([0.8], 1.2)
 @pytest.mark.parametrize("row", ["vfe", "fitc"])
 @pytest.mark.parametrize("noise", ["one", "by row"])
 def test_rows_left_out_are_those_of_refits(row: str, noise: str) -> None:
+    rng = np.random.default_rng(1)
     sigma = 0.1 if noise == "one" else rng.uniform(0.05, 0.5, 30)
     P = problem_of(KERNEL, Z, row, sigma, X, Y, jitter=1e-10)
     errors = left_out(P, posterior_of(P))
@@ -36,6 +37,7 @@ def test_rows_left_out_are_those_of_refits(row: str, noise: str) -> None:
 
 @pytest.mark.parametrize("likelihood", [LogVariance(), LogScaleT(3.0)])
 def test_log_variance_against_a_fine_grid(likelihood: LogVariance) -> None:
+    rng = np.random.default_rng(2)
     e = rng.standard_normal(20) * np.exp(rng.normal(0, 1.5, 20))
     y = np.column_stack([e, np.where(np.arange(20) % 3 == 0, 0.0, np.exp(rng.normal(-2, 2, 20)))])
     mean, var = rng.normal(-1, 2, 20), np.exp(rng.normal(-1, 1, 20))
@@ -72,6 +74,7 @@ def test_gradient_of_the_joint_objective(likelihood: LearnedNoise | LearnedScale
 
 @pytest.mark.parametrize("likelihood", [LearnedNoise(), LearnedScaleT(5.0)])
 def test_quantiles_are_those_of_draws(likelihood: LearnedNoise | LearnedScaleT) -> None:
+    rng = np.random.default_rng(3)
     means, variances = np.array([[0.0, -1.0], [1.0, 2.0]]), np.array([[0.5, 0.3], [0.1, 1.0]])
     draws = likelihood.sample(means + np.sqrt(variances) * rng.standard_normal((200_000, 2, 2)), rng)
     for p in (0.1, 0.5, 0.9):

@@ -38,11 +38,11 @@ from .recipes import Task, split, train
 from .stages import Fit, Stage
 from .starts import LEAST_GAIN
 
-WAYS = ("learned", "learned-jointly")  # mean first, and both at once
+NOISE_WAYS = ("learned", "learned-jointly")  # mean first, and both at once
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0)  # of the noise by row: 0 is one number, 1 is exp(g)
-ROWS = 5_000  # that the kernel of g is learned from
-ITERATIONS = 40  # of that kernel
-SWEEPS = 400  # of g, whose likelihood is not log-concave
+PRIOR_ROWS = 5_000  # that the kernel of g is learned from
+PRIOR_ITERATIONS = 40  # of that kernel
+NOISE_SWEEPS = 400  # of g, whose likelihood is not log-concave
 LEAST_DF = 4.0  # to start from: one scale for all rows makes tails look heavier than they are
 
 
@@ -56,7 +56,7 @@ class NoiseFit:
     score: float = -np.inf  # mean log density of held-out rows by what the others say; -∞ without them
 
 
-class Prior(NamedTuple):
+class NoisePrior(NamedTuple):
     """Kernel and mean of g, and the likelihood of errors given g."""
 
     kernel: Kernel
@@ -70,11 +70,11 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
     f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
     """
-    if way not in WAYS:
-        raise UnknownNameError(f"noise must be a variance or one of {', '.join(WAYS)}, not {way!r}")
+    if way not in NOISE_WAYS:
+        raise UnknownNameError(f"noise must be a variance or one of {', '.join(NOISE_WAYS)}, not {way!r}")
     plain = replace(task, approximation="vfe", power=None)
     first = mean_first(plain.stage(), train(recipe, plain, optimize))
-    if way == WAYS[0]:
+    if way == NOISE_WAYS[0]:
         return first
     both = jointly(plain.stage(), first)
     if not np.isfinite(first.score):
@@ -104,7 +104,7 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
     return NoiseFit(fit, observations, temperature, score)
 
 
-def _warmest(P: Problem, prior: Prior, judge: HeldOut) -> tuple[float, float]:
+def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, float]:
     """The last temperature that errors allow, going up from 0, and the log density there."""
     best, last = 0.0, _scores(P, prior, 0.0, judge)
     for temperature in TEMPERATURES if P.likelihood is None else ():
@@ -115,7 +115,7 @@ def _warmest(P: Problem, prior: Prior, judge: HeldOut) -> tuple[float, float]:
     return best, last[2]
 
 
-def _scores(P: Problem, prior: Prior, temperature: float, judge: HeldOut) -> tuple[float, float, float]:
+def _scores(P: Problem, prior: NoisePrior, temperature: float, judge: HeldOut) -> tuple[float, float, float]:
     """Mean squared errors of left-out and of held-out rows, and the log density of the latter."""
     observations, errors = _processes(P, prior, temperature)
     y = to_numpy(judge.Y)[:, 0]
@@ -125,7 +125,7 @@ def _scores(P: Problem, prior: Prior, temperature: float, judge: HeldOut) -> tup
     return float(np.average(to_numpy(errors)[:, 0] ** 2, weights=weights)), float(np.mean(wrong**2)), density
 
 
-def _processes(P: Problem, prior: Prior, temperature: float) -> tuple[Observations, Array]:
+def _processes(P: Problem, prior: NoisePrior, temperature: float) -> tuple[Observations, Array]:
     """f with noise of this temperature, g from what it leaves of each row; and that. (n, 2)"""
     f = posterior_of(P)
     errors = left_out(P, f)
@@ -139,9 +139,9 @@ def _processes(P: Problem, prior: Prior, temperature: float) -> tuple[Observatio
     return Observations(LearnedNoise() if df is None else LearnedScaleT(df), (f, g)), errors
 
 
-def _of_errors(P: Problem, errors: Array, prior: Prior) -> Posterior:
+def _of_errors(P: Problem, errors: Array, prior: NoisePrior) -> Posterior:
     """g from what f leaves of each row."""
-    return posterior_of(_log_variance(P, errors, prior), tolerance=SITE_TOLERANCE, sweeps=SWEEPS)
+    return posterior_of(_log_variance(P, errors, prior), tolerance=SITE_TOLERANCE, sweeps=NOISE_SWEEPS)
 
 
 def left_out(P: Problem, post: Posterior) -> Array:
@@ -150,34 +150,34 @@ def left_out(P: Problem, post: Posterior) -> Array:
     return namespace(P.X).stack([errors[:, 0], variances], axis=1)
 
 
-def _log_variance(P: Problem, errors: Array, prior: Prior) -> Problem:
+def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
     """The problem of g, given what f leaves of each row."""
     kernel, mean, likelihood = prior
     options: dict[str, Any] = dict(mean=mean, jitter=P.jitter, weights=P.weights)
     return problem_of(kernel, _points(P.basis), VFE, likelihood, P.X, errors, **options)
 
 
-def _learned_prior(stage: Stage) -> Prior:
-    """The prior of g, learned by the evidence of at most ROWS rows."""
+def _learned_prior(stage: Stage) -> NoisePrior:
+    """The prior of g, learned by the evidence of at most PRIOR_ROWS rows."""
     P = stage.rows
     errors = left_out(P, posterior_of(P))
-    few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:ROWS])
+    few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:PRIOR_ROWS])
     weights = np.ones(P.n) if P.weights is None else to_numpy(P.weights)
     spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
     same = isinstance(P.kernel, Stationary) and P.kernel.columns is None
     kind: Any = type(P.kernel) if same else RBF
     kernel = kind(lengthscale=2.0 * np.sqrt(P.X.shape[1]) * np.where(spread > 0, spread, 1.0), variance=1.0)
     likelihood = LogVariance() if P.likelihood is None else LogScaleT(max(LEAST_DF, _student(P).df))
-    start = Prior(kernel, Constant(likelihood.likeliest(to_numpy(errors), weights)), likelihood)
+    start = NoisePrior(kernel, Constant(likelihood.likeliest(to_numpy(errors), weights)), likelihood)
     stage = Stage(
         _log_variance(P, errors, start),
         optimize="hyperparameters",
-        max_iterations=min(ITERATIONS, stage.max_iterations),
+        max_iterations=min(PRIOR_ITERATIONS, stage.max_iterations),
         least_gain=LEAST_GAIN,
         progress=False,
     )
     parameters = stage.on(few).run().parameters
-    return Prior(parameters.kernel, parameters.mean, parameters.noise)
+    return NoisePrior(parameters.kernel, parameters.mean, parameters.noise)
 
 
 def _tempered(P: Problem, g: Posterior, temperature: float) -> Problem:

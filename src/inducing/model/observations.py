@@ -13,7 +13,7 @@ from ..numerics.arrays import Array, to_numpy
 from .likelihoods import Likelihood
 from .posterior import Marginals, Posterior
 
-LEAST = 1e-300  # of variances that a likelihood is asked about
+LEAST_VARIANCE = 1e-300  # of variances that a likelihood is asked about
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Observations:
         """Mean and variance of the processes at each row, in NumPy. (n,) each, (n, c) of several"""
         parts = [tuple(map(to_numpy, post.predict(X))) for post in self.posteriors]
         mean, variance = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
-        variance = np.maximum(variance, LEAST)
+        variance = np.maximum(variance, LEAST_VARIANCE)
         return Marginals(mean, variance) if len(parts) > 1 else Marginals(mean[:, 0], variance[:, 0])
 
     def predict(self, X: Array, further: Any = None) -> Marginals:
@@ -65,7 +65,7 @@ class Observations:
             mean, variance = np.array([query(x) for query in queries]).T[:, None]  # (1, c) each
             if len(queries) == 1:
                 mean, variance = mean[:, 0], variance[:, 0]
-            y, spread = self.likelihood.predict(mean, np.maximum(variance, LEAST))
+            y, spread = self.likelihood.predict(mean, np.maximum(variance, LEAST_VARIANCE))
             return float(y[0]), float(spread[0])
 
         return predict
