@@ -83,23 +83,25 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
 
 
 def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
-    """y less its mean without the row in the posterior (n, p), and the variance of f there (n,); under a
-    likelihood with the other rows' sites held.
+    """y less its mean without the row in the posterior (n, p), and the variance of f there (n,).
+
+    Exact under Gaussian noise; a likelihood's row is left out with the other sites held.
     """
-    xp, errors, variances = namespace(P.X), asarray_like(np.empty((P.n, P.p)), P.X), 0.0 * P.X[:, 0]
+    xp, m0 = namespace(P.X), P.mean(P.X)
+    errors, variances = asarray_like(np.empty((P.n, P.p)), P.X), asarray_like(np.empty(P.n), P.X)
     with blas_for(len(P.basis)):
         for rows in row_slices(P.n, chunk_rows(P.n, len(P.basis), P.X)):
-            Phi = post.features(P.X[rows])
+            Phi, weight = post.features(P.X[rows]), P.weight(rows)
             s, mean = row_squares(Phi @ post.A), Phi @ post.w
             R = P.kernel.diag(P.X[rows]) - row_squares(Phi)
             R = xp.maximum(R, 0.0 * R)
             if P.likelihood is None:
-                y, tau = P.Y[rows], P.weight(rows) / (P.noise[rows] + P.row.share * R)
+                y, tau = P.Y[rows], weight / (P.noise[rows] + P.row.share * R)
                 nu = tau[:, None] * y
             else:
                 assert post.sites is not None
-                y, tau = P.Y[rows, :1] - P.mean(P.X[rows])[:, None], P.weight(rows) * post.sites.tau[rows]
-                nu = (P.weight(rows) * post.sites.nu[rows])[:, None]
+                y, tau = P.Y[rows, :1] - m0[rows][:, None], weight * post.sites.tau[rows]
+                nu = (weight * post.sites.nu[rows])[:, None]
             left = xp.maximum(1.0 - tau * s, xp.full_like(s, LEAST_LEFT))
             errors[rows] = y - (mean - s[:, None] * nu) / left[:, None]
             variances[rows] = s / left + (0.0 if P.row.conditional == "deterministic" else R)

@@ -145,9 +145,9 @@ def _of_errors(P: Problem, errors: Array, prior: NoisePrior) -> Posterior:
 
 
 def left_out(P: Problem, post: Posterior) -> Array:
-    """What f leaves of each row without that row, and the variance of f there. (n, 2)"""
+    """y less its mean without the row in the posterior, and the variance of f there. (n, 2)"""
     errors, variances = left_out_errors(P, post)
-    return namespace(P.X).stack([errors[:, 0], variances], axis=1)
+    return namespace(errors).stack([errors[:, 0], variances], axis=1)
 
 
 def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
