@@ -41,7 +41,7 @@ def _about(estimator: Any) -> dict[str, str]:
         evidence = {"log evidence": f"{estimator.log_evidence_:.6g}"} | about_noise(estimator)
         data = getattr(estimator.posterior_, "data", None)  # the training rows, where a query needs them
         held = {} if data is None else {"training rows in the file": f"{len(data)}"}
-        return {"approximation": estimator.approximation} | rows | held | evidence
+        return {"approximation": estimator.approximation_} | rows | held | evidence
     if hasattr(estimator, "classes_"):
         rows |= {"classes": ", ".join(map(str, estimator.classes_))}
         own = {"approximation": estimator.approximation, "method": estimator.method}

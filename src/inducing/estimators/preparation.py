@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,17 +15,22 @@ from ..errors import (
     LabelError,
     NonFiniteError,
     ParameterError,
+    ReducedBasisWarning,
     ShapeError,
     UnknownNameError,
 )
 from ..inference import selection
+from ..learning.choice import best_kernel
+from ..learning.recipes import Task
 from ..model import kernels
+from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import BY_NAME, Binary, Likelihood, SeveralLikelihood, Squared, StudentT
 from ..model.means import Constant, Mean
 from ..model.problem import as_noise
 from ..model.table import TABLE
+from ..numerics.arrays import to_numpy
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 
@@ -261,12 +267,80 @@ def start_kernel(
     return kind(lengthscale=root * scales, variance=variance)  # type: ignore[call-arg]
 
 
+def own_kernel(model: Any, data: Data, noise: Any, variance: float) -> Kernel:
+    """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
+    if model.kernel == "auto":
+        few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
+        return best_kernel(few, start_kernels(data, variance))
+    rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
+    return start_kernel("matern32" if rough else model.kernel, data.X, data.weights, variance)
+
+
+def start_kernels(data: Data, variance: float) -> dict[str, Kernel]:
+    """The kernels that "auto" chooses from, by name, in the order in which they are tried."""
+    names = ("matern32", "matern52", "rbf", "rationalquadratic", "matern12")
+    return {name: start_kernel(name, data.X, data.weights, variance) for name in names}
+
+
 def start_inducing(inducing: Any, d: int) -> np.ndarray:
     """Inducing inputs given as an array (m, d), in the user's units."""
     Z = np.asarray(inducing, dtype=float)
     if Z.ndim != 2 or Z.shape[1] != d:
         raise ShapeError(f"inducing must be an array (m, {d}), but has shape {Z.shape}")
     return Z
+
+
+def start_places(
+    model: Any, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
+) -> tuple[np.ndarray, bool]:
+    """The places that a regressor's basis starts from, in the model's units, and whether they are all
+    different rows, so that none need move. (m, d)
+    """
+    if model.approximation in ("exact", "cg"):
+        return data.X, True
+    rule = "kmeans" if model.inducing is None else model.inducing
+    if not isinstance(rule, str):
+        return (start_inducing(rule, data.X.shape[1]) - scaling.x_mean) / scaling.x_scale, False
+    if rule not in selection.BY_NAME:
+        known = ", ".join(selection.BY_NAME)
+        raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule!r}")
+    m0 = np.zeros(1) if model.mean is None else to_numpy(model.mean(data.X))
+    y = data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
+    m, known_model = model.n_inducing, {"kernel": kernel, "noise": data.noise, "y": y}
+    Z = selection.BY_NAME[rule](data.X, m, rng, data.weights, **known_model)
+    if len(Z) >= m:
+        return Z, len(Z) == len(data.X)
+    whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])
+    if not model.left_open:
+        reason = f"{rule!r} found {len(Z)} that are new to each other; choose another rule to have more"
+        if whole:
+            reason = f"the data have {len(Z)} different rows; each of these is one"
+        message = f"{m} inducing points were asked for, but {reason}"
+        warnings.warn(message, ReducedBasisWarning, stacklevel=4)
+    return Z, whole
+
+
+def start_basis(model: Any, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Basis:
+    """Points at Z, or the same functions as Gaussians whose widths are free as well."""
+    if model.basis not in ("auto", "points", "multiscale"):
+        raise UnknownNameError(f"basis must be 'auto', 'points' or 'multiscale', not {model.basis!r}")
+    plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and model.projection is None
+    near = model.approximation == "neighbours"  # which see what the widths of a basis would be for
+    alone = plain and free and model.recipe == "auto" and model.inducing is None and not near
+    if model.basis == "points" or model.approximation not in TABLE or (model.basis == "auto" and not alone):
+        return Points(Z)
+    if not plain:
+        raise ParameterError(
+            f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}: use 'points'"
+        )
+    return as_multiscale(kernel, Points(Z))
+
+
+def block_centres(model: Any, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
+    """The centres of PITC's blocks: each row, and each query of PIC, belongs to the nearest of them."""
+    if model.approximation not in TABLE or not TABLE[model.approximation].blocks:
+        return None
+    return selection.kmeans(X, max(1, round(len(X) / m)) if model.n_blocks is None else model.n_blocks, rng)
 
 
 def named(error: ValueError) -> InducingError:

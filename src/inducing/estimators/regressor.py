@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+import time
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..errors import ModelFileError, ParameterError, ReducedBasisWarning, UnknownNameError
+from ..errors import ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
 from ..learning import outofcore, recipes
+from ..learning.choice import Choice, choose
 from ..learning.diagnosis import Diagnosis, diagnosis_of
 from ..learning.noise import NoiseFit, learn_noise
 from ..learning.stages import Fit
-from ..model import kernels
-from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_targets
-from ..model.table import TABLE
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
 from ..progress import Line
 from ..sources.arrays import as_source, is_parted
@@ -38,15 +36,36 @@ from .observing import Observing
 from .preparation import (
     Data,
     Scaling,
+    block_centres,
     check_file_size,
     check_parted,
     checked_weights,
-    start_inducing,
-    start_kernel,
+    own_kernel,
+    start_basis,
+    start_kernels,
     start_likelihood,
     start_noise,
+    start_places,
 )
 
+DEFAULT_SIZE = 100  # of a basis
+# parameters that "auto" must not be given if it is to look beyond FITC
+OF_A_SPARSE_BASIS = (
+    "basis",
+    "inducing",
+    "optimize",
+    "recipe",
+    "projection",
+    "likelihood",
+    "power",
+    "n_blocks",
+    "fixed",
+    "priors",
+    "restarts",
+    "device",
+    "checkpoint",
+    "mean",
+)
 # parameters that learning takes as they are
 PASSED_ON = ("power", "jitter", "fixed", "priors", "validation_fraction", "restarts", "checkpoint")
 
@@ -63,11 +82,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     Parameters
     ----------
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each
-        input, started at √d standard deviations; None is "rbf", and "matern32" for "neighbours".
+        input, started at √d standard deviations; "auto" takes the one of five with the best evidence of an
+        exact GP on 500 rows. None is "auto" where the approximation is left open, too, else "rbf", and
+        "matern32" for "neighbours".
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "neighbours", "exact", "cg",
-        "sod".
-    n_inducing : how many basis functions, and no more than the data have different rows. "exact" and "cg"
-        have one per row.
+        "sod", or "auto": the exact GP up to 10,000 rows, beyond that neighbours or FITC, whichever predicts
+        held-out rows better. It is FITC where `n_inducing` or another parameter of a sparse basis is given.
+    n_inducing : how many basis functions, and no more than the data have different rows; "auto" is 100.
+        "exact" and "cg" have one per row.
     basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale where
         the recipe "auto" starts it by itself and the kernel is a plain RBF, points otherwise.
     inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random",
@@ -95,6 +117,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     power : of "pep", in (0, 1].
     neighbours : of "neighbours", how many rows near a row or a query are looked at: more are nearer to the
         exact GP, and slower.
+    objective : what "auto" chooses by: "both" takes, of the candidates within 2 % of the least error, the one
+        with the best log density; "rmse" and "log_loss" look at one alone.
+    time_budget : seconds after which learning ends, with the best so far.
     max_file_size : the most bytes that `save` may write; `fit` refuses a model whose file would be larger.
     n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
     restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
@@ -114,6 +139,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
         print it. Of rows that come in parts it looks at a sample. Without one Gaussian noise there is none,
         and it is a sentence that says so.
+    approximation_ : the row of the table, or "exact", that was used. choice_ : what "auto" tried, or None.
     kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
     noise_ : variance of the noise of y, a number or one per output; None where it differs from row to row.
     likelihood_ : the likelihood with the parameters learned, in units of y; None is Gaussian noise.
@@ -125,8 +151,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     """
 
     kernel: Kernel | str | None = None
-    approximation: str = "fitc"
-    n_inducing: int = 100
+    approximation: str = "auto"
+    n_inducing: int | str = "auto"
     basis: str = "auto"
     _: KW_ONLY
     inducing: Any = None
@@ -139,6 +165,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     mean: Any = None
     power: float | None = None
     neighbours: int = 20
+    objective: str = "both"
+    time_budget: float | None = None
     max_file_size: int | None = None
     n_blocks: int | None = None
     restarts: int = 0
@@ -154,6 +182,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     device: str | None = None
     checkpoint: str | Path | None = None
 
+    left_open = False  # whether the size of the basis was
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -181,8 +210,12 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         noise = None if isinstance(self.noise, str) else self.noise
         data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, noise)
         data, scaling = data.standardised(self.standardize, likelihood)
-        task, optimize = self._task(data, scaling, y.ndim == 1, rng, likelihood)
-        learned = self._learn(task, optimize)
+        settled = self._settled()
+        task, optimize = settled._task(data, scaling, y.ndim == 1, rng, likelihood)
+        self.approximation_ = settled.approximation
+        self._centres: np.ndarray | None = settled._centres
+        self.choice_: Choice | None = None
+        learned = self._chosen(task, data) if self._leaves_all_open() else settled._learn(task, optimize)
         result = learned.fit if isinstance(learned, NoiseFit) else learned
         rows = float(data.weights[data.seen(likelihood)].sum())
         self._take(result, scaling, one_output, rows)
@@ -195,6 +228,36 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         self.n_rows_ = len(X)
         self.report_ = self._report(result, task.problem, rows)
         return self
+
+    def _settled(self) -> SparseGPRegressor:
+        """This regressor with FITC and 100 functions where row and size are left open."""
+        settled = copy(self)
+        settled.left_open = self.n_inducing == "auto"
+        if settled.left_open:
+            settled.n_inducing = DEFAULT_SIZE
+        if self._leaves_all_open():
+            settled.kernel = None if self.kernel == "auto" else self.kernel
+        if self.approximation == "auto":
+            settled.approximation = "fitc"
+        return settled
+
+    def _leaves_all_open(self) -> bool:
+        """Whether the row of the table is for `choose` to find: no parameter that only a sparse basis has, or
+        that the exact GP has not, is given.
+        """
+        default = {field.name: field.default for field in fields(type(self))}
+        same = all(getattr(self, name) is default[name] for name in OF_A_SPARSE_BASIS)
+        return same and self.n_inducing == self.approximation == "auto" and np.ndim(self.noise) == 0
+
+    def _chosen(self, task: recipes.Task, data: Data) -> Fit:
+        """The fit of the kernel and the row of the table that rows not learned from prefer."""
+        candidates = {type(task.kernel).__name__.lower(): task.kernel}
+        if self.kernel is None or self.kernel == "auto":
+            candidates = start_kernels(data, data.target_variance(None))
+        most = np.inf if self.max_file_size is None else self.max_file_size
+        choice = choose(task, candidates, aim=self.objective, most_bytes=most)
+        self.choice_, self.approximation_ = choice, choice.approximation
+        return choice.fit
 
     def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
         """The fit of a task by the recipe; with noise that is a process, where that is asked for."""
@@ -214,9 +277,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """Fit a sample of the rows by the recipe, then all of them."""
-        check_parted(source, sample_weight, self)
+        check_parted(source, sample_weight, self._settled())
         source, one_output, rng = source.cached(), source.one_output, generator(self.random_state)
-        likelihood = start_likelihood(self)
+        likelihood, settled = start_likelihood(self), self._settled()
         with Line(bool(self.verbose)) as line:
             survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
         moments, sample = survey.moments, survey.sample
@@ -233,7 +296,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             scaling(sample.rows(0, count, one_output)),
             scaling(sample.rows(count, None, one_output)),
         )
-        task, optimize = self._task(data, scaling, one_output, rng, likelihood, scaled)
+        task, optimize = settled._task(data, scaling, one_output, rng, likelihood, scaled)
+        self.approximation_, self._centres, self.choice_ = settled.approximation, None, None
         result = outofcore.train(
             self.recipe,
             task,
@@ -272,23 +336,21 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     ) -> tuple[recipes.Task, str]:
         """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
-        rough = self.approximation == "neighbours" and self.basis != "multiscale"
-        default = "matern32" if rough and self.kernel is None else self.kernel
-        kernel = start_kernel(default, data.X, data.weights, variance)
         noise, mean = start_noise(self, data, scaling, likelihood)
-        Z, whole = self._start_inducing(data, scaling, kernel, rng)
+        kernel = own_kernel(self, data, noise, variance)
+        Z, whole = start_places(self, data, scaling, kernel, rng)
         if source is not None and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
         check_file_size(self, data, len(Z))
         if self.approximation == "sod":
             data = data[np.unique(selection.nearest(Z, data.X))]
-        self._centres = self._block_centres(data.X, len(Z), rng)
+        self._centres = block_centres(self, data.X, len(Z), rng)
         optimize = self.optimize
         if optimize is None or (whole and optimize == "all"):
             optimize = "hyperparameters"
         task = recipes.Task(
             kernel,
-            self._start_basis(Z, kernel, free=optimize == "all"),
+            start_basis(self, Z, kernel, free=optimize == "all"),
             self.approximation,
             noise,
             placed(data.X, self.device),
@@ -301,6 +363,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             max_iterations=0 if self.optimize is None else self.max_iter,
             progress=bool(self.verbose) if self.progress is None else self.progress,
             rng=rng,
+            deadline=np.inf if self.time_budget is None else time.monotonic() + self.time_budget,
             **{name: getattr(self, name) for name in PASSED_ON},
         )
         if self.recipe not in recipes.RECIPES:
@@ -337,7 +400,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             return post.posterior
         if post is not None and not isinstance(post, Posterior):
             raise ModelFileError(
-                f"a model with approximation={self.approximation!r} needs its training data at every query, "
+                f"a model with approximation={self.approximation_!r} needs its training data at every query, "
                 "and a file never holds those; fit 'pitc' or 'fitc' to save"
             )
         return super()._saved_posterior()
@@ -347,10 +410,12 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         near = isinstance(self.posterior_, NeighboursPredictor)
         of_rows, rows = self.posterior_.rows_record() if near else ({}, {})
         plain, arrays = self._observing_record()
-        return plain | of_rows | {"log_evidence_of_y": self.log_evidence_}, arrays | noise | rows
+        own = {"log_evidence_of_y": self.log_evidence_, "chosen": self.approximation_}
+        return plain | of_rows | own, arrays | noise | rows
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
-        near = self.approximation == "neighbours"
+        self.approximation_ = str(plain.get("chosen", self.approximation))
+        near = self.approximation_ == "neighbours"
         self.posterior_ = NeighboursPredictor.from_record(plain, arrays, posterior) if near else posterior
         self.noise_ = None
         self.log_evidence_ = float(plain["log_evidence_of_y"])
@@ -359,65 +424,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             noise = array(arrays, "noise")
             expect(noise.shape == np.shape(self.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
             self.noise_ = number_or_array(noise)
-
-    def _start_inducing(
-        self, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
-    ) -> tuple[np.ndarray, bool]:
-        """Z in the model's units, and whether it holds every different row, so that none need move."""
-        if self.approximation in ("exact", "cg"):
-            return data.X, True
-        rule_name = "kmeans" if self.inducing is None else self.inducing
-        if not isinstance(rule_name, str):
-            Z = start_inducing(self.inducing, data.X.shape[1])
-            return (Z - scaling.x_mean) / scaling.x_scale, False
-        if rule_name not in selection.BY_NAME:
-            known = ", ".join(selection.BY_NAME)
-            raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule_name!r}")
-        known_model = {"kernel": kernel, "noise": data.noise, "y": self._centred(data)}
-        Z = selection.BY_NAME[rule_name](data.X, self.n_inducing, rng, data.weights, **known_model)
-        if len(Z) >= self.n_inducing:
-            return Z, len(Z) == len(data.X)
-        whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])
-        if (
-            self.n_inducing != inspect.signature(type(self)).parameters["n_inducing"].default
-        ):  # it was asked for
-            reason = (
-                f"{rule_name!r} found {len(Z)} that are new to each other; choose another rule to have more"
-            )
-            if whole:
-                reason = f"the data have {len(Z)} different rows; each of these is one"
-            message = f"{self.n_inducing} inducing points were asked for, but {reason}"
-            warnings.warn(message, ReducedBasisWarning, stacklevel=3)
-        return Z, whole
-
-    def _centred(self, data: Data) -> np.ndarray:
-        """What the prior mean leaves of the targets; `fit` complains where the two do not agree. (n, p)"""
-        m0 = np.zeros(1) if self.mean is None else to_numpy(self.mean(data.X))
-        return data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
-
-    def _start_basis(self, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Basis:
-        """Points at Z, or the same functions as Gaussians whose widths are free as well."""
-        if self.basis not in ("auto", "points", "multiscale"):
-            raise UnknownNameError(f"basis must be 'auto', 'points' or 'multiscale', not {self.basis!r}")
-        plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and self.projection is None
-        near = self.approximation == "neighbours"  # which see what the widths of a basis would be for
-        if self.basis == "auto" and (
-            near or not (plain and free and self.recipe == "auto" and self.inducing is None)
-        ):
-            return Points(Z)
-        if self.basis == "points" or self.approximation not in TABLE:
-            return Points(Z)
-        if not plain:
-            raise ParameterError(
-                f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}: use 'points'"
-            )
-        return as_multiscale(kernel, Points(Z))
-
-    def _block_centres(self, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
-        """Each row, and each query of PIC, belongs to the block with the nearest of these."""
-        if self.approximation not in TABLE or not TABLE[self.approximation].blocks:
-            return None
-        return selection.kmeans(X, max(1, round(len(X) / m)) if self.n_blocks is None else self.n_blocks, rng)
 
     def _in_model_units(self, X: np.ndarray) -> Array:
         return placed(super()._in_model_units(X), self.device)

@@ -10,11 +10,10 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from ..errors import FactorisationError
+from ..errors import FactorisationError, UnknownNameError
 from ..inference.left_out import left_out_of
 from ..model.bases import Basis, Multiscale, Points
 from ..model.kernels.base import Kernel
@@ -26,15 +25,14 @@ from .recipes import Task, split, train
 from .stages import Fit, Outcome, Stage
 from .starts import LEAST_GAIN
 
-Aim = Literal["both", "rmse", "log_loss"]
-
+AIMS = ("both", "rmse", "log_loss")
 COMPARED_ROWS = 500  # rows that kernels are compared on
 KERNEL_ITERATIONS = 40  # of each kernel there
 SHORTER = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 FINALISTS = 2  # kernels that are learned from more rows
 FINAL_ITERATIONS = 40
-EXACT_ROWS = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
+MOST_ROWS = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
 NEIGHBOURS = 20
 LEARNED = 2_000  # rows that an exact GP's parameters are learned from at most
 
@@ -52,7 +50,7 @@ class Trial:
         return f"{self.name}: RMSE {self.rmse:.4g}, log density {self.log_density:.4g}, {self.seconds:.1f} s"
 
 
-def best_of(trials: Sequence[Trial], aim: Aim = "both") -> int:
+def best_of(trials: Sequence[Trial], aim: str = "both") -> int:
     """The number of the trial to take."""
     rmse = np.array([trial.rmse for trial in trials])
     density = np.array([trial.log_density for trial in trials])
@@ -84,17 +82,19 @@ class Learned:
 
 
 def choose(
-    task: Task, kernels: dict[str, Kernel], *, aim: Aim = "both", most_bytes: float = math.inf
+    task: Task, kernels: dict[str, Kernel], *, aim: str = "both", most_bytes: float = math.inf
 ) -> Choice:
     """Learn `task` with the kernel and the row of the table that rows not learned from prefer.
 
     Up to 10,000 rows that is the exact GP, where its file is not too large. Of more rows it is the one along
     neighbours, or a sparse basis, whichever predicts held-out rows better.
     """
+    if aim not in AIMS:
+        raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {aim!r}")
     start = task.stage()
     learned = ranked_kernels(start, kernels)
     n = start.rows.n
-    if n <= EXACT_ROWS and 8.0 * n * n < most_bytes:
+    if n <= MOST_ROWS and 8.0 * n * n < most_bytes:
         found = exact_trials(start, learned[:FINALISTS])
         if found:
             trials = [trial for trial, _ in found]
@@ -104,7 +104,7 @@ def choose(
     return _sparse(task, learned, aim, most_bytes)
 
 
-def _sparse(task: Task, learned: Sequence[Learned], aim: Aim, most_bytes: float) -> Choice:
+def _sparse(task: Task, learned: Sequence[Learned], aim: str, most_bytes: float) -> Choice:
     """The better of neighbours and FITC, each with the best kernel."""
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
@@ -137,6 +137,12 @@ def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
     judge = HeldOut(P.X[held], targets(P)[held])
     learned = stage.at(Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)).on(rest)
     return held_out_trial(learned, judge, name, began)
+
+
+def best_kernel(task: Task, kernels: dict[str, Kernel]) -> Kernel:
+    """The kernel with the best evidence of an exact GP on some of the task's rows, its parameters learned."""
+    learned = ranked_kernels(task.stage(), kernels)
+    return learned[0].parameters.kernel if learned else next(iter(kernels.values()))
 
 
 def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARED_ROWS) -> list[Learned]:
