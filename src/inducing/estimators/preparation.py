@@ -82,7 +82,8 @@ class Data:
 
     @staticmethod
     def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> Data:
-        """Rows of positive weight, sorted, equal ones merged."""
+        """Rows of positive weight, sorted, equal ones merged; noise that is to be learned is yet unknown."""
+        noise = None if isinstance(noise, str) else noise
         if noise is not None:
             values, one = as_noise(noise, X)
             noise = float(values[0]) if one else values
@@ -200,8 +201,8 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
-    elif isinstance(model.noise, str):
-        message = f"noise={model.noise!r} needs all rows at once; give arrays, or some of the rows"
+    elif isinstance(model.noise, str) and (model.noise != "learned" or model.likelihood is not None):
+        message = f"for rows in parts noise={model.noise!r} must be 'learned', and Gaussian; else give arrays"
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)
         message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"

@@ -16,9 +16,10 @@ from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
+from ..inference.regression import problem_of
 from ..learning import outofcore, recipes
 from ..learning.diagnosis import Diagnosis, diagnosis_of
-from ..learning.noise import NoiseFit, learn_noise
+from ..learning.noise import NoiseFit, learn_noise, noise_of_sample
 from ..learning.stages import Fit
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
@@ -178,22 +179,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         y = as_targets(y, X) if likelihood is None else likelihood.check(y)
         weights, rng = checked_weights(sample_weight, X), generator(self.random_state)
         one_output = y.ndim == 1 or likelihood is not None
-        noise = None if isinstance(self.noise, str) else self.noise
-        data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, noise)
+        data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize, likelihood)
         task, optimize = self._task(data, scaling, y.ndim == 1, rng, likelihood)
         learned = self._learn(task, optimize)
-        result = learned.fit if isinstance(learned, NoiseFit) else learned
         rows = float(data.weights[data.seen(likelihood)].sum())
-        self._take(result, scaling, one_output, rows)
-        if isinstance(learned, NoiseFit):
-            self._likelihood, self.noise_posterior_ = (
-                learned.observations.likelihood,
-                learned.observations.posteriors[1],
-            )
-            self.noise_ = None
+        self._take(learned, scaling, one_output, rows)
         self.n_rows_ = len(X)
-        self.report_ = self._report(result, task.problem, rows)
+        self.report_ = self._report(self.fit_result_, task.problem, rows)
         return self
 
     def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
@@ -244,7 +237,12 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             held_out=(judge.X, judge.y) if count else None,
             key=float(sample.keys[count]),
         )
-        self._take(result, scaling, one_output or likelihood is not None, moments.n)
+        learned: Fit | NoiseFit = result
+        if isinstance(self.noise, str):
+            start = result.kernel, result.basis, "vfe", result.noise
+            P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
+            learned = noise_of_sample(P, result, self.max_iter)
+        self._take(learned, scaling, one_output or likelihood is not None, moments.n)
         self.n_rows_, self.n_features_in_ = moments.n, source.n_features
         self.__dict__.pop("feature_names_in_", None)
         if source.layout.feature_names is not None:
@@ -289,7 +287,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         task = recipes.Task(
             kernel,
             self._start_basis(Z, kernel, free=optimize == "all"),
-            self.approximation,
+            "vfe" if isinstance(self.noise, str) else self.approximation,
             noise,
             placed(data.X, self.device),
             data.Y[:, 0] if one_column else data.Y,
@@ -307,21 +305,20 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             raise UnknownNameError(f"there is no recipe {self.recipe!r}, only {', '.join(recipes.RECIPES)}")
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
-    def _take(self, result: Fit, scaling: Scaling, one_output: bool, rows: float) -> None:
+    def _take(self, learned: Fit | NoiseFit, scaling: Scaling, one_output: bool, rows: float) -> None:
         """Take the result of a fit to so many rows, and the units it is in."""
+        result = learned.fit if isinstance(learned, NoiseFit) else learned
         self.fit_result_, self.posterior_ = result, _in_rows(result.posterior)
         self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
         self.basis_size_ = len(result.posterior.basis)
         self._set_units(scaling, one_output)
-        self._likelihood, self.noise_posterior_ = None, None
-        noise = result.noise
-        if isinstance(noise, Likelihood):
+        self._likelihood, self.noise_posterior_, noise = None, None, result.noise
+        if isinstance(learned, NoiseFit):
+            self._likelihood, noise = learned.observations.likelihood, None
+            self.noise_posterior_ = _in_rows(learned.observations.posteriors[1])
+        elif isinstance(noise, Likelihood):
             self._likelihood = noise
-            noise = (
-                float(noise.predict(0.0, 1e-300)[1])
-                if noise.located and not isinstance(self.noise, str)
-                else None
-            )
+            noise = float(noise.predict(0.0, 0.0)[1]) if noise.located else None
         self.noise_ = None if np.ndim(self.noise) > 0 or noise is None else noise * np.square(self.y_scale_)
         assert result.posterior.log_evidence is not None
         self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
