@@ -18,6 +18,7 @@ from ..errors import (
     UnknownNameError,
 )
 from ..inference import selection
+from ..learning.noise import NOISE_WAYS
 from ..model import kernels
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
@@ -135,6 +136,16 @@ def bulk(Y: np.ndarray, likelihood: Likelihood | None) -> np.ndarray:
     return np.where(spread > 0, np.clip(Y, middle - 3.0 * spread, middle + 3.0 * spread), Y)
 
 
+def noise_way(noise: Any) -> str | None:
+    """How noise that is a process of its own is to be learned; None where it is none."""
+    if not isinstance(noise, str) or noise == "constant":
+        return None
+    if noise not in NOISE_WAYS:
+        names = ", ".join(("constant", *NOISE_WAYS))
+        raise UnknownNameError(f"noise must be a variance or one of {names}, not {noise!r}")
+    return noise
+
+
 def start_likelihood(model: Any) -> Likelihood | None:
     """The likelihood that a regressor starts from, in the units of y; None is Gaussian noise."""
     given, noise = model.likelihood, model.noise
@@ -147,7 +158,7 @@ def start_likelihood(model: Any) -> Likelihood | None:
     if not isinstance(likelihood, Likelihood) or isinstance(likelihood, OTHERS):
         names = ", ".join(known)
         raise UnknownNameError(f"likelihood must be one of {names}, or such an object, not {given!r}")
-    if isinstance(noise, str) and not isinstance(likelihood, StudentT):
+    if noise_way(noise) is not None and not isinstance(likelihood, StudentT):
         raise ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not for {likelihood}")
     if noise is not None and not isinstance(noise, str):
         raise ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
@@ -201,7 +212,7 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
-    elif isinstance(model.noise, str) and (model.noise != "learned" or model.likelihood is not None):
+    elif noise_way(model.noise) is not None and (model.noise != "learned" or model.likelihood is not None):
         message = f"for rows in parts noise={model.noise!r} must be 'learned', and Gaussian; else give arrays"
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)

@@ -42,6 +42,7 @@ from .preparation import (
     check_file_size,
     check_parted,
     checked_weights,
+    noise_way,
     start_inducing,
     start_kernel,
     start_likelihood,
@@ -84,10 +85,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         inputs, learned with everything else.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
         of the targets' variance. When it is given, several outputs are scaled alike, so that it means the
-        same to each. "learned" makes its logarithm a second process on the same basis, learned from what the
-        mean, learned as if the noise were one number, leaves of rows it does not know; "learned-jointly"
-        learns both at once, for a better log density at the price of larger errors. Either starts from VFE,
-        whatever "fitc" and "vfe" say, and takes one target; with likelihood="studentt" it is Student's t.
+        same to each. "constant" is None. "learned" makes its logarithm a second process on the same basis,
+        learned from what the mean, learned as if the noise were one number, leaves of rows it does not know;
+        "learned-jointly" learns both at once, for a better log density at the price of larger errors. Either
+        starts from VFE, whatever "fitc" and "vfe" say, and takes one target; with likelihood="studentt" it is
+        Student's t.
     likelihood : None is Gaussian noise; else a name ("poisson", "studentt", "negativebinomial", "binomial",
         "gamma", ...) or an object of `inducing.likelihoods` in units of y, whose parameters are where
         learning starts; fixed=["likelihood"] holds them. Exposures, trials and marks of censoring are a
@@ -191,14 +193,15 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
         """The fit of a task by the recipe; with noise that is a process, where that is asked for."""
-        if not isinstance(self.noise, str):
+        way = noise_way(self.noise)
+        if way is None:
             return recipes.train(self.recipe, task, optimize)
         if self.approximation not in ("fitc", "vfe") or task.problem.p > 1:
             raise ParameterError(
                 f"noise={self.noise!r} needs one target and approximation='vfe', but there are "
                 f"{task.problem.p} and it is {self.approximation!r}"
             )
-        return learn_noise(self.noise, self.recipe, task, optimize)
+        return learn_noise(way, self.recipe, task, optimize)
 
     def _report(self, result: Fit, P: Problem, rows: float) -> Diagnosis | str:
         if self._likelihood is not None:
@@ -238,7 +241,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             key=float(sample.keys[count]),
         )
         learned: Fit | NoiseFit = result
-        if isinstance(self.noise, str):
+        if noise_way(self.noise) is not None:
             start = result.kernel, result.basis, "vfe", result.noise
             P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
             learned = noise_of_sample(P, result, self.max_iter)
@@ -287,7 +290,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         task = recipes.Task(
             kernel,
             self._start_basis(Z, kernel, free=optimize == "all"),
-            "vfe" if isinstance(self.noise, str) else self.approximation,
+            self.approximation if noise_way(self.noise) is None else "vfe",
             noise,
             placed(data.X, self.device),
             data.Y[:, 0] if one_column else data.Y,

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.parts import Parted
 from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
-from ..errors import ParameterError, UnknownNameError
+from ..errors import ParameterError
 from ..inference.left_out import left_out_errors
 from ..inference.regression import posterior_from, posterior_of, problem_of
 from ..model.bases import Basis, Multiscale, Points
@@ -70,8 +70,6 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
     f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
     """
-    if way not in NOISE_WAYS:
-        raise UnknownNameError(f"noise must be a variance or one of {', '.join(NOISE_WAYS)}, not {way!r}")
     plain = replace(task, approximation="vfe", power=None)
     first = mean_first(plain.stage(), train(recipe, plain, optimize))
     if way == NOISE_WAYS[0]:
@@ -264,12 +262,11 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
         Sum((f.kernel, g.kernel)), _points(f.basis), VFE, likelihood, P.X, targets(P)[:, 0], **options
     )
     held, rest = split(start)
+    own = "kernel" if isinstance(f.kernel, Sum) else "kernel.0"  # sums of sums are flat
     stage = replace(
         start,
         problem=both,
-        fixed=[
-            name.replace("kernel", "kernel.0") for name in start.fixed if name.startswith(("kernel", "basis"))
-        ],
+        fixed=[name.replace("kernel", own) for name in start.fixed if name.startswith(("kernel", "basis"))],
         priors=None,
         restarts=0,
         least_gain=LEAST_GAIN,
