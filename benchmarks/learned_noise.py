@@ -74,10 +74,11 @@ def draw(found: dict[str, list[tuple[float, float]]], file: Path) -> None:
         order = np.argsort(losses)[::-1]
         ax.plot(errors[order], losses[order], color="0.8", zorder=0)
         for way, error, loss in zip(WAYS, errors, losses):
-            ax.scatter(error, loss, s=18)
-            ax.annotate(way, (error, loss), fontsize=7, xytext=(3, 3), textcoords="offset points")
+            ax.scatter(error, loss, s=25, label=way)
         ax.set(title=name, xlabel="SMSE")
+        ax.margins(0.15)
     np.atleast_1d(axes)[0].set_ylabel("MSLL")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=len(WAYS))
     figure.savefig(file, dpi=110)
 
 

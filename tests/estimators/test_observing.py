@@ -211,3 +211,15 @@ def test_student_t_with_a_scale_that_changes() -> None:
     low, high = model.predict_quantiles(np.array([[-1.0], [1.0]]), [0.1, 0.9]).T
     assert_allclose(high - low, 2 * 1.533 * np.array([0.05, 0.6]), rtol=0.4)
     assert isinstance(model.likelihood_, L.LearnedScaleT) and model.likelihood_.df > 1.5
+    mean, variance = model.observations_.compile()(model._in_model_units(GRID[:1])[0])
+    expected = model.observations_.predict(model._in_model_units(GRID[:1]))
+    assert_allclose([mean, variance], np.ravel(expected), rtol=1e-6)
+
+
+def test_learned_noise_over_a_source() -> None:
+    source = ig.as_source(X, NOISY, chunk_rows=100)
+    model = regressor(noise="learned", full_iter=3).fit(source)
+    _, std = model.predict(np.array([[-1.0], [1.0]]), return_std=True)
+    assert std[0] < 0.6 and 2.0 < std[1] < 4.0
+    with pytest.raises(ParameterError, match="must be 'learned'"):
+        regressor(noise="learned-jointly").fit(source)

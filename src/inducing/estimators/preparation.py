@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..inference import selection
 from ..learning.choice import best_kernel
+from ..learning.noise import NOISE_WAYS
 from ..learning.recipes import Task
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
@@ -88,7 +89,8 @@ class Data:
 
     @staticmethod
     def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> Data:
-        """Rows of positive weight, sorted, equal ones merged."""
+        """Rows of positive weight, sorted, equal ones merged; noise that is to be learned is yet unknown."""
+        noise = None if isinstance(noise, str) else noise
         if noise is not None:
             values, one = as_noise(noise, X)
             noise = float(values[0]) if one else values
@@ -140,6 +142,16 @@ def bulk(Y: np.ndarray, likelihood: Likelihood | None) -> np.ndarray:
     return np.where(spread > 0, np.clip(Y, middle - 3.0 * spread, middle + 3.0 * spread), Y)
 
 
+def noise_way(noise: Any) -> str | None:
+    """How noise that is a process of its own is to be learned; None where it is none."""
+    if not isinstance(noise, str) or noise == "constant":
+        return None
+    if noise not in NOISE_WAYS:
+        names = ", ".join(("constant", *NOISE_WAYS))
+        raise UnknownNameError(f"noise must be a variance or one of {names}, not {noise!r}")
+    return noise
+
+
 def start_likelihood(model: Any) -> Likelihood | None:
     """The likelihood that a regressor starts from, in the units of y; None is Gaussian noise."""
     given, noise = model.likelihood, model.noise
@@ -152,7 +164,7 @@ def start_likelihood(model: Any) -> Likelihood | None:
     if not isinstance(likelihood, Likelihood) or isinstance(likelihood, OTHERS):
         names = ", ".join(known)
         raise UnknownNameError(f"likelihood must be one of {names}, or such an object, not {given!r}")
-    if isinstance(noise, str) and not isinstance(likelihood, StudentT):
+    if noise_way(noise) is not None and not isinstance(likelihood, StudentT):
         raise ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not for {likelihood}")
     if noise is not None and not isinstance(noise, str):
         raise ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
@@ -206,8 +218,8 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
-    elif isinstance(model.noise, str):
-        message = f"noise={model.noise!r} needs all rows at once; give arrays, or some of the rows"
+    elif noise_way(model.noise) is not None and (model.noise != "learned" or model.likelihood is not None):
+        message = f"for rows in parts noise={model.noise!r} must be 'learned', and Gaussian; else give arrays"
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)
         message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"

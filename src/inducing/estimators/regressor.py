@@ -16,10 +16,11 @@ from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
+from ..inference.regression import problem_of
 from ..learning import outofcore, recipes
 from ..learning.choice import Choice, choose
 from ..learning.diagnosis import Diagnosis, diagnosis_of
-from ..learning.noise import NoiseFit, learn_noise
+from ..learning.noise import NoiseFit, learn_noise, noise_of_sample
 from ..learning.stages import Fit
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -40,6 +41,7 @@ from .preparation import (
     check_file_size,
     check_parted,
     checked_weights,
+    noise_way,
     own_kernel,
     start_basis,
     start_kernels,
@@ -50,22 +52,8 @@ from .preparation import (
 
 DEFAULT_SIZE = 100  # of a basis
 # parameters that "auto" must not be given if it is to look beyond FITC
-OF_A_SPARSE_BASIS = (
-    "basis",
-    "inducing",
-    "optimize",
-    "recipe",
-    "projection",
-    "likelihood",
-    "power",
-    "n_blocks",
-    "fixed",
-    "priors",
-    "restarts",
-    "device",
-    "checkpoint",
-    "mean",
-)
+OF_A_SPARSE_BASIS = "basis inducing optimize recipe projection likelihood power n_blocks fixed priors".split()
+OF_A_SPARSE_BASIS += "restarts device checkpoint mean".split()
 # parameters that learning takes as they are
 PASSED_ON = ("power", "jitter", "fixed", "priors", "validation_fraction", "restarts", "checkpoint")
 
@@ -105,10 +93,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         inputs, learned with everything else.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
         of the targets' variance. When it is given, several outputs are scaled alike, so that it means the
-        same to each. "learned" makes its logarithm a second process on the same basis, learned from what the
-        mean, learned as if the noise were one number, leaves of rows it does not know; "learned-jointly"
-        learns both at once, for a better log density at the price of larger errors. Either starts from VFE,
-        whatever "fitc" and "vfe" say, and takes one target; with likelihood="studentt" it is Student's t.
+        same to each. "constant" is None. "learned" makes its logarithm a second process on the same basis,
+        learned from what the mean, learned as if the noise were one number, leaves of rows it does not know;
+        "learned-jointly" learns both at once, for a better log density at the price of larger errors. Either
+        starts from VFE, whatever "fitc" and "vfe" say, and takes one target; with likelihood="studentt" it is
+        Student's t.
     likelihood : None is Gaussian noise; else a name ("poisson", "studentt", "negativebinomial", "binomial",
         "gamma", ...) or an object of `inducing.likelihoods` in units of y, whose parameters are where
         learning starts; fixed=["likelihood"] holds them. Exposures, trials and marks of censoring are a
@@ -207,8 +196,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         y = as_targets(y, X) if likelihood is None else likelihood.check(y)
         weights, rng = checked_weights(sample_weight, X), generator(self.random_state)
         one_output = y.ndim == 1 or likelihood is not None
-        noise = None if isinstance(self.noise, str) else self.noise
-        data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, noise)
+        data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, self.noise)
         data, scaling = data.standardised(self.standardize, likelihood)
         settled = self._settled()
         task, optimize = settled._task(data, scaling, y.ndim == 1, rng, likelihood)
@@ -216,17 +204,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         self._centres: np.ndarray | None = settled._centres
         self.choice_: Choice | None = None
         learned = self._chosen(task, data) if self._leaves_all_open() else settled._learn(task, optimize)
-        result = learned.fit if isinstance(learned, NoiseFit) else learned
         rows = float(data.weights[data.seen(likelihood)].sum())
-        self._take(result, scaling, one_output, rows)
-        if isinstance(learned, NoiseFit):
-            self._likelihood, self.noise_posterior_ = (
-                learned.observations.likelihood,
-                learned.observations.posteriors[1],
-            )
-            self.noise_ = None
+        self._take(learned, scaling, one_output, rows)
         self.n_rows_ = len(X)
-        self.report_ = self._report(result, task.problem, rows)
+        self.report_ = self._report(self.fit_result_, task.problem, rows)
         return self
 
     def _settled(self) -> SparseGPRegressor:
@@ -247,7 +228,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         """
         default = {field.name: field.default for field in fields(type(self))}
         same = all(getattr(self, name) is default[name] for name in OF_A_SPARSE_BASIS)
-        return same and self.n_inducing == self.approximation == "auto" and np.ndim(self.noise) == 0
+        one_noise = np.ndim(self.noise) == 0 and noise_way(self.noise) is None
+        return same and one_noise and self.n_inducing == self.approximation == "auto"
 
     def _chosen(self, task: recipes.Task, data: Data) -> Fit:
         """The fit of the kernel and the row of the table that rows not learned from prefer."""
@@ -261,14 +243,15 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
         """The fit of a task by the recipe; with noise that is a process, where that is asked for."""
-        if not isinstance(self.noise, str):
+        way = noise_way(self.noise)
+        if way is None:
             return recipes.train(self.recipe, task, optimize)
         if self.approximation not in ("fitc", "vfe") or task.problem.p > 1:
             raise ParameterError(
                 f"noise={self.noise!r} needs one target and approximation='vfe', but there are "
                 f"{task.problem.p} and it is {self.approximation!r}"
             )
-        return learn_noise(self.noise, self.recipe, task, optimize)
+        return learn_noise(way, self.recipe, task, optimize)
 
     def _report(self, result: Fit, P: Problem, rows: float) -> Diagnosis | str:
         if self._likelihood is not None:
@@ -308,7 +291,12 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             held_out=(judge.X, judge.y) if count else None,
             key=float(sample.keys[count]),
         )
-        self._take(result, scaling, one_output or likelihood is not None, moments.n)
+        learned: Fit | NoiseFit = result
+        if noise_way(self.noise) is not None:
+            start = result.kernel, result.basis, "vfe", result.noise
+            P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
+            learned = noise_of_sample(P, result, self.max_iter)
+        self._take(learned, scaling, one_output or likelihood is not None, moments.n)
         self.n_rows_, self.n_features_in_ = moments.n, source.n_features
         self.__dict__.pop("feature_names_in_", None)
         if source.layout.feature_names is not None:
@@ -351,7 +339,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         task = recipes.Task(
             kernel,
             start_basis(self, Z, kernel, free=optimize == "all"),
-            self.approximation,
+            self.approximation if noise_way(self.noise) is None else "vfe",
             noise,
             placed(data.X, self.device),
             data.Y[:, 0] if one_column else data.Y,
@@ -370,21 +358,20 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             raise UnknownNameError(f"there is no recipe {self.recipe!r}, only {', '.join(recipes.RECIPES)}")
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
-    def _take(self, result: Fit, scaling: Scaling, one_output: bool, rows: float) -> None:
+    def _take(self, learned: Fit | NoiseFit, scaling: Scaling, one_output: bool, rows: float) -> None:
         """Take the result of a fit to so many rows, and the units it is in."""
+        result = learned.fit if isinstance(learned, NoiseFit) else learned
         self.fit_result_, self.posterior_ = result, _in_rows(result.posterior)
         self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
         self.basis_size_ = len(result.posterior.basis)
         self._set_units(scaling, one_output)
-        self._likelihood, self.noise_posterior_ = None, None
-        noise = result.noise
-        if isinstance(noise, Likelihood):
+        self._likelihood, self.noise_posterior_, noise = None, None, result.noise
+        if isinstance(learned, NoiseFit):
+            self._likelihood, noise = learned.observations.likelihood, None
+            self.noise_posterior_ = _in_rows(learned.observations.posteriors[1])
+        elif isinstance(noise, Likelihood):
             self._likelihood = noise
-            noise = (
-                float(noise.predict(0.0, 1e-300)[1])
-                if noise.located and not isinstance(self.noise, str)
-                else None
-            )
+            noise = float(noise.predict(0.0, 0.0)[1]) if noise.located else None
         self.noise_ = None if np.ndim(self.noise) > 0 or noise is None else noise * np.square(self.y_scale_)
         assert result.posterior.log_evidence is not None
         self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))

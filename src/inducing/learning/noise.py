@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.parts import Parted
 from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
-from ..errors import ParameterError, UnknownNameError
+from ..errors import ParameterError
 from ..inference.left_out import left_out_errors
 from ..inference.regression import posterior_from, posterior_of, problem_of
 from ..model.bases import Basis, Multiscale, Points
@@ -70,8 +70,6 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
     f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
     """
-    if way not in NOISE_WAYS:
-        raise UnknownNameError(f"noise must be a variance or one of {', '.join(NOISE_WAYS)}, not {way!r}")
     plain = replace(task, approximation="vfe", power=None)
     first = mean_first(plain.stage(), train(recipe, plain, optimize))
     if way == NOISE_WAYS[0]:
@@ -95,13 +93,21 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
     P = moved(start.rows, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
     held, rest = split(start)
     learning = P if held is None else replace(start, problem=P).on(rest).rows
-    prior = _learned_prior(replace(start, problem=learning))
+    prior = _learned_prior(learning, left_out(learning, posterior_of(learning)), start.max_iterations)
     temperature, score = 0.0, -np.inf
     if held is not None:
         temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
     observations = _processes(P, prior, temperature)[0]
     fit = replace(fit, posterior=observations.posteriors[0])
     return NoiseFit(fit, observations, temperature, score)
+
+
+def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
+    """g from what the posterior of all rows of a source leaves of some of them, each without itself."""
+    assert isinstance(fit.posterior, Posterior)
+    errors = left_out(P, fit.posterior)
+    g = _of_errors(P, errors, _learned_prior(P, errors, iterations))
+    return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0)
 
 
 def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, float]:
@@ -157,10 +163,8 @@ def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
     return problem_of(kernel, _points(P.basis), VFE, likelihood, P.X, errors, **options)
 
 
-def _learned_prior(stage: Stage) -> NoisePrior:
+def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
     """The prior of g, learned by the evidence of at most PRIOR_ROWS rows."""
-    P = stage.rows
-    errors = left_out(P, posterior_of(P))
     few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:PRIOR_ROWS])
     weights = np.ones(P.n) if P.weights is None else to_numpy(P.weights)
     spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
@@ -172,7 +176,7 @@ def _learned_prior(stage: Stage) -> NoisePrior:
     stage = Stage(
         _log_variance(P, errors, start),
         optimize="hyperparameters",
-        max_iterations=min(PRIOR_ITERATIONS, stage.max_iterations),
+        max_iterations=min(PRIOR_ITERATIONS, iterations),
         least_gain=LEAST_GAIN,
         progress=False,
     )
@@ -258,12 +262,11 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
         Sum((f.kernel, g.kernel)), _points(f.basis), VFE, likelihood, P.X, targets(P)[:, 0], **options
     )
     held, rest = split(start)
+    own = "kernel" if isinstance(f.kernel, Sum) else "kernel.0"  # sums of sums are flat
     stage = replace(
         start,
         problem=both,
-        fixed=[
-            name.replace("kernel", "kernel.0") for name in start.fixed if name.startswith(("kernel", "basis"))
-        ],
+        fixed=[name.replace("kernel", own) for name in start.fixed if name.startswith(("kernel", "basis"))],
         priors=None,
         restarts=0,
         least_gain=LEAST_GAIN,

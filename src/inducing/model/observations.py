@@ -57,9 +57,9 @@ class Observations:
 
     def compile(self) -> Callable[[Array], tuple[float, float]]:
         """A predictor of single queries in microseconds: `observations.compile()(x)` is mean and variance of
-        y.
+        y. A process that is wider than its prior anywhere takes longer.
         """
-        queries = [post.compile() for post in self.posteriors]
+        queries = [_query(post) for post in self.posteriors]
 
         def predict(x: Array) -> tuple[float, float]:
             mean, variance = np.array([query(x) for query in queries]).T[:, None]  # (1, c) each
@@ -69,6 +69,13 @@ class Observations:
             return float(y[0]), float(spread[0])
 
         return predict
+
+
+def _query(post: Posterior) -> Callable[[Array], Any]:
+    """Mean and variance of f at one input."""
+    if post.variance_root is not None:
+        return post.compile()
+    return lambda x: np.ravel(post.predict(np.reshape(x, (1, -1))))
 
 
 def _column(further: Any, n: int) -> np.ndarray | None:
