@@ -65,7 +65,8 @@ def leave_one_out(
 def left_out_of(P: Problem) -> LeftOut:
     """The same for a checked problem."""
     if P.row.name in ("exact", "sod"):
-        error, variance = exact_left_out(P)
+        with blas_for(P.n):
+            error, variance = exact_left_out(P)
     else:
         error, variance = left_out_errors(P, posterior_of(P))
     return _described(P, error, variance)
