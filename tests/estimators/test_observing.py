@@ -223,3 +223,13 @@ def test_learned_noise_over_a_source() -> None:
     assert std[0] < 0.6 and 2.0 < std[1] < 4.0
     with pytest.raises(ParameterError, match="must be 'learned'"):
         regressor(noise="learned-jointly").fit(source)
+
+
+def test_counts_along_neighbours_are_saved_and_have_quantiles(tmp_path: Path) -> None:
+    model = regressor(likelihood="poisson", approximation="neighbours", basis="auto", max_iter=10)
+    model.fit(X, np.column_stack([COUNTS, EXPOSURE]))
+    assert np.median(np.abs(model.predict(GRID) / rate(GRID) - 1.0)) < 0.1
+    model.save(tmp_path / "model")
+    assert_allclose(
+        ig.load(tmp_path / "model").predict_quantiles(GRID, 0.9), model.predict_quantiles(GRID, 0.9)
+    )
