@@ -121,6 +121,8 @@ def test_evidence_of_a_gaussian_likelihood_object_is_that_of_noise() -> None:
     y = wave(X) + 0.1 * draw.standard_normal(N)
     named, plain = regressor(likelihood="gaussian").fit(X, y), regressor().fit(X, y)
     assert named.log_evidence_ == plain.log_evidence_ and named.likelihood_ is None
+    held = regressor(likelihood=L.Gaussian(0.04), fixed=["noise"], approximation="vfe").fit(X, y)
+    assert held.noise_ == pytest.approx(0.04)
     assert_allclose(named.predict_quantiles(GRID, 0.975), sum_of(named, GRID), rtol=1e-6)
 
 
