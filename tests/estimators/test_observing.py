@@ -121,6 +121,8 @@ def test_evidence_of_a_gaussian_likelihood_object_is_that_of_noise() -> None:
     y = wave(X) + 0.1 * draw.standard_normal(N)
     named, plain = regressor(likelihood="gaussian").fit(X, y), regressor().fit(X, y)
     assert named.log_evidence_ == plain.log_evidence_ and named.likelihood_ is None
+    held = regressor(likelihood=L.Gaussian(0.04), fixed=["noise"], approximation="vfe").fit(X, y)
+    assert held.noise_ == pytest.approx(0.04)
     assert_allclose(named.predict_quantiles(GRID, 0.975), sum_of(named, GRID), rtol=1e-6)
 
 
@@ -223,3 +225,13 @@ def test_learned_noise_over_a_source() -> None:
     assert std[0] < 0.6 and 2.0 < std[1] < 4.0
     with pytest.raises(ParameterError, match="must be 'learned'"):
         regressor(noise="learned-jointly").fit(source)
+
+
+def test_counts_along_neighbours_are_saved_and_have_quantiles(tmp_path: Path) -> None:
+    model = regressor(likelihood="poisson", approximation="neighbours", basis="auto", max_iter=10)
+    model.fit(X, np.column_stack([COUNTS, EXPOSURE]))
+    assert np.median(np.abs(model.predict(GRID) / rate(GRID) - 1.0)) < 0.1
+    model.save(tmp_path / "model")
+    assert_allclose(
+        ig.load(tmp_path / "model").predict_quantiles(GRID, 0.9), model.predict_quantiles(GRID, 0.9)
+    )

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
 from ..files.records import Arrays, Plain, posterior_from, posterior_record
+from ..inference.pic import PICPredictor
 from ..model import likelihoods
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.observations import Observations
@@ -32,10 +33,8 @@ class Observing(Regression, Estimator):
     @property
     def observations_(self) -> Observations:
         """What is believed of new observations, in units of the standardised data."""
-        if not isinstance(self.posterior_, Posterior) or not self.posterior_.one_output:
-            raise ParameterError(
-                "quantiles of y need one target and a model that keeps no data, such as 'fitc'"
-            )
+        if isinstance(self.posterior_, PICPredictor) or np.ndim(self.y_scale_) > 0:
+            raise ParameterError("the distribution of y needs one target, and not approximation='pic'")
         likelihood = self._likelihood
         if likelihood is None:
             likelihood = Gaussian(self._new_noise() / self.y_scale_**2)

@@ -27,7 +27,7 @@ from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
-from ..model.likelihoods import BY_NAME, Binary, Likelihood, SeveralLikelihood, Squared, StudentT
+from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, SeveralLikelihood, Squared, StudentT
 from ..model.means import Constant, Mean
 from ..model.problem import as_noise
 from ..model.table import TABLE
@@ -164,11 +164,11 @@ def start_likelihood(model: Any) -> Likelihood | None:
     if not isinstance(likelihood, Likelihood) or isinstance(likelihood, OTHERS):
         names = ", ".join(known)
         raise UnknownNameError(f"likelihood must be one of {names}, or such an object, not {given!r}")
-    if noise_way(noise) is not None and not isinstance(likelihood, StudentT):
+    if noise_way(noise) is not None and not isinstance(likelihood, StudentT | Gaussian):
         raise ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not for {likelihood}")
     if noise is not None and not isinstance(noise, str):
         raise ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
-    return likelihood
+    return None if isinstance(likelihood, Gaussian) else likelihood
 
 
 def start_noise(
@@ -176,7 +176,8 @@ def start_noise(
 ) -> tuple[Any, Mean | None]:
     """The noise or likelihood, and the prior mean, that a regressor starts from, in the model's units."""
     if likelihood is None:
-        return data.noise, model.mean
+        given = getattr(model.likelihood, "variance", None)  # of Gaussian noise as an object
+        return data.noise if given is None else given / scaling.y_scale[0] ** 2, model.mean
     named, variance = isinstance(model.likelihood, str), data.target_variance(likelihood)
     noise = likelihood.in_units(np.sqrt(0.1 * variance) if named else 1.0 / scaling.y_scale[0])
     if model.mean is not None or likelihood.located:

@@ -219,7 +219,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         if self._leaves_all_open():
             settled.kernel = None if self.kernel == "auto" else self.kernel
         if self.approximation == "auto":
-            settled.approximation = "fitc"
+            settled.approximation = "fitc" if noise_way(self.noise) is None else "vfe"
         return settled
 
     def _leaves_all_open(self) -> bool:

@@ -64,7 +64,7 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
         if len(outcomes) == 1 and size < n and start.prelude == "all":
             learning = placed_basis(learning)
     last = start.at(parameters_of(learning.rows)).unmoved(outcomes[-1].following(outcomes[:-1]).run)
-    if held is None:
+    if held is None or P.likelihood is not None:  # errors are compared under Gaussian noise alone
         return last
     gain = neighbour_gain(learning, P, held)
     return replace(last, score=-gain.log_loss[1], gain=gain)

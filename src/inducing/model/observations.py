@@ -73,7 +73,7 @@ class Observations:
 
 def _query(post: Posterior) -> Callable[[Array], Any]:
     """Mean and variance of f at one input."""
-    if post.variance_root is not None:
+    if getattr(post, "variance_root", None) is not None:
         return post.compile()
     return lambda x: np.ravel(post.predict(np.reshape(x, (1, -1))))
 
