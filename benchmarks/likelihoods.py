@@ -3,7 +3,7 @@
     python benchmarks/likelihoods.py                          # every data set that is on this machine
     python benchmarks/likelihoods.py kin40k usps --data DIR   # some of them, their files in DIR
     python benchmarks/likelihoods.py --quick                  # seconds: does it all work?
-    python benchmarks/likelihoods.py --evaluation             # a million labels beside a million real targets
+    python benchmarks/likelihoods.py --evaluation             # a million labels and a million targets
 
 GPyTorch's SVGP (as many inducing inputs, 40 epochs of batches of 1,024 rows) takes part where it is
 installed.

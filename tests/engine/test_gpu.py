@@ -286,6 +286,38 @@ def test_estimator(device: str) -> None:
         assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("row", ["vfe", "fitc", "pep"])
+def test_labels(row: str, place: Any) -> None:
+    """A likelihood's evidence, gradient and sites, weights included, heavy ones among them."""
+    signs, weights = np.where(Y > 0, 1.0, -1.0), np.where(np.arange(N) % 3 == 0, 40.0, 0.5)
+    power = {"power": 0.5} if row == "pep" else {}
+    arguments = KERNELS["RBF"], basis("points", 30), row, ig.likelihoods.Probit()
+    for some in (None, weights):
+        options: dict[str, Any] = {"tolerance": 1e-9, "weights": some} | power
+        value, gradient = ig.log_evidence_and_gradient(*arguments, X, signs, **options)
+        options["weights"] = None if some is None else place(some)
+        got, slopes = ig.log_evidence_and_gradient(*arguments, place(X), place(signs), **options)
+        assert_allclose(got, value, rtol=1e-8)
+        for name, slope in gradient.items():
+            scale = np.max(np.abs(slope))
+            assert_allclose(ig.backend.to_numpy(slopes[name]), slope, rtol=0, atol=1e-6 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_classifier(device: str) -> None:
+    """SparseGPClassifier(device=...) takes labels and gives NumPy arrays: two classes, many, and weights."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    settings = dict(n_inducing=20, max_iter=4, random_state=0)
+    for labels in (np.where(Y > 0, "yes", "no"), np.digitize(Y, [-0.5, 0.5])):
+        for weight in (None, "balanced"):
+            expected = ig.SparseGPClassifier(**settings, class_weight=weight).fit(X, labels)
+            model = ig.SparseGPClassifier(**settings, class_weight=weight, device=device).fit(X, labels)
+            p = model.predict_proba(XS)
+            assert isinstance(p, np.ndarray)
+            assert_allclose(p, expected.predict_proba(XS), rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["fitc", "exact", "pic", "bcm", "rbcm", "nystrom", "asor", "local"])
 def test_two_kinds_of_array_are_refused(name: str, place: Any) -> None:
     def made(A: Any, y: Any) -> Any:

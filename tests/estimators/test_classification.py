@@ -4,6 +4,9 @@ streams, files.
 
 import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -346,3 +349,61 @@ def test_weights_count_rows_on_the_engine():
     assert np.mean(few.predict_proba(XS)[:, 1]) > np.mean(one.predict_proba(XS)[:, 1])
     with pytest.raises(errors.ParameterError, match="weights are for method=None"):
         ig.SparseGPClassifier(method="ep").fit(X, y, sample_weight=times)
+
+
+# Rows that come in parts.
+
+
+def parts_of(kind, tmp_path, X, y):
+    """The rows as a source, as a folder of parquet files, or as a Dask array, and what is y there."""
+    if kind == "source":
+        return ig.as_source(X, y, chunk_rows=100), None
+    if kind == "dask":
+        da = pytest.importorskip("dask.array")
+        return da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
+    for i in range(0, len(X), 100):
+        frame = pd.DataFrame(X[i : i + 100], columns=["a", "b"]).assign(label=y[i : i + 100])
+        frame.to_parquet(tmp_path / f"{i:05}.parquet")
+    return tmp_path, "label"
+
+
+@pytest.mark.parametrize("kind", ["source", "parquet", "dask"])
+def test_rows_in_parts_are_learned_from_as_arrays_are(kind, tmp_path):
+    """Without learning the processes are those of the rows in memory; learned from, they predict as well."""
+    labels = np.where(y == "yes", 1.0, 0.0)
+    given = parts_of(kind, tmp_path, X, labels)
+    held = dict(n_inducing=10, inducing=X[:10], optimize=None, random_state=0, validation_fraction=0.0)
+    model = ig.SparseGPClassifier(**held).fit(*given)
+    here = ig.SparseGPClassifier(**held).fit(X, labels)
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    queries, rows = (pd.DataFrame(A, columns=["a", "b"]) if kind == "parquet" else A for A in (XS, X))
+    np.testing.assert_allclose(model.predict_proba(queries), here.predict_proba(XS), atol=1e-5)
+    assert model.log_evidence_ == pytest.approx(here.log_evidence_, abs=1e-4) and model.n_rows_ == len(X)
+    learned = ig.SparseGPClassifier(n_inducing=12, max_iter=15, random_state=0).fit(*given)
+    assert learned.score(queries, YS == "yes") > 0.84
+    np.testing.assert_allclose(learned.predict_proba(given[0]), learned.predict_proba(rows), atol=1e-12)
+
+
+def test_many_classes_in_parts():
+    model = ig.SparseGPClassifier(n_inducing=20, max_iter=14, random_state=0)
+    model.fit(ig.as_source(X3, 10.0 * y3, chunk_rows=50))
+    np.testing.assert_array_equal(model.classes_, [0, 10, 20, 30])
+    assert len(model.posteriors_) == 4 and model.score(X3S, 10 * y3S) > 0.9
+
+
+@pytest.mark.parametrize("options", [{"method": "ep"}, {"class_weight": "balanced"}, {"device": "cpu"}])
+def test_what_rows_in_parts_cannot_have(options):
+    with pytest.raises(errors.ParameterError, match="rows that come in parts"):
+        ig.SparseGPClassifier(**options).fit(ig.as_source(X3, y3, chunk_rows=50))
+    with pytest.raises(errors.LabelError, match="more than 1000 different values"):
+        ig.SparseGPClassifier().fit(ig.as_source(np.zeros((2000, 1)), np.arange(2000.0), chunk_rows=500))
+
+
+def test_the_benchmark_of_classes_runs():
+    script = Path(__file__).parents[2] / "benchmarks" / "likelihoods.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--quick"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for words in ("probit", "iris: 105 rows", "inducing", "logistic", "boosting"):
+        assert words in done.stdout

@@ -16,7 +16,7 @@ from ..model.problem import Problem
 from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
-from ..numerics.workers import cores
+from ..numerics.workers import cores, row_slices, run_over
 from ..progress import notice_if_slow
 from .row_sites import add_terms
 from .sums import Back, Held, Work
@@ -69,6 +69,15 @@ def form_of(P: Problem) -> Form | None:
     return Form(e, float(P.kernel.variance), frame, form)
 
 
+def compiled(Phi: Array | None) -> bool:
+    """Whether compiled loops take Φ as it was kept, and pay."""
+    if Phi is None or not is_numpy(Phi) or Phi.dtype != np.float64 or Phi.size < LEAST:
+        return False
+    with notice_if_slow("compiling, once on this machine ..."):
+        from . import tiles  # noqa: F401
+    return True
+
+
 def range_count(P: Problem) -> int:
     """The number of ranges of rows or blocks: one for each core, or a multiple where those would be long."""
     m = len(P.basis)
@@ -107,6 +116,43 @@ def whitened_rows(
     R = np.empty(len(Phi))
     whiten(F.gaussians, plain(P.X[rows]), plain(Linv), _space(s, F)[1], Phi, R)
     return Phi, R
+
+
+def kept_marginals(
+    P: Problem, Phi: np.ndarray, LBinv: np.ndarray, w: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean φᵀw and spread φᵀB⁻¹φ of all rows, from Φ as it was kept. (n,) each"""
+    from .tiles import marginals
+
+    mean, spread, m = np.empty(P.n), np.empty(P.n), len(P.basis)
+    root, weights = plain(LBinv), plain(w[:, 0])
+
+    def step(work: np.ndarray, rows: slice) -> None:
+        marginals(addresses(), Phi[rows], root, weights, work, mean[rows], spread[rows])
+
+    run_over(_ranges(P), lambda: np.empty((TILE, m)), step, parallel=on_all_cores(P))
+    return mean, spread
+
+
+def kept_sums(P: Problem, Phi: np.ndarray, tau: np.ndarray, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ΦτΦᵀ in the lower triangle (m, m) and Φν (m, 1), from Φ as it was kept."""
+    from .tiles import add_sites
+
+    m = len(P.basis)
+
+    def step(state: tuple[np.ndarray, ...], rows: slice) -> None:
+        work, G, b = state
+        add_sites(addresses(), Phi[rows], plain(tau[rows]), plain(nu[rows]), work, G, b)
+
+    def start() -> tuple[np.ndarray, ...]:
+        return np.empty((TILE, m)), np.zeros((m, m)), np.zeros(m)
+
+    states = run_over(_ranges(P), start, step, parallel=on_all_cores(P))
+    return sum(G for _, G, _ in states), sum(b for _, _, b in states)[:, None]
+
+
+def _ranges(P: Problem) -> list[slice]:
+    return row_slices(P.n, -(-P.n // range_count(P)))
 
 
 def second_rows(

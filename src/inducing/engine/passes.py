@@ -14,12 +14,13 @@ from ..model.problem import Problem, noise_gradient
 from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares, scaled_sum, times_lower
-from ..numerics.workers import chunk_rows, row_slices, run_over
+from ..numerics.workers import chunk_rows, cores, row_slices, run_over
 from . import block_passes, gaussian_blocks
 from . import gaussian_rows as gaussian
 from .row_sites import add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
+SWEEP_FLOPS = 1 << 27  # of a likelihood's pass, whose steps hold the interpreter between short products
 FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
 
 
@@ -114,7 +115,10 @@ def run_pass(
         ranges, parallel = gaussian.range_count(P), gaussian.on_all_cores(P)
         tasks = row_slices(P.n, -(-P.n // ranges)) if P.blocks is None else groups(P, ranges)
     elif P.blocks is None:
-        tasks, parallel = row_slices(P.n, _chunk(P)), is_numpy(P.X) and P.n * m >= SMALL
+        parallel = is_numpy(P.X) and P.n * m >= SMALL
+        if P.likelihood is not None:
+            parallel = parallel and P.n * m * (m + 64) >= SWEEP_FLOPS
+        tasks = row_slices(P.n, _chunk(P) if parallel or not is_numpy(P.X) else cores() * _chunk(P))
     else:
         tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))
         work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))

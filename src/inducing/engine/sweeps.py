@@ -144,16 +144,20 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     """ΦτΦᵀ and Φν of the sites of another evaluation under the present Φ; fills Φ and R in `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
     before, form = sweep.sites.get(P.part), gaussian.form_of(P)
+    at_once = gaussian.compiled(held.Phi)
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
         Phi, _ = _features(P, form, sweep.Linv, Held(held.R, Phi=held.Phi), s, rows, fill=True)
-        if before is not None:
+        if before is not None and not at_once:
             tau, nu = (asarray_like(a, P.X)[rows] for a in before)
             s.G = add_weighted_gram(s.G, Phi, tau, s.buffer(1, count(rows)))
             s.b += Phi.T @ nu[:, None]
 
-    return run_pass(P, step, b=True)
+    sums = run_pass(P, step, b=True)
+    if before is not None and at_once:
+        sums.G, sums.b = gaussian.kept_sums(P, held.Phi, *before)
+    return sums
 
 
 def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
@@ -161,8 +165,10 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     of `kept`, where it has them.
     """
     held, sweep = kept or Held(), sweep.on(P.X)
-    tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     before = sweep.sites.get(P.part)
+    if gaussian.compiled(held.Phi):
+        return _sweep_at_once(P, sweep, held)
+    tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     xp, form = namespace(P.X), None if held.Phi is not None else gaussian.form_of(P)
 
     def step(s: Work, rows: slice | Group) -> None:
@@ -184,6 +190,19 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
 
     sums = run_pass(P, step, G=sweep.gram, b=sweep.gram)
     sums.sites = {P.part: (tau, nu)}
+    return sums
+
+
+def _sweep_at_once(P: Problem, sweep: Sweep, held: Held) -> Sums:
+    """The sweep where Φ is kept on the CPU: compiled products share out the rows, likelihoods do not."""
+    mean, spread = gaussian.kept_marginals(P, held.Phi, sweep.LBinv, sweep.w)
+    old = sweep.sites.get(P.part, (np.zeros(P.n), np.zeros(P.n)))
+    R = np.zeros(P.n) if held.R is None else held.R
+    new = propose(P, slice(0, P.n), mean, spread, R, *old, safe=sweep.safe)
+    tau, nu = (a + sweep.rate * (b - a) for a, b in zip(old, new[:2], strict=True))
+    sums = Sums(terms=np.sum(new.terms), improper=float(np.sum(new.improper)), sites={P.part: (tau, nu)})
+    if sweep.gram:
+        sums.G, sums.b = gaussian.kept_sums(P, held.Phi, tau, nu)
     return sums
 
 

@@ -10,31 +10,37 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
-from ..files.records import Arrays, Plain, array, expect, number
+from ..files.records import Arrays, Plain, number
 from ..inference import selection
 from ..inference.neighbours import classes_from, classes_record
 from ..inference.online import Seen
 from ..inference.propagation import expectation_propagation
 from ..inference.regression import approximation_of, problem_of
-from ..learning.classes import learn_classes
+from ..learning import outofcore
+from ..learning.classes import Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
 from ..learning.classes_along_neighbours import learn_along_neighbours
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
-from ..model import likelihoods
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
-from ..numerics.arrays import placed
+from ..numerics.arrays import Array, placed
+from ..sources.arrays import as_source, is_parted
+from ..sources.dask_collections import is_dask
+from ..sources.distributed import with_workers
 from ..sources.moments import center_and_scale
+from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .along_neighbours import ClassesOfRows
 from .base import Estimator, Streaming, generator
+from .classes import binary_likelihood, class_record, restored_classes
 from .preparation import LEARNING_BASIS, checked_weights, start_inducing, start_kernel
 
 CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
@@ -124,9 +130,18 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
     random_state: Any = None
     verbose: int = 0
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from X (n, d) and labels y (n,); a row of weight w counts w times."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from X (n, d) and labels y (n,); a row of weight w counts w times.
+
+        Data larger than memory: X is anything that `inducing.as_source` takes in parts, and y what goes with
+        it, such as the name of the target column, whose labels are numbers. Learning starts with 20,000
+        random rows and goes on with all of them for at most 30 iterations.
+        """
         self._check_parameters()
+        if is_parted(X):
+            source = as_source(X, y)
+            with all_or_nothing(self):
+                return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
         if self.method is not None and (sample_weight is not None or self.class_weight is not None):
             raise ParameterError(f"weights are for method=None, not for {self.method!r}; leave them out")
         with all_or_nothing(self):
@@ -162,15 +177,60 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
         X = np.ascontiguousarray(table[:, :-1])
         self._start(X, classes, weights)
         X, Y = self._in_model_units(X), self._signs(classes[table[:, -1].astype(int)])
+        used = None if np.all(weights == 1.0) else weights
+        stage, signs = self._stage(X, Y, used, rng)
+        if self.approximation == "neighbours":
+            self.n_rows_, self._held = n_rows, None
+            return self._keep_along_neighbours(learn_along_neighbours(stage, signs))
+        self._take(learn_classes(stage, signs), n_rows)
+        return self
+
+    def _fit_source(self, source: Source, sample_weight: Any) -> Self:
+        """Learn from a sample of the rows, then from all of them."""
+        weighted = sample_weight is not None or self.class_weight is not None
+        near = self.approximation == "neighbours"
+        if weighted or self.method is not None or near or self.device is not None or source.n_outputs != 1:
+            raise ParameterError(
+                "rows that come in parts need one target and method=None, and have neither weights, neighbours "
+                "nor a device; give arrays"
+            )
+        source, rng = source.cached(), generator(self.random_state)
+        classes = source.total(Labels.of).values
+        survey = outofcore.survey(source)
+        sample, count = survey.sample, outofcore.judges(survey.sample, self.validation_fraction)
+        labels = np.array([int(v) if float(v).is_integer() else v for v in classes])
+        units = survey.moments.X.center_and_scale() if self.standardize else None
+        few = slice(count, outofcore.START)
+        self._start(sample.X[few], labels, units=units)
+        coded = Coded(classes, self.x_mean_, self.x_scale_)
+        rows = coded(sample.rows(0, None, True))
+        X, Y = rows.X, self._signs(labels[np.asarray(rows.y, dtype=int)])
+        learned = learn_classes_of(
+            source.changed(coded),
+            *self._stage(X[few], Y[few], None, rng),
+            (X[:count], Y[:count]),
+            float(sample.keys[count]) if count else 0.0,
+            outofcore.SAMPLE_SEED,
+        )
+        self.n_features_in_ = source.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if source.layout.feature_names is not None:
+            self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
+        self._take(learned, survey.moments.n)
+        return self
+
+    def _stage(
+        self, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
+    ) -> tuple[Stage, Array]:
+        """The stage that learning starts from, and the signs of its rows, on the device asked for."""
         basis = Points(self._places(X, self.n_inducing, rng))
         near = self.neighbours if self.approximation == "neighbours" else None
         row = approximation_of("fitc" if self.approximation == "auto" else self.approximation, None, near)
-        used = None if np.all(weights == 1.0) else placed(weights, self.device)
+        used = None if weights is None else placed(weights, self.device)
         Xs, signs = placed(X, self.device), placed(Y, self.device)
-        P = problem_of(
-            self.kernel_, basis, row, self.likelihood_, Xs, signs[:, 0], jitter=self.jitter, weights=used
-        )
-        start = Stage(
+        options: dict[str, Any] = dict(jitter=self.jitter, weights=used)
+        P = problem_of(self.kernel_, basis, row, self.likelihood_, Xs, signs[:, 0], **options)
+        stage = Stage(
             P,
             optimize="hyperparameters" if self.optimize == "hyperparameters" else "all",
             fixed=self.fixed,
@@ -181,15 +241,14 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
             validation_fraction=self.validation_fraction,
             prelude="all" if isinstance(self.inducing, str) and self.optimize is not None else "none",
         )
-        if near is not None:
-            self.n_rows_, self._held = n_rows, None
-            return self._keep_along_neighbours(learn_along_neighbours(start, signs))
-        learned = learn_classes(start, signs)
+        return stage, signs
+
+    def _take(self, learned: LearnedClasses, n_rows: int) -> None:
+        """Keep what was learned."""
         self.likelihood_, self.kernel_ = learned.likelihood, learned.posteriors[0].kernel
         self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), n_rows
         self._keep([post.to_numpy() for post in learned.posteriors])
         self._held = None
-        return self
 
     def _priors(self) -> Any:
         """The priors given; None is one on the lengthscales of a kernel that was chosen here."""
@@ -227,6 +286,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
                 )
             if self._held is None:
                 seen = self._read_on(X, y)
+                assert isinstance(self.likelihood_, Binary)
                 return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
             self._warm_up(X, y)
             return np.full((len(X), len(self.classes_)), np.nan)
@@ -238,9 +298,17 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
         return most_informative_rows(self.posteriors_, self.likelihood_, Xs, n)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class; of more than two, of being the one that is positive. (n, classes)"""
-        Xs = self._queries(X)
+        """The probability of each class at the rows of X, which may come in parts. (n, classes)"""
+        check_is_fitted(self)
+        if not is_parted(X):
+            return self._at(self._queries(X))
+        names = getattr(self, "feature_names_in_", None)
+        source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        return np.concatenate([self._at(self._in_model_units(part.X)) for part in source.parts()])
+
+    def _at(self, Xs: np.ndarray) -> np.ndarray:
         mean, variance = self._latent(Xs)
+        assert isinstance(self.likelihood_, Binary)
         return self.likelihood_.probabilities(mean, np.maximum(variance, 1e-300))
 
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
@@ -279,50 +347,19 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
         return self._processes()[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
-        classes, others = self.classes_, self._processes()[1:]
-        if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
-            raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
         plain, arrays = self._stream_record()
-        plain |= {
-            "log_evidence_of_y": self.log_evidence_,
-            "classes": classes.tolist(),
-            "classes_dtype": classes.dtype.str,
-            "others_log_predictive": [post.log_predictive for post in others],
-        }
-        if self._held is not None:
-            arrays["warmup.y"] = np.searchsorted(classes, self._held[1])
-        if others:
-            arrays["others.w"] = np.stack([post.w[:, 0] for post in others])
-            arrays["others.A"] = np.stack([np.asarray(post.A) for post in others])
+        more, further = class_record(self.classes_, self._processes(), self._held)
         near, rows = classes_record(self.posteriors_)
-        return plain | near, arrays | rows
+        return plain | {"log_evidence_of_y": self.log_evidence_} | more | near, arrays | further | rows
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
-        dtype = np.dtype(plain["classes_dtype"])
-        if dtype.kind not in "biufUO":
-            raise ModelFileError(f"its classes have the type {dtype}")
-        self.classes_ = np.array(plain["classes"], dtype=dtype)
         self.log_evidence_ = number(plain["log_evidence_of_y"])
         self._restore_stream(plain, arrays, ())
         if not isinstance(self.likelihood_, Binary):
             raise ModelFileError(f"it classifies with {self.likelihood_}")
-        count, m = len(self.classes_), len(posterior)
-        if self._held is not None:
-            X, numbers = self._held
-            expect(bool(np.all(np.isin(numbers, np.arange(count)))), "warmup.y", numbers)
-            self._held = X, self.classes_[numbers.astype(int)]
-        posteriors = [posterior]
-        if count > 2:
-            w, A = array(arrays, "others.w", 2), array(arrays, "others.A", 3)
-            expect(w.shape == (count - 1, m), "others.w", w)
-            expect(A.shape == (count - 1, m, m), "others.A", A)
-            logs = [number(value) for value in plain["others_log_predictive"]]
-            for j in range(count - 1):
-                other = {"w": w[j, :, None].copy(), "A": A[j].copy(), "log_predictive": logs[j]}
-                posteriors.append(replace(posterior, **other))
-        self.posteriors_ = tuple(posteriors)
+        self.classes_, self.posteriors_, self._held = restored_classes(plain, arrays, posterior, self._held)
         if self.approximation == "neighbours" and self.method is None:
-            self.posteriors_ = classes_from(plain, arrays, posteriors)
+            self.posteriors_ = classes_from(plain, arrays, self.posteriors_)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows to learn from: numbers, and labels."""
@@ -333,24 +370,19 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
             raise LabelError(str(error)) from error
         return as_inputs(X), y
 
-    def _start(self, X: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None) -> None:
+    def _start(
+        self, X: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None, units: Any = None
+    ) -> None:
         """Set labels, units, likelihood and kernel, before anything is learned."""
         if len(classes) < 2:
             raise LabelError(
                 f"a classifier needs two classes or more, but there is one class, {classes[0]!r}"
             )
-        known = {name: kind for name, kind in likelihoods.BY_NAME.items() if issubclass(kind, Binary)}
-        likelihood = self.likelihood
-        if isinstance(likelihood, str) and likelihood.lower() in known:
-            likelihood = known[likelihood.lower()]()
-        if not isinstance(likelihood, Binary):
-            raise UnknownNameError(
-                f"likelihood must be one of {', '.join(known)}, or such an object, not {self.likelihood!r}"
-            )
+        likelihood = binary_likelihood(self.likelihood)
         weights = np.ones(len(X)) if weights is None else weights
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
-            self.x_mean_, self.x_scale_ = center_and_scale(X, weights)
+            self.x_mean_, self.x_scale_ = center_and_scale(X, weights) if units is None else units
         self.kernel_ = start_kernel(
             self.kernel,
             self._in_model_units(X),

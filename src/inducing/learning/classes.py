@@ -1,7 +1,12 @@
-"""Learning of classes: a process for two, or one against the rest for each, on one kernel and basis."""
+"""Learning of classes: a process for two, or one against the rest for each, on one kernel and basis.
+
+Rows in memory have their labels as signs (n, c), ±1 for each process; a source has the numbers of its
+classes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +15,17 @@ import numpy as np
 from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..engine.sweeps import SiteMemory
-from ..inference.regression import posterior_of
+from ..errors import LabelError
+from ..inference.regression import as_problem, posterior_of
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together
 from ..model.problem import Problem
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.workers import blas_for
+from ..sources.source import Kept, Part, Source
 from .objective import SITE_TOLERANCE, moved
+from .outofcore import FULL
 from .recipes import split
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
@@ -27,19 +35,63 @@ RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: so many, and so many for ea
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
 LEAST_JUDGE = 30  # labels held out; fewer are no judge
-SWEEPS = 400  # for the processes that are kept
+CLASS_SWEEPS = 400  # for the processes that are kept
+MOST_CLASSES = 1000  # of a source
 FEW = 200  # rows of the exact process whose hyperparameters are a start
+
+
+@dataclass(frozen=True)
+class Against:
+    """A change of a source's class numbers into signs: +1 for one class, -1 for the rest."""
+
+    number: int
+
+    def __call__(self, part: Part) -> Part:
+        return replace(part, y=np.where(part.y == self.number, 1.0, -1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A change of a source's labels into class numbers, and of its inputs into the model's units."""
+
+    classes: np.ndarray  # (classes,), rising
+    x_mean: np.ndarray  # (d,)
+    x_scale: np.ndarray
+
+    def __call__(self, part: Part) -> Part:
+        numbers = np.searchsorted(self.classes, part.Y[:, 0]).astype(float)
+        return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The different labels of some rows; + joins those of others. Raise if they are too many for classes."""
+
+    values: np.ndarray  # rising
+
+    def __post_init__(self) -> None:
+        if len(self.values) > MOST_CLASSES:
+            raise LabelError(
+                f"the target has more than {MOST_CLASSES} different values; learn it with SparseGPRegressor"
+            )
+
+    def __add__(self, other: Labels) -> Labels:
+        return Labels(np.union1d(self.values, other.values))
+
+    @staticmethod
+    def of(part: Part) -> Labels:
+        return Labels(np.unique(part.Y))
 
 
 class ClassesEvidence:
     """The sum of the evidences of binary problems and its gradient; sites start from the last call's."""
 
-    def __init__(self, signs: Array) -> None:
-        self.signs = signs  # (n, c), of ±1
-        self.memories = [SiteMemory() for _ in range(signs.shape[1])]
+    def __init__(self, signs: Array | int) -> None:
+        """`signs` are those of rows in memory (n, c), or the number c of processes over a source."""
+        self.signs = signs
+        self.memories = [SiteMemory() for _ in range(signs if isinstance(signs, int) else signs.shape[1])]
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-        assert isinstance(P, Problem)
         total: dict[str, Any] = {}
         value = 0.0
         with blas_for(len(P.basis)):
@@ -50,14 +102,22 @@ class ClassesEvidence:
                 total = {name: total.get(name, 0.0) + g for name, g in gradient.items()}
         return value, total
 
-    def problems(self, P: Problem) -> list[Problem]:
-        """The problem of each class against the rest."""
-        return [replace(P, Y=self.signs[:, [j]]) for j in range(self.signs.shape[1])]
+    def problems(self, P: Problem | Parted) -> Sequence[Problem | Parted]:
+        """The problem of each class against the rest, or of the second of two against the first."""
+        count = len(self.memories)
+        if isinstance(P, Problem):
+            signs: Array = self.signs
+            return [replace(P, Y=signs[:, [j]]) for j in range(count)]
+        numbers = range(count) if count > 1 else [1]
+        return [replace(P, source=P.source.changed(Against(j))) for j in numbers]
 
-    def posteriors(self, P: Problem, tolerance: float = SITE_TOLERANCE) -> list[Posterior]:
+    def posteriors(self, P: Problem | Parted, tolerance: float = SITE_TOLERANCE) -> list[Posterior]:
         """The process of each class, on the rows of the problem."""
         pairs = zip(self.problems(P), self.memories, strict=True)
-        return [posterior_of(own, memory=memory, tolerance=tolerance, sweeps=SWEEPS) for own, memory in pairs]
+        return [
+            posterior_of(own, memory=memory, tolerance=tolerance, sweeps=CLASS_SWEEPS)
+            for own, memory in pairs
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +142,7 @@ class Judge:
     def __call__(self, stage: Stage, outcome: Outcome) -> np.ndarray:
         """The log probability of each label. (t,)"""
         assert isinstance(stage.evidence, ClassesEvidence)
-        posteriors = stage.evidence.posteriors(moved(stage.rows, outcome.parameters), CLIMB_TOLERANCE)
+        posteriors = stage.evidence.posteriors(moved(stage.problem, outcome.parameters), CLIMB_TOLERANCE)
         mean, variance = predict_together([post.to_numpy() for post in posteriors], self.X)
         p = _binary(outcome).probabilities(mean, np.maximum(variance, 1e-300))
         return np.log(np.maximum(p[np.arange(len(p)), self.own], 1e-300))
@@ -108,9 +168,7 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     scores = []
     if judge is not None:
         scores.append(float(np.mean(judge(stage, outcome))))
-    few = (
-        judge is None and P.n < 10 * LEAST_JUDGE
-    )  # rows, which nothing guards: a basis free to move over-fits
+    few = judge is None and P.n < 10 * LEAST_JUDGE  # nothing guards them, and a free basis over-fits
     if start.max_iterations > TRIAL and not outcome.run.interrupted and not few:
         left = replace(stage, max_iterations=start.max_iterations - TRIAL, least_gain=GAIN)
         more = left.run()
@@ -126,6 +184,35 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     return LearnedClasses(
         posteriors, _binary(outcome), replace(outcome, run=run), n_starts, spent, tuple(scores)
     )
+
+
+def learn_classes_of(
+    source: Source, start: Stage, signs: Array, held: tuple[Array, Array], key: float, seed: int
+) -> LearnedClasses:
+    """Learn from a few rows of a source as `learn_classes` does, then go on with all of them.
+
+    The source has class numbers. Rows whose key is below `key` are `held` out, inputs and signs: if going on
+    made their labels less probable, it is taken back. The processes have all rows.
+    """
+    few, count = learn_classes(start, signs), int(signs.shape[1])
+    P, judge = few.outcome.parameters, Judge(*held) if len(held[0]) else None
+    row = start.rows.row
+    whole = as_problem(*P[:2], row, P.noise, source, None, mean=P.mean, jitter=start.rows.jitter)
+    assert isinstance(whole, Parted)
+    rest = source if judge is None else source.changed(Kept(key, seed, inside=False))
+    learning = replace(whole, source=rest)
+    most = min(start.max_iterations, FULL)
+    stage = replace(start, problem=learning, evidence=ClassesEvidence(count), max_iterations=most)
+    stage = replace(stage, least_gain=GAIN, validation_fraction=0.0)
+    outcome, scores = few.outcome, few.scores
+    if most > 0 and not outcome.run.interrupted:
+        before = -np.inf if judge is None else np.mean(judge(stage, outcome))
+        more = stage.run().following([outcome])
+        after = 0.0 if judge is None else np.mean(judge(stage, more))
+        outcome, scores = more if after >= before else outcome, (float(before), float(after))
+    posteriors = ClassesEvidence(count).posteriors(moved(whole, outcome.parameters))
+    spent = few.n_iterations + outcome.run.iterations - few.outcome.run.iterations
+    return LearnedClasses(posteriors, _binary(outcome), outcome, few.n_starts, spent, scores)
 
 
 def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, Stage, int, int]:

@@ -1,0 +1,73 @@
+"""What a classifier's file holds of its classes, and likelihoods of two classes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelFileError, ParameterError, UnknownNameError
+from ..files.records import Arrays, Plain, array, expect, number
+from ..model import likelihoods
+from ..model.likelihoods import Binary
+from ..model.posterior import Posterior
+
+Rows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
+
+
+def binary_likelihood(likelihood: Any) -> Binary:
+    """The likelihood of two classes of that name, or as given. Raise if it is none."""
+    known = {name: kind for name, kind in likelihoods.BY_NAME.items() if issubclass(kind, Binary)}
+    given = likelihood
+    if isinstance(likelihood, str) and likelihood.lower() in known:
+        given = known[likelihood.lower()]()
+    if not isinstance(given, Binary):
+        raise UnknownNameError(
+            f"likelihood must be one of {', '.join(known)}, or such an object, not {likelihood!r}"
+        )
+    return given
+
+
+def class_record(classes: np.ndarray, posteriors: Sequence[Posterior], held: Rows) -> tuple[Plain, Arrays]:
+    """The labels, the posteriors after the first, and the labels of a warm-up, as a file holds them."""
+    if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
+        raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
+    others, arrays = posteriors[1:], {}
+    plain = {
+        "classes": classes.tolist(),
+        "classes_dtype": classes.dtype.str,
+        "others_log_predictive": [post.log_predictive for post in others],
+    }
+    if held is not None:
+        arrays["warmup.y"] = np.searchsorted(classes, held[1])
+    if others:
+        arrays["others.w"] = np.stack([post.w[:, 0] for post in others])
+        arrays["others.A"] = np.stack([np.asarray(post.A) for post in others])
+    return plain, arrays
+
+
+def restored_classes(
+    plain: Plain, arrays: Arrays, first: Posterior, held: Rows
+) -> tuple[np.ndarray, tuple[Posterior, ...], Rows]:
+    """What `class_record` wrote, given the first posterior and the rows of a warm-up with class numbers."""
+    dtype = np.dtype(plain["classes_dtype"])
+    if dtype.kind not in "biufUO":
+        raise ModelFileError(f"its classes have the type {dtype}")
+    classes = np.array(plain["classes"], dtype=dtype)
+    count, m = len(classes), len(first)
+    if held is not None:
+        X, numbers = held
+        expect(bool(np.all(np.isin(numbers, np.arange(count)))), "warmup.y", numbers)
+        held = X, classes[numbers.astype(int)]
+    posteriors = [first]
+    if count > 2:
+        w, A = array(arrays, "others.w", 2), array(arrays, "others.A", 3)
+        expect(w.shape == (count - 1, m), "others.w", w)
+        expect(A.shape == (count - 1, m, m), "others.A", A)
+        logs = [number(value) for value in plain["others_log_predictive"]]
+        for j in range(count - 1):
+            other = {"w": w[j, :, None].copy(), "A": A[j].copy(), "log_predictive": logs[j]}
+            posteriors.append(replace(first, **other))
+    return classes, tuple(posteriors), held
