@@ -93,8 +93,8 @@ Target = Annotated[str, Option("--target", "-t", help="The column to predict; th
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 DropMissing = Annotated[bool, Option("--drop-missing", help="Leave out rows with missing values.")]
 Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
-ApproximationOption = Annotated[str, Option(help="fitc, vfe, dtc, sor, pep, exact, …")]
-StationaryKernel = Annotated[str, Option(help="RBF, Matern12, Matern32, Matern52 or RationalQuadratic.")]
+ApproximationOption = Annotated[str, Option(help="auto, exact, neighbours, fitc, vfe, dtc, sor, pep, …")]
+StationaryKernel = Annotated[str, Option(help="auto, RBF, Matern12, Matern32, Matern52, RationalQuadratic.")]
 
 
 # Tables and model files in

@@ -16,7 +16,6 @@ from .app import (
     ApproximationOption,
     DropMissing,
     Exclude,
-    Size,
     StationaryKernel,
     Target,
     about_noise,
@@ -67,8 +66,10 @@ def fit(
     noise: Annotated[
         str | None, Option(help="learned or learned-jointly: error bars that follow the inputs.")
     ] = None,
-    n_inducing: Size = 100,
-    approximation: ApproximationOption = "fitc",
+    n_inducing: Annotated[
+        int | None, Option("--n-inducing", "-m", min=1, help="Number of basis functions, of a sparse model.")
+    ] = None,
+    approximation: ApproximationOption = "auto",
     basis: Annotated[str, Option(help="points, multiscale, or auto: by the kernel.")] = "auto",
     inducing: Annotated[
         str | None,
@@ -77,7 +78,7 @@ def fit(
             "matching-pursuit or novelty; by default where a kernel learned from a few rows knows least."
         ),
     ] = None,
-    kernel: StationaryKernel = "RBF",
+    kernel: StationaryKernel = "auto",
     max_iter: Annotated[
         int | None, Option(min=0, help="Most iterations of the optimiser: 1000, or 100 for classes.")
     ] = None,
@@ -104,7 +105,10 @@ def fit(
     start, share = time.perf_counter(), test_fraction
     in_parts = scheduler is not None or workers is not None or is_large(table)
     _check(approximation, task, further, noise, in_parts)
-    shared: dict[str, Any] = dict(kernel=kernel, n_inducing=n_inducing, restarts=restarts, random_state=seed)
+    shared: dict[str, Any] = dict(
+        kernel=None if kernel == "auto" else kernel, restarts=restarts, random_state=seed
+    )
+    shared |= {} if n_inducing is None else {"n_inducing": n_inducing}
     labelled = False
     metadata: dict[str, Any] = {"target": target} | ({} if further is None else {"further": further})
     if not in_parts:
@@ -147,7 +151,7 @@ def _check(
     """Raise if these options do not go together, before any row is read."""
     from ..model.table import TABLE
 
-    if approximation in TABLE and TABLE[approximation].needs_data:
+    if approximation in TABLE and TABLE[approximation].own_block:
         raise ModelFileError(
             f"A file holds no data, which {approximation!r} needs to predict: choose another."
         )
@@ -184,7 +188,7 @@ def _classifier(
     from ..estimators.classifier import SparseGPClassifier
 
     return SparseGPClassifier(
-        approximation="auto" if approximation == "fitc" else approximation,
+        approximation=approximation,
         inducing=inducing or "kmeans",
         likelihood=likelihood or "probit",
         max_iter=100 if max_iter is None else max_iter,

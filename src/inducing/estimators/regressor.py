@@ -215,7 +215,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         settled = copy(self)
         settled.left_open = self.n_inducing == "auto"
         if settled.left_open:
-            settled.n_inducing = DEFAULT_SIZE
+            limit = self.max_file_size
+            settled.n_inducing = DEFAULT_SIZE if limit is None else min(DEFAULT_SIZE, fitting_size(limit))
         if self._leaves_all_open():
             settled.kernel = None if self.kernel == "auto" else self.kernel
         if self.approximation == "auto":
