@@ -49,7 +49,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     """Sparse Gaussian process classification for scikit-learn: two classes, or one against the rest for each
     of many.
 
-    All classes share the kernel and one basis. Inputs are standardised inside: `kernel`, `kernel_`, `fixed`,
+    All classes share the kernel and one basis. The probabilities of many are those of independent labels,
+    conditioned on exactly one being positive (`likelihoods.Binary.probabilities` says why). Inputs are standardised inside: `kernel`, `kernel_`, `fixed`,
     `priors` and `posteriors_` are in units of the standardised inputs, `inducing` in the user's. With
     standardize=False the two are one.
 
@@ -59,8 +60,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         deviations; None is "rbf". A name has a
         lengthscale for each input, or with ard=False one for all; None is True but for the thesis' ways.
     approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...;
-    "auto"
-        is "fitc", reached by way of "vfe" and kept if held-out labels are better off.
+        "auto" is "fitc".
     n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
     neighbours : of approximation="neighbours", how many rows near a row or a query are looked at; files then
         hold the training rows.
