@@ -215,10 +215,13 @@ def test_sources_give_the_same_numbers(name: str, likelihood: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vfe", "fitc"])
-def test_compiled_passes_give_the_same_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("likelihood", ["probit", "student"])  # with sites of either sign
+def test_compiled_passes_give_the_same_gradient(
+    name: str, likelihood: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from inducing.engine import gaussian_rows
 
-    model, y, _ = LIKELIHOODS["probit"]
+    model, y, _ = LIKELIHOODS[likelihood]
     answers = []
     for least in (0, 1 << 60):
         monkeypatch.setattr(gaussian_rows, "LEAST", least)

@@ -69,12 +69,12 @@ def form_of(P: Problem) -> Form | None:
     return Form(e, float(P.kernel.variance), frame, form)
 
 
-def compiled(Phi: Array | None) -> bool:
+def compiled(Phi: Array) -> bool:
     """Whether compiled loops take Φ as it was kept, and pay."""
-    if Phi is None or not is_numpy(Phi) or Phi.dtype != np.float64 or Phi.size < LEAST:
+    if not is_numpy(Phi) or Phi.dtype != np.float64 or Phi.size < LEAST:
         return False
     with notice_if_slow("compiling, once on this machine ..."):
-        from . import tiles  # noqa: F401
+        from . import site_tiles  # noqa: F401
     return True
 
 
@@ -122,7 +122,7 @@ def kept_marginals(
     P: Problem, Phi: np.ndarray, LBinv: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean φᵀw and spread φᵀB⁻¹φ of all rows, from Φ as it was kept. (n,) each"""
-    from .tiles import marginals
+    from .site_tiles import marginals
 
     mean, spread, m = np.empty(P.n), np.empty(P.n), len(P.basis)
     root, weights = plain(LBinv), plain(w[:, 0])
@@ -136,7 +136,7 @@ def kept_marginals(
 
 def kept_sums(P: Problem, Phi: np.ndarray, tau: np.ndarray, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ΦτΦᵀ in the lower triangle (m, m) and Φν (m, 1), from Φ as it was kept."""
-    from .tiles import add_sites
+    from .site_tiles import add_sites
 
     m = len(P.basis)
 
@@ -148,7 +148,8 @@ def kept_sums(P: Problem, Phi: np.ndarray, tau: np.ndarray, nu: np.ndarray) -> t
         return np.empty((TILE, m)), np.zeros((m, m)), np.zeros(m)
 
     states = run_over(_ranges(P), start, step, parallel=on_all_cores(P))
-    return sum(G for _, G, _ in states), sum(b for _, _, b in states)[:, None]
+    G, b = (np.sum([state[i] for state in states], axis=0) for i in (1, 2))
+    return G, b[:, None]
 
 
 def _ranges(P: Problem) -> list[slice]:

@@ -43,7 +43,7 @@ HALVINGS = 40
 LEAST_RATE = 1.0 / 64.0
 GROWS = 1.5  # a step longer than this many times the one before is damped
 LOOSE = 0.3  # the tolerance of processes that only start others
-NEAR = 0.1  # the residual from which damped steps are mixed
+MIXED_FROM = 0.1  # the residual from which damped steps are mixed
 DAMPED = 0.25  # the greatest rate of heavy sites
 HEAVY = 10.0  # the greatest weight of a row whose sites may start at once
 DEPTH = 5  # sweeps that are mixed
@@ -144,7 +144,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     """ΦτΦᵀ and Φν of the sites of another evaluation under the present Φ; fills Φ and R in `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
     before, form = sweep.sites.get(P.part), gaussian.form_of(P)
-    at_once = gaussian.compiled(held.Phi)
+    at_once = held.Phi is not None and gaussian.compiled(held.Phi)
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
@@ -155,7 +155,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
             s.b += Phi.T @ nu[:, None]
 
     sums = run_pass(P, step, b=True)
-    if before is not None and at_once:
+    if before is not None and at_once and held.Phi is not None:
         sums.G, sums.b = gaussian.kept_sums(P, held.Phi, *before)
     return sums
 
@@ -166,8 +166,8 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     """
     held, sweep = kept or Held(), sweep.on(P.X)
     before = sweep.sites.get(P.part)
-    if gaussian.compiled(held.Phi):
-        return _sweep_at_once(P, sweep, held)
+    if held.Phi is not None and gaussian.compiled(held.Phi):
+        return _sweep_at_once(P, sweep, held.Phi, held.R)
     tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     xp, form = namespace(P.X), None if held.Phi is not None else gaussian.form_of(P)
 
@@ -193,16 +193,16 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     return sums
 
 
-def _sweep_at_once(P: Problem, sweep: Sweep, held: Held) -> Sums:
+def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sums:
     """The sweep where Φ is kept on the CPU: compiled products share out the rows, likelihoods do not."""
-    mean, spread = gaussian.kept_marginals(P, held.Phi, sweep.LBinv, sweep.w)
+    mean, spread = gaussian.kept_marginals(P, Phi, sweep.LBinv, sweep.w)
     old = sweep.sites.get(P.part, (np.zeros(P.n), np.zeros(P.n)))
-    R = np.zeros(P.n) if held.R is None else held.R
+    R = np.zeros(P.n) if R is None else R
     new = propose(P, slice(0, P.n), mean, spread, R, *old, safe=sweep.safe)
     tau, nu = (a + sweep.rate * (b - a) for a, b in zip(old, new[:2], strict=True))
     sums = Sums(terms=np.sum(new.terms), improper=float(np.sum(new.improper)), sites={P.part: (tau, nu)})
     if sweep.gram:
-        sums.G, sums.b = gaussian.kept_sums(P, held.Phi, tau, nu)
+        sums.G, sums.b = gaussian.kept_sums(P, Phi, tau, nu)
     return sums
 
 
@@ -262,7 +262,7 @@ def converge(
     `safely` begins with the sweeps that never widen the process, from a cold start. A `rate` below one is the
     greatest, and then steps are mixed only near the end.
     """
-    last, current, near = float("inf"), start, float("inf") if rate == 1.0 else NEAR
+    last, current, near = float("inf"), start, float("inf") if rate == 1.0 else MIXED_FROM
     most, least, since = rate, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
     safe = safely and not start.sites
     best: tuple[float, Process] | None = None

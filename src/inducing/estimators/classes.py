@@ -14,7 +14,7 @@ from ..model import likelihoods
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior
 
-Rows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
+WarmupRows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
 
 
 def binary_likelihood(likelihood: Any) -> Binary:
@@ -30,7 +30,9 @@ def binary_likelihood(likelihood: Any) -> Binary:
     return given
 
 
-def class_record(classes: np.ndarray, posteriors: Sequence[Posterior], held: Rows) -> tuple[Plain, Arrays]:
+def class_record(
+    classes: np.ndarray, posteriors: Sequence[Posterior], held: WarmupRows
+) -> tuple[Plain, Arrays]:
     """The labels, the posteriors after the first, and the labels of a warm-up, as a file holds them."""
     if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
         raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
@@ -49,8 +51,8 @@ def class_record(classes: np.ndarray, posteriors: Sequence[Posterior], held: Row
 
 
 def restored_classes(
-    plain: Plain, arrays: Arrays, first: Posterior, held: Rows
-) -> tuple[np.ndarray, tuple[Posterior, ...], Rows]:
+    plain: Plain, arrays: Arrays, first: Posterior, held: WarmupRows
+) -> tuple[np.ndarray, tuple[Posterior, ...], WarmupRows]:
     """What `class_record` wrote, given the first posterior and the rows of a warm-up with class numbers."""
     dtype = np.dtype(plain["classes_dtype"])
     if dtype.kind not in "biufUO":

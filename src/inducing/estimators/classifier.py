@@ -16,13 +16,10 @@ from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameErro
 from ..files.records import Arrays, Plain, number
 from ..inference import selection
 from ..inference.neighbours import classes_from, classes_record
-from ..inference.online import Seen
-from ..inference.propagation import expectation_propagation
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
 from ..learning.classes import Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
 from ..learning.classes_along_neighbours import learn_along_neighbours
-from ..learning.fitting_ep import fit_expectation_propagation
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points
@@ -41,17 +38,19 @@ from ..streams.feeding import all_or_nothing, most_informative_rows
 from .along_neighbours import ClassesOfRows
 from .base import Estimator, Streaming, generator
 from .classes import binary_likelihood, class_record, restored_classes
-from .preparation import LEARNING_BASIS, checked_weights, start_inducing, start_kernel
+from .preparation import checked_weights, start_inducing, start_kernel
+from .thesis_ways import ThesisWays
 
 CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
+class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, Estimator):
     """Sparse Gaussian process classification for scikit-learn: two classes, or one against the rest for each
     of many.
 
-    All classes share the kernel and one basis. Inputs are standardised inside: `kernel`, `kernel_`, `fixed`,
+    All classes share the kernel and one basis. The probabilities of many are those of independent labels,
+    conditioned on exactly one being positive (`likelihoods.Binary.probabilities` says why). Inputs are standardised inside: `kernel`, `kernel_`, `fixed`,
     `priors` and `posteriors_` are in units of the standardised inputs, `inducing` in the user's. With
     standardize=False the two are one.
 
@@ -61,8 +60,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
         deviations; None is "rbf". A name has a
         lengthscale for each input, or with ard=False one for all; None is True but for the thesis' ways.
     approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...;
-    "auto"
-        is "fitc", reached by way of "vfe" and kept if held-out labels are better off.
+        "auto" is "fitc".
     n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
     neighbours : of approximation="neighbours", how many rows near a row or a query are looked at; files then
         hold the training rows.
@@ -191,8 +189,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
         near = self.approximation == "neighbours"
         if weighted or self.method is not None or near or self.device is not None or source.n_outputs != 1:
             raise ParameterError(
-                "rows that come in parts need one target and method=None, and have neither weights, neighbours "
-                "nor a device; give arrays"
+                "rows that come in parts need one target and method=None, and have no weights, neighbours or "
+                "device; give arrays"
             )
         source, rng = source.cached(), generator(self.random_state)
         classes = source.total(Labels.of).values
@@ -406,48 +404,6 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
         classes = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
         return np.where(y[:, None] == classes, 1.0, -1.0)
 
-    def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool) -> None:
-        self._start(X, self.classes_)
-        X, Y, self._begun_with = self._in_model_units(X), self._signs(y), len(X)
-        if learn and self.optimize is not None:
-            rng = generator(self.random_state)
-            order = rng.permutation(len(X))
-            self._learn(X[order], Y[order], rng, "online")
-        self._read([prior(self.kernel_)] * Y.shape[1], X, Y)
-
-    def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
-        posts = [replace(post, sites=None) for post in self.posteriors_]
-        return self._read(posts, self._in_model_units(X), self._signs(y))
-
-    def _learn(self, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator, method: str) -> None:
-        """Learn the kernel, and for "fitc" the whole model, by EP's evidence."""
-        n = len(X) if self.learning_rows is None else min(len(X), self.learning_rows)
-        both = (
-            np.ptp(Y[:n], axis=0) > 0
-        )  # a class that is not among the rows yet says nothing about the kernel
-        if not np.any(both):
-            return
-        places = self.capacity if method == "fitc" else min(self.capacity, LEARNING_BASIS)
-        Z = self._places(X[:n], places, rng) if method == "fitc" else selection.kmeans(X[:n], places, rng)
-        result = fit_expectation_propagation(
-            self.kernel_,
-            Points(Z),
-            self.likelihood_,
-            X[:n],  # in random order already
-            Y[:n, both],
-            optimize="all" if self.optimize == "all" else "hyperparameters",
-            jitter=self.jitter,
-            fixed=self.fixed,
-            priors=self.priors,
-            restarts=self.restarts,
-            max_iterations=self.max_iter,
-            progress=bool(self.verbose),
-            rng=rng,
-        )
-        self.kernel_, self.n_iter_ = result.kernel, max(1, result.n_iterations)
-        if method == "fitc":
-            self._keep(self._propagate(X, Y, basis=result.basis, jitter=self.jitter))
-
     def _places(self, X: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
         """Where the basis of "fitc" starts, in the model's units. (m, d)"""
         if not isinstance(self.inducing, str):
@@ -457,17 +413,6 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, Streaming, Estimator):
                 f"inducing must be an array or one of {', '.join(PLACING_RULES)}, not {self.inducing!r}"
             )
         return selection.BY_NAME[self.inducing](X, m, rng, kernel=self.kernel_)
-
-    def _propagate(self, X: np.ndarray, Y: np.ndarray, **options: Any) -> list[Posterior]:
-        options |= {"sweeps": self.sweeps, "tolerance": self.tolerance, "damping": self.damping}
-        return expectation_propagation(self.kernel_, self.likelihood_, X, Y, **options)
-
-    def _read(
-        self, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, stoppable: bool = False
-    ) -> Seen:
-        posts, seen = self._feed(posts, X, Y[:, :, None], stoppable)
-        self._keep(posts)
-        return seen
 
     def _keep(self, posts: Sequence[Posterior]) -> None:
         """Keep the result, without what EP remembers of each training row."""

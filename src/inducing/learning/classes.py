@@ -30,7 +30,7 @@ from .recipes import split
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
-TRIAL = 12  # iterations of each start in the race
+RACE_ITERATIONS = 12  # iterations of each start in the race
 RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: so many, and so many for each basis function
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
@@ -169,8 +169,8 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     if judge is not None:
         scores.append(float(np.mean(judge(stage, outcome))))
     few = judge is None and P.n < 10 * LEAST_JUDGE  # nothing guards them, and a free basis over-fits
-    if start.max_iterations > TRIAL and not outcome.run.interrupted and not few:
-        left = replace(stage, max_iterations=start.max_iterations - TRIAL, least_gain=GAIN)
+    if start.max_iterations > RACE_ITERATIONS and not outcome.run.interrupted and not few:
+        left = replace(stage, max_iterations=start.max_iterations - RACE_ITERATIONS, least_gain=GAIN)
         more = left.run()
         spent += more.run.iterations
         more = more.following([outcome])
@@ -224,7 +224,7 @@ def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, 
     sample, own = (learning, signs) if len(some) == n else (learning.on(np.sort(some)), signs[np.sort(some)])
     trials = []
     for stage in _starts(sample, own):
-        most = min(stage.max_iterations, TRIAL)
+        most = min(stage.max_iterations, RACE_ITERATIONS)
         stage = replace(stage, evidence=ClassesEvidence(own), max_iterations=most)
         trials.append((stage, stage.run()))
     scores = np.array([outcome.run.value / sample.rows.n for _, outcome in trials])

@@ -1,0 +1,79 @@
+"""The two halves of a sweep as compiled loops, where Φ is kept: marginals of rows, and sums of their sites.
+
+One call does a range of rows, a few hundred at a time in cache, and holds neither the interpreter nor its
+lock.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numba
+import numpy as np
+from numba.core import types
+
+from ..numerics.compiled_blas import Addresses, Given1, Given2, Out1, Out2, add_gram, times_lower
+from ..numerics.loops import FAST
+
+
+@numba.njit(
+    types.void(Addresses, Given2, Given2, Given1, Out2, Out1, Out1), nogil=True, cache=True, fastmath=FAST
+)
+def marginals(
+    at: np.ndarray,
+    Phi: np.ndarray,
+    LBinv: np.ndarray,
+    w: np.ndarray,
+    work: np.ndarray,
+    mean: np.ndarray,
+    spread: np.ndarray,
+) -> None:
+    """Fill the mean φᵀw and the spread φᵀB⁻¹φ of rows; `work` is room for a tile of them."""
+    tile, m = work.shape
+    for lo in range(0, len(Phi), tile):
+        hi = min(lo + tile, len(Phi))
+        S = work[: hi - lo]
+        for i in range(hi - lo):
+            row, to, s = Phi[lo + i], S[i], 0.0
+            for j in range(m):
+                to[j] = row[j]
+                s += row[j] * w[j]
+            mean[lo + i] = s
+        times_lower(at, S, LBinv, True)
+        for i in range(hi - lo):
+            row, s = S[i], 0.0
+            for j in range(m):
+                s += row[j] * row[j]
+            spread[lo + i] = s
+
+
+@numba.njit(
+    types.void(Addresses, Given2, Given1, Given1, Out2, Out2, Out1), nogil=True, cache=True, fastmath=FAST
+)
+def add_sites(
+    at: np.ndarray,
+    Phi: np.ndarray,
+    tau: np.ndarray,
+    nu: np.ndarray,
+    work: np.ndarray,
+    G: np.ndarray,
+    b: np.ndarray,
+) -> None:
+    """Add ΦτΦᵀ to the lower triangle of G and Φν to b, for precisions of either sign."""
+    tile, m = work.shape
+    for lo in range(0, len(Phi), tile):
+        hi = min(lo + tile, len(Phi))
+        top, bottom = 0, hi - lo
+        for i in range(lo, hi):
+            row, root, t = Phi[i], sqrt(abs(tau[i])), nu[i]
+            if tau[i] >= 0.0:  # rows that are added come first, those that are subtracted last
+                to = work[top]
+                top += 1
+            else:
+                bottom -= 1
+                to = work[bottom]
+            for j in range(m):
+                to[j] = root * row[j]
+                b[j] += t * row[j]
+        add_gram(at, work[:top], 1.0, G)
+        add_gram(at, work[top : hi - lo], -1.0, G)
