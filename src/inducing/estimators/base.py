@@ -41,6 +41,8 @@ LATER = (
     "likelihood",
     "neighbours",
     "max_file_size",
+    "objective",
+    "time_budget",
 )  # those that the first files did not have yet
 
 

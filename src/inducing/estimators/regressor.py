@@ -41,6 +41,7 @@ from .preparation import (
     check_file_size,
     check_parted,
     checked_weights,
+    fitting_size,
     noise_way,
     own_kernel,
     start_basis,
