@@ -58,7 +58,7 @@ def test_few_rows_get_the_exact_gp():
 
 
 def test_many_rows_get_the_better_of_neighbours_and_a_basis(monkeypatch):
-    monkeypatch.setattr("inducing.learning.choice.MOST_ROWS", 100)
+    monkeypatch.setattr("inducing.learning.choice.EXACT_UP_TO", 100)
     X, y = _rows(600, rough=True)
     model = ig.SparseGPRegressor(max_iter=20).fit(X, y)
     errors = {trial.name: trial.rmse for trial in model.choice_.trials}

@@ -50,9 +50,9 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     of many.
 
     All classes share the kernel and one basis. The probabilities of many are those of independent labels,
-    conditioned on exactly one being positive (`likelihoods.Binary.probabilities` says why). Inputs are standardised inside: `kernel`, `kernel_`, `fixed`,
-    `priors` and `posteriors_` are in units of the standardised inputs, `inducing` in the user's. With
-    standardize=False the two are one.
+    conditioned on exactly one being positive (`likelihoods.Binary.probabilities` says why). Inputs are
+    standardised inside: `kernel`, `kernel_`, `fixed`, `priors` and `posteriors_` are in units of the
+    standardised inputs, `inducing` in the user's. With standardize=False the two are one.
 
     Parameters
     ----------

@@ -28,12 +28,12 @@ from .starts import LEAST_GAIN
 AIMS = ("both", "rmse", "log_loss")
 COMPARED_ROWS = 500  # rows that kernels are compared on
 KERNEL_ITERATIONS = 40  # of each kernel there
-SHORTER = 0.2  # times the lengthscales given: a second start, for functions that vary faster
+SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
 FINAL_ITERATIONS = 40
-MOST_ROWS = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
-NEIGHBOURS = 20
+EXACT_UP_TO = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
+NEAR_ROWS = 20
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
 JUDGED = 4_000  # rows that are left out in turn at most
 
@@ -95,7 +95,7 @@ def choose(
     start = task.stage()
     learned = ranked_kernels(start, kernels)
     n = start.rows.n
-    if n <= MOST_ROWS and 8.0 * n * n < most_bytes:
+    if n <= EXACT_UP_TO and 8.0 * n * n < most_bytes:
         found = exact_trials(start, learned[:FINALISTS])
         if found:
             trials = [trial for trial, _ in found]
@@ -112,7 +112,7 @@ def _sparse(task: Task, learned: Sequence[Learned], aim: str, most_bytes: float)
     if 4.0 * n * (d + task.problem.p) < most_bytes:
         kernel = learned[0].parameters.kernel if learned else task.kernel
         near = replace(task, kernel=kernel, basis=_on_points(task.basis), approximation="neighbours")
-        tasks["neighbours"] = replace(near, neighbours=NEIGHBOURS)
+        tasks["neighbours"] = replace(near, neighbours=NEAR_ROWS)
     trials: list[Trial] = []
     fits: list[Fit] = []
     for name, each in tasks.items():
@@ -158,7 +158,7 @@ def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARE
     given = parameters_of(few.problem)
     learned: list[Learned] = []
     for name, kernel in kernels.items():
-        base, starts = given, [kernel, _scaled(kernel, SHORTER)]
+        base, starts = given, [kernel, _scaled(kernel, SHORTER_START)]
         if learned:
             base = learned[0].parameters._replace(noise=given.noise)  # with little noise all may become noise
             starts = [_like(kernel, base.kernel)]
