@@ -75,7 +75,7 @@ def test_a_parameter_of_a_sparse_basis_asks_for_one(given):
 
 def test_files_size_and_time_bound_the_choice(monkeypatch):
     X, y = _rows()
-    small = ig.SparseGPRegressor(max_file_size=100_000, max_iter=5).fit(X, y)
+    small = ig.SparseGPRegressor(max_file_size=4_000, max_iter=5).fit(X, y)
     assert small.approximation_ != "exact"
     began = time.perf_counter()
     ig.SparseGPRegressor(time_budget=0.0).fit(X, y)

@@ -9,7 +9,8 @@ them: the basis of an exact GP is its inputs, and a model along neighbours has r
     model           JSON: class, library version, kernel, mean, basis, parameters, feature names, user's notes
     sha256          of `model` and of every tensor with its name and shape
 
-and its tensors, all others float64: L (m, m), w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
+and its tensors, all others float64: L (m, m), or added (m,) for an exact GP, whose L is made again from K and
+this diagonal; w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
 basis.widths (m, d); for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a
 classifier of c > 2 classes, whose first posterior is L, w, A, those of the others, which share L: others.w
 (c - 1, m), others.A (c - 1, m, m). A model that learns from a stream goes on from its file as if it had never

@@ -13,19 +13,22 @@ import numpy as np
 from ..errors import ModelFileError
 from ..model import kernels, means
 from ..model.bases import Multiscale, Points
+from ..model.kernels.base import gram_factor
 from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
 
 Plain = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
+MOST_FACTORED = 20_000  # rows of an exact GP in a file: its factor is made when the file is read
 ROWS = "rows."  # before the names of arrays that hold training rows, in double or single precision
 BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
 
 
 def posterior_record(post: Posterior) -> tuple[Plain, Arrays]:
     """Describe a posterior: kernel, mean and numbers, and the factors L, w, A with the basis."""
-    arrays = {"L": post.L, "w": post.w}
+    exact = post.A is None and post.added is not None
+    arrays: dict[str, Any] = {"w": post.w} | ({"added": post.added} if exact else {"L": post.L})
     arrays |= {f"basis.{name}": value for name, value in post.basis.parameters.items()}
     if post.A is not None:
         arrays["A"] = post.A
@@ -51,17 +54,25 @@ def posterior_from(plain: Plain, arrays: Arrays) -> Posterior:
     basis = kind(*(array(arrays, f"basis.{name}", 2) for name in names))
     m, w, one_output = len(basis), array(arrays, "w", 2), bool(plain["one_output"])
     expect(w.shape[0] == m and w.shape[1] >= 1 and (not one_output or w.shape[1] == 1), "w", w)
-    factors = {name: array(arrays, name, 2) for name in ("L", "A") if name == "L" or name in arrays}
+    kernel, added = kernels.from_spec(plain["kernel"]), None
+    factors = {name: array(arrays, name, 2) for name in ("L", "A") if name in arrays}
     for name, factor in factors.items():
         expect(factor.shape == (m, m), name, factor)
+    if "added" in arrays:  # of an exact GP, whose factor would be the largest part of a file by far
+        added = array(arrays, "added", 1)
+        expect(len(added) == m <= MOST_FACTORED and bool(np.all(added > 0)), "added", added)
+        factors["L"] = gram_factor(kernel, array(arrays, "basis.Z", 2), added)
+    elif "L" not in factors:
+        array(arrays, "L", 2)
     if plain["conditional"] not in ("exact", "deterministic", "independent"):
         raise ModelFileError(f"it has an unknown test conditional {plain['conditional']!r}")
     post = Posterior(
-        kernel=kernels.from_spec(plain["kernel"]),
+        kernel=kernel,
         basis=basis,
         L=factors["L"],
         w=w,
         A=factors.get("A"),
+        added=added,
         mean_function=means.from_spec(plain["mean"]),
         conditional=plain["conditional"],
         log_evidence=number(plain["log_evidence"]),

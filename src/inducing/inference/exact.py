@@ -6,39 +6,29 @@ import math
 
 import numpy as np
 
-from ..model.kernels.base import TRIANGLE as STRIP
-from ..model.kernels.base import Gradients, add_gradients
+from ..model.kernels.base import SEVERAL_THREADS, TRIANGLE, Gradients, add_gradients, gram_factor
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient
 from ..numerics.arrays import Array, is_numpy, namespace
-from ..numerics.linalg import (
-    IN_PANELS,
-    cholesky,
-    inverse_lower,
-    log_det_from_factor,
-    plus_diagonal,
-    row_squares,
-    solve_lower,
-)
+from ..numerics.linalg import IN_PANELS, inverse_lower, log_det_from_factor, row_squares, solve_lower
 from ..numerics.workers import row_slices, run_over
-
-PARALLEL = 512  # rows from which the kernel's strips are worth several threads
 
 
 def exact_evidence(P: Problem) -> float:
     """The log evidence log N(y | m0, K + Σ)."""
-    return _value(P, _factor(P))
+    return _value(P, gram_factor(P.kernel, P.X, _added(P)))
 
 
 def exact_posterior(P: Problem) -> Posterior:
     """The exact GP, whatever the problem's row of the table."""
-    L = _factor(P)
+    L = gram_factor(P.kernel, P.X, _added(P))
     return Posterior(
         kernel=P.kernel,
         basis=P.basis,
         L=L,
         w=solve_lower(L, P.Y),
         A=None,
+        added=_added(P),
         mean_function=P.mean,
         log_evidence=_value(P, L),
         jitter=P.jitter,
@@ -52,7 +42,7 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
     One factor of K + Σ and one inverse in its place are n³ operations; of K̄ and of K only the lower triangles
     are made, off-diagonal entries standing for two, and a kernel sees a strip of rows at a time.
     """
-    L = _factor(P)
+    L = gram_factor(P.kernel, P.X, _added(P))
     value = _value(P, L)
     alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
     inverse = _inverse_of(L)
@@ -71,17 +61,17 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
         add_gradients(total, P.kernel.triangle_pullback(P.X, inverse, rows))
 
     kernel = {}
-    for part in run_over(row_slices(P.n, STRIP), dict, add_strip, parallel=P.n >= PARALLEL):
+    for part in run_over(row_slices(P.n, TRIANGLE), dict, add_strip, parallel=P.n >= SEVERAL_THREADS):
         add_gradients(kernel, part)
     return value, gradient_by_name(P, kernel, diagonal, alpha)
 
 
 def exact_left_out(P: Problem) -> tuple[Array, Array]:
     """y less its mean given all other rows (n, p), and the variance of f there (n,)."""
-    L = _factor(P)
+    L = gram_factor(P.kernel, P.X, _added(P))
     alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
     precision = namespace(L).linalg.diagonal(_inverse_of(L))
-    return alpha / precision[:, None], 1.0 / precision - P.noise / P.weight(slice(None))
+    return alpha / precision[:, None], 1.0 / precision - _added(P)
 
 
 def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Array) -> Gradients:
@@ -109,21 +99,9 @@ def log_density(P: Problem, quadratic: float, log_det: float) -> float:
     return -0.5 * value
 
 
-def _factor(P: Problem) -> Array:
-    """The Cholesky factor of K + Σ, in the place of K, of which the lower triangle is made."""
-    if not is_numpy(P.X):
-        return cholesky(plus_diagonal(P.kernel(P.X, P.X), P.noise / P.weight(slice(None))))
-    K, noise = np.empty((P.n, P.n)), P.noise / P.weight(slice(None))
-
-    def fill(_: None, rows: slice) -> None:
-        P.kernel.triangle(P.X, K, rows)
-
-    if P.n <= STRIP:
-        K = P.kernel.triangle(P.X)
-    else:
-        run_over(row_slices(P.n, STRIP), lambda: None, fill, parallel=P.n >= PARALLEL)
-    K[np.diag_indices(P.n)] += noise
-    return cholesky(K, overwrite=True)
+def _added(P: Problem) -> Array:
+    """What stands on the diagonal of K: the noise of each row, less for rows that count several times."""
+    return P.noise / P.weight(slice(None))
 
 
 def _inverse_of(L: Array) -> Array:

@@ -95,7 +95,7 @@ def choose(
     start = task.stage()
     learned = ranked_kernels(start, kernels)
     n = start.rows.n
-    if n <= EXACT_UP_TO and 8.0 * n * n < most_bytes:
+    if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
         found = exact_trials(start, learned[:FINALISTS])
         if found:
             trials = [trial for trial, _ in found]

@@ -9,12 +9,14 @@ import numpy as np
 
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from ...numerics.workers import row_slices
+from ...numerics.linalg import cholesky, plus_diagonal
+from ...numerics.workers import row_slices, run_over
 from ..parameters import Parametrised
 
 Gradients = dict[str, Array]
 
 TRIANGLE = 128  # rows of a triangle that are computed together
+SEVERAL_THREADS = 512  # rows from which the strips of a triangle are worth several threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +152,26 @@ class Kernel(Parametrised):
             last, name = max(columns), type(self).__name__
             raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
         return X[:, list(columns)]
+
+
+def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
+    """The Cholesky factor of k(X, X) + diag(added), on the CPU in the place of k(X, X), of which the lower
+    triangle is made. (n, n)
+    """
+    n = X.shape[0]
+    if not is_numpy(X):
+        return cholesky(plus_diagonal(kernel(X, X), added))
+    K = np.empty((n, n))
+
+    def fill(_: None, rows: slice) -> None:
+        kernel.triangle(X, K, rows)
+
+    if n <= TRIANGLE:
+        K = kernel.triangle(X)
+    else:
+        run_over(row_slices(n, TRIANGLE), lambda: None, fill, parallel=n >= SEVERAL_THREADS)
+    K[np.diag_indices(n)] += added
+    return cholesky(K, overwrite=True)
 
 
 def add_gradients(total: Gradients, part: Gradients) -> None:
