@@ -174,7 +174,10 @@ def svgp(table: Table, m: int, epochs: int) -> Callable[[np.ndarray], np.ndarray
     if classes == 2:
         likelihood, targets = gpytorch.likelihoods.BernoulliLikelihood(), y.float()
     else:
-        likelihood, targets = gpytorch.likelihoods.SoftmaxLikelihood(classes, mixing_weights=False), y
+        likelihood, targets = (
+            gpytorch.likelihoods.SoftmaxLikelihood(num_classes=classes, mixing_weights=False),
+            y,
+        )
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
     for _ in range(epochs):

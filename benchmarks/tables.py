@@ -1,6 +1,6 @@
 """The default regressor beside gradient boosting on tables: error, log loss, coverage and seconds.
 
-    python benchmarks/tables.py                        # every table on this machine, ten folds of the small ones
+    python benchmarks/tables.py                        # every table here, all folds of the small ones
     python benchmarks/tables.py yacht energy --folds 2
     python benchmarks/tables.py --quick                # seconds: does it all work?
 
