@@ -292,9 +292,10 @@ def rows(n: int, d: int = 3) -> np.ndarray:
 def test_nearest_earlier_rows_inside_a_block() -> None:
     A = np.round(8 * rows(300, 2)) / 8  # many equal distances, and equal rows
     blocks = [np.flatnonzero(np.arange(300) % 3 == i) for i in range(3)]
-    sets, generator = find_neighbours(A, blocks, 7), np.random.default_rng(0)
+    sets = find_neighbours(A, blocks, 7)
     for block in blocks:
-        order = block[np.lexsort(A[block].T[::-1])][generator.permutation(len(block))]
+        shuffled = np.random.default_rng(0).permutation(len(block))  # whatever the other blocks are
+        order = block[np.lexsort(A[block].T[::-1])][shuffled]
         assert_array_equal(sets[block], dense.earlier(A, order, 7)[block])
 
 

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 import inducing as ig
 from inducing import errors
 from inducing.files import models
-from inducing.inference.near_rows import Search
+from inducing.inference.near_rows import NearestRows
 from inducing.learning import along_neighbours as recipe
 
 RNG = np.random.default_rng(3)
@@ -178,11 +178,12 @@ def test_what_is_refused(model, tmp_path):
 
 @pytest.mark.parametrize("d", [1, 3, 8, 30])
 def test_the_search_finds_the_nearest_rows(d):
-    Z, Q = RNG.standard_normal((700, d)), RNG.standard_normal((300, d))
+    rng = np.random.default_rng(d)
+    Z, Q = rng.standard_normal((700, d)), rng.standard_normal((300, d))
     Z[100:160] = Z[:60]  # equal rows
-    N = Search(Z)(Q, 9)
+    N = NearestRows(Z)(Q, 9)
     s = np.sum((Q[:, None] - Z) ** 2, axis=2)  # (t, n)
     found = np.take_along_axis(s, N, axis=1)
     assert_allclose(found, np.sort(s, axis=1)[:, :9], rtol=1e-9)
     assert all(len(set(row)) == 9 for row in N)
-    assert_array_equal(Search(Z)(Q[:40], 9), N[:40])
+    assert_array_equal(NearestRows(Z)(Q[:40], 9), N[:40])
