@@ -187,3 +187,18 @@ def test_the_search_finds_the_nearest_rows(d):
     assert_allclose(found, np.sort(s, axis=1)[:, :9], rtol=1e-9)
     assert all(len(set(row)) == 9 for row in N)
     assert_array_equal(NearestRows(Z)(Q[:40], 9), N[:40])
+
+
+def test_another_likelihood_along_neighbours(tmp_path):
+    rng = np.random.default_rng(6)
+    rate, rates = (np.exp(0.5 + np.sin(14 * A[:, 0]) * np.cos(12 * A[:, 1])) for A in (X[:700], XS))
+    counts = rng.poisson(rate).astype(float)
+    near = quick(likelihood="poisson", n_inducing=15).fit(X[:700], counts)
+    assert isinstance(near.posterior_, ig.NeighboursPredictor)
+    spread = np.std(rates)
+    assert np.sqrt(np.mean((near.predict(XS) - rates) ** 2)) < 0.75 * spread
+    low, high = near.predict_quantiles(XS, [0.05, 0.95]).T
+    drawn = rng.poisson(rates)
+    assert 0.8 < np.mean((low <= drawn) & (drawn <= high)) <= 1.0
+    near.save(tmp_path / "model")
+    assert_array_equal(ig.load(tmp_path / "model").predict(XS), near.predict(XS))

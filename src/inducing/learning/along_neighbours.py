@@ -32,9 +32,12 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
     dozen evaluations of this row's evidence on subsets that grow, the last on all rows but those `held`.
 
     The basis stays where k-means puts it: what it misses is local, and the neighbours see it. The noise is
-    learned by this evidence, since a subset has fewer near-duplicates than all rows.
+    learned by this evidence, since a subset has fewer near-duplicates than all rows. A likelihood's own
+    parameters are those of the few rows.
     """
     P = start.rows
+    if P.likelihood is not None:  # judged by its own rows, left out one by one; none need be held out
+        held = None
     bare = replace(start, problem=replace(P, row=FITC, sets=None, blocks=None), optimize="hyperparameters")
     learning = bare if held is None else bare.on(rest)
     left, outcomes, order = start.max_iterations, list[Outcome](), np.random.default_rng(P.n)
@@ -64,8 +67,8 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
         if len(outcomes) == 1 and size < n and start.prelude == "all":
             learning = placed_basis(learning)
     last = start.at(parameters_of(learning.rows)).unmoved(outcomes[-1].following(outcomes[:-1]).run)
-    if held is None or P.likelihood is not None:  # errors are compared under Gaussian noise alone
-        return last
+    if held is None:
+        return replace(last, score=outcomes[-1].score)
     gain = neighbour_gain(learning, P, held)
     return replace(last, score=-gain.log_loss[1], gain=gain)
 
