@@ -2,7 +2,10 @@
 of rows.
 """
 
+import subprocess
+import sys
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -446,3 +449,10 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     for other in ("fitc", "exact", "bcm"):
         with pytest.raises(ig.errors.ParameterError, match=f"only for 'neighbours', not for '{other}'"):
             ig.condition(kernel, basis, other, noise, X, Y, neighbours=3)
+
+
+def test_the_benchmark_runs() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "neighbours.py"
+    done = subprocess.run([sys.executable, script, "--quick"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| RBF | 400, 10, 3, 5 |" in done.stdout and "| neighbours, m = 10, q = 5 |" in done.stdout
