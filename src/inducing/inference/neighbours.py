@@ -374,7 +374,7 @@ class NeighboursPredictor:
         return (
             is_numpy(X)
             and type(self.kernel) in PROFILES
-            and worth_compiling(self.n_neighbours * len(self.data))
+            and worth_compiling(max(self.n_neighbours, len(self.basis)) * len(self.data))
         )
 
     def _given(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
