@@ -34,7 +34,7 @@ def rows(A):
 
 
 def test_neighbours_follow_what_few_inducing_inputs_cannot(model):
-    few = ig.SparseGPRegressor("matern32", n_inducing=20, max_iter=60, random_state=0).fit(X, Y)
+    few = ig.SparseGPRegressor("matern32", "fitc", n_inducing=20, max_iter=60, random_state=0).fit(X, Y)
     errors_ = [
         np.sqrt(np.mean((predicted - YS) ** 2)) for predicted in (few.predict(XS), model.predict(rows(XS)))
     ]
@@ -156,7 +156,7 @@ def test_a_limit_on_the_file_is_kept_before_learning_and_when_saving(model, tmp_
     ):
         quick(max_file_size=5000).fit(X, Y)
     with pytest.raises(errors.ParameterError, match="a smaller n_inducing"):
-        ig.SparseGPRegressor(max_file_size=5000).fit(X, Y)
+        ig.SparseGPRegressor(approximation="fitc", n_inducing=100, max_file_size=5000).fit(X, Y)
     with pytest.raises(errors.ParameterError, match="number of bytes"):
         quick(max_file_size="1 MB").fit(X, Y)
     limited = quick(max_file_size=25_000, optimize=None).fit(X, Y)
