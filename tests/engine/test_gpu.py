@@ -137,6 +137,39 @@ def test_posterior(name: str, kind: str, place: Any) -> None:
     assert isinstance(post.sample(A, size=2, rng=0), np.ndarray)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("y", [Y, Y2], ids=["one output", "two outputs"])
+def test_rows_along_neighbours(kernel: str, y: np.ndarray, place: Any) -> None:
+    arguments = KERNELS[kernel], basis("points", 60), "neighbours"
+    weights = np.random.default_rng(7).uniform(0.5, 2.0, N)
+    expected, slopes = ig.log_evidence_and_gradient(*arguments, NOISE, X, y, neighbours=8, weights=weights)
+    A = place(X)
+    data = (NOISE, A, place(y))
+    value, gradient = ig.log_evidence_and_gradient(*arguments, *data, neighbours=8, weights=place(weights))
+    assert_allclose(value, expected, rtol=1e-8)
+    for key, slope in slopes.items():
+        same(gradient[key], slope, A, key)
+    far = ig.condition(*arguments, *data, neighbours=8)
+    own = ig.condition(*arguments, NOISE, X, y, neighbours=8)
+    queries = place(XS)
+    for got, want in zip(far.predict(queries), own.predict(XS), strict=True):
+        same(got, want, A)
+    same(far.mean(queries), own.mean(XS), A)
+    same(far.covariance(queries), own.covariance(XS), A)
+    same(far.gradient(queries), own.gradient(XS), A)
+
+
+def test_a_likelihood_along_neighbours(place: Any) -> None:
+    arguments = KERNELS["Matern32"], basis("points", 40), "neighbours", ig.likelihoods.Probit(1.0)
+    signs = np.where(Y > 0, 1.0, -1.0)
+    own = ig.condition(*arguments, X, signs, neighbours=8)
+    far = ig.condition(*arguments, place(X), place(signs), neighbours=8)
+    assert_allclose(far.log_evidence, own.log_evidence, rtol=1e-8)
+    A = place(XS)
+    for got, want in zip(far.predict(A), own.predict(XS), strict=True):
+        same(got, want, A)
+
+
 def test_pic(place: Any) -> None:
     arguments = KERNELS["RBF"], basis("points", 60), "pic", NOISE
     queries = np.arange(50) // 4

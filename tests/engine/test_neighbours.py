@@ -2,7 +2,10 @@
 of rows.
 """
 
+import subprocess
+import sys
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,9 +295,10 @@ def rows(n: int, d: int = 3) -> np.ndarray:
 def test_nearest_earlier_rows_inside_a_block() -> None:
     A = np.round(8 * rows(300, 2)) / 8  # many equal distances, and equal rows
     blocks = [np.flatnonzero(np.arange(300) % 3 == i) for i in range(3)]
-    sets, generator = find_neighbours(A, blocks, 7), np.random.default_rng(0)
+    sets = find_neighbours(A, blocks, 7)
     for block in blocks:
-        order = block[np.lexsort(A[block].T[::-1])][generator.permutation(len(block))]
+        shuffled = np.random.default_rng(0).permutation(len(block))  # whatever the other blocks are
+        order = block[np.lexsort(A[block].T[::-1])][shuffled]
         assert_array_equal(sets[block], dense.earlier(A, order, 7)[block])
 
 
@@ -445,3 +449,10 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     for other in ("fitc", "exact", "bcm"):
         with pytest.raises(ig.errors.ParameterError, match=f"only for 'neighbours', not for '{other}'"):
             ig.condition(kernel, basis, other, noise, X, Y, neighbours=3)
+
+
+def test_the_benchmark_runs() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "neighbours.py"
+    done = subprocess.run([sys.executable, script, "--quick"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| RBF | 400, 10, 3, 5 |" in done.stdout and "| neighbours, m = 10, q = 5 |" in done.stdout

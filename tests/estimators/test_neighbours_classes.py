@@ -62,7 +62,7 @@ def test_files_hold_the_rows(which, request, tmp_path):
 
 
 def test_weights_count_rows():
-    weights = RNG.integers(0, 3, 200)
+    weights = np.random.default_rng(1).integers(0, 3, 200)
     rows = np.repeat(np.arange(200), weights)
     weighted = quick(optimize=None).fit(X[:200], TWO[:200], sample_weight=weights)
     repeated = quick(optimize=None).fit(X[rows], TWO[rows])

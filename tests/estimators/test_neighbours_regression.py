@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 import inducing as ig
 from inducing import errors
 from inducing.files import models
-from inducing.inference.near_rows import Search
+from inducing.inference.near_rows import NearestRows
 from inducing.learning import along_neighbours as recipe
 
 RNG = np.random.default_rng(3)
@@ -34,7 +34,7 @@ def rows(A):
 
 
 def test_neighbours_follow_what_few_inducing_inputs_cannot(model):
-    few = ig.SparseGPRegressor("matern32", n_inducing=20, max_iter=60, random_state=0).fit(X, Y)
+    few = ig.SparseGPRegressor("matern32", "fitc", n_inducing=20, max_iter=60, random_state=0).fit(X, Y)
     errors_ = [
         np.sqrt(np.mean((predicted - YS) ** 2)) for predicted in (few.predict(XS), model.predict(rows(XS)))
     ]
@@ -156,7 +156,7 @@ def test_a_limit_on_the_file_is_kept_before_learning_and_when_saving(model, tmp_
     ):
         quick(max_file_size=5000).fit(X, Y)
     with pytest.raises(errors.ParameterError, match="a smaller n_inducing"):
-        ig.SparseGPRegressor(max_file_size=5000).fit(X, Y)
+        ig.SparseGPRegressor(approximation="fitc", n_inducing=100, max_file_size=5000).fit(X, Y)
     with pytest.raises(errors.ParameterError, match="number of bytes"):
         quick(max_file_size="1 MB").fit(X, Y)
     limited = quick(max_file_size=25_000, optimize=None).fit(X, Y)
@@ -178,11 +178,27 @@ def test_what_is_refused(model, tmp_path):
 
 @pytest.mark.parametrize("d", [1, 3, 8, 30])
 def test_the_search_finds_the_nearest_rows(d):
-    Z, Q = RNG.standard_normal((700, d)), RNG.standard_normal((300, d))
+    rng = np.random.default_rng(d)
+    Z, Q = rng.standard_normal((700, d)), rng.standard_normal((300, d))
     Z[100:160] = Z[:60]  # equal rows
-    N = Search(Z)(Q, 9)
+    N = NearestRows(Z)(Q, 9)
     s = np.sum((Q[:, None] - Z) ** 2, axis=2)  # (t, n)
     found = np.take_along_axis(s, N, axis=1)
     assert_allclose(found, np.sort(s, axis=1)[:, :9], rtol=1e-9)
     assert all(len(set(row)) == 9 for row in N)
-    assert_array_equal(Search(Z)(Q[:40], 9), N[:40])
+    assert_array_equal(NearestRows(Z)(Q[:40], 9), N[:40])
+
+
+def test_another_likelihood_along_neighbours(tmp_path):
+    rng = np.random.default_rng(6)
+    rate, rates = (np.exp(0.5 + np.sin(14 * A[:, 0]) * np.cos(12 * A[:, 1])) for A in (X[:700], XS))
+    counts = rng.poisson(rate).astype(float)
+    near = quick(likelihood="poisson", n_inducing=15).fit(X[:700], counts)
+    assert isinstance(near.posterior_, ig.NeighboursPredictor)
+    spread = np.std(rates)
+    assert np.sqrt(np.mean((near.predict(XS) - rates) ** 2)) < 0.75 * spread
+    low, high = near.predict_quantiles(XS, [0.05, 0.95]).T
+    drawn = rng.poisson(rates)
+    assert 0.8 < np.mean((low <= drawn) & (drawn <= high)) <= 1.0
+    near.save(tmp_path / "model")
+    assert_array_equal(ig.load(tmp_path / "model").predict(XS), near.predict(XS))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.errors import ParameterError
+import oracle
+import oracle_neighbours as dense
 
 
 def _problem(outputs=1):
@@ -42,7 +43,34 @@ def test_equals_a_refit_without_the_row(approximation, kind):
     np.testing.assert_allclose(left.std**2, left.variance)
 
 
-def test_rows_that_need_the_data_are_refused():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_along_neighbours_rows_are_left_out_of_the_joint(weighted):
     X, y, Z = _problem()
-    with pytest.raises(ParameterError, match="fitting again"):
-        ig.leave_one_out(ig.kernels.RBF(), Z, "neighbours", 0.1, X, y)
+    rng = np.random.default_rng(6)
+    weights = rng.uniform(0.5, 3.0, 25) if weighted else None
+    kernel, sets = ig.kernels.Matern32(0.9, 1.3), dense.earlier(X, rng.permutation(25), 5)
+    noise = rng.uniform(0.05, 0.2, 25)
+    options = {"weights": weights, "jitter": 0.0}
+    left = ig.leave_one_out(kernel, Z, "neighbours", noise, X, y, neighbours=sets, **options)
+    k = oracle.bind(oracle.matern32, lengthscale=0.9, variance=1.3)
+    Q = oracle.q_matrix(oracle.points(k, Z.Z), X, X)
+    own = noise / (1.0 if weights is None else weights)
+    C = Q + np.linalg.inv(dense.residual_precision(k(X, X) - Q, own, sets)[0])
+    precision = np.linalg.inv(C)
+    np.testing.assert_allclose(left.mean, y - (precision @ y) / np.diag(precision), rtol=1e-8)
+    np.testing.assert_allclose(left.variance, 1 / np.diag(precision) - own + noise, rtol=1e-8)
+    whole = ig.leave_one_out(kernel, Z, "neighbours", noise, X, y, neighbours=24, **options)
+    exact = ig.leave_one_out(kernel, Z, "exact", noise, X, y, weights=weights)
+    np.testing.assert_allclose(whole.mean, exact.mean, rtol=1e-8)
+    np.testing.assert_allclose(whole.variance, exact.variance, rtol=1e-8)
+
+
+def test_in_blocks_rows_are_those_of_pic_without_them():
+    X, y, Z = _problem()
+    kernel, blocks = ig.kernels.RBF(0.9, 1.3), np.arange(25) // 5
+    left = ig.leave_one_out(kernel, Z, "pitc", 0.1, X, y, blocks=blocks)
+    rest = np.arange(25) != 7
+    pic = ig.condition(kernel, Z, "pic", 0.1, X[rest], y[rest], blocks=blocks[rest])
+    mean, variance = pic.predict(X[7:8], blocks=blocks[7:8])
+    assert left.mean[7] == pytest.approx(mean[0], rel=1e-8)
+    assert left.variance[7] == pytest.approx(variance[0] + 0.1, rel=1e-8)

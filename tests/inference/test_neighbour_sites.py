@@ -46,7 +46,7 @@ def test_without_neighbours_the_sites_are_fitcs(case):
 @pytest.mark.parametrize("case", CASES)
 def test_with_all_rows_the_evidence_is_the_exact_gps(case, weighted):
     likelihood, y, _, mean = CASES[case]
-    weights = RNG.integers(1, 4, 60).astype(float) if weighted else None
+    weights = np.random.default_rng(1).integers(1, 4, 60).astype(float) if weighted else None
     rows = np.repeat(np.arange(60), 1 if weights is None else weights.astype(int))
     exact = ig.condition(KERNEL, None, "exact", likelihood, X[rows], y[rows], mean=mean, **EXACTLY)
     options = {"neighbours": 59, "weights": weights, "mean": mean} | EXACTLY

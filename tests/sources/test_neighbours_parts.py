@@ -94,8 +94,9 @@ def test_workers_of_a_cluster_give_the_same_numbers():
 
 
 def test_the_estimator_over_a_source(monkeypatch):
-    A = RNG.uniform(-2, 2, (3000, 2))
-    b = np.sin(9 * A[:, 0]) * np.cos(8 * A[:, 1]) + 0.1 * RNG.standard_normal(3000)
+    rng = np.random.default_rng(4)
+    A = rng.uniform(-2, 2, (3000, 2))
+    b = np.sin(9 * A[:, 0]) * np.cos(8 * A[:, 1]) + 0.1 * rng.standard_normal(3000)
     monkeypatch.setattr(ig.outofcore, "START", 800)
     monkeypatch.setattr(ig.outofcore, "SAMPLE", 2000)
     model = ig.SparseGPRegressor(approximation="neighbours", n_inducing=20, neighbours=10, random_state=0)

@@ -36,7 +36,7 @@ from .. import SAVED, __version__
 from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
-from .records import ROWS, Arrays, Plain, posterior_from, posterior_record
+from .records import ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
 
 FORMAT, VERSION = "inducing", "1"
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
@@ -60,7 +60,7 @@ def save(
     plain, arrays = posterior_record(model) if isinstance(model, Posterior) else model.to_record()
     if precision not in PRECISIONS:
         raise ParameterError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-    dtypes = {key: PRECISIONS[precision] if key.startswith(ROWS) else np.float64 for key in arrays}
+    dtypes = {key: PRECISIONS[precision] if key.startswith(ROWS_PREFIX) else np.float64 for key in arrays}
     arrays = {key: np.array(value, dtype=dtypes[key], order="C") for key, value in arrays.items()}
     plain |= {"class": name, "library_version": __version__}
     plain["metadata"] = getattr(model, "metadata_", {}) if metadata is None else metadata

@@ -21,7 +21,7 @@ Plain = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 MOST_FACTORED = 20_000  # rows of an exact GP in a file: its factor is made when the file is read
-ROWS = "rows."  # before the names of arrays that hold training rows, in double or single precision
+ROWS_PREFIX = "rows."  # before the names of arrays that hold training rows, in double or single precision
 BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
 
 
@@ -93,7 +93,7 @@ def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
     if name not in arrays:
         raise ModelFileError(f"the tensor {name!r} is missing")
     value = arrays[name]
-    if name.startswith(ROWS) and value.dtype == np.float32:
+    if name.startswith(ROWS_PREFIX) and value.dtype == np.float32:
         value = value.astype(np.float64)
     if value.dtype != np.float64 or (ndim is not None and value.ndim != ndim):
         raise ModelFileError(f"the tensor {name!r} has the wrong type {value.dtype} or shape {value.shape}")

@@ -4,6 +4,7 @@ Without row i, the others and all parameters held, a Gaussian posterior predicts
 
     exact GP:        y_i - α_i / (K + Σ)⁻¹_ii                    and variance 1 / (K + Σ)⁻¹_ii
     row of a table:  (μ - sν) / (1 - τs)                         and variance s / (1 - τs) + R + σ²
+    in blocks:       as the exact GP, with C = Q + D of blocks or neighbours for K + Σ
 
 with μ = φᵀw, s = φᵀB⁻¹φ and the row's site τ, ν: one pass over the rows, no refit.
 """
@@ -15,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.evidence import factorise
+from ..engine.passes import leave_out_pass
 from ..engine.row_sites import LEAST_LEFT
+from ..engine.sums import Back
 from ..errors import ParameterError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
@@ -52,14 +56,15 @@ def leave_one_out(
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
+    blocks: Any = None,
     power: float | None = None,
+    neighbours: Any = None,
     weights: Any = None,
 ) -> LeftOut:
     """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`."""
-    row = approximation_of(approximation, power)
-    if row.keeps in ("blocks", "neighbours"):
-        raise ParameterError(f"rows can be left out of {approximation!r} only by fitting again; use 'fitc'")
-    return left_out_of(problem_of(kernel, basis, row, noise, X, y, mean=mean, jitter=jitter, weights=weights))
+    row = approximation_of(approximation, power, neighbours)
+    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    return left_out_of(problem_of(kernel, basis, row, noise, X, y, **options))
 
 
 def left_out_of(P: Problem) -> LeftOut:
@@ -67,6 +72,8 @@ def left_out_of(P: Problem) -> LeftOut:
     if P.row.name in ("exact", "sod"):
         with blas_for(P.n):
             error, variance = exact_left_out(P)
+    elif P.row.keeps in ("blocks", "neighbours"):
+        error, variance = _left_out_of_blocks(P)
     else:
         error, variance = left_out_errors(P, posterior_of(P))
     return _described(P, error, variance)
@@ -81,6 +88,13 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
     density = -0.5 * np.mean(np.log(2.0 * np.pi * of_y)[:, None] + errors**2 / of_y[:, None], axis=1)
     mean = to_numpy(P.Y) - errors + (m0 if m0.ndim == 2 else m0[:, None])
     return LeftOut(mean[:, 0] if P.one_output else mean, of_y, density)
+
+
+def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:
+    """As `left_out_errors`, where R is kept in blocks or along neighbours: all copies of a row are out."""
+    F = factorise(P)
+    V, precision = leave_out_pass(P, Back(F.w, F.Linv.T @ F.w, F.Linv, LBinv=F.LBinv), F.kept)
+    return V / precision[:, None], 1.0 / precision - P.noise / P.weight(slice(None))
 
 
 def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ import numpy as np
 from ..numerics.arrays import Array, worth_compiling
 from ..numerics.workers import row_slices, run_over
 
-LEAF = 256  # rows at most
+LEAF_ROWS = 256  # rows at most
 DEEP = 24  # coordinates from which boxes around leaves tell too little
 QUERIES = 1024  # that a thread looks for at a time
 
@@ -42,7 +42,7 @@ class Leaves:
 
     @staticmethod
     def of(Z: np.ndarray) -> Leaves:
-        groups = list(near_queries(Z, LEAF))
+        groups = list(near_queries(Z, LEAF_ROWS))
         numbers, edges = np.concatenate(groups), np.cumsum([0, *map(len, groups)])
         low, high = (np.array([f(Z[rows], axis=0) for rows in groups]) for f in (np.min, np.max))
         return Leaves(numbers, np.ascontiguousarray(Z[numbers].T), edges, low, high)
@@ -60,7 +60,7 @@ class Leaves:
         return self.numbers[N]
 
 
-class Search:
+class NearestRows:
     """The rows nearest to each query among those with coordinates Z (n, g), nearest first."""
 
     def __init__(self, Z: np.ndarray) -> None:

@@ -24,14 +24,14 @@ from ..engine import evidence
 from ..engine.passes import leave_out_pass
 from ..engine.row_sites import LEAST_LEFT, tilted
 from ..engine.sums import Back
+from ..engine.sweeps import LEAST_RATE
 from ..errors import IterationWarning
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.workers import blas_for
 
 RATE = 0.8  # of the way to the new sites
-LEAST_RATE = 1.0 / 64.0
-GROWS = 1.2  # a step longer than this many times the one before is damped
+GROWTH = 1.2  # a step longer than this many times the one before is damped
 LEAST_PRECISION = 1e-8  # of a site, in units of the prior's: a pseudo-target needs some
 
 
@@ -84,7 +84,7 @@ def settle(
             converged = change <= tolerance
             if converged or n >= sweeps:
                 break
-            rate = max(0.5 * rate, LEAST_RATE) if change > GROWS * last else min(1.0, 1.1 * rate)
+            rate = max(0.5 * rate, LEAST_RATE) if change > GROWTH * last else min(1.0, 1.1 * rate)
             tau, nu, last = tau + rate * change_tau, nu + rate * change_nu, change
         value = evidence.log_evidence(pseudo, F) + _normalisers(cavities, densities, tau, nu, copies)
     if escalate and not converged:
@@ -124,9 +124,12 @@ def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Ar
     value, q, r = tilted(P, slice(None), m, v)
     left = xp.maximum(1.0 + v * r, xp.full_like(v, LEAST_LEFT))
     least = LEAST_PRECISION / P.kernel.diag(P.X)
-    new_tau = xp.where(cavities.improper, tau, -r / left)
-    new_nu = xp.where(cavities.improper, nu, (q - m * r) / left)
-    return xp.maximum(new_tau, least), new_nu, value
+    flat = (
+        -r / left < least
+    )  # a site that would be flat or bend upwards keeps its slope q at the cavity's mean
+    new_tau = xp.where(flat, least, -r / left)
+    new_nu = xp.where(flat, q + least * m, (q - m * r) / left)
+    return xp.where(cavities.improper, tau, new_tau), xp.where(cavities.improper, nu, new_nu), value
 
 
 def _normalisers(cavities: Cavities, densities: Array, tau: Array, nu: Array, copies: Array) -> float:

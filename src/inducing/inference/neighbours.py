@@ -17,7 +17,7 @@ from ..engine.neighbours import Conditionals, add_gathered, conditionals, condit
 from ..engine.parts import Parted, Setting
 from ..errors import ModelFileError, ParameterError
 from ..files.models import save
-from ..files.records import ROWS, Arrays, Plain, array, expect, posterior_from, posterior_record
+from ..files.records import ROWS_PREFIX, Arrays, Plain, array, expect, posterior_from, posterior_record
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import PROFILES, Stationary
@@ -37,7 +37,7 @@ from ..numerics.linalg import (
 from ..numerics.workers import blas_for, row_slices, run_over
 from ..sources.source import Part
 from . import selection
-from .near_rows import Rows, Search, near_queries
+from .near_rows import NearestRows, Rows, near_queries
 
 BLOCK_ROWS = 1024  # at most in a block that neighbours are looked for in
 UNION_ROWS = 1024  # at most that queries looked at together may have as neighbours, if one alone has no more
@@ -212,7 +212,7 @@ class NeighboursPredictor:
         X, residuals, noise = (to_numpy(a) for a in (self.data.X, self.data.residuals, self.data.noise))
         noise = noise[0] if np.all(noise == noise[0]) else noise
         arrays = {"X": X, "residuals": residuals, "noise": noise}
-        return {"n_neighbours": self.n_neighbours}, {ROWS + name: a for name, a in arrays.items()}
+        return {"n_neighbours": self.n_neighbours}, {ROWS_PREFIX + name: a for name, a in arrays.items()}
 
     @classmethod
     def from_record(
@@ -220,8 +220,8 @@ class NeighboursPredictor:
     ) -> NeighboursPredictor:
         """Make the predictor of a record; raise if its parts do not fit together."""
         post = posterior_from(plain, arrays) if posterior is None else posterior
-        X, residuals = (array(arrays, ROWS + name, 2) for name in ("X", "residuals"))
-        noise, count, n = array(arrays, ROWS + "noise"), plain["n_neighbours"], len(X)
+        X, residuals = (array(arrays, ROWS_PREFIX + name, 2) for name in ("X", "residuals"))
+        noise, count, n = array(arrays, ROWS_PREFIX + "noise"), plain["n_neighbours"], len(X)
         d = next(iter(post.basis.parameters.values())).shape[1]
         expect(X.shape[1] == d and n > 0, "rows.X", X)
         expect(residuals.shape == (n, post.w.shape[1]), "rows.residuals", residuals)
@@ -336,8 +336,8 @@ class NeighboursPredictor:
         return self.posterior.features(self.data.X[rows]) if self._kept is None else self._kept[rows]
 
     @cached_property
-    def _search(self) -> Search:
-        return Search(coordinates(self.kernel, self.data.X))
+    def _search(self) -> NearestRows:
+        return NearestRows(coordinates(self.kernel, self.data.X))
 
     @cached_property
     def _L(self) -> Array:
@@ -374,7 +374,7 @@ class NeighboursPredictor:
         return (
             is_numpy(X)
             and type(self.kernel) in PROFILES
-            and worth_compiling(self.n_neighbours * len(self.data))
+            and worth_compiling(max(self.n_neighbours, len(self.basis)) * len(self.data))
         )
 
     def _given(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
@@ -431,18 +431,18 @@ def classes_record(predictors: Sequence[Posterior | NeighboursPredictor]) -> tup
         "residuals": np.stack([to_numpy(p.data.residuals[:, 0]) for p in near], axis=1),
         "noise": np.stack([to_numpy(p.data.noise) for p in near], axis=1),
     }
-    return {"n_neighbours": near[0].n_neighbours}, {ROWS + name: a for name, a in rows.items()}
+    return {"n_neighbours": near[0].n_neighbours}, {ROWS_PREFIX + name: a for name, a in rows.items()}
 
 
 def classes_from(
     plain: Plain, arrays: Arrays, posteriors: Sequence[Posterior]
 ) -> tuple[NeighboursPredictor, ...]:
     """The predictors that `classes_record` has described; raise if its parts do not fit together."""
-    columns = [array(arrays, ROWS + name, 2) for name in ("residuals", "noise")]
+    columns = [array(arrays, ROWS_PREFIX + name, 2) for name in ("residuals", "noise")]
     for name, a in zip(("residuals", "noise"), columns, strict=True):
-        expect(a.shape[1] == len(posteriors), ROWS + name, a)
+        expect(a.shape[1] == len(posteriors), ROWS_PREFIX + name, a)
     predictors = []
     for j, posterior in enumerate(posteriors):
-        own = {ROWS + "residuals": columns[0][:, [j]], ROWS + "noise": columns[1][:, j]}
+        own = {ROWS_PREFIX + "residuals": columns[0][:, [j]], ROWS_PREFIX + "noise": columns[1][:, j]}
         predictors.append(NeighboursPredictor.from_record(plain, arrays | own, posterior))
     return tuple(predictor.beside(predictors[0]) for predictor in predictors)

@@ -20,11 +20,11 @@ from .stages import NeighbourGain, Outcome, Stage, counting_on
 from .starts import LEAST_GAIN, START_ROWS, stage_file
 
 SUBSETS = (2_000, 10_000)  # rows
-ITERATIONS = (40, 15, 10)  # at most, on the first, second, ... of them; the last on all rows
-SHORTER = 0.1  # times the lengthscales given: a second start, for functions that vary faster
+SUBSET_ITERATIONS = (40, 15, 10)  # at most, on the first, second, ... of them; the last on all rows
+SHORT_START = 0.1  # times the lengthscales given: a second start, for functions that vary faster
 FIRST_NEIGHBOURS = 20  # at most on subsets: what is learned there depends on more of them little
-TRIAL = 20  # iterations of each start
-SAMPLE = 20_000  # rows that the basis is placed among
+START_ITERATIONS = 20  # iterations of each start
+PLACED_AMONG = 20_000  # rows that the basis is placed among
 
 
 def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) -> Outcome:
@@ -32,9 +32,12 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
     dozen evaluations of this row's evidence on subsets that grow, the last on all rows but those `held`.
 
     The basis stays where k-means puts it: what it misses is local, and the neighbours see it. The noise is
-    learned by this evidence, since a subset has fewer near-duplicates than all rows.
+    learned by this evidence, since a subset has fewer near-duplicates than all rows. A likelihood's own
+    parameters are those of the few rows.
     """
     P = start.rows
+    if P.likelihood is not None:  # judged by its own rows, left out one by one; none need be held out
+        held = None
     bare = replace(start, problem=replace(P, row=FITC, sets=None, blocks=None), optimize="hyperparameters")
     learning = bare if held is None else bare.on(rest)
     left, outcomes, order = start.max_iterations, list[Outcome](), np.random.default_rng(P.n)
@@ -42,7 +45,7 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
         learning = _from_few_rows(learning)
         learning = placed_basis(learning) if start.prelude == "all" else learning
     n = learning.rows.n
-    for size, most in zip([*(size for size in SUBSETS if 2 * size <= n), n], ITERATIONS):
+    for size, most in zip([*(size for size in SUBSETS if 2 * size <= n), n], SUBSET_ITERATIONS):
         rows = np.sort(order.permutation(n)[:size])
         stage = learning if size == n else learning.on(rows)
         few = np.ndim(P.row.neighbours) == 0 and size < n
@@ -64,8 +67,8 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
         if len(outcomes) == 1 and size < n and start.prelude == "all":
             learning = placed_basis(learning)
     last = start.at(parameters_of(learning.rows)).unmoved(outcomes[-1].following(outcomes[:-1]).run)
-    if held is None or P.likelihood is not None:  # errors are compared under Gaussian noise alone
-        return last
+    if held is None:
+        return replace(last, score=outcomes[-1].score)
     gain = neighbour_gain(learning, P, held)
     return replace(last, score=-gain.log_loss[1], gain=gain)
 
@@ -95,9 +98,9 @@ def _from_few_rows(start: Stage) -> Stage:
     """The stage with kernel, noise and prior mean of an exact GP on a few of its rows."""
     n, kernel = start.rows.n, start.problem.kernel
     few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:START_ROWS])).quietly()
-    few = replace(few, restarts=0, max_iterations=TRIAL, least_gain=LEAST_GAIN)
+    few = replace(few, restarts=0, max_iterations=START_ITERATIONS, least_gain=LEAST_GAIN)
     names = {name: value for name, value in kernel.parameters.items() if name.endswith("lengthscale")}
-    shorter = kernel.with_parameters({name: SHORTER * np.asarray(value) for name, value in names.items()})
+    shorter = kernel.with_parameters({name: SHORT_START * np.asarray(value) for name, value in names.items()})
     given = parameters_of(few.problem)
     trials = []
     for other in (kernel, shorter) if names else (kernel,):
@@ -108,7 +111,7 @@ def _from_few_rows(start: Stage) -> Stage:
     if not trials:
         return start
     best = max(trials, key=lambda outcome: outcome.run.value)
-    learned = replace(few.after(best), max_iterations=60 - TRIAL).run().parameters
+    learned = replace(few.after(best), max_iterations=60 - START_ITERATIONS).run().parameters
     basis = parameters_of(start.problem).basis
     if not isinstance(basis, Points):
         basis = as_multiscale(learned.kernel, Points(basis.centers))
@@ -125,7 +128,7 @@ def placed_basis(stage: Stage) -> Stage:
 
 def central_points(kernel: Kernel, X: np.ndarray, m: int) -> np.ndarray:
     """The means of m groups of rows that are near as the kernel measures it. (m, d)"""
-    rows = np.sort(np.random.default_rng(len(X)).permutation(len(X))[:SAMPLE])
+    rows = np.sort(np.random.default_rng(len(X)).permutation(len(X))[:PLACED_AMONG])
     X, Z = X[rows], coordinates(kernel, X[rows])
     labels = np.unique(selection.nearest(Z, selection.kmeans(Z, m, 0)), return_inverse=True)[1]
     sums, counts = np.zeros((labels.max() + 1, X.shape[1])), np.bincount(labels)

@@ -33,7 +33,7 @@ from .objective import EvidenceFunction, HeldOut, HeldOutScore, Objective, Pseud
 from .packing import Parameters
 from .settings import Iterate, Settings
 
-ROUNDS = 8  # of a climb on pseudo-targets, at most
+SITE_ROUNDS = 8  # of a climb on pseudo-targets, at most
 LEAST_BETTER = 1e-4  # nats a row that a round has to gain
 FIRST_SEARCH = 10  # iterations until neighbours are searched for again; each time twice as many
 
@@ -206,7 +206,7 @@ class Stage(Settings):
         stage = replace(stage, evidence=evidence, restarts=0)
         best = stage.unmoved(Ascent(np.zeros(0), message="no round gained"))
         score, outcomes = mean_density(evidence.settle(stage.rows)), list[Outcome]()
-        for _ in range(ROUNDS):
+        for _ in range(SITE_ROUNDS):
             if left <= 0:
                 break
             trial = replace(stage, max_iterations=min(left, FIRST_SEARCH))._climb()

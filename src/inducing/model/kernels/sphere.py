@@ -11,7 +11,7 @@ from ...numerics.arrays import Array, namespace
 from .base import Gradients, Kernel
 from .stationary import RBF, Matern12, Matern32, Matern52, Stationary
 
-PROFILES: dict[float, type[Stationary]] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, inf: RBF}
+SMOOTHNESSES: dict[float, type[Stationary]] = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, inf: RBF}
 RADIANS = pi / 180.0
 
 
@@ -33,15 +33,15 @@ class Sphere(Kernel):
     columns: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.smoothness not in PROFILES:
-            known = ", ".join(map(str, PROFILES))
+        if self.smoothness not in SMOOTHNESSES:
+            known = ", ".join(map(str, SMOOTHNESSES))
             raise ParameterError(f"smoothness must be one of {known}, not {self.smoothness!r}")
         super().__post_init__()
 
     @property
     def _of_points(self) -> Stationary:
         """The kernel of points in space."""
-        return PROFILES[self.smoothness](self.lengthscale, self.variance)
+        return SMOOTHNESSES[self.smoothness](self.lengthscale, self.variance)
 
     def _points(self, X: Array) -> Array:
         """p: places as points of the unit sphere. (n, 3)"""
