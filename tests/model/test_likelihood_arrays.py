@@ -258,7 +258,6 @@ def test_other_refusals() -> None:
         lambda: Gaussian().tilted(0.0, 0.0, 1.0, -0.5),
         lambda: Gaussian().tilted(0.0, 1e80, 1.0),
         lambda: Step().expected_log(1.0, 0.0, 1.0),
-        lambda: Step().parameter_gradient(1.0, 0.0, 1.0),
         lambda: Softmax(2).tilted(1.0, 0.0, 1.0),
         lambda: Gaussian().quantile(1.0, 0.0, 1.0),
     ):

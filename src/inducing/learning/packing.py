@@ -23,7 +23,7 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean
 
 LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
-AT_A_BOUND = -12.0, 12.0  # of variables that are infinite at a bound
+LOGS = -12.0, 12.0  # of variables that are infinite at a bound
 PLACES = ("basis.Z", "basis.centers")
 OPTIMIZE = ("all", "hyperparameters", "basis")
 
@@ -90,14 +90,14 @@ def _between(low: float, high: float) -> Transform:
     if not np.isfinite(low) and not np.isfinite(high):
         return _scaled(1.0)
     if not np.isfinite(high):
-        return Transform(lambda v: np.log(v - low), lambda x: low + np.exp(x), lambda v: v - low, AT_A_BOUND)
+        return Transform(lambda v: np.log(v - low), lambda x: low + np.exp(x), lambda v: v - low, LOGS)
     if not np.isfinite(low):
-        return Transform(lambda v: np.log(high - v), lambda x: high - np.exp(x), lambda v: v - high, AT_A_BOUND)
+        return Transform(lambda v: np.log(high - v), lambda x: high - np.exp(x), lambda v: v - high, LOGS)
     return Transform(
         lambda v: np.log((v - low) / (high - v)),
         lambda x: low + (high - low) / (1.0 + np.exp(-x)),
         lambda v: (v - low) * (high - v) / (high - low),
-        AT_A_BOUND,
+        LOGS,
     )
 
 
