@@ -26,21 +26,20 @@ def factorise(
     coef: np.ndarray,
     cond_var: np.ndarray,
 ) -> None:
-    """Upper U with UᵀU = R + Σ at the neighbours and, last, at the row itself; then b and d.
+    """Upper U with UᵀU = R + Σ at the neighbours, row by row without zeros in `factor`; b and d.
 
-    The last column is U⁻ᵀc, and √d its last entry. Each pivot is the variance of a row given others, so none
-    lies below that row's noise but by rounding.
+    The last column, at the row itself, is U⁻ᵀc, and √d its last entry. Each pivot is the variance of a row
+    given others, so none lies below that row's noise but by rounding.
     """
     q = N.shape[1]
-    places = np.empty(q + 1, dtype=np.int64)
+    places, U = np.empty(q + 1, dtype=np.int64), np.empty((q + 1, q + 1))
     for i in range(len(N)):
-        U, k = factor[i], _places(rows[i], N[i], places)
+        k = _places(rows[i], N[i], places)
         for j in range(k + 1):
             at, row = places[j], U[j]
             for a in range(j, k + 1):
                 row[a] = R[max(at, places[a]), min(at, places[a])]
-        _condition(U, k, places, noise, coef[i])
-        cond_var[i] = U[k, k] * U[k, k]
+        cond_var[i] = _condition(U, k, places, noise, coef[i], factor[i])
 
 
 @_jit
@@ -62,8 +61,9 @@ def factorise_near(
     q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
     places, P, near = np.empty(q + 1, dtype=np.int64), np.empty((q + 1, m)), np.empty((g, q + 1))
     R, s, slope = np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    U = np.empty((q + 1, q + 1))
     for i in range(len(N)):
-        U, k = factor[i], _places(rows[i], N[i], places)
+        k = _places(rows[i], N[i], places)
         for j in range(k + 1):
             P[j] = Phi[places[j]]
             near[:, j] = Z[places[j]]
@@ -77,8 +77,7 @@ def factorise_near(
         for j in range(k + 1):
             for a in range(j, k + 1):
                 U[j, a] = R[a, j]
-        _condition(U, k, places, noise, coef[i])
-        cond_var[i] = U[k, k] * U[k, k]
+        cond_var[i] = _condition(U, k, places, noise, coef[i], factor[i])
 
 
 @numba.njit(nogil=True, inline="always")
@@ -92,8 +91,12 @@ def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
 
 
 @numba.njit(nogil=True, fastmath=FAST)
-def _condition(U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray) -> None:
-    """Turn the upper triangle of R of k neighbours and a row into U of `factorise`; b goes into coef."""
+def _condition(
+    U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray, packed: np.ndarray
+) -> float:
+    """Turn the upper triangle of R of k neighbours and a row into U of `factorise`, and keep its first k
+    columns in `packed`; b goes into coef. Returns d.
+    """
     for j in range(k + 1):
         row, least = U[j], noise[places[j]]
         row[j] += least
@@ -111,23 +114,39 @@ def _condition(U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coe
         for a in range(j + 1, k + 1):
             row[a] *= inverse
         row[j] = root
+    at = 0
+    for j in range(k):
+        for a in range(j, k):
+            packed[at] = U[j, a]
+            at += 1
     for j in range(len(coef)):
         coef[j] = U[j, k] if j < k else 0.0
-    _solve_upper(U, coef[:k])
+    for j in range(k - 1, -1, -1):
+        row, s = U[j], coef[j]
+        for a in range(j + 1, k):
+            s -= row[a] * coef[a]
+        coef[j] = s / row[j]
+    return U[k, k] * U[k, k]
 
 
 @_jit
 def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) -> None:
     """A⁻¹b of each row by the factor of `factorise`, in B; 0 where there is no neighbour."""
     for i in range(len(N)):
-        U, x, k = factor[i], B[i], _count(rows[i], N[i])
+        x, k, at = B[i], _count(rows[i], N[i]), 0
         for j in range(k):
-            row = U[j]
-            x[j] /= row[j]
+            row = factor[i, at : at + k - j]
+            x[j] /= row[0]
             s = x[j]
-            for a in range(j + 1, k):
-                x[a] -= s * row[a]
-        _solve_upper(U, x[:k])
+            for a in range(1, k - j):
+                x[j + a] -= s * row[a]
+            at += k - j
+        for j in range(k - 1, -1, -1):
+            at -= k - j
+            row, s = factor[i, at : at + k - j], x[j]
+            for a in range(1, k - j):
+                s -= row[a] * x[j + a]
+            x[j] = s / row[0]
         for j in range(k, len(x)):
             x[j] = 0.0
 
@@ -139,16 +158,6 @@ def _count(own: int, N: np.ndarray) -> int:
     while k < len(N) and N[k] != own:
         k += 1
     return k
-
-
-@numba.njit(nogil=True, fastmath=FAST)
-def _solve_upper(U: np.ndarray, x: np.ndarray) -> None:
-    """U⁻¹x, in x, by as much of U as x has entries."""
-    for j in range(len(x) - 1, -1, -1):
-        row, s = U[j], x[j]
-        for a in range(j + 1, len(x)):
-            s -= row[a] * x[a]
-        x[j] = s / row[j]
 
 
 @_jit
@@ -188,6 +197,23 @@ def scatter(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.nd
 
 
 @_jit
+def scatter_both(
+    N: np.ndarray, C: np.ndarray, A: np.ndarray, D: np.ndarray, B: np.ndarray, out: np.ndarray
+) -> None:
+    """out[N_ij] += C_ij A_i + D_ij B_i, in one pass over out."""
+    m = A.shape[1]
+    for lo in range(0, m, PANEL):
+        hi = min(lo + PANEL, m)
+        for i in range(len(N)):
+            a, b = A[i, lo:hi], B[i, lo:hi]
+            for j in range(N.shape[1]):
+                c, d, row = C[i, j], D[i, j], out[N[i, j], lo:hi]
+                if c != 0.0 or d != 0.0:
+                    for k in range(hi - lo):
+                        row[k] += c * a[k] + d * b[k]
+
+
+@_jit
 def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
     """out_ij += A_i · B[N_ij]."""
     m = A.shape[1]
@@ -204,9 +230,10 @@ def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
 
 @_jit
 def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
-    """Add Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ) to the lower triangle of G, what is above its diagonal to what is below;
-    m = e_i - b, and u at the rows of N.
+    """Put Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ) into the lower triangle of G, what is above its diagonal added to what is
+    below; m = e_i - b, and u at the rows of N. What G held before is forgotten.
     """
+    G[:] = 0.0
     for i in range(len(N)):
         d = dbar[i]
         G[i, i] += d

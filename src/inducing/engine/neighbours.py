@@ -38,7 +38,7 @@ class Conditionals:
     N: np.ndarray  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
     coef: Array  # (c, n_neighbours), b
     cond_var: Array  # (c,), d
-    factor: Array  # (c, n_neighbours, n_neighbours), A; where compiled its Cholesky factor, see `factorise`
+    factor: Array  # (c, n_neighbours, n_neighbours), A; where compiled its factor, see `factorise`
     compiled: bool = False
 
     @staticmethod
@@ -88,9 +88,19 @@ class Conditionals:
         dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
         u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d[:, None]
         x = add_gathered(scaled(2.0 * dbar, MPhi, PhiB), N, u, Phi)
-        GPhi = add_scattered(self.back(x, out), N, u, MPhi)
+        GPhi = self._back_both(x, u, MPhi, out)
         V, S = self.back(ME / d[:, None]), self.back(scaled(1.0 / d, MB, MB), PhiB)
         return BlockAdjoints(V, S, self._rank_two(dbar, u, s.square(b)), GPhi)
+
+    def _back_both(self, A: Array, u: Array, B: Array, out: Array | None) -> Array:
+        """MᵀA + UᵀB. (b, m)"""
+        if self.compiled:
+            from .neighbour_loops import scatter_both
+
+            total = copied(A, out)
+            scatter_both(self.N, -self.coef, A, u, B, total)
+            return total
+        return add_scattered(self.back(A, out), self.N, u, B)
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
@@ -109,7 +119,6 @@ class Conditionals:
             from .neighbour_loops import add_rank_two
 
             assert out is not None
-            out[...] = 0.0
             add_rank_two(self.N, self.coef, dbar, u, out)
             return out
         M = asarray_like(np.eye(b), u) - dense(self.N, self.coef, b)
@@ -129,7 +138,7 @@ def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Con
     if is_numpy(R) and worth_compiling(R.size):
         from .neighbour_loops import factorise
 
-        coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q + 1, q + 1))
+        coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
         factorise(R, rows, N, np.ascontiguousarray(noise), factor, coef, cond_var)
         return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
     D, there = plus_diagonal(from_lower(R), noise), _there(rows, N, R)
@@ -150,7 +159,7 @@ def conditionals_by_pairs(
     from .neighbour_loops import factorise_near
 
     c, q = N.shape
-    coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q + 1, q + 1))
+    coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
     Z, form = np.ascontiguousarray(kernel.scaled(X)), (PROFILES[type(kernel)], float(kernel.variance))
     factorise_near(addresses(), Z, Phi, form, rows, N, noise, factor, coef, cond_var)
     return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
