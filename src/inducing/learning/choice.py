@@ -35,6 +35,7 @@ FINAL_ITERATIONS = 40
 EXACT_UP_TO = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
 NEAR_ROWS = 20
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
+WIDER, MOST_WIDER = 2.0, 4  # the factor of a guard against large errors, and how often it is tried
 JUDGED = 4_000  # rows that are left out in turn at most
 
 
@@ -185,9 +186,38 @@ def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, 
         began = time.perf_counter()
         outcome = _climbed(at_own_basis(learning, each.parameters))
         if outcome is not None:
+            outcome = replace(outcome, parameters=guarded(learning, outcome.parameters))
             judged = at_own_basis(judging, outcome.parameters)
             trials.append((exact_trial(judged, each.name, began), outcome))
     return trials
+
+
+def guarded(learning: Stage, parameters: Parameters) -> Parameters:
+    """The parameters with more variance of the kernel, then of the noise, as long as that helps rows that the
+    others predict: a guard against errors far larger than their error bars, of which the evidence of a model
+    that is wrong somewhere makes too little.
+    """
+
+    def density(candidate: Parameters) -> float:
+        try:
+            return float(np.mean(left_out_of(at_own_basis(learning, candidate).rows).log_density))
+        except FactorisationError:
+            return -np.inf
+
+    def wider(p: Parameters) -> Parameters:
+        names = {name: value for name, value in p.kernel.parameters.items() if name.endswith("variance")}
+        kernel = p.kernel.with_parameters({name: WIDER * np.asarray(value) for name, value in names.items()})
+        return p._replace(kernel=kernel)
+
+    best = density(parameters)
+    for step in (wider, lambda p: p._replace(noise=WIDER * p.noise)):
+        for _ in range(MOST_WIDER):
+            candidate = step(parameters)
+            value = density(candidate)
+            if not value > best:
+                break
+            parameters, best = candidate, value
+    return parameters
 
 
 def exact_trial(stage: Stage, name: str, began: float) -> Trial:
