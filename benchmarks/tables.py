@@ -4,8 +4,8 @@
     python benchmarks/tables.py yacht energy --folds 2
     python benchmarks/tables.py --quick                # seconds: does it all work?
 
-Tables are `NAME.npz` with X, y and fold in the folder that INDUCING_DATA names, and those that come with
-scikit-learn. The constant noise of a booster is its cross-validated error, whose time counts. CatBoost and
+Tables are `NAME.npz` with X, y and fold in the folder that INDUCING_DATA names, the numbers of some CSV files
+there, and those that come with scikit-learn. The constant noise of a booster is its cross-validated error, whose time counts. CatBoost and
 LightGBM take part where they are installed, the exact GP with a Matérn 3/2 kernel up to 3,000 rows.
 """
 
@@ -26,6 +26,12 @@ import numpy as np
 SMALL = 5_000  # rows up to which every fold is a test
 FILES = "yacht autompg forest stock energy wine gas sml parkinsons tamielectric keggdirected".split()
 BUNDLED = ("diabetes", "friedman1")
+TARGETS = {
+    "diamonds": "price",
+    "Wage": "wage",
+    "DoctorVisits": "visits",
+    "RainIbk": "rain",
+}  # tables/NAME.csv.gz
 Prediction = tuple[np.ndarray, np.ndarray]  # mean and std of y
 
 
@@ -49,6 +55,12 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         from sklearn.datasets import load_diabetes
 
         X, y = load_diabetes(return_X_y=True)
+    elif name in TARGETS:
+        import pandas as pd
+
+        frame = pd.read_csv(Path(os.environ["INDUCING_DATA"]) / "tables" / f"{name}.csv.gz")
+        numbers = frame.select_dtypes("number").drop(columns="logwage", errors="ignore").dropna()
+        X, y = (numbers.drop(columns=TARGETS[name]).to_numpy(float), numbers[TARGETS[name]].to_numpy(float))
     else:
         with np.load(Path(os.environ["INDUCING_DATA"]) / f"{name}.npz") as held:
             return held["X"], held["y"].ravel(), held["fold"]
@@ -144,7 +156,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="methods by the beginning of their names")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    names = args.tables or [*(FILES if "INDUCING_DATA" in os.environ else []), *BUNDLED]
+    names = args.tables or [*([*FILES, *TARGETS] if "INDUCING_DATA" in os.environ else []), *BUNDLED]
     if args.quick:
         names, args.folds = ["diabetes"], 1
     print(f"{'table':<14}{'method':<32}{'nRMSE':>9}{'MSLL':>9}{'cover':>8}{'max |z|':>9}{'seconds':>9}")
