@@ -4,9 +4,10 @@
     python benchmarks/tables.py yacht energy --folds 2
     python benchmarks/tables.py --quick                # seconds: does it all work?
 
-Tables are `NAME.npz` with X, y and fold in the folder that INDUCING_DATA names, the numbers of some CSV files
-there, and those that come with scikit-learn. The constant noise of a booster is its cross-validated error, whose time counts. CatBoost and
-LightGBM take part where they are installed, the exact GP with a Matérn 3/2 kernel up to 3,000 rows.
+Tables are `NAME.npz` with X, y and fold in the folder that INDUCING_DATA names, the numbers of some CSV
+files there, and those that come with scikit-learn. The constant noise of a booster is its cross-validated
+error, whose time counts. CatBoost and LightGBM take part where they are installed, the exact GP with a
+Matérn 3/2 kernel up to 3,000 rows.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def test_the_kernel_that_made_the_rows_has_the_best_evidence(rough):
     kernels = {"rbf": ig.kernels.RBF(3.0), "matern12": ig.kernels.Matern12(3.0)}
     task = Task(kernels["rbf"], ig.bases.Points(X[:5]), "fitc", 0.1, X, y, progress=False)
     ranked = ranked_kernels(task.stage(), kernels)
-    assert [each.name for each in ranked][0] == ("matern12" if rough else "rbf")
+    assert ranked[0].name.split()[0] == ("matern12" if rough else "rbf")
     for each in ranked:  # the evidence is that of the parameters it comes with
         p = each.parameters
         assert each.value == pytest.approx(
@@ -42,7 +42,7 @@ def test_few_rows_get_the_exact_gp():
     X, y = _rows(rough=True)
     model = ig.SparseGPRegressor().fit(X, y)
     assert model.approximation_ == "exact" and model.basis_size_ == len(X)
-    assert type(model.kernel_) in (ig.kernels.Matern12, ig.kernels.RationalQuadratic)
+    assert any(name in str(model.kernel_) for name in ("Matern12", "RationalQuadratic"))
     assert min(trial.rmse for trial in model.choice_.trials) > 0
     left = ig.leave_one_out(
         model.kernel_,
@@ -92,7 +92,7 @@ def test_a_kernel_is_chosen_for_a_sparse_basis_too():
     X, y = _rows(rough=True)
     model = ig.SparseGPRegressor(kernel="auto", n_inducing=30, max_iter=3).fit(X, y)
     assert model.approximation_ == "fitc"
-    assert type(model.kernel_) in (ig.kernels.Matern12, ig.kernels.RationalQuadratic)
+    assert any(name in str(model.kernel_) for name in ("Matern12", "RationalQuadratic"))
 
 
 def test_saved_models_remember_the_choice(tmp_path):

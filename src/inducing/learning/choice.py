@@ -17,6 +17,7 @@ from ..errors import FactorisationError, UnknownNameError
 from ..inference.left_out import left_out_of
 from ..model.bases import Basis, Multiscale, Points
 from ..model.kernels.base import Kernel
+from ..model.kernels.dot import Linear
 from ..model.kernels.stationary import Stationary
 from ..numerics.arrays import to_numpy
 from .objective import HeldOut, parameters_of, targets
@@ -35,7 +36,10 @@ FINAL_ITERATIONS = 40
 EXACT_UP_TO = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
 NEAR_ROWS = 20
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
-WIDER, MOST_WIDER = 2.0, 4  # the factor of a guard against large errors, and how often it is tried
+SAME = 1.0  # nats: optima as near as that are one
+LINEAR_SHARE = 0.1  # of the noise: the variance that a linear term starts with
+GUARDED = 2_500  # rows that the guard looks at at most
+WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
 JUDGED = 4_000  # rows that are left out in turn at most
 
 
@@ -81,6 +85,7 @@ class Learned:
     name: str
     parameters: Parameters
     value: float
+    other: bool = False  # whether it is the worse of two optima of one kernel
 
 
 def choose(
@@ -97,7 +102,7 @@ def choose(
     learned = ranked_kernels(start, kernels)
     n = start.rows.n
     if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
-        found = exact_trials(start, learned[:FINALISTS])
+        found = exact_trials(start, finalists(learned))
         if found:
             trials = [trial for trial, _ in found]
             outcome = found[best_of(trials, aim)][1]
@@ -150,24 +155,42 @@ def best_kernel(task: Task, kernels: dict[str, Kernel]) -> Kernel:
 def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARED_ROWS) -> list[Learned]:
     """The kernels with parameters learned by an exact GP on some of the rows, the best evidence first.
 
-    The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others
-    start with what it has found.
+    The first kernel of the dictionary is learned from its own lengthscales and from shorter ones, and where
+    these end apart both are kept; the others start with the better of the two. Last the best of all is tried
+    with a linear term.
     """
     n = start.rows.n
     few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:rows])).quietly()
     few = replace(few, restarts=0, max_iterations=KERNEL_ITERATIONS, least_gain=LEAST_GAIN)
     given = parameters_of(few.problem)
-    learned: list[Learned] = []
-    for name, kernel in kernels.items():
-        base, starts = given, [kernel, _scaled(kernel, SHORTER_START)]
-        if learned:
-            base = learned[0].parameters._replace(noise=given.noise)  # with little noise all may become noise
-            starts = [_like(kernel, base.kernel)]
-        outcomes = [_climbed(at_own_basis(few, base._replace(kernel=k))) for k in starts]
-        best = max((o for o in outcomes if o is not None), key=lambda o: o.run.value, default=None)
-        if best is not None:
-            learned.append(Learned(name, best.parameters, best.run.value))
+
+    def learned_from(name: str, kernel: Kernel, base: Parameters) -> list[Learned]:
+        outcome = _climbed(at_own_basis(few, base._replace(kernel=kernel)))
+        return [] if outcome is None else [Learned(name, outcome.parameters, outcome.run.value)]
+
+    (name, first), *others = kernels.items()
+    learned = learned_from(name, first, given)
+    learned += learned_from(f"{name}, from short lengthscales", _scaled(first, SHORTER_START), given)
+    learned.sort(key=lambda each: -each.value)
+    if not learned:
+        return []
+    if len(learned) == 2:
+        apart = learned[0].value - learned[1].value >= SAME
+        learned = [learned[0], replace(learned[1], other=True)] if apart else learned[:1]
+    # with little noise all may become noise
+    base = learned[0].parameters._replace(noise=given.noise)
+    for name, kernel in others:
+        learned += learned_from(name, _like(kernel, base.kernel), base)
+    best = max(learned, key=lambda each: each.value)
+    if others:
+        linear = Linear(variance=LINEAR_SHARE * given.noise)
+        learned += learned_from(f"{best.name} + linear", best.parameters.kernel + linear, best.parameters)
     return sorted(learned, key=lambda each: -each.value)
+
+
+def finalists(learned: Sequence[Learned]) -> list[Learned]:
+    """The kernels to learn further: the best, and the other optimum of the first one."""
+    return [*learned[:FINALISTS], *(each for each in learned[FINALISTS:] if each.other)]
 
 
 def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, Outcome]]:
@@ -178,7 +201,7 @@ def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, 
     order = np.random.default_rng(n + 1).permutation(n)
     learning = start.exact_on(np.sort(order[:LEARNED]))
     learning = replace(learning, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN, restarts=0)
-    judging = start.exact_on(np.sort(order[:JUDGED]))
+    guarding, judging = (start.exact_on(np.sort(order[:count])) for count in (GUARDED, JUDGED))
     trials: list[tuple[Trial, Outcome]] = []
     for each in learned:
         if trials and time.monotonic() > start.deadline:
@@ -186,7 +209,7 @@ def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, 
         began = time.perf_counter()
         outcome = _climbed(at_own_basis(learning, each.parameters))
         if outcome is not None:
-            outcome = replace(outcome, parameters=guarded(learning, outcome.parameters))
+            outcome = replace(outcome, parameters=guarded(guarding, outcome.parameters))
             judged = at_own_basis(judging, outcome.parameters)
             trials.append((exact_trial(judged, each.name, began), outcome))
     return trials
