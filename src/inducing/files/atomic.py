@@ -7,7 +7,10 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
+
+from ..errors import ParameterError
 
 PART = ".inducing-part-"  # how the names of temporary files begin, hidden beside what they replace
 
@@ -32,6 +35,24 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         part.unlink(missing_ok=True)
         os.close(lock)
+
+
+def require_apart(out: str | Path, *read: str | Path | None) -> None:
+    """Raise if a file to be written is one that is read, whatever links lead to it; a folder or a pattern
+    stands for its files.
+    """
+    target = os.path.realpath(out)
+    for name in (str(name) for name in read if name is not None):
+        same = os.path.exists(out) and any(
+            os.path.samefile(out, file) for file in {name, *glob(name)} if os.path.exists(file)
+        )
+        inside = (
+            os.path.isdir(name) and os.path.exists(out) and target.startswith(os.path.realpath(name) + os.sep)
+        )
+        if same or inside or target == os.path.realpath(name):
+            raise ParameterError(
+                f"{str(out)!r} would be written over {name!r}, which is read: name another file"
+            )
 
 
 def sync_folder(folder: Path) -> None:
