@@ -370,3 +370,26 @@ import inducing.numerics.loops
 print(first == call())
 """
     assert python(code) == ["True"]
+
+
+def test_compiled_functions_that_others_call_are_inlined() -> None:
+    """Where fast math may reorder sums, a function that stands alone and its copy in a caller round
+    differently, and which of them runs depends on whether this process compiled or read the cache.
+    """
+    from importlib import import_module
+
+    from numba.core.dispatcher import Dispatcher
+
+    loops = [name for name, tree in MODULES.items() if "njit" in ast.dump(tree)]
+    assert "inference/online_loops.py" in loops
+    wrong = set()
+    for name in loops:
+        module = import_module(f"inducing.{name.removesuffix('.py').replace('/', '.')}")
+        for caller in [value for value in vars(module).values() if isinstance(value, Dispatcher)]:
+            for used in caller.py_func.__code__.co_names:
+                called = caller.py_func.__globals__.get(used)
+                if isinstance(called, Dispatcher) and called.targetoptions.get("fastmath"):
+                    options = called.targetoptions
+                    if not (options.get("forceinline") or options.get("inline") == "always"):
+                        wrong.add(f"{called.py_func.__module__}.{used}")
+    assert not wrong

@@ -89,5 +89,9 @@ class IterationWarning(InducingWarning):
     """An iterative solver ended before it reached its tolerance."""
 
 
+class CheckpointWarning(InducingWarning):
+    """A checkpoint could not be written; the fit goes on without it."""
+
+
 class InterruptedWarning(InducingWarning):
     """Ctrl-C ended a fit before all rows were read; the model is what the others taught it."""

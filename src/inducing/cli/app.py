@@ -141,7 +141,7 @@ def inputs_and_target(
 
 def is_large(table: Path) -> bool:
     """Whether a table is many files, or a parquet file with many rows."""
-    if table.is_dir() or any(mark in str(table) for mark in "*?["):
+    if table.is_dir() or (not table.exists() and any(mark in str(table) for mark in "*?[")):
         return True
     if not (table.is_file() and table.suffix.lower() in (".parquet", ".pq")):
         return False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from ..files.atomic import require_apart
 from .app import (
     DropMissing,
     Exclude,
@@ -71,6 +72,8 @@ def compare(
     from ..progress import Bars
     from ..sources import tables
 
+    for path in (out, csv or out):
+        require_apart(path, table)
     wanted = _sizes(sizes)
     X, y, _ = inputs_and_target(table, target, exclude, drop_missing)
     with Bars() as bars:

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from ..errors import ColumnError, EmptyDataError, ModelFileError, ParameterError, UnknownNameError
+from ..files.atomic import require_apart
 from .app import (
     ApproximationOption,
     DropMissing,
@@ -105,6 +106,9 @@ def fit(
     start, share = time.perf_counter(), test_fraction
     in_parts = scheduler is not None or workers is not None or is_large(table)
     _check(approximation, task, further, noise, in_parts)
+    require_apart(out, table, checkpoint)
+    if checkpoint is not None:
+        require_apart(checkpoint, table)
     shared: dict[str, Any] = dict(
         kernel=None if kernel == "auto" else kernel, restarts=restarts, random_state=seed
     )

@@ -11,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from ..errors import ColumnError, ParameterError
+from ..files.atomic import require_apart
 from .app import Model, app, columns_of, is_large, load_model, output_option
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def predict(
     from ..progress import Line
     from ..sources import tables
 
+    require_apart(out, table, model)
     estimator = load_model(model)
     encoder, target = columns_of(estimator)
     levels = _levels(quantiles, estimator)

@@ -36,7 +36,7 @@ from ..numerics.exponential import EXACT, exponential
 from ..numerics.loops import FAST
 from .tiles import FormType, Frame, by_differences, copied, cross, features, finish
 
-_jit = numba.njit(nogil=True, fastmath=FAST)
+_jit = numba.njit(nogil=True, forceinline=True, fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
 
 
@@ -49,7 +49,7 @@ def last_of(edges: np.ndarray, first: int, tile: int) -> int:
     return last
 
 
-@numba.njit(nogil=True, fastmath=EXACT)
+@numba.njit(nogil=True, forceinline=True, fastmath=EXACT)
 def exponentials_below(K: np.ndarray) -> None:
     """exp of the lower triangle, in K."""
     for i in range(len(K)):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..model.kernels.base import add_gradients
+from ..model.kernels.distances import FAR_OUT, reach
 from ..model.kernels.exponents import Exponents
 from ..model.kernels.stationary import RBF
 from ..model.problem import Problem
@@ -53,7 +54,7 @@ def form_of(P: Problem) -> Form | None:
     if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST or P.sets is not None:
         return None
     e = P.basis.exponents(P.kernel) if type(P.kernel) is RBF else None  # a subclass may differ in anything
-    if e is None:
+    if e is None or reach(e.v) > FAR_OUT:
         return None
     assert isinstance(P.kernel, RBF)
     with notice_if_slow("compiling, once on this machine ..."):

@@ -13,7 +13,7 @@ from ..numerics.loops import FAST
 
 PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
 
-_jit = numba.njit(nogil=True, cache=True, fastmath=FAST)
+_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 
 
 @_jit
@@ -90,7 +90,7 @@ def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
     return k
 
 
-@numba.njit(nogil=True, fastmath=FAST)
+@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
 def _condition(
     U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray, packed: np.ndarray
 ) -> float:
@@ -297,7 +297,7 @@ def nearest_rows(
                 _look(Zt, edges, leaf, x, space, least, near)
 
 
-@numba.njit(nogil=True, fastmath=FAST)
+@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
 def _look(
     Zt: np.ndarray,
     edges: np.ndarray,

@@ -21,9 +21,10 @@ import numba
 import numpy as np
 
 from ..model.likelihoods.loops import tilt
+from ..numerics.loops import FAST
 from ..numerics.triangles import add, dot
 
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 
 LEAST_SHARE = 1e-12  # of a variance that a site may leave, or that taking it out may come from
 

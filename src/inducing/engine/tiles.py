@@ -32,7 +32,7 @@ from ..numerics.compiled_blas import (
 from ..numerics.exponential import EXACT, exponential
 from ..numerics.loops import FAST
 
-_jit = numba.njit(nogil=True, fastmath=FAST)
+_jit = numba.njit(nogil=True, forceinline=True, fastmath=FAST)
 Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
 FormType = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
 Gaussians = types.Tuple((Addresses, Frame, FormType, Real))  # of the basis: BLAS, frame, form and k(x, x)
@@ -41,7 +41,7 @@ Space = types.Tuple((Out3, Out2))  # four buffers of a tile of rows, and their f
 Totals = types.Tuple((Out2, Out1))  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
 
 
-@numba.njit(nogil=True, fastmath=EXACT)
+@numba.njit(nogil=True, forceinline=True, fastmath=EXACT)
 def exponentials(A: np.ndarray) -> None:
     """exp of every entry, in A."""
     for i in range(A.shape[0]):

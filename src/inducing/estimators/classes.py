@@ -54,10 +54,11 @@ def restored_classes(
     plain: Plain, arrays: Arrays, first: Posterior, held: WarmupRows
 ) -> tuple[np.ndarray, tuple[Posterior, ...], WarmupRows]:
     """What `class_record` wrote, given the first posterior and the rows of a warm-up with class numbers."""
-    dtype = np.dtype(plain["classes_dtype"])
-    if dtype.kind not in "biufUO":
-        raise ModelFileError(f"its classes have the type {dtype}")
-    classes = np.array(plain["classes"], dtype=dtype)
+    dtype, labels = np.dtype(plain["classes_dtype"]), plain["classes"]
+    lengths = [len(label) for label in labels if isinstance(label, str)]
+    if dtype.kind not in "biufUO" or max(lengths, default=0) * len(labels) > 16 * sum(lengths) + 4096:
+        raise ModelFileError(f"its {len(labels)} classes have the type {dtype}")
+    classes = np.array(labels, dtype="U" if dtype.kind == "U" else dtype)  # as wide as they are
     count, m = len(classes), len(first)
     if held is not None:
         X, numbers = held

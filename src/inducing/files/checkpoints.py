@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-import zipfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import ModelFileError
+from ..errors import CheckpointWarning, ModelFileError
 from .atomic import replacing
+from .tensors import NOT_TENSORS, digest, tensors
 
 INTERVAL = 5.0  # seconds between writes
 
 
 @dataclass(eq=False)
 class Checkpoint:
-    """A vector in a .npz file, written atomically, that only fits the problem it came from."""
+    """A vector in a file, written atomically, that only fits the problem it came from."""
 
     path: Path
     fingerprint: str
@@ -29,20 +30,33 @@ class Checkpoint:
         if not self.path.exists():
             return otherwise
         try:
-            with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as held:
-                x, fingerprint = held["x"], str(held["fingerprint"])
-        except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+            head, arrays = tensors(self.path)
+            x, fingerprint = arrays["x"], head["fingerprint"]
+            if head["sha256"] != digest(fingerprint, arrays):
+                raise KeyError("its contents do not match its checksum")
+        except NOT_TENSORS as error:
             raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
-        if fingerprint != self.fingerprint or x.shape != otherwise.shape:
+        if fingerprint != self.fingerprint or x.shape != otherwise.shape or x.dtype != otherwise.dtype:
             raise ModelFileError(
                 f"the checkpoint {self.path} is of another problem: delete it or name another"
             )
         return x
 
     def save(self, x: np.ndarray, value: float, *, force: bool = False) -> None:
-        """Keep x if no point of a greater value was kept before; now and then, or at once with `force`."""
+        """Keep x if no point of a greater value was kept before; now and then, or at once with `force`.
+        Where the disk is full or the folder cannot be written, warn: the optimisation is worth more.
+        """
         if value < self._best or (not force and time.monotonic() - self._last < INTERVAL):
             return
-        with replacing(self.path) as part, open(part, "wb") as file:
-            np.savez(file, x=x, fingerprint=np.array(self.fingerprint))
-        self._last, self._best = time.monotonic(), value
+        from safetensors.numpy import save_file
+
+        arrays, head = {"x": np.ascontiguousarray(x)}, {"fingerprint": self.fingerprint}
+        try:
+            with replacing(self.path) as part:
+                save_file(arrays, part, head | {"sha256": digest(self.fingerprint, arrays)})
+        except (OSError, *NOT_TENSORS) as error:
+            message = f"the checkpoint {self.path} cannot be written ({error}); the fit goes on without"
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
+        else:
+            self._best = value
+        self._last = time.monotonic()

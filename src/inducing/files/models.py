@@ -24,7 +24,6 @@ Which class may be in a file, and in which module it is, says `inducing.SAVED`; 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from importlib import import_module
 from pathlib import Path
@@ -37,10 +36,19 @@ from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
 from .records import ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
+from .tensors import NOT_TENSORS, digest, tensors
 
 FORMAT, VERSION = "inducing", "1"
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
-NOT_A_MODEL = InducingError, KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError
+NOT_A_MODEL = (
+    InducingError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 def save(
@@ -111,29 +119,17 @@ def load(path: str | Path) -> Any:
 
 def read(path: Path) -> tuple[Plain, Arrays]:
     """Read the two parts of a file; raise if it is not whole and unaltered."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         raise ModelFileError(f"there is no model file {str(path)!r}: check the name")
     try:
-        with safe_open(path, framework="numpy") as file:
-            head = file.metadata() or {}
-            if head.get("format") != FORMAT:
-                raise ModelFileError(
-                    f"{str(path)!r} is a safetensors file of something else, not of inducing"
-                )
-            version = head.get("format_version")
-            if version != VERSION:
-                raise ModelFileError(
-                    f"{str(path)!r} has format version {version}, but this library reads {VERSION}: update "
-                    "inducing"
-                )
-            arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}
-    except (SafetensorError, OSError, TypeError, KeyError, MemoryError, OverflowError) as error:
+        head, arrays = tensors(path, check=_check_format)
+    except NOT_TENSORS as error:
         reason = " ".join(str(error).split())
         raise ModelFileError(
             f"{str(path)!r} is no model file, or is truncated or corrupt ({reason})"
         ) from error
+    except ModelFileError as error:
+        raise ModelFileError(f"{str(path)!r} {error}") from error
     text = head.get("model", "")
     if head.get("sha256") != digest(text, arrays):
         raise ModelFileError(
@@ -148,14 +144,15 @@ def read(path: Path) -> tuple[Plain, Arrays]:
     return plain, arrays
 
 
-def digest(text: str, arrays: Arrays) -> str:
-    """The checksum of both parts of a file."""
-    total = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        total.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()
+def _check_format(head: dict[str, str]) -> None:
+    """Raise if a file is not a model of this library and version."""
+    if head.get("format") != FORMAT:
+        raise ModelFileError("is a safetensors file of something else, not of inducing")
+    version = head.get("format_version")
+    if version != VERSION:
+        raise ModelFileError(
+            f"has format version {version}, but this library reads {VERSION}: update inducing"
+        )
 
 
 def _from_numpy(value: Any) -> Any:

@@ -32,6 +32,7 @@ import numpy as np
 from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
 from ..numerics.linalg import FINEST
+from ..numerics.loops import FAST
 from ..numerics.triangles import (
     add,
     delete_column,
@@ -47,7 +48,7 @@ from ..numerics.triangles import (
     turn_rows,
 )
 
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
 COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for few functions, below for digits

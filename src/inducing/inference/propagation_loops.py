@@ -15,10 +15,11 @@ import numpy as np
 
 from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
+from ..numerics.loops import FAST
 from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve_backward, turn_rows
 from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, look
 
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 
 
 class Turns(NamedTuple):

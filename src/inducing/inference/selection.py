@@ -33,6 +33,7 @@ from ..errors import EmptyDataError, ParameterError, ShapeError
 from ..model.kernels.base import Kernel
 from ..model.problem import as_inputs, as_noise, as_targets
 from ..numerics.arrays import to_numpy
+from ..sources.moments import together
 from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
 Seed = np.random.Generator | int | None
@@ -74,6 +75,8 @@ def kmeans(
     """Take the centres of k-means, at most 20 Lloyd iterations from one k-means++ start. O(n + s m d) each"""
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
+    near = together(X)  # a row far out would cost all others their digits
+    X, weights = X[near], weights[near]
     if len(X) <= m:
         return X
     from sklearn.cluster import KMeans

@@ -7,8 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EmptyDataError, NoiseError, NonFiniteError, ParameterError, ShapeError
-from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..errors import EmptyDataError, NoiseError, ParameterError, ShapeError
+from ..numerics.arrays import (
+    LARGEST_NUMBER,
+    Array,
+    asarray_like,
+    is_foreign,
+    is_numpy,
+    namespace,
+    require_finite,
+    require_numbers,
+    to_numpy,
+    zeros_like_rows,
+)
 from .bases import Basis, Points
 from .kernels.base import Kernel
 from .likelihoods import Gaussian, Likelihood, SeveralLikelihood
@@ -108,6 +119,7 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
 
 def as_inputs(X: Any, *, name: str = "X") -> Array:
     """X as a finite (n, d) array of floats; PyTorch and CuPy arrays stay what they are."""
+    require_numbers(X, name)
     if is_foreign(X):
         X = X.detach() if hasattr(X, "detach") else X
     else:
@@ -122,7 +134,7 @@ def as_inputs(X: Any, *, name: str = "X") -> Array:
         )
     if X.shape[1] == 0:
         raise ShapeError(f"{name} has no columns")
-    _check_finite(X, name)
+    require_finite(X, name)
     return X
 
 
@@ -148,16 +160,9 @@ def _kind(a: Array) -> str:
     return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
 
 
-def _check_finite(a: Array, name: str) -> None:
-    xp = namespace(a)
-    if bool(xp.isfinite(xp.sum(a))) or bool(xp.all(xp.isfinite(a))):
-        return
-    row = int(np.argwhere(~np.isfinite(to_numpy(a)))[0][0])
-    raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
-
-
 def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
     """y as a finite (n,) or (n, p) array on X's device."""
+    require_numbers(y, name)
     if not is_numpy(X):
         y = asarray_like(y, X)
     else:
@@ -170,12 +175,13 @@ def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
             f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input "
             "row"
         )
-    _check_finite(y, name)
+    require_finite(y, name)
     return y
 
 
 def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
     """The noise variance of every row (n,), and whether it is one number."""
+    require_numbers(noise, "noise")
     values = asarray_like(noise, X)
     n = X.shape[0]
     if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != n):
@@ -183,11 +189,12 @@ def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
             f"noise must be one variance or one per row ({n}), but has shape {tuple(values.shape)}"
         )
     xp = namespace(X)
-    if not bool(xp.all(xp.isfinite(values))) or not bool(xp.all(values > 0)):
-        worst = float(np.min(to_numpy(values)))
+    if not bool(xp.all(values >= 1.0 / LARGEST_NUMBER)) or not bool(xp.all(values <= LARGEST_NUMBER)):
+        numbers = to_numpy(values)
+        worst = float(np.min(numbers) if np.min(numbers) < 1.0 / LARGEST_NUMBER else np.max(numbers))
         raise NoiseError(
-            f"noise is a variance and must be positive and finite, but {worst:g} was given; use a small "
-            "positive number"
+            f"noise is a variance and must be positive and finite, from {1.0 / LARGEST_NUMBER:g} to "
+            f"{LARGEST_NUMBER:g}, but {worst:g} was given; use a small positive number"
         )
     return xp.broadcast_to(values, (n,)), values.ndim == 0
 
@@ -200,7 +207,7 @@ def _as_weights(weights: Any, X: Array) -> Array | None:
         raise ShapeError(
             f"weights must have one entry per row ({X.shape[0]}), but have shape {tuple(values.shape)}"
         )
-    _check_finite(values, "weights")
+    require_finite(values, "weights")
     xp = namespace(X)
     if bool(xp.any(values < 0)):
         raise ParameterError(f"weights must not be negative, but the smallest is {float(xp.min(values)):g}")

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import NonFiniteError, ParameterError, ShapeError
 
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
+LARGEST_NUMBER = (
+    1e70  # of numbers in data and parameters, and 1/LARGEST_NUMBER: ratios have squares with finite sums
+)
 COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.1 ms at most below it
 
 
@@ -45,6 +48,42 @@ def is_torch(a: Any) -> bool:
     return type(a).__module__.startswith("torch")
 
 
+def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
+    """Raise if `a` has masked entries, dates, complex numbers or, unless allowed, text: NumPy would take what
+    lies below for numbers.
+    """
+    rows = a if isinstance(a, list | tuple) else [a]
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise ShapeError(f"{name} has masked entries; fill them in, or leave those rows out")
+    if not hasattr(a, "dtype") and not hasattr(a, "dtypes"):
+        try:
+            a = np.asarray(a)
+        except ValueError:
+            return  # rows of several lengths; the conversion to floats says so
+    kinds = [a.dtype] if hasattr(a, "dtype") else list(a.dtypes)
+    names = {getattr(kind, "kind", "c" if getattr(kind, "is_complex", False) else "f") for kind in kinds}
+    if "O" in names and not text:
+        names |= {"U" for value in np.asarray(a, dtype=object).flat if isinstance(value, str)}
+    for kind, what in {"c": "complex numbers", "M": "dates", "m": "times", "U": "text", "S": "text"}.items():
+        if kind in names and not (text and what == "text"):
+            raise ShapeError(f"{name} must hold numbers, but holds {what}; recode it as numbers")
+
+
+def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
+    """Raise if an array holds NaN, infinity or a number beyond `most`."""
+    xp = namespace(a)
+    if 0 in a.shape or (bool(xp.max(a) <= most) and bool(xp.min(a) >= -most)):
+        return
+    values = to_numpy(a)
+    wrong = np.argwhere(~(np.abs(values) <= most))[0]
+    value, row = values[tuple(wrong)], int(wrong[0]) if len(wrong) else 0
+    if np.isfinite(value):
+        raise NonFiniteError(
+            f"{name} holds {value:g} in row {row}, beyond {most:g}; remove such rows, or use other units"
+        )
+    raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
+
+
 def asarray_like(value: Any, like: Array) -> Array:
     """`value` as an array with the namespace, dtype and device of `like`."""
     if is_numpy(like):
@@ -72,6 +111,8 @@ def to_numpy(a: Any) -> np.ndarray:
         return a.detach().cpu().numpy()
     if hasattr(a, "get") and hasattr(a, "device"):  # cupy
         return a.get()
+    if isinstance(a, np.ma.MaskedArray):
+        require_numbers(a, "an array")
     return np.asarray(a)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+# What one compiled function calls of another is inlined (`forceinline`): else a process that compiles runs
+# the copy that stands alone, and one that reads the cache the caller's own, which rounds sums differently.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def affine_squared_distances(
-    X: np.ndarray, Zt: np.ndarray, constant: float, factor: float, out: np.ndarray
+    X: np.ndarray, Zt: np.ndarray, scale: np.ndarray, constant: float, factor: float, out: np.ndarray
 ) -> None:
-    """out[i, j] = constant + factor Σ_k (X[i, k] - Zt[k, j])², four inputs at a time."""
+    """out[i, j] = constant + factor Σ_k ((X[i, k] - Zt[k, j]) scale_k)², four inputs at a time."""
     n, d = X.shape
     m = Zt.shape[1]
     whole = d - d % 4
@@ -22,19 +24,21 @@ def affine_squared_distances(
             row[j] = 0.0
         for k in range(0, whole, 4):
             x0, x1, x2, x3 = X[i, k], X[i, k + 1], X[i, k + 2], X[i, k + 3]
+            s0, s1, s2, s3 = scale[k], scale[k + 1], scale[k + 2], scale[k + 3]
             for j in range(m):
-                t0, t1, t2, t3 = x0 - Zt[k, j], x1 - Zt[k + 1, j], x2 - Zt[k + 2, j], x3 - Zt[k + 3, j]
+                t0, t1 = (x0 - Zt[k, j]) * s0, (x1 - Zt[k + 1, j]) * s1
+                t2, t3 = (x2 - Zt[k + 2, j]) * s2, (x3 - Zt[k + 3, j]) * s3
                 row[j] += (t0 * t0 + t1 * t1) + (t2 * t2 + t3 * t3)
         for k in range(whole, d):
-            x0 = X[i, k]
+            x0, s0 = X[i, k], scale[k]
             for j in range(m):
-                t0 = x0 - Zt[k, j]
+                t0 = (x0 - Zt[k, j]) * s0
                 row[j] += t0 * t0
         for j in range(m):
             row[j] = constant + factor * row[j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> None:
     """diag(a) A + diag(b) B, in A."""
     for i in range(A.shape[0]):
@@ -42,7 +46,7 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
             A[i, j] = a[i] * A[i, j] + b[i] * B[i, j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
     """Put √|weight| A into out: rows of weight ≥ 0 from the top (returns how many), others from the end."""
     top, bottom = 0, len(A)
@@ -70,7 +74,7 @@ def mirror(G: np.ndarray) -> None:
                     G[j, i] = G[i, j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def gaussian_gram(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, constants: np.ndarray, E: np.ndarray
 ) -> None:
@@ -97,7 +101,7 @@ def gaussian_gram(
             E[j, i] = row[j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def gaussian_gram_pullback(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, W: np.ndarray, slopes: np.ndarray, widths: np.ndarray
 ) -> None:
@@ -129,7 +133,7 @@ def profile_value(s: float, profile: float) -> float:
     return (1.0 + r + r * r / 3.0) * np.exp(-r)
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
     """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
     m, d = table.shape[0], len(x)

@@ -12,7 +12,9 @@ from math import sqrt
 import numba
 import numpy as np
 
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"})
+from .loops import FAST
+
+_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 
 
 @_jit

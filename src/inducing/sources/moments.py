@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import EmptyDataError
+from ..model.kernels.distances import MIDDLE_ROWS
 from .source import Part, Source
+
+TOGETHER = 1e6  # times the median distance from the median, up to which rows set the units
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +51,28 @@ class Columns:
 
 
 def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of the columns of A; constant ones as in `Columns`. (q,) each"""
+    """Weighted mean and standard deviation of the columns of A; constant ones as in `Columns`. (q,) each
+
+    Rows that lie a million times as far out as most, such as fill values, do not count: in their units all
+    others would be one point.
+    """
+    near = together(A)
+    A, weights = A[near], weights[near]
     constant = np.ptp(A, axis=0) == 0
     mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
     largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are no floats, of ratios are
     largest[constant] = 1.0
     scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
     return mean, _or_size(constant, mean, scale)
+
+
+def together(A: np.ndarray) -> np.ndarray | slice:
+    """The rows that lie no more than TOGETHER times as far out as most, in every column."""
+    some = A[:: max(1, len(A) // MIDDLE_ROWS)]
+    centre = np.median(some, axis=0)
+    spread = np.median(np.abs(some - centre), axis=0)
+    near = np.all((np.abs(A - centre) <= TOGETHER * spread) | (spread == 0), axis=1)
+    return near if np.any(near) and not np.all(near) else slice(None)
 
 
 def _or_size(constant: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:

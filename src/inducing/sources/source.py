@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
+from ..numerics.arrays import LARGEST_NUMBER, require_numbers
 
 CACHE_BYTES = 1 << 30  # what `Source.cached` may keep in memory
 FAN = 8  # neighbours that `tree_sum` adds at each level
@@ -262,6 +263,7 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
 
 
 def _as_floats(a: Any, name: str) -> np.ndarray:
+    require_numbers(a, name)
     try:
         return np.ascontiguousarray(a, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -269,10 +271,17 @@ def _as_floats(a: Any, name: str) -> np.ndarray:
 
 
 def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str]) -> None:
-    if np.isfinite(np.sum(a)) or np.all(np.isfinite(a)):
+    if a.size == 0 or (np.max(a) <= LARGEST_NUMBER and np.min(a) >= -LARGEST_NUMBER):
         return
-    row, column = np.argwhere(~np.isfinite(a))[0]
-    what = "NaN" if np.isnan(a[row, column]) else "infinity"
+    row, column = np.argwhere(~(np.abs(a) <= LARGEST_NUMBER))[0]
+    value = a[row, column]
+    what = (
+        "NaN"
+        if np.isnan(value)
+        else "infinity"
+        if np.isinf(value)
+        else f"{value:g}, beyond {LARGEST_NUMBER:g},"
+    )
     raise NonFiniteError(f"{name(int(column))} holds {what} in {where}, row {row}; remove or fill such rows")
 
 

@@ -81,9 +81,11 @@ class Lines:
         if self.fd not in ready or self.stop.asked():
             return []
         chunk = os.read(self.fd, READ_BYTES)
-        if not chunk:
-            self.ended, last, self.rest = True, self.rest, b""
-            return [last] if last else []
+        if not chunk:  # what has no end may be half a row that is still being written
+            self.ended, last = True, self.rest
+            whole = last.lstrip().startswith(b"{") and _is_object(last)
+            self.rest = b"" if whole else last
+            return [last] if whole else []
         *lines, self.rest = (self.rest + chunk).split(b"\n")
         if len(self.rest) > LONGEST:
             raise ColumnError(f"A row has no end after {len(self.rest)} bytes: rows are lines.")
@@ -133,7 +135,10 @@ class Format:
         labels: bool,
     ) -> Format:
         """Recognise the format by the first line, a header or an object; `inputs` are those a model has."""
-        text = _text(line)
+        try:
+            text = _text(line)
+        except BadRow as error:
+            raise ColumnError(f"The first row does not tell the columns: {error}.") from error
         if not text:
             raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
         if kind not in ("auto", "csv", "tsv", "jsonl"):
@@ -177,8 +182,11 @@ class Format:
             values = [fields[i] for i in self.places]
         label = _label(values.pop(), self.target) if self.labels else None
         try:
-            numbers = list(map(float, values))
+            plain = text.isascii() and "_" not in text  # Python takes 1_000 and digits of all scripts
+            numbers = list(map(float, values)) if plain else None
         except (TypeError, ValueError, OverflowError):
+            numbers = None
+        if numbers is None:
             numbers = [_number(value, name) for value, name in zip(values, names)]
         if not math.isfinite(sum(numbers)):
             for number, name in zip(numbers, names):
@@ -188,7 +196,10 @@ class Format:
 
 
 def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace").lstrip("\ufeff").strip("\r\n")
+    try:
+        return line.decode("utf-8").lstrip("\ufeff").strip("\r\n")
+    except UnicodeDecodeError as error:
+        raise BadRow(f"it is no UTF-8 ({error.reason} at byte {error.start})") from error
 
 
 def _fields(text: str, separator: str) -> list[str]:
@@ -210,8 +221,18 @@ def _object(text: str) -> dict[str, Any]:
     return row
 
 
+def _is_object(line: bytes) -> bool:
+    """Whether a line is a whole JSON object."""
+    try:
+        return bool(_object(_text(line)))
+    except BadRow:
+        return False
+
+
 def _number(value: Any, name: str) -> float:
     try:
+        if isinstance(value, str) and (not value.isascii() or "_" in value):
+            raise ValueError(value)
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         what = "is missing" if value in (None, "") else f"is {value!r}, which is no number"

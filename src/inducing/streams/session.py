@@ -5,6 +5,7 @@ every row, and saves it all on the way, so that a killed session goes on from it
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import sys
 import time
@@ -16,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import LabelError, ModelFileError, NonFiniteError, ShapeError
+from ..errors import LabelError, ModelFileError, NonFiniteError, ParameterError, ShapeError
+from ..files.atomic import require_apart
 from ..files.models import load
 from ..progress import Status
-from .lines import BadRow, Format, Lines, fingerprint, opened, stop_on_signals
+from .lines import HEAD, BadRow, Format, Lines, fingerprint, opened, stop_on_signals
 from .scores import RunningClassification, RunningRegression, scores_from
 
 BATCH = 512  # rows given to the model at once, at most; each is still predicted before it is read
@@ -46,6 +48,8 @@ class Place:
     offset: int = 0  # bytes of the source that these rows are
     head: str = ""  # the source's fingerprint
     written: int = 0  # bytes of the predictions
+    predictions: str | None = None  # their file, None is none or stdout
+    tail: str = ""  # the checksum of the last bytes written there
 
 
 @dataclass
@@ -57,19 +61,23 @@ class Predictions:
 
     @staticmethod
     @contextmanager
-    def opened(name: str | None, written: int) -> Iterator[Predictions]:
-        """Open the file of that name, "-" for stdout, and go on after `written` bytes: rows that the saved
-        model has not read will be predicted again.
+    def opened(name: str | None, place: Place) -> Iterator[Predictions]:
+        """Open the file of that name, "-" for stdout, and go on where the saved model stood: rows that it has
+        not read will be predicted again. Raise if the file holds anything else, which would be lost.
         """
         if name is None or name == "-":
             yield Predictions(None if name is None else sys.stdout)
             return
-        path = Path(name)
-        going_on = 0 < written <= (path.stat().st_size if path.is_file() else 0)
-        if going_on:
-            os.truncate(path, written)
-        with open(path, "a" if going_on else "w", newline="", encoding="utf-8") as file:
-            yield Predictions(file, going_on)
+        with open(name, "a+", newline="", encoding="utf-8") as file:
+            size, ours = os.fstat(file.fileno()).st_size, place.predictions == os.path.realpath(name)
+            if size and not (
+                ours and place.written <= size and _tail(file.fileno(), place.written) == place.tail
+            ):
+                raise ParameterError(
+                    f"{name!r} exists and is not what this stream wrote up to its last save: name another"
+                )
+            os.ftruncate(file.fileno(), place.written if size else 0)
+            yield Predictions(file, size > 0)
 
     def write(self, header: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
         if self.file is None:
@@ -82,8 +90,17 @@ class Predictions:
         self.begun = True
 
     def size(self) -> int:
-        """The size in bytes, where it is a file."""
-        return os.fstat(self.file.fileno()).st_size if self.file not in (None, sys.stdout) else 0
+        """The size in bytes, where it is a file; all of it is then on the disk."""
+        if self.file in (None, sys.stdout):
+            return 0
+        os.fsync(self.file.fileno())
+        return os.fstat(self.file.fileno()).st_size
+
+
+def _tail(fd: int, size: int) -> str:
+    """The checksum of the last bytes of a file up to `size`, and of that size."""
+    start = max(0, size - HEAD)
+    return hashlib.sha256(str(size).encode() + os.pread(fd, size - start, start)).hexdigest()
 
 
 @dataclass
@@ -154,10 +171,14 @@ class Session:
         before are passed over, or `skip` of them where that is given. predictions names a CSV file, "-" for
         stdout, for what was predicted of each row before it was read.
         """
+        read = None if source == "-" else source
+        require_apart(self.out, read)
+        if predictions not in (None, "-"):
+            require_apart(predictions, read, self.out)
         with opened(source) as fd, stop_on_signals() as stop:
             lines = Lines(fd, stop)
             self._find_rows(lines, source, format, exclude, skip)
-            with Predictions.opened(predictions, self.place.written) as self.predictions:
+            with Predictions.opened(predictions, self.place) as self.predictions:
                 self._follow(lines)
         self.status.end()
 
@@ -200,6 +221,8 @@ class Session:
                     if lines.stop.asked():
                         break
                 if lines.ended:
+                    if lines.rest.strip():
+                        self.status.note("inducing: the last line has no end and may be half a row: not read")
                     break
                 due = self._saved_at + self.save_seconds - time.monotonic()
                 ready = lines.wait(due if self._changed else 60.0)
@@ -293,7 +316,9 @@ class Session:
 
     def _save(self, fd: int) -> None:
         self.place.head = "" if self.place.source is None else fingerprint(fd, self.place.offset)
-        self.place.written = self.predictions.size()
+        self.place.written, file = self.predictions.size(), self.predictions.file
+        self.place.predictions = os.path.realpath(file.name) if self.place.written else None
+        self.place.tail = _tail(file.fileno(), self.place.written) if self.place.written else ""
         stream = {"place": asdict(self.place), "metrics": asdict(self.scores)}
         encoder = {"columns": list(self.format.inputs), "categories": {}}
         self.model.save(self.out, {"target": self.target, "encoder": encoder, "stream": stream})

@@ -74,7 +74,7 @@ def farthest_points(
     return most
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def monomials(u: np.ndarray, degree: int, heads: np.ndarray, out: np.ndarray) -> int:
     """Fill out with out[0] times each monomial of u of a degree below `degree`; returns how many."""
     end = 1
@@ -89,7 +89,7 @@ def monomials(u: np.ndarray, degree: int, heads: np.ndarray, out: np.ndarray) ->
     return end
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def gather(
     X: np.ndarray,
     owner: np.ndarray,
@@ -118,7 +118,7 @@ def gather(
                 row[t] += v * scratch[t]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def evaluate(
     Y: np.ndarray,
     first: int,

@@ -13,7 +13,7 @@ from ...numerics.loops import FAST, profile_value
 from .tree import TreeNodes
 
 
-@numba.njit(nogil=True, cache=True, fastmath=EXACT)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=EXACT)
 def profiles(s: np.ndarray, count: int, profile: int, r: np.ndarray) -> None:
     """g of the first `count` squared distances, in place; r is scratch, for the Matérn kernels."""
     if profile == 0:
@@ -32,7 +32,7 @@ def profiles(s: np.ndarray, count: int, profile: int, r: np.ndarray) -> None:
             s[j] *= 1.0 + r[j] * (1.0 + r[j] / 3.0)
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def box_distances(at: TreeNodes, q: int, nodes: TreeNodes, r: int) -> tuple[float, float]:
     """The least and the greatest squared distance between points of two boxes."""
     least, greatest = 0.0, 0.0
@@ -59,7 +59,7 @@ def node_sums(nodes: TreeNodes, Vt: np.ndarray, sums: np.ndarray) -> None:
                 sums[i, c] = sums[2 * i + 1, c] + sums[2 * i + 2, c]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def squared_distances(
     Yt: np.ndarray, i: int, Xt: np.ndarray, first: int, count: int, s: np.ndarray, at: int
 ) -> None:
@@ -79,7 +79,7 @@ def squared_distances(
             s[at + j] += t0 * t0
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
 def add_leaves(
     at: TreeNodes,
     q: int,

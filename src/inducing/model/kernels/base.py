@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
+from ...numerics.arrays import (
+    LARGEST_NUMBER,
+    Array,
+    asarray_like,
+    is_numpy,
+    namespace,
+    require_finite,
+    require_numbers,
+    zeros_like_rows,
+)
 from ...numerics.linalg import cholesky, plus_diagonal
 from ...numerics.workers import row_slices, run_over
 from ..parameters import Parametrised
@@ -140,7 +149,10 @@ class Kernel(Parametrised):
 
     def _select(self, X: Array) -> Array:
         if is_numpy(X) and X.dtype.kind != "f":
+            require_numbers(X, "X")
             X = X.astype(float)
+        if is_numpy(X):
+            require_finite(X, "X")
         if X.ndim != 2:
             raise ShapeError(
                 f"inputs must have two dimensions (rows, columns), but have shape {tuple(X.shape)}"
@@ -180,8 +192,10 @@ def add_gradients(total: Gradients, part: Gradients) -> None:
         total[name] = total[name] + gradient if name in total else gradient
 
 
-def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
-    """`value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite."""
+def positive(name: str, value: Any, *, scalar: bool = False, most: float = LARGEST_NUMBER) -> Any:
+    """`value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite, or
+    beyond `most` either way.
+    """
     try:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError) as error:
@@ -191,6 +205,10 @@ def positive(name: str, value: Any, *, scalar: bool = False) -> Any:
         raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
     if not np.all(np.isfinite(array)) or not np.all(array > 0):
         raise ParameterError(f"{name} must be positive and finite, but is {value}")
+    if not np.all((array >= 1.0 / most) & (array <= most)):
+        raise ParameterError(
+            f"{name} must lie between {1.0 / most:g} and {most:g}, but is {value}; use other units"
+        )
     return float(array) if array.ndim == 0 else array
 
 

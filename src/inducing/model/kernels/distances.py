@@ -4,25 +4,53 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...numerics.arrays import Array, is_numpy, worth_compiling, zeros_like_rows
+from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ...numerics.linalg import row_squares
+
+FAR_OUT = 2.0**20  # squared distances from the centre up to which moments give gradients to 1e-10
+MIDDLE_ROWS = 512  # rows whose middle is the centre
 
 
 def squared_distances(
-    X: Array, Z: Array, out: Array | None = None, *, constant: float = 0.0, factor: float = 1.0
+    X: Array,
+    Z: Array,
+    out: Array | None = None,
+    *,
+    scale: Array | None = None,
+    constant: float = 0.0,
+    factor: float = 1.0,
 ) -> Array:
-    """constant + factor Σ_k (x_k - z_k)² for every pair. (n, m)
+    """constant + factor Σ_k ((x_k - z_k) scale_k)² for every pair. (n, m)
 
-    By differences: nothing cancels, however far the data lie from the origin.
+    By differences of the rows as they are: nothing cancels, however far the data lie from the origin, and no
+    row changes what others give.
     """
+    if scale is None:
+        scale = namespace(X).ones_like(X[0]) if X.shape[0] else X[:0].sum(axis=0)
     if is_numpy(X) and worth_compiling(X.shape[0] * Z.shape[0]):
         from ...numerics.loops import affine_squared_distances
 
         if out is None:
             out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
-        affine_squared_distances(X, np.ascontiguousarray(Z.T), constant, factor, out)
+        affine_squared_distances(X, np.ascontiguousarray(Z.T), scale, constant, factor, out)
         return out
     s = zeros_like_rows((X.shape[0], Z.shape[0]), X) + constant
     for k in range(X.shape[1]):
-        difference = X[:, k, None] - Z[None, :, k]
+        difference = (X[:, k, None] - Z[None, :, k]) * scale[k]
         s += factor * difference * difference
     return s
+
+
+def middle(Z: Array) -> Array:
+    """The median of some rows, input by input, which a few that lie far out do not move. (d,)"""
+    some = Z[:: max(1, Z.shape[0] // MIDDLE_ROWS)]
+    return (
+        namespace(Z).sort(some, axis=0)[some.shape[0] // 2]
+        if Z.shape[0]
+        else zeros_like_rows((Z.shape[1],), Z)
+    )
+
+
+def reach(U: Array) -> float:
+    """The largest squared length of a row, 0 where there are none."""
+    return float(namespace(U).max(row_squares(U))) if 0 not in U.shape else 0.0

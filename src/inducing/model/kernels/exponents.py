@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...numerics.arrays import Array, is_numpy, namespace
+from ...numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
 from ...numerics.linalg import row_squares
-from .distances import squared_distances
+from .distances import middle, reach, squared_distances
 
 BY_DIFFERENCES = 1 << 12  # entries of a matrix that takes no time either way
 NEAR_CENTRE = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
@@ -20,11 +20,13 @@ class Exponents:
 
     As a product, [u, u², 1] [vP; -½P; constants - ½ Σ v²P], or where all P are one, [u, -½|u|², 1] [v; 1;
     constants - ½|v|²]: five times faster than differences. Its rounding error is that of |u|² + |v|², so on
-    the CPU rows that lie far out, small matrices, and those that need all digits go by differences.
+    the CPU small matrices and those that need all digits go by differences, and everywhere those of rows that
+    lie far out: of x and z as they are, for u and v have lost digits there.
     """
 
     centre: Array  # (d,)
     scale: Array  # (d,)
+    Z: Array  # (m, d)
     v: Array  # (m, d)
     P: Array | None  # (m, d), at most one
     constants: Array | float  # (m,)
@@ -35,9 +37,9 @@ class Exponents:
         xp = namespace(Z)
         alike = lengths.ndim == 1
         scale = 1.0 / (lengths if alike else xp.min(lengths, axis=0))
-        centre = xp.sum(Z, axis=0) / max(1, Z.shape[0])
+        centre = middle(Z)
         P = None if alike else 1.0 / (lengths * scale) ** 2
-        return Exponents(centre, scale, (Z - centre) * scale, P, constants)
+        return Exponents(centre, scale, Z, (Z - centre) * scale, P, constants)
 
     def within(self, X: Array) -> Array:
         """u of each row. (n, d)"""
@@ -63,20 +65,20 @@ class Exponents:
     def matrix(self, X: Array, out: Array | None = None, *, digits: bool = False) -> Array:
         """The exponents of every pair. (n, m)"""
         U, xp = self.within(X), namespace(X)
-        if is_numpy(U):
-            far = U.size and row_squares(U).max() + row_squares(self.v).max(initial=0.0) > NEAR_CENTRE
-            if digits or far or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES:
-                return self._by_differences(U, out)
+        exact = is_numpy(U) and (digits or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES)
+        if exact or reach(U) + reach(self.v) > NEAR_CENTRE:
+            return self._by_differences(X, out)
         left, right = self.features(U), self.coefficients
         return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
 
-    def _by_differences(self, U: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    def _by_differences(self, X: Array, out: Array | None) -> Array:
         if self.P is None and np.ndim(self.constants) == 0:
-            return squared_distances(U, self.v, out, constant=float(self.constants), factor=-0.5)
-        out = np.empty((len(U), len(self.v)), dtype=U.dtype) if out is None else out
+            constant = float(self.constants)
+            return squared_distances(X, self.Z, out, scale=self.scale, constant=constant, factor=-0.5)
+        out = zeros_like_rows((X.shape[0], self.Z.shape[0]), X) if out is None else out
         out[...] = self.constants
-        for k in range(U.shape[1]):
-            difference = U[:, k, None] - self.v[None, :, k]
+        for k in range(X.shape[1]):
+            difference = (X[:, k, None] - self.Z[None, :, k]) * self.scale[k]
             difference *= difference
             difference *= -0.5 if self.P is None else -0.5 * self.P[:, k]
             out += difference

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling
 from .base import Gradients, Kernel, as_parameter, per_input
-from .distances import squared_distances
+from .distances import FAR_OUT, middle, reach, squared_distances
 from .exponents import Exponents
 
 
@@ -78,26 +78,28 @@ class Stationary(Kernel):
         return type(self) in PROFILES and is_numpy(X) and worth_compiling(len(X) ** 2)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        scales = self.scales(X)
-        return self._profile(squared_distances(X / scales, Z / scales, out))
+        return self._profile(squared_distances(X, Z, out, scale=1.0 / self.scales(X)))
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, scales = namespace(X), self.scales(X)
-        centre = xp.mean(Z, axis=0) if Z.shape[0] else 0.0
-        X, Z = (X - centre) / scales, (Z - centre) / scales
-        s = squared_distances(X, Z) if self._needs_distances() else None
+        s = squared_distances(X, Z, scale=1.0 / scales) if self._needs_distances() or K is None else None
         if K is None:
-            K = self._profile(xp.asarray(s, copy=True) if s is not None else squared_distances(X, Z))
+            K = self._profile(xp.asarray(s, copy=True))
+        s = s if self._needs_distances() else None
         gradients = self._profile_gradients(s, K, Kbar)
         if s is not None:
             gradients["variance"] = _total(Kbar, K) / self.variance
         W = Kbar
         W *= self._slope(s, K)
-        WX, columns, WX2 = _moments(W, X)
-        lengthscale, Zbar = self._from_moments(Z, scales, WX, columns, WX2)
+        centre = middle(Z)
+        U, V = (X - centre) / scales, (Z - centre) / scales
+        if reach(U) + reach(V) > FAR_OUT:
+            lengthscale, Zbar = self._by_differences(X, Z, scales, W)
+        else:
+            lengthscale, Zbar = self._from_moments(V, scales, *_moments(W, U))
         gradients["lengthscale"] = lengthscale
         if s is None:  # W = K̄∘K
-            gradients["variance"] = xp.sum(columns) / self.variance
+            gradients["variance"] = xp.sum(W) / self.variance
         return gradients, Zbar
 
     def _from_moments(
@@ -108,6 +110,16 @@ class Stationary(Kernel):
         Zbar = WX - columns * Z
         per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) / scales  # Σ W (x - z)²/ℓ³
         return as_parameter(per_scale, self.lengthscale), Zbar / scales
+
+    def _by_differences(self, X: Array, Z: Array, scales: Array, W: Array) -> tuple[Array, Array]:
+        """The same where rows lie so far out that moments would cancel."""
+        xp, Zbar, per_scale = namespace(W), [], []
+        for k in range(X.shape[1]):
+            u = (X[:, k, None] - Z[None, :, k]) / scales[k]
+            Wu = W * u
+            Zbar.append(xp.sum(Wu, axis=0) / scales[k])
+            per_scale.append(xp.sum(Wu * u) / scales[k])
+        return as_parameter(xp.stack(per_scale), self.lengthscale), xp.stack(Zbar, axis=1)
 
     def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
         """dJ/d(parameters of g) other than lengthscale and variance."""

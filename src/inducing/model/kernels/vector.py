@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from ...errors import ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from .base import Gradients, Kernel, positive
-from .distances import squared_distances
+from .distances import middle, squared_distances
 
 
 def one_hot(X: Array, components: int) -> Array:
@@ -195,7 +195,7 @@ class _Gradient(Kernel):
         """Positions in units of ℓ about a common centre, directions, and for every pair a·b, a·d and b·d."""
         xp = namespace(X)
         A, B = self._directions(X), self._directions(Z)
-        centre = xp.mean(Z[:, :-1], axis=0) if Z.shape[0] else 0.0
+        centre = middle(Z[:, :-1])
         X, Z = (X[:, :-1] - centre) / self.lengthscale, (Z[:, :-1] - centre) / self.lengthscale
         ad = xp.sum(A * X, axis=1)[:, None] - A @ Z.T
         bd = X @ B.T - xp.sum(B * Z, axis=1)[None, :]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
-from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, to_numpy
+from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, require_numbers, to_numpy
 from ...numerics.linalg import row_dots
 from ...numerics.quadrature import ROUNDED, Feature, Tilted, WeightedNodes, nodes
 from ...numerics.subdivision import tilted_by_quadrature
@@ -118,6 +118,7 @@ class Likelihood:
 
         y is (n,), or has the `columns` of this likelihood; with `processes` every column is y of a process.
         """
+        require_numbers(y, "y")
         if not is_foreign(y):
             try:
                 y = np.asarray(y, dtype=float)
@@ -397,7 +398,7 @@ def within(name: str, value: object, low: float, high: float) -> float:
 
 def scale(name: str, value: object, power: int = 1) -> float:
     """`value` as a positive float in a range whose ratios can be squared, or square-rooted for power 2."""
-    number = positive(name, value, scalar=True)
+    number = positive(name, value, scalar=True, most=np.inf)
     if not LARGEST**-power <= number <= LARGEST**power:
         raise ParameterError(
             f"{name} must lie between {LARGEST**-power:g} and {LARGEST**power:g}, but is {number:g}"

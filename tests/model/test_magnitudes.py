@@ -1,0 +1,202 @@
+"""Numbers far out: one row leaves the others alone, and what cannot be handled is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import inducing as ig
+from inducing.errors import InducingError, NoiseError, NonFiniteError, ParameterError, ShapeError
+from inducing.model.kernels.distances import middle
+
+X = np.random.default_rng(0).normal(size=(40, 2))
+y = np.sin(X[:, 0])
+KERNELS = [ig.kernels.RBF, ig.kernels.Matern12, ig.kernels.Matern32, ig.kernels.Matern52]
+KERNELS += [ig.kernels.RationalQuadratic]
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+@pytest.mark.parametrize("n", [30, 200])
+@pytest.mark.parametrize("far", [1e6, 1e14, 1e16, 9.97e36])
+def test_one_far_row_leaves_the_others_alone(kind: Any, n: int, far: float) -> None:
+    rng = np.random.default_rng(1)
+    Z = rng.normal(size=(n, 2))
+    wide = np.vstack([Z, [[far, -far]]])
+    kernel = kind([0.7, 1.3], 2.0)
+    assert_allclose(kernel(wide, wide.copy())[:n, :n], kernel(Z, Z.copy()), rtol=1e-13, atol=1e-14)
+    K = kernel(wide, wide.copy())
+    assert K[n, n] == pytest.approx(2.0, rel=1e-14)
+    near = kernel(np.zeros((1, 2)), wide)[0, n]  # no more than a power law leaves
+    assert 0.0 <= near <= 4.0 * (far / 0.7) ** -2.0 + 1e-300
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_rows_with_a_common_offset_keep_their_distances(kind: Any) -> None:
+    """At 2⁴⁶ a number has steps of 2⁻⁶: multiples of it are exact, and so are their differences."""
+    rng = np.random.default_rng(1)
+    Z = np.round(rng.normal(size=(30, 2)) * 8) / 8
+    kernel = kind([3.0, 0.7], 1.0)
+    assert_allclose(kernel(Z + 2.0**46, Z + 2.0**46), kernel(Z, Z), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_gradients_with_a_far_row(kind: Any) -> None:
+    """dJ/dℓ and dJ/dZ of J = Σ K̄∘K by differences of K in 40 digits."""
+    rng = np.random.default_rng(1)
+    Z = np.vstack([rng.normal(size=(5, 2)), [[1e14, 3e14]]])
+    A = np.vstack([rng.normal(size=(4, 2)), Z[-1:]])
+    Kbar = rng.normal(size=(5, 6))
+    kernel = kind([0.7, 1.3], 2.0)
+    gradients, Zbar = kernel.pullback(A, Z, Kbar.copy())
+    near, near_Z = kernel.pullback(A[:4], Z[:5], Kbar[:4, :5].copy())
+    assert_allclose(gradients["lengthscale"], near["lengthscale"], rtol=1e-10)
+    own = 2.0 * Kbar[4, 5] / 2.0  # the far pair has K = variance, whatever the lengthscale
+    assert gradients["variance"] == pytest.approx(near["variance"] + own, rel=1e-10)
+    assert_allclose(Zbar[:5], near_Z, rtol=1e-10, atol=1e-12)
+    assert_allclose(Zbar[5], 0.0, atol=1e-10)
+
+
+def test_a_gradient_of_many_rows_with_a_far_one() -> None:
+    """The compiled passes step aside; the gradient is that without the far row, which is alone."""
+    rng = np.random.default_rng(1)
+    wide, targets = rng.normal(size=(4000, 2)), rng.normal(size=4000)
+    Z = wide[:60]
+    far = np.vstack([wide, [[1e13, -1e13]]])
+    kernel, noise = ig.kernels.RBF([0.7, 1.3], 2.0), 0.1
+    options = dict(approximation="vfe", noise=noise)
+    one, first = ig.log_evidence_and_gradient(kernel, ig.bases.Points(Z), X=wide, y=targets, **options)
+    two, second = ig.log_evidence_and_gradient(
+        kernel, ig.bases.Points(np.vstack([Z, far[-1:]])), X=far, y=np.append(targets, 0.5), **options
+    )
+    alone = float(mp.log(mp.npdf(0.5, 0, mp.sqrt(2.0 + noise))))
+    assert two == pytest.approx(one + alone, rel=1e-9)
+    assert_allclose(second["kernel.lengthscale"], first["kernel.lengthscale"], rtol=1e-6)
+
+
+def test_a_fill_value_in_a_stream_leaves_the_rest_alone() -> None:
+    """One netCDF fill value among 2,000 rows."""
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-3.0, 3.0, size=(2000, 1))
+    targets = np.sin(rows[:, 0]) + 0.01 * rng.normal(size=2000)
+    spoiled = rows.copy()
+    spoiled[1200] = 9.96921e36
+    early = rows.copy()
+    early[100] = 9.96921e36
+    grid = np.linspace(-2.5, 2.5, 50)[:, None]
+    for inputs in (rows, spoiled, early):
+        model = ig.OnlineGPRegressor(capacity=40, warmup=300, random_state=0)
+        for start in range(0, 2000, 500):
+            model.partial_fit(inputs[start : start + 500], targets[start : start + 500])
+        assert np.sqrt(np.mean((model.predict(grid) - np.sin(grid[:, 0])) ** 2)) < 0.02
+    for kind in (ig.SparseGPRegressor, ig.SparseGPClassifier):
+        wanted = targets if kind is ig.SparseGPRegressor else targets > 0
+        fitted = kind(n_inducing=20, max_iter=20, random_state=0).fit(spoiled[1000:1400], wanted[1000:1400])
+        got = fitted.predict(grid)
+        wrong = np.abs(got - np.sin(grid[:, 0])) if kind is ig.SparseGPRegressor else got != (grid[:, 0] > 0)
+        assert np.mean(wrong) < 0.05
+
+
+def test_the_middle_is_a_median() -> None:
+    assert_allclose(middle(np.array([[1.0, 5.0], [2.0, 1e30], [3.0, 4.0]])), [2.0, 5.0])
+    assert_allclose(middle(np.zeros((0, 2))), [0.0, 0.0])
+
+
+MASKED = np.ma.array(X.copy(), mask=np.zeros_like(X, dtype=bool))
+MASKED[3, 0] = np.ma.masked
+DATES = np.array(["2020-01-01", "NaT"] * 20, dtype="M8[D]")
+WRONG = {
+    "masked": MASKED,
+    "dates": np.column_stack([DATES, DATES]),
+    "times": np.column_stack([DATES - DATES[0]] * 2),
+    "complex": X + 1j,
+    "text": np.full((40, 2), "1_000"),
+    "objects of text": np.full((40, 2), "١٢", dtype=object),
+    "list of masked": list(MASKED),
+    "list of dates": [list(row) for row in np.column_stack([DATES, DATES])],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_number_is_refused(name: str) -> None:
+    wrong: Any = WRONG[name]
+    column = [row[0] for row in wrong] if isinstance(wrong, list) else wrong[:, 0]
+    basis, kernel = ig.bases.Points(X[:5]), ig.kernels.RBF()
+    post = ig.condition(kernel, basis, "fitc", 0.1, X, y)
+    model = ig.SparseGPRegressor(n_inducing=5, max_iter=1).fit(X, y)
+    calls = [
+        lambda: ig.condition(kernel, basis, "fitc", 0.1, wrong, y),
+        lambda: post.predict(wrong),
+        lambda: ig.update(post, ig.likelihoods.Gaussian(0.1), wrong, y),
+        lambda: ig.SparseGPRegressor(n_inducing=5, max_iter=1).fit(wrong, y),
+        lambda: model.predict(wrong),
+        lambda: ig.OnlineGPRegressor(warmup=10).partial_fit(wrong, y),
+        lambda: ig.SparseGPClassifier(n_inducing=5, max_iter=1).fit(wrong, y > 0),
+    ]
+    if name != "list of masked":
+        calls += [
+            lambda: next(ig.as_source(np.asanyarray(wrong), y).parts()),
+            lambda: ig.condition(kernel, basis, "fitc", 0.1, X, column),
+            lambda: ig.update(post, ig.likelihoods.Gaussian(0.1), X, column),
+            lambda: ig.SparseGPRegressor(n_inducing=5, max_iter=1).fit(X, column),
+        ]
+    for call in calls:
+        with pytest.raises((InducingError, TypeError)):
+            call()
+
+
+def test_a_mask_without_masked_entries_is_no_obstacle() -> None:
+    plain = np.ma.array(X, mask=False)
+    assert ig.condition(ig.kernels.RBF(), ig.bases.Points(X[:5]), "fitc", 0.1, plain, y).log_evidence
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_magnitudes_beyond_the_domain_are_refused(kind: Any) -> None:
+    kernel = kind(1.0, 1.0)
+    with pytest.raises(NonFiniteError, match=r"X holds 1e\+155 in row 1, beyond 1e\+70"):
+        kernel(np.array([[0.0], [1e155]]), np.zeros((1, 1)))
+    for value in (1e-71, 1e71):
+        with pytest.raises(ParameterError, match="must lie between 1e-70 and 1e\\+70"):
+            kind(value, 1.0)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_at_the_edge_of_the_domain_everything_is_finite(kind: Any) -> None:
+    kernel = kind(1e-70, 1.0)
+    A, Z = np.array([[1e70], [0.0]]), np.array([[-1e70], [0.0], [1e70]])
+    K = kernel(A, Z)
+    assert_allclose(K, [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]], atol=1e-140)
+    gradients, Zbar = kernel.pullback(A, Z, np.ones((2, 3)))
+    assert all(np.all(np.isfinite(g)) for g in [*gradients.values(), Zbar])
+
+
+@pytest.mark.parametrize("method", ["cg", "asor", "fitc", "exact", "rbcm", "gpoe", "poe", "bcm"])
+@pytest.mark.parametrize("noise", [1e-300, 1e-17, 1e-30])
+def test_tiny_noise_is_refused_or_gives_numbers(method: str, noise: float) -> None:
+    options: dict[str, Any] = (
+        {"blocks": np.arange(40) % 4} if method in ("rbcm", "gpoe", "poe", "bcm") else {}
+    )
+    basis = None if options or method in ("exact", "cg") else ig.bases.Points(X[:5])
+    if noise == 1e-300:
+        with pytest.raises(NoiseError, match="from 1e-70"):
+            ig.condition(ig.kernels.RBF(), basis, method, noise, X, y, **options)
+        return
+    with np.errstate(all="raise", under="ignore"), pytest.warns() if method == "cg" else np.errstate():
+        post = ig.condition(ig.kernels.RBF(), basis, method, noise, X, y, **options)
+        mean, variance = post.predict(np.vstack([X[:3], X[:2] + 0.3]))
+    assert np.all(np.isfinite(mean)) and np.all(np.isfinite(variance)) and np.all(variance >= 0.0)
+    assert np.all(np.abs(mean) < 10.0)
+
+
+def test_targets_beyond_the_domain_are_refused() -> None:
+    kernel, basis = ig.kernels.RBF(), ig.bases.Points(X[:5])
+    with pytest.raises(NonFiniteError, match=r"y holds .* beyond 1e\+70"):
+        ig.condition(kernel, basis, "fitc", 0.1, X, y * 1e200)
+    for model in (ig.SparseGPRegressor(max_iter=1), ig.OnlineGPRegressor(warmup=10)):
+        with pytest.raises(NonFiniteError, match=r"y holds .* beyond 1e\+152"):
+            model.fit(X, y * 1e156)
+    with pytest.raises((NonFiniteError, ShapeError), match="beyond"):
+        next(ig.as_source(X * 1e80, y).parts())
