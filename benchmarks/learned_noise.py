@@ -39,7 +39,11 @@ def splits(names: list[str], rows: int) -> Iterator[Split]:
             continue
         data = ig.datasets.load(name)
         y, test = (a if a.ndim == 1 else a[:, 0] for a in (data.y_train, data.y_test))
-        yield name, data.X_train[:rows], y[:rows], data.X_test[:rows], test[:rows], 100
+        some, judged = (np.arange(len(a))[:rows] for a in (y, test))
+        if name == "flights":  # they are in the order of the year
+            rng = np.random.default_rng(0)
+            some, judged = (np.sort(rng.permutation(len(a))[:rows]) for a in (y, test))
+        yield name, data.X_train[some], y[some], data.X_test[judged], test[judged], 100
 
 
 def main() -> None:

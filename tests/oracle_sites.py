@@ -8,6 +8,7 @@ e_i with e_i ~ N(0, R_i) of its own; power a takes the factor out and puts it ba
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -40,19 +41,41 @@ Z = (EDGES[:-1, None] + 0.5 * np.diff(EDGES)[:, None] * (NODES + 1.0)).ravel()  
 W = np.outer(0.5 * np.diff(EDGES), WEIGHTS).ravel() * np.exp(-0.5 * Z**2) / np.sqrt(2 * np.pi)
 
 
+@dataclass(frozen=True)
+class Kinked:
+    """log p(y|f) that is smooth in f but for one place in every row."""
+
+    log_p: LogDensity
+    kinks: Array  # (n,)
+
+    def __call__(self, y: Array, f: Array) -> Array:
+        return self.log_p(y, f)
+
+
 def tilted(log_p: LogDensity, y: Array, m: Array, v: Array, a: float) -> tuple[Array, Array, Array]:
-    """L_a, q and r under f ~ N(m, v), or for a = 0 E, q and r, by 120 panels of 20 Gauss-Legendre nodes. (n,)
-    each
+    """L_a, q and r under f ~ N(m, v), or for a = 0 E, q and r, by 120 panels of 20 Gauss-Legendre nodes, and
+    one more where log p has a kink. (n,) each
     """
     y, m, v = np.broadcast_arrays(np.atleast_1d(y).astype(float), m, v)
     s = np.sqrt(v)
-    values = log_p(y[:, None], m[:, None] + s[:, None] * Z)
+    z, w = Z, W
+    if isinstance(log_p, Kinked):
+        kinks = np.clip((log_p.kinks - m) / s, EDGES[0], EDGES[-1])
+        edges = np.sort(np.column_stack([np.tile(EDGES, (len(m), 1)), kinks]), axis=1)
+        half = 0.5 * np.diff(edges, axis=1)[:, :, None]
+        z = (edges[:, :-1, None] + half * (NODES + 1.0)).reshape(len(m), -1)
+        w = (half * WEIGHTS).reshape(len(m), -1) * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    values = log_p(y[:, None], m[:, None] + s[:, None] * z)
+
+    def average(values: Array) -> Array:
+        return np.sum(values * w, axis=1)
+
     if a == 0.0:
-        return values @ W, values @ (W * Z) / s, values @ (W * (Z**2 - 1.0)) / v
+        return average(values), average(values * z) / s, average(values * (z**2 - 1.0)) / v
     top = np.max(a * values, axis=1)
     p = np.exp(a * values - top[:, None])
-    total = p @ W
-    first, second = p @ (W * Z) / total, p @ (W * Z**2) / total
+    total = average(p)
+    first, second = average(p * z) / total, average(p * z**2) / total
     return np.log(total) + top, first / s, (second - first**2 - 1.0) / v
 
 

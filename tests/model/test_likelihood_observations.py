@@ -72,6 +72,22 @@ def test_further_numbers_of_predictions() -> None:
         assert np.mean(y <= quantile) >= 0.8 - 0.003 and np.mean(y < quantile) <= 0.8 + 0.003
 
 
+@pytest.mark.parametrize("df", [0.1, 0.5, 1.0, 4.0, 30.0, 1e6])
+def test_distribution_under_student_t_is_an_integral(df: float) -> None:
+    """As a mixture of Gaussians, or for few degrees of freedom on nodes, beside SciPy's integral over f."""
+    from scipy import integrate, stats
+
+    likelihood = StudentT(df, 0.7)
+    for mean, sd, y in ((0.0, 1e-6, 1.0), (0.3, 0.7, -3.0), (0.0, 2.0, -40.0), (0.0, 1e2, 3.0)):
+
+        def below(t: float, mean: float = mean, sd: float = sd, y: float = y) -> float:
+            return float(stats.norm.pdf(t) * stats.t.cdf((y - mean - sd * t) / 0.7, df))
+
+        kink = [(y - mean) / sd] if abs(y - mean) < 10.0 * sd else None
+        dense = integrate.quad(below, -12.0, 12.0, points=kink, limit=500, epsabs=1e-13)[0]
+        assert_allclose(likelihood.cumulative(y, mean, sd**2), dense, rtol=0.0, atol=1e-11)
+
+
 def test_probabilities_of_classes_sum_to_one() -> None:
     mean, var = np.linspace(-9, 9, 7), np.linspace(0.1, 4.0, 7)
     p = Ordinal(-1.0, (0.5, 3.0), 0.2).probabilities(mean, var)

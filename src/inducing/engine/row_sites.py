@@ -99,21 +99,18 @@ def add_terms(
     if isinstance(P.likelihood, SeveralLikelihood):
         return copies  # several.py has its terms
     if a == 0.0:
-        at, var, value = mean, spread + R, None
-        terms = weight * tilted(P, rows, at, var)[0]
-        scale = weight
+        value, gradient = _with_gradient(P, rows, mean, spread + R)
+        terms, scale = weight * value, weight
     else:
         t, shift = tau / copies, nu / copies
         left = 1.0 - a * t * spread
         improper = left <= LEAST_LEFT  # sweeps that did not settle may leave such rows: no evidence then
         left = xp.where(improper, xp.ones_like(left), left)
-        at, var = (mean - a * spread * shift) / left, spread / left + R
-        value = tilted(P, rows, at, var)[0]
+        below = (mean - a * spread * shift) / left
+        value, gradient = _with_gradient(P, rows, below, spread / left + R)
         terms, scale = copies * _terms(a, value, left, mean, spread, t, shift), copies / a
         terms = xp.where(improper, xp.full_like(terms, float("nan")), terms)
     s.terms = s.terms + xp.sum(terms)
-    assert P.likelihood is not None
-    gradient = _by_power(P, rows, at, var, P.likelihood.parameter_gradient)
     add_gradients(s.likelihood, {name: xp.sum(scale * g) for name, g in gradient.items()})
     return copies
 
@@ -127,6 +124,19 @@ def tilted(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, Arr
         return dict(zip("vqr", likelihood.tilted(y, mean, var, power), strict=True))
 
     return tuple(_by_power(P, rows, mean, var, ask).values())  # type: ignore[return-value]
+
+
+def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, dict[str, Array]]:
+    """L_a of the rows' likelihoods, or for a = 0 E, and its derivatives in the parameters."""
+    assert P.likelihood is not None
+    likelihood = P.likelihood
+
+    def ask(y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        value, gradient = likelihood.value_and_gradient(y, mean, var, power)
+        return {"": value, **gradient}
+
+    gradient = _by_power(P, rows, mean, var, ask)
+    return gradient.pop(""), gradient
 
 
 def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:

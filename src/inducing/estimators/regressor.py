@@ -370,6 +370,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         self._likelihood, self.noise_posterior_, noise = None, None, result.noise
         if isinstance(learned, NoiseFit):
             self._likelihood, noise = learned.observations.likelihood, None
+            self.approximation_ = learned.approximation
             self.noise_posterior_ = _in_rows(learned.observations.posteriors[1])
         elif isinstance(noise, Likelihood):
             self._likelihood = noise

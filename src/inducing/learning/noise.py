@@ -53,6 +53,7 @@ class NoiseFit:
     fit: Fit
     observations: Observations
     temperature: float  # of the noise that f was learned with; 1 is exp(g)
+    approximation: str  # the row of the table that f was learned by
     score: float = -np.inf  # mean log density of held-out rows by what the others say; -∞ without them
 
 
@@ -99,7 +100,7 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
         temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
     observations = _processes(P, prior, temperature)[0]
     fit = replace(fit, posterior=observations.posteriors[0])
-    return NoiseFit(fit, observations, temperature, score)
+    return NoiseFit(fit, observations, temperature, P.row.name, score)
 
 
 def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
@@ -107,7 +108,7 @@ def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
     assert isinstance(fit.posterior, Posterior)
     errors = left_out(P, fit.posterior)
     g = _of_errors(P, errors, _learned_prior(P, errors, iterations))
-    return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0)
+    return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0, P.row.name)
 
 
 def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, float]:
@@ -280,4 +281,5 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
     first = observations.posteriors[0]
     fit = replace(outcome.following([]).fit(first), kernel=first.kernel, mean=first.mean_function)
     score = -np.inf if outcome.score is None else outcome.score
-    return NoiseFit(replace(fit, noise=outcome.parameters.noise, value=F.value), observations, 1.0, score)
+    fit = replace(fit, noise=outcome.parameters.noise, value=F.value)
+    return NoiseFit(fit, observations, 1.0, VFE.name, score)

@@ -181,6 +181,12 @@ class Likelihood:
             parts = self.gradient_on_nodes(y, mean, var, checked_power(power))
         return {name: namespace(mean).reshape(part, shape) for name, part in parts.items()}
 
+    def value_and_gradient(
+        self, y: Array, mean: Array, var: Array, power: float = 1.0
+    ) -> tuple[Array, dict[str, Array]]:
+        """`tilted`'s value and `parameter_gradient`. (n,) each"""
+        return self.log_average(y, mean, var, power), self.parameter_gradient(y, mean, var, power)
+
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         """The same as `tilted` for rows y (n,) or (n, columns), mean and var (n,)."""
         if self._feature(y[:0], power) is None:

@@ -108,11 +108,16 @@ class Probit(Binary):
         value, h, rest = mills(y * mean / scale)
         return value, y * h / scale, -h * rest / total
 
+    def value_and_gradient(
+        self, y: Array, mean: Array, var: Array, power: float = 1.0
+    ) -> tuple[Array, dict[str, Array]]:
+        """Only mean/√noise and var/noise count, so the derivative in the noise follows from those in them."""
+        value, q, r = self.tilted(y, mean, var, power)
+        curve = r if power == 0.0 else r + q * q  # 2 ∂L/∂var
+        return value, {"noise": -0.5 * (mean * q + var * curve) / self.noise}
+
     def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        if power != 1.0:
-            return super().gradient_on_nodes(y, mean, var, power)
-        z = y * mean / namespace(mean).sqrt(self.noise + var)
-        return {"noise": -0.5 * z * mills(z)[1] / (self.noise + var)}
+        return self.value_and_gradient(y, mean, var, power)[1]
 
     def _feature(self, y: Array, power: float) -> Feature:
         """Of y = 1, which is steep on the left."""

@@ -12,10 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from ...numerics.arrays import Array, namespace
-from ...numerics.quadrature import Feature
+from ...numerics.quadrature import ENTRIES, FAR, Feature
 from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
 from .base import LARGEST, SHAPES, Likelihood, exp, one_namespace, scale, within
 from .noise import LogVariance
+
+FEWEST_DF = 0.5  # of a mixture of Gaussians in place of nodes: its weights reach the farther, the fewer they are
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,29 @@ class StudentT(Likelihood):
         self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
     ) -> np.ndarray:
         return f + self.scale * rng.standard_t(self.df, np.shape(f))
+
+    def mixture(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of Gaussians of which this is a mixture, by the trapezoidal rule in the log of their
+        precision, which is gamma distributed; and their weights. (k,) each
+        """
+        half = 0.5 * self.df
+        low, high = -1.0 - FAR / half, np.log(2.0 + FAR / half)  # where nothing is left of the density
+        wide = FAR * max(half**-0.5, 1.0 / half)  # or, for a large df, of a Gaussian of variance 2/df
+        low, high = max(low, -wide), min(high, wide)
+        x = np.linspace(low, high, int(np.ceil((high - low) / min(0.3, 0.5 * half**-0.5))) + 1)
+        weight = np.exp(half * (x - np.expm1(x)))
+        return self.scale**2 * np.exp(-x), weight / np.sum(weight)
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        if self.df < FEWEST_DF:
+            return super()._cumulative(y, mean, var)
+        variances, weight = self.mixture()
+        rows = range(0, len(y), max(ENTRIES[0] // len(weight), 1))
+        parts = [slice(low, low + rows.step) for low in rows]
+        below = [
+            special(np).ndtr((y - mean)[s, None] / np.sqrt(var[s, None] + variances)) @ weight for s in parts
+        ]
+        return np.concatenate([*below, np.empty(0)])
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
         from scipy.special import stdtr
