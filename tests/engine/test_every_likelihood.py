@@ -23,7 +23,7 @@ from inducing.errors import IterationWarning
 from inducing.model import likelihoods as L
 
 sys.path.append(str(Path(__file__).parents[1] / "model"))
-import likelihood_cases as dense  # noqa: E402
+import likelihood_cases as dense
 
 N, JITTER = 12, 1e-8
 rng = np.random.default_rng(8)
