@@ -113,7 +113,7 @@ def test_threads_may_save_one_path(tmp_path: Path, model: ig.Posterior) -> None:
         try:
             for _ in range(20):
                 save(model, path)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             errors.append(error)
 
     threads = [threading.Thread(target=write) for _ in range(4)]

@@ -322,7 +322,10 @@ class Streaming:
 
 def generator(random_state: Any) -> np.random.Generator:
     """The random numbers of a `random_state` as scikit-learn knows it."""
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    try:
+        return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    except ValueError as error:
+        raise ParameterError(f"random_state must be a seed from 0 on, not {random_state!r}") from error
 
 
 def _saved_names(kind: type[Estimator]) -> list[str]:
