@@ -82,7 +82,7 @@ def test_a_metric_that_fails_does_not_cost_the_model(table: Path, monkeypatch: p
 
 
 def test_a_density_can_be_inspected(tmp_path: Path) -> None:
-    ig.GPDensity(max_iter=1).fit(X).save(tmp_path / "d")
+    ig.GPDensity().fit(X).save(tmp_path / "d")
     result = run("inspect", tmp_path / "d")
     assert result.exit_code == 0 and "GPDensity" in result.output
 
