@@ -12,6 +12,7 @@ Array = Any  # an array of any supported namespace; shapes are in the comments w
 
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
+LARGEST_TARGET = 1e152  # in units of its own, whose variance is a number
 LARGEST_NUMBER = (
     1e70  # of numbers in data and parameters, and 1/LARGEST_NUMBER: ratios have squares with finite sums
 )
