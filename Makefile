@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+SECONDS ?= 60
+HOURS  ?= 1
 TORCH  := torch==2.13.0
 
 # Before a commit: the house rules, and every row of the table against its dense formula.
 CHECKED := tests/test_house.py tests/test_metrics.py tests/model/test_table.py tests/model/test_kernels.py \
            tests/engine/test_engine.py
 
-.PHONY: demo check test extras lint clean
+.PHONY: demo check test fuzz extras lint clean
 
 demo: $(VENV)/.plot
 	$(BIN)/inducing demo
@@ -19,7 +21,12 @@ check: lint
 # The array API's checks of scikit-learn run only where SciPy is told so when it is imported.
 test: lint
 	$(BIN)/python -m pytest -q
+	$(BIN)/python -m fuzz --seconds $(SECONDS)
 	SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -q -k array_api tests/estimators/test_estimators.py
+
+# Random and mutated input, each harness for HOURS.
+fuzz: $(VENV)/.test
+	$(BIN)/python -m fuzz --seconds $$(( $(HOURS) * 3600 )) --seed $$(date +%s)
 
 # What optional tests need; without it those on PyTorch arrays are skipped. This wheel is for the CPU alone.
 extras: $(VENV)/.test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,36 @@ from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before anything is shown
 PAUSE = 0.5, 10.0  # seconds between two lines of a `Status`, on a terminal and elsewhere
+
+
+_stop = threading.Event()
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[None]:
+    """Take the first Ctrl-C in the block as a request: every optimisation ends after an evaluation, and what
+    makes and saves the model goes on. The second is a KeyboardInterrupt.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(*_: object) -> None:
+        _stop.set()
+        signal.signal(signal.SIGINT, before)
+        print("inducing: ending early; once more to give up", file=sys.stderr, flush=True)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _stop.clear()
+
+
+def stop_asked() -> bool:
+    """Whether Ctrl-C has asked to end early."""
+    return _stop.is_set()
 
 
 class Bars:

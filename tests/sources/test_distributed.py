@@ -5,6 +5,7 @@ workers.
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from numpy.testing import assert_allclose
 import inducing as ig
 from inducing.errors import ClusterError, NonFiniteError, ParameterError
 from inducing.numerics import workers
+from inducing.sources import distributed
 from inducing.sources.source import Kept, Part, tree_sum
 
 pytest.importorskip("distributed")
@@ -239,3 +241,43 @@ def test_a_killed_worker_costs_no_result(kind: str, folder: Path, client: Any) -
     assert got.value == expected.value
     assert np.array_equal(got.basis.parameters["Z"], expected.basis.parameters["Z"])
     assert np.array_equal(got.posterior.predict(X)[0], expected.posterior.predict(X)[0])
+
+
+@pytest.mark.parametrize("gone", ["workers", "scheduler", "nobody"])
+def test_a_cluster_that_is_gone_is_one_sentence_within_15_seconds(gone):
+    """All workers gone, the scheduler killed, or workers that never came: nobody waits for ever."""
+    dask_distributed = pytest.importorskip("distributed")
+    places = dict(host="127.0.0.1", dashboard_address="127.0.0.1:0", processes=True)
+    with dask_distributed.LocalCluster(n_workers=0 if gone == "nobody" else 1, **places) as local:
+        with dask_distributed.Client(local.scheduler_address, timeout="10s") as client:
+            if gone == "nobody":
+                start = time.monotonic()
+                with pytest.raises(ClusterError, match="has no workers"):
+                    ig.distributed.spread(ig.as_source(np.ones((4, 1)), np.ones(4)), client)
+                assert time.monotonic() - start < 15.0
+                return
+            future = client.submit(time.sleep, 30.0, pure=False)
+            time.sleep(0.5)
+            start = time.monotonic()
+            if gone == "workers":
+                local.scale(0)
+            else:
+                threading.Thread(target=lambda: local.close(timeout=5), daemon=True).start()
+            with pytest.raises(ClusterError, match="gone"):
+                distributed.result(future)
+            assert time.monotonic() - start < 15.0
+
+
+def test_workers_of_another_version_are_refused(monkeypatch):
+    pytest.importorskip("distributed")
+    own = {"host": {"python": "3.11.4"}, "packages": {"distributed": "2024.1"}}
+    other = {"host": {"python": "3.9.1"}, "packages": {"distributed": "2024.1"}}
+
+    class Client:
+        def sync(self, function, callback_timeout):
+            return {"client": own, "workers": {"tcp://a": own, "tcp://b": other}}
+
+        _get_versions = None
+
+    with pytest.raises(ClusterError, match="tcp://b has Python and Dask .'3.9', '2024.1'"):
+        distributed._check_versions(Client())

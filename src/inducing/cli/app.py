@@ -157,10 +157,9 @@ def is_large(table: Path) -> bool:
 def load_model(path: Path) -> Any:
     """Load the estimator in a file, which must predict one target."""
     from ..files.models import load
-    from ..model.posterior import Posterior
 
     model = load(path)
-    if isinstance(model, Posterior) or not posterior_of(model).one_output:
+    if not hasattr(model, "metadata_") or not posterior_of(model).one_output:
         raise ModelFileError(f"{str(path)!r} is no model of one target: use it from Python.")
     return model
 

@@ -64,7 +64,7 @@ def compare(
     csv: Annotated[Path | None, Option(callback=_is_table, help="A table of the fits to write.")] = None,
     exclude: Exclude = None,
     drop_missing: DropMissing = False,
-    seed: Annotated[int, Option(help="Seed of the held-out rows and of the fits.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
     """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C shows what is done."""
     from ..estimators import comparison

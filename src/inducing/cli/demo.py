@@ -15,7 +15,7 @@ from .app import app, formatted, output_option, print_table
 @app.command()
 def demo(
     out: Annotated[Path, output_option("The picture to write.")] = Path("inducing-demo.png"),
-    seed: Annotated[int, Option(help="Seed of the data and the fit.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the data and the fit.")] = 0,
 ) -> None:
     """Fit a sparse GP to a one-dimensional toy, print how well it does and draw it."""
     from ..estimators.regressor import SparseGPRegressor

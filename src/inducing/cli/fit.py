@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ..errors import ColumnError, EmptyDataError, ModelFileError, ParameterError, UnknownNameError
+from ..errors import (
+    ColumnError,
+    EmptyDataError,
+    InducingWarning,
+    ModelFileError,
+    ParameterError,
+    UnknownNameError,
+)
 from ..files.atomic import require_apart
+from ..progress import stop_on_interrupt
 from .app import (
     ApproximationOption,
     DropMissing,
@@ -97,7 +106,7 @@ def fit(
     test_fraction: Annotated[
         float, Option(min=0.0, max=0.9, help="Share of rows held out to score the fit; 0 is none.")
     ] = 0.1,
-    seed: Annotated[int, Option(help="Seed of the held-out rows and of the fit.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the held-out rows and of the fit.")] = 0,
     checkpoint: Annotated[Path | None, Option(help="A file that a killed fit goes on from.")] = None,
     scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler to read parts.")] = None,
     workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
@@ -119,22 +128,22 @@ def fit(
         X, y, encoder = inputs_and_target(table, target, exclude, drop_missing, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
     model: SparseGPClassifier | SparseGPRegressor
-    if labelled:
-        model = _classifier(approximation, inducing, likelihood, max_iter, shared)
-        metrics, held = _fit_labels(model, X, y, share)
-    else:
-        model = _regressor(approximation, inducing, likelihood, max_iter, shared)
-        model.set_params(basis=basis, noise=noise, full_iter=full_iter, checkpoint=checkpoint)
-        if in_parts:
-            source, encoder = _source_of(table, target, exclude or [], drop_missing)
-            with _on_cluster(source, scheduler, workers) as source:
-                scores = _fit_source(model, source, share)
-            metrics, held = scores.metrics() if scores.rows else {}, scores.rows
-            result = model.fit_result_
-            metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
+    with stop_on_interrupt():
+        if labelled:
+            model = _classifier(approximation, inducing, likelihood, max_iter, shared)
+            metrics, held = _fit_labels(model, X, y, share)
         else:
-            metrics, held = _fit_rows(model, X, y, share)
-    model.save(out, metadata | {"encoder": encoder.to_json(), "held_out": metrics})
+            model = _regressor(approximation, inducing, likelihood, max_iter, shared)
+            model.set_params(basis=basis, noise=noise, full_iter=full_iter, checkpoint=checkpoint)
+            if in_parts:
+                source, encoder = _source_of(table, target, exclude or [], drop_missing)
+                with _on_cluster(source, scheduler, workers) as source:
+                    metrics, held = _fit_source(model, source, share)
+                result = model.fit_result_
+                metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
+            else:
+                metrics, held = _fit_rows(model, X, y, share)
+        model.save(out, metadata | {"encoder": encoder.to_json(), "held_out": metrics})
     inputs = f"{len(encoder.columns)} columns, {len(encoder.feature_names)} features"
     rows = {"training rows": f"{model.n_rows_}", "inputs": inputs} | _about(model)
     if "evaluations" in metadata:
@@ -234,20 +243,30 @@ def _fit_rows(
     test = _held_out(len(y), share, model.random_state)
     with Line(None) as progress:
         model.set_params(progress=progress).fit(X[~test], y[~test])
-    if not test.any():
-        return {}, 0
     seen, held = (y if y.ndim == 1 else y[:, 0])[~test], y[test]
-    if model.likelihood_ is None:
-        mean, std = model.predict(X[test], return_std=True)
-        return Scores.of(held, mean, std**2, seen).metrics(), len(held)
-    first, further = (held, None) if held.ndim == 1 else (held[:, 0], held[:, 1])
-    low, high = model.predict_quantiles(X[test], [0.025, 0.975], further).T
-    metrics = {
-        "SMSE": smse(first, model.predict(X[test], further=further), seen),
-        "NLPD": -float(np.mean(model.log_density(X[test], held))),
-        "coverage of 95 %": float(np.mean((low <= first) & (first <= high))),
-    }
-    return metrics, len(held)
+
+    def score() -> dict[str, float]:
+        if model.likelihood_ is None:
+            mean, std = model.predict(X[test], return_std=True)
+            return Scores.of(held, mean, std**2, seen).metrics()
+        first, further = (held, None) if held.ndim == 1 else (held[:, 0], held[:, 1])
+        low, high = model.predict_quantiles(X[test], [0.025, 0.975], further).T
+        return {
+            "SMSE": smse(first, model.predict(X[test], further=further), seen),
+            "NLPD": -float(np.mean(model.log_density(X[test], held))),
+            "coverage of 95 %": float(np.mean((low <= first) & (first <= high))),
+        }
+
+    return _scored(score, len(held)), len(held)
+
+
+def _scored(score: Callable[[], dict[str, float]], rows: int) -> dict[str, float]:
+    """The metrics of held-out rows, none of no rows; where they fail a warning: the model is worth more."""
+    try:
+        return score() if rows else {}
+    except (ValueError, ArithmeticError, OSError) as error:
+        warnings.warn(f"the held-out rows cannot be scored: {error}", InducingWarning, stacklevel=2)
+        return {}
 
 
 def _fit_labels(
@@ -259,12 +278,13 @@ def _fit_labels(
     test = _held_out(len(y), share, model.random_state)
     model.fit(X[~test], y[~test])
     known = test & np.isin(y, model.classes_)
-    if not known.any():
-        return {}, 0
-    p = model.predict_proba(X[known])
-    own = np.searchsorted(model.classes_, y[known])
-    loss = -np.mean(np.log(np.maximum(p[np.arange(len(p)), own], 1e-300)))
-    return {"error in %": float(np.mean(p.argmax(axis=1) != own)), "log loss": float(loss)}, len(own)
+
+    def score() -> dict[str, float]:
+        p, own = model.predict_proba(X[known]), np.searchsorted(model.classes_, y[known])
+        loss = -np.mean(np.log(np.maximum(p[np.arange(len(p)), own], 1e-300)))
+        return {"error in %": float(np.mean(p.argmax(axis=1) != own)), "log loss": float(loss)}
+
+    return _scored(score, int(known.sum())), int(known.sum())
 
 
 def _source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
@@ -278,8 +298,8 @@ def _source_of(table: Path, target: str, exclude: list[str], drop_missing: bool)
     return from_parquet(table, target, encoder=encoder, drop_missing=drop_missing), encoder
 
 
-def _fit_source(model: SparseGPRegressor, source: Source, share: float) -> Scores:
-    """Fit a model to a source without a share of its rows; score it there."""
+def _fit_source(model: SparseGPRegressor, source: Source, share: float) -> tuple[dict[str, float], int]:
+    """Fit a model to a source without a share of its rows; the metrics there, and how many they are."""
     from ..metrics import Scores
     from ..progress import Line
     from ..sources.source import split
@@ -287,10 +307,17 @@ def _fit_source(model: SparseGPRegressor, source: Source, share: float) -> Score
     train, test = split(source.cached(), share, model.random_state) if share > 0 else (source, None)
     with Line(None) as progress:
         model.set_params(progress=progress).fit(train.watched(progress.part))
-        scores = Scores() if test is None else test.total(_scores, model.light())
-    if test is not None and scores.rows == 0:
-        raise EmptyDataError("No row was held out to measure the fit: raise --test-fraction, or set it to 0.")
-    return scores
+        scores = Scores()
+
+        def score() -> dict[str, float]:
+            nonlocal scores
+            assert test is not None
+            scores = test.total(_scores, model.light())
+            if scores.rows == 0:
+                raise EmptyDataError("none was held out; raise --test-fraction, or set it to 0")
+            return scores.metrics()
+
+        return _scored(score, test is not None), scores.rows
 
 
 @contextmanager

@@ -42,6 +42,9 @@ def _about(estimator: Any) -> dict[str, str]:
         data = getattr(estimator.posterior_, "data", None)  # the training rows, where a query needs them
         held = {} if data is None else {"training rows in the file": f"{len(data)}"}
         return {"approximation": estimator.approximation_} | rows | held | evidence
+    if not hasattr(estimator, "capacity"):
+        evidence = estimator.log_evidence_
+        return rows | ({} if evidence is None else {"log evidence": f"{evidence:.6g}"})
     if hasattr(estimator, "classes_"):
         rows |= {"classes": ", ".join(map(str, estimator.classes_))}
         own = {"approximation": estimator.approximation, "method": estimator.method}
@@ -83,7 +86,9 @@ def _print_kernel(estimator: Any) -> None:
         names = columns_of(estimator)[0].feature_names
     except ModelFileError:
         names = tuple(f"x{i + 1}" for i in range(d))
-    scale = np.broadcast_to(estimator.x_scale_, d)  # (d,)
+    scale = np.broadcast_to(
+        estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_, d
+    )  # (d,)
     for path, part in _parts(estimator.kernel_.spec()):
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
         table = Table("input")

@@ -53,7 +53,7 @@ def stream(
     resume: Annotated[bool, Option("--resume", help="Go on from the model file.")] = False,
     skip: Annotated[int | None, Option(min=0, help="Rows to pass over; else those read before.")] = None,
     strict: Annotated[bool, Option("--strict", help="Stop before the first bad row.")] = False,
-    seed: Annotated[int, Option(help="Seed of the learning.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the learning.")] = 0,
 ) -> None:
     """Learn from a stream, row by row: predict each row, then read it.
 

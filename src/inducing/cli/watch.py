@@ -40,7 +40,7 @@ def watch(
     max_iter: Annotated[int, Option(min=1, help="Most iterations of the optimiser.")] = 200,
     exclude: Exclude = None,
     drop_missing: DropMissing = False,
-    seed: Annotated[int, Option(help="Seed of the start, and of the toy.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
     """Animate a fit: basis functions as they move, predictions, the evidence. Ctrl-C ends it early."""
     from ..learning import recipes

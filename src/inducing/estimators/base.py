@@ -23,7 +23,7 @@ from ..model import kernels, likelihoods, means
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
-from ..numerics.arrays import Array, require_finite, require_numbers, to_numpy
+from ..numerics.arrays import LARGEST_TARGET, Array, require_finite, require_numbers, to_numpy
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask, predict_dask
 from ..sources.source import Part, Source
@@ -31,7 +31,6 @@ from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
 TRANSIENT = ("verbose", "progress", "device", "checkpoint")  # parameters that a file does not hold
-MOST_TARGET = 1e152  # whose variance is a number
 LATER = (
     "full_iter",
     "approximation",
@@ -75,7 +74,7 @@ class Inputs(BaseEstimator):
         except ValueError as error:
             raise named(error) from error
         if isinstance(checked, tuple) and checked[1].dtype.kind == "f":
-            require_finite(checked[1], "y", MOST_TARGET)
+            require_finite(checked[1], "y", LARGEST_TARGET)
         return checked
 
     def _in_model_units(self, X: np.ndarray) -> Array:
@@ -322,7 +321,10 @@ class Streaming:
 
 def generator(random_state: Any) -> np.random.Generator:
     """The random numbers of a `random_state` as scikit-learn knows it."""
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    try:
+        return np.random.default_rng(check_random_state(random_state).randint(2**31))
+    except ValueError as error:
+        raise ParameterError(f"random_state must be a seed from 0 on, not {random_state!r}") from error
 
 
 def _saved_names(kind: type[Estimator]) -> list[str]:

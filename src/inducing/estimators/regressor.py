@@ -26,7 +26,7 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_targets
-from ..numerics.arrays import Array, is_numpy, placed, to_numpy
+from ..numerics.arrays import LARGEST_FLOAT, Array, is_numpy, placed, to_numpy
 from ..progress import Line
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
@@ -193,8 +193,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             source = as_source(X, y)
             return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
         X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
-        X, likelihood = as_inputs(X), start_likelihood(self)
-        y = as_targets(y, X) if likelihood is None else likelihood.check(y)
+        X, likelihood = as_inputs(X, most=LARGEST_FLOAT), start_likelihood(self)
+        y = as_targets(y, X, most=LARGEST_FLOAT) if likelihood is None else likelihood.check(y)
         weights, rng = checked_weights(sample_weight, X), generator(self.random_state)
         one_output = y.ndim == 1 or likelihood is not None
         data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, self.noise)

@@ -15,7 +15,7 @@ from ..model import kernels, means
 from ..model.bases import Multiscale, Points
 from ..model.kernels.base import gram_factor
 from ..model.posterior import Posterior
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import LARGEST_FLOAT, LARGEST_TARGET, to_numpy
 
 Plain = dict[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -97,8 +97,8 @@ def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
         value = value.astype(np.float64)
     if value.dtype != np.float64 or (ndim is not None and value.ndim != ndim):
         raise ModelFileError(f"the tensor {name!r} has the wrong type {value.dtype} or shape {value.shape}")
-    if not np.all(np.isfinite(value)):
-        raise ModelFileError(f"the tensor {name!r} holds NaN or infinity")
+    if not np.all(np.abs(value) <= (LARGEST_FLOAT if name.startswith("x_") else LARGEST_TARGET)):
+        raise ModelFileError(f"the tensor {name!r} holds NaN, infinity or a number beyond {LARGEST_TARGET:g}")
     return value
 
 

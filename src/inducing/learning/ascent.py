@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import FactorisationError
 from ..files.checkpoints import Checkpoint
 from ..numerics.workers import blas_for
+from ..progress import stop_asked
 
 Progress = Callable[[int, float], None]
 
@@ -192,6 +193,8 @@ class _Climb:
             self._look()
             if self.tell is not None:
                 self.tell(run)
+        if stop_asked() and len(u) and self.rules.max_iterations > 0:
+            raise KeyboardInterrupt
         return f, g * units
 
     def _look(self) -> None:

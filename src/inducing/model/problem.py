@@ -117,8 +117,8 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
     )
 
 
-def as_inputs(X: Any, *, name: str = "X") -> Array:
-    """X as a finite (n, d) array of floats; PyTorch and CuPy arrays stay what they are."""
+def as_inputs(X: Any, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array:
+    """X as an (n, d) array of finite floats up to `most`; PyTorch and CuPy arrays stay what they are."""
     require_numbers(X, name)
     if is_foreign(X):
         X = X.detach() if hasattr(X, "detach") else X
@@ -134,7 +134,7 @@ def as_inputs(X: Any, *, name: str = "X") -> Array:
         )
     if X.shape[1] == 0:
         raise ShapeError(f"{name} has no columns")
-    require_finite(X, name)
+    require_finite(X, name, most)
     return X
 
 
@@ -160,7 +160,7 @@ def _kind(a: Array) -> str:
     return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
 
 
-def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
+def as_targets(y: Any, X: Array, *, name: str = "y", most: float = LARGEST_NUMBER) -> Array:
     """y as a finite (n,) or (n, p) array on X's device."""
     require_numbers(y, name)
     if not is_numpy(X):
@@ -175,7 +175,7 @@ def as_targets(y: Any, X: Array, *, name: str = "y") -> Array:
             f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input "
             "row"
         )
-    require_finite(y, name)
+    require_finite(y, name, most)
     return y
 
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NonFiniteError, ParameterError, ShapeError
+from ..errors import ColumnError, NonFiniteError, ParameterError, ShapeError
 
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
+LARGEST_FLOAT = float(np.finfo(np.float64).max)
+LARGEST_TARGET = 1e152  # in units of its own, whose variance is a number
 LARGEST_NUMBER = (
     1e70  # of numbers in data and parameters, and 1/LARGEST_NUMBER: ratios have squares with finite sums
 )
@@ -66,13 +68,15 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
         names |= {"U" for value in np.asarray(a, dtype=object).flat if isinstance(value, str)}
     for kind, what in {"c": "complex numbers", "M": "dates", "m": "times", "U": "text", "S": "text"}.items():
         if kind in names and not (text and what == "text"):
-            raise ShapeError(f"{name} must hold numbers, but holds {what}; recode it as numbers")
+            known = "Complex data not supported: " if kind == "c" else ""  # which scikit-learn looks for
+            message = f"{known}{name} must hold numbers, but holds {what}; convert it to numbers"
+            raise ColumnError(message) if what == "text" else ShapeError(message)
 
 
 def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
     """Raise if an array holds NaN, infinity or a number beyond `most`."""
     xp = namespace(a)
-    if 0 in a.shape or (bool(xp.max(a) <= most) and bool(xp.min(a) >= -most)):
+    if 0 in a.shape or -most <= float(xp.min(a)) <= float(xp.max(a)) <= most:
         return
     values = to_numpy(a)
     wrong = np.argwhere(~(np.abs(values) <= most))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..errors import ParameterError
 from .arrays import Array, is_numpy, placed
 
 WorkerState = TypeVar("WorkerState")
@@ -27,6 +29,10 @@ class _ThreadLimits(threading.local):
 
 
 _limits = _ThreadLimits()
+
+THREADS = os.environ.get("NUMBA_NUM_THREADS", "").strip()
+if THREADS == "0" or re.fullmatch("-[0-9]+", THREADS):  # Numba cannot be imported then
+    raise ParameterError(f"NUMBA_NUM_THREADS is {THREADS!r}: give a whole number of at least 1, or unset it")
 
 
 @contextmanager

@@ -14,8 +14,10 @@ single-threaded BLAS.
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +28,9 @@ from ..numerics.workers import cores, using
 from .dask_collections import DelayedPiece
 from .source import FAN, Changed, Layout, Part, PartsDone, Pieces, Source, read_part, sum_from_left
 
-CONNECT_TIMEOUT = "30s"  # to reach a scheduler
+CONNECT_TIMEOUT = "10s"  # to reach a scheduler
+CALL_SECONDS = 5.0  # that an answer of the scheduler may take
+LOST_SECONDS = 8.0  # without scheduler or workers, after which nobody waits for them any longer
 
 
 def _dask() -> Any:
@@ -206,20 +210,65 @@ def results(client: Any, tasks: Iterable[Any]) -> Iterator[Any]:
 
 
 def result(future: Any) -> Any:
-    """Wait for a future; raise ClusterError if its workers died."""
+    """Wait for a future; raise ClusterError if its workers died, or if all of them or the scheduler are gone
+    and do not come back.
+    """
+    seen = time.monotonic()
+    while True:
+        try:
+            return future.result(timeout=1.0)
+        except _dask().KilledWorker as error:
+            raise ClusterError(
+                f"workers that were given a part died one after the other; their logs say why ({error})"
+            ) from error
+        except CancelledError as error:
+            raise ClusterError(f"the scheduler is gone, and what it held with it ({error})") from error
+        except TimeoutError:
+            if future.done():  # the function's own
+                raise
+        seen = time.monotonic() if _workers(future.client) else seen
+        if time.monotonic() - seen > LOST_SECONDS:
+            raise ClusterError("the scheduler or all of its workers are gone; start them, and call again")
+
+
+def _workers(client: Any) -> dict[str, int]:
+    """The threads of each worker; none where nobody answers."""
     try:
-        return future.result()
-    except _dask().KilledWorker as error:
-        raise ClusterError(
-            f"workers that were given a part died one after the other; their logs say why ({error})"
-        ) from error
+        answer = client.sync(client.scheduler.ncores, callback_timeout=CALL_SECONDS)
+        return dict(answer) if client.status == "running" else {}
+    except (OSError, TimeoutError, AttributeError, RuntimeError):
+        return {}
+
+
+def _check_versions(client: Any) -> None:
+    """Raise if workers do not answer, or have another Python or Dask: nothing would be understood."""
+    try:
+        found = client.sync(client._get_versions, callback_timeout=2 * CALL_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(f"the workers do not answer ({error}); look at their logs") from error
+    own = _versions(found["client"])
+    for address, versions in found["workers"].items():
+        if _versions(versions) != own:
+            raise ClusterError(
+                f"the worker {address} has Python and Dask {_versions(versions)}, but here are {own}; make "
+                "them the same"
+            )
+
+
+def _versions(told: Any) -> tuple[str, str]:
+    """Python's version, its first two numbers, and Dask's."""
+    if not isinstance(told, dict):
+        return "", ""
+    python, dask = told["host"]["python"], told["packages"]["distributed"]
+    return ".".join(str(python).split(".")[:2]), str(dask)
 
 
 def _places(client: Any, parts: int) -> list[str]:
     """Choose a worker for each part: neighbours together, as many for each as it has threads for."""
-    threads = client.nthreads()
+    threads = _workers(client)
     if not threads:
         raise ClusterError("the cluster has no workers; start some, and call again")
+    _check_versions(client)
     slots = [address for address in sorted(threads) for _ in range(threads[address])]
     return [slots[i * len(slots) // parts] for i in range(parts)]
 

@@ -148,6 +148,8 @@ class Kernel(Parametrised):
         object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
 
     def _select(self, X: Array) -> Array:
+        if isinstance(X, list | tuple):
+            X = np.asarray(X)
         if is_numpy(X) and X.dtype.kind != "f":
             require_numbers(X, "X")
             X = X.astype(float)

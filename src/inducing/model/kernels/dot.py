@@ -12,10 +12,10 @@ from ...numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
 from .base import Gradients, Kernel, as_parameter, per_input
 
 
-def positive_integer(name: str, value: object) -> int:
-    """`value` as an int. Raise if it is not a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ParameterError(f"{name} must be a whole number of at least 1, but is {value!r}")
+def positive_integer(name: str, value: object, most: int = 100_000) -> int:
+    """`value` as an int. Raise if it is not a whole number from 1 to `most`, which a file may not exceed."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+        raise ParameterError(f"{name} must be a whole number of at least 1, at most {most}, but is {value!r}")
     return int(value)
 
 

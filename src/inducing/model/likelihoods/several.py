@@ -268,8 +268,8 @@ class Softmax(SeveralLikelihood):
     classes: int = 2
 
     def __post_init__(self) -> None:
-        if int(self.classes) != self.classes or self.classes < 2:
-            raise ParameterError(f"classes must be a whole number from 2 on, but is {self.classes}")
+        if int(self.classes) != self.classes or not 2 <= self.classes <= 100_000:
+            raise ParameterError(f"classes must be a whole number from 2 to 100000, but is {self.classes}")
         object.__setattr__(self, "classes", int(self.classes))
 
     def n_processes(self, y: Array) -> int:

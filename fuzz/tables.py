@@ -1,0 +1,49 @@
+"""CSV files of any text: a sentence, or columns of finite numbers and categories that come back."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from inducing.errors import InducingError
+from inducing.sources import tables
+
+FIELD = st.one_of(
+    st.floats().map(repr),
+    st.integers(-(10**30), 10**30).map(str),
+    st.text(max_size=6),
+    st.sampled_from(
+        ["", "NA", "nan", "1_000", "١٢", "2020-01-01", "true", '"', '""', "1e999", "0x1F", "\x00", "1+2j"]
+    ),
+)
+ROWS = st.lists(st.lists(FIELD, min_size=1, max_size=4), min_size=1, max_size=6)
+CASES = st.one_of(
+    st.tuples(
+        st.sampled_from([".csv", ".tsv"]),
+        ROWS.map(lambda r: "\n".join(",".join(f) for f in r).encode("utf-8", "replace")),
+    ),
+    st.tuples(st.sampled_from([".csv", ".tsv", ".parquet"]), st.binary(max_size=200)),
+)
+FOUND: list[Any] = []
+
+
+def check(case: tuple[str, bytes]) -> None:
+    suffix, content = case
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"t{suffix}"
+        path.write_bytes(content)
+        try:
+            table = tables.read(path)
+            rows = tables.complete_rows(table, table.columns)
+            encoder = tables.Encoder.fit(table[rows])
+            X = encoder.transform(table[rows])
+        except InducingError as error:
+            assert len(str(error).splitlines()) == 1, str(error)
+            return
+    assert X.shape == (rows.sum(), len(encoder.feature_names)) and np.all(np.isfinite(X.to_numpy()))
+    again = tables.Encoder.from_json(encoder.to_json())
+    np.testing.assert_array_equal(again.transform(table[rows]).to_numpy(), X.to_numpy())
