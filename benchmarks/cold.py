@@ -4,8 +4,8 @@ python benchmarks/cold.py                          # every case, two processes e
 python benchmarks/cold.py classifier stream        # some of them
 python benchmarks/cold.py --compiled classifier    # and what is compiled, with the seconds of each function
 
-Seconds of wall clock and of CPU; on a machine that others use only the CPU time means anything. A first call is
-timed with the imports that it brings, after Python and NumPy have started.
+Seconds of wall clock and of CPU; on a machine that others use only the CPU time means anything. A first call
+is timed with the imports that it brings, after Python and NumPy have started.
 """
 
 from __future__ import annotations
