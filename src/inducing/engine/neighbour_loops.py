@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numba
 import numpy as np
 
 from ..model.kernels.triangle_loops import profiles, squared_distances
 from ..numerics.compiled_blas import add_outer
-from ..numerics.loops import FAST
+from ..numerics.compiling import FAST, compiled, helper
 
 PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
 
-_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+_jit = compiled(fastmath=FAST)
 
 
 @_jit
@@ -80,7 +79,7 @@ def factorise_near(
         cond_var[i] = _condition(U, k, places, noise, coef[i], factor[i])
 
 
-@numba.njit(nogil=True, inline="always")
+@helper(inline="always")
 def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
     """Put the places of a row's neighbours, then its own, into `places`; returns how many neighbours."""
     k = _count(own, N)
@@ -90,7 +89,7 @@ def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
     return k
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def _condition(
     U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray, packed: np.ndarray
 ) -> float:
@@ -151,7 +150,7 @@ def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) ->
             x[j] = 0.0
 
 
-@numba.njit(nogil=True, inline="always")
+@helper(inline="always")
 def _count(own: int, N: np.ndarray) -> int:
     """How many neighbours a row has."""
     k = 0
@@ -297,7 +296,7 @@ def nearest_rows(
                 _look(Zt, edges, leaf, x, space, least, near)
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def _look(
     Zt: np.ndarray,
     edges: np.ndarray,
