@@ -250,7 +250,9 @@ def second_blocks(
     """
     centre, scale, wide = frame
     p, d, m = Y.shape[1], X.shape[1], len(G)
-    most = np.max(np.diff(edges))
+    most = 0
+    for g in range(len(edges) - 1):
+        most = max(most, edges[g + 1] - edges[g])
     space, U, WU = np.empty(most * most), np.ones((most, d + 1)), np.empty((most, d + 1))
     residual, at_block, first = 0.0, 0, 0
     while first < len(edges) - 1:

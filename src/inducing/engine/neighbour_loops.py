@@ -58,21 +58,21 @@ def factorise_near(
     profile and variance. Z (b, g) in lengthscales, Phi (b, m)
     """
     q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
-    places, P, near = np.empty(q + 1, dtype=np.int64), np.empty((q + 1, m)), np.empty((g, q + 1))
-    R, s, slope = np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    places, P, near = np.empty(q + 1, dtype=np.int64), np.zeros((q + 1, m)), np.empty((g, q + 1))
+    R, s, slope = np.zeros((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
     U = np.empty((q + 1, q + 1))
     for i in range(len(N)):
         k = _places(rows[i], N[i], places)
         for j in range(k + 1):
-            P[j] = Phi[places[j]]
-            near[:, j] = Z[places[j]]
+            row, phi, z = P[j], Phi[places[j]], Z[places[j]]
+            for a in range(m):
+                row[a] = phi[a]
+            for a in range(g):
+                near[a, j] = z[a]
         for j in range(k + 1):
             squared_distances(near, j, s[: j + 1])
             profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
-        if k == q:
-            add_outer(at, P, -1.0, R)
-        else:
-            R[: k + 1, : k + 1] -= np.dot(P[: k + 1], P[: k + 1].T)
+        add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
         for j in range(k + 1):
             for a in range(j, k + 1):
                 U[j, a] = R[a, j]
@@ -278,7 +278,10 @@ def nearest_rows(
     Zt (g, n) comes leaf after leaf, `edges` says where, and each leaf lies between its `low` and `high`.
     """
     leaves, g = low.shape
-    least, bound, space = np.empty(N.shape[1]), np.empty(leaves), np.empty(np.max(np.diff(edges)))
+    most = 0
+    for leaf in range(leaves):
+        most = max(most, edges[leaf + 1] - edges[leaf])
+    least, bound, space = np.empty(N.shape[1]), np.empty(leaves), np.empty(most)
     for i in range(len(Q)):
         x, near, first = Q[i], N[i], 0
         for leaf in range(leaves):

@@ -184,10 +184,11 @@ def sweep_rows(
     for low in range(0, n, together):
         high = min(low + together, n)
         old = high - low if len(Pi) > 0 else 0
-        D = np.empty((high - low + old, m))
-        D[: high - low] = Phi[low:high]
-        if old > 0:
-            D[old:] = Pi[low:high]
+        D = np.zeros((high - low + old, m))
+        for i in range(high - low):
+            add(1.0, Phi[low + i], D[i], m)
+            if old > 0:
+                add(1.0, Pi[low + i], D[old + i], m)
         G, WG = np.empty(D.shape), np.zeros(D.shape)
         if m > 0:
             product(at, D, S, G)

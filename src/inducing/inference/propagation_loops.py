@@ -105,7 +105,8 @@ def settle(
     for j in range(m):
         T[j, own] = state.phi[j]
     state.places[m] = rows.K.shape[1] - len(rows.K) + i  # moves to where the row goes in, if it does
-    turns.before[: m + 1] = state.places[: m + 1]
+    for j in range(m + 1):
+        turns.before[j] = state.places[j]
     done = absorb(state, gamma, rows.kss[i], rule)
     if done > PROJECTED:
         T[m, own] = sqrt(gamma)

@@ -92,13 +92,7 @@ def _between(low: float, high: float) -> Transform:
     if not np.isfinite(high):
         return Transform(lambda v: np.log(v - low), lambda x: low + np.exp(x), lambda v: v - low, LOGS)
     if not np.isfinite(low):
-<<<<<<< HEAD
         return Transform(lambda v: np.log(high - v), lambda x: high - np.exp(x), lambda v: v - high, LOGS)
-=======
-        return Transform(
-            lambda v: np.log(high - v), lambda x: high - np.exp(x), lambda v: v - high, AT_A_BOUND
-        )
->>>>>>> de250a7 (Compile at the first call: helpers without a way in from Python, likelihoods by their addresses)
     return Transform(
         lambda v: np.log((v - low) / (high - v)),
         lambda x: low + (high - low) / (1.0 + np.exp(-x)),
