@@ -131,10 +131,10 @@ def test_extremes_are_finite(likelihood: Likelihood, ys: list[Any]) -> None:
 
 def compiled_average(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> np.ndarray:
     """log⟨p(y|f)⟩, q and r of one row, from the compiled loops."""
-    from inducing.model.likelihoods.loops import KINDS, pointer, tilt_rows
+    from inducing.model.likelihoods.loops import BY_KIND, pointer, tilt_rows
 
     out = np.empty((1, 3))
-    tilt_rows(pointer(KINDS[kind]), theta, np.array([y]), np.array([mean]), np.array([var]), out)
+    tilt_rows(pointer(BY_KIND[kind]), theta, np.array([y]), np.array([mean]), np.array([var]), out)
     return out[0]
 
 

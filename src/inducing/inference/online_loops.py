@@ -165,17 +165,18 @@ def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
             if not isfinite(state.q[c, o]):
                 return FAILED
     new = rule.grow and gamma > max(rule.tolerance, FINEST * nugget(m)) * kss
-    if not new or (rule.tolerance >= COARSE_TOLERANCE and not certain(state, gamma, kss, rule.scored)):
-        project(state, gamma, rule.scored)
-        return PROJECTED
-    if m < rule.capacity:
-        extend(state, gamma, rule.scored)
-        return GREW
-    i = least(state, gamma)
-    if i == m:
+    if new and rule.tolerance >= COARSE_TOLERANCE:
+        new = certain(state, gamma, kss, rule.scored)
+    i = m
+    if new and m >= rule.capacity:
+        i = least(state, gamma)
+        new = i < m
+    if not new:
         project(state, gamma, rule.scored)
         return PROJECTED
     extend(state, gamma, rule.scored)
+    if i == m:
+        return GREW
     remove(state, i)
     return REPLACED
 

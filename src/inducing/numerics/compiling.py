@@ -2,7 +2,7 @@
 
 A `Compiled` function is compiled when it is first called, for what it is called with or for the one signature
 it has, and kept in Numba's cache on disk; where no cache can be written it is compiled in every process. A
-helper needs no way in from Python, which is a good part of what a compilation costs. `COMPILED` lists all of
+helper needs no way in from Python, which is a good part of what a compilation costs. `FUNCTIONS` lists all of
 the first kind that are imported, for `inducing.warm`.
 """
 
@@ -19,9 +19,9 @@ import numba
 from numba.core import event, types
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-PATIENCE = 1.0  # seconds of compiling, after which it is said
+QUIET_SECONDS = 1.0  # seconds of compiling, after which it is said
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"
-COMPILED: dict[str, Compiled] = {}  # by module and name
+FUNCTIONS: dict[str, Compiled] = {}  # by module and name
 _lock = threading.RLock()
 
 
@@ -34,7 +34,7 @@ class Compiled:
         update_wrapper(self, function)
         self._function, self._make, self._options = function, make, options
         self._ready: Any = None
-        COMPILED[f"{function.__module__.removeprefix('inducing.')}.{function.__name__}"] = self
+        FUNCTIONS[f"{function.__module__.removeprefix('inducing.')}.{function.__name__}"] = self
 
     def __call__(self, *arguments: Any) -> Any:
         return (self._ready or self.ready())(*arguments)
@@ -89,12 +89,13 @@ class _Notice(event.Listener):
     """Says once on stderr that functions of this package are being compiled, when that takes long."""
 
     def __init__(self) -> None:
-        self.open, self.began, self.spent, self.timer = 0, 0.0, 0.0, None
+        self.open, self.began, self.spent = 0, 0.0, 0.0
+        self.timer: threading.Timer | None = None
 
     def on_start(self, event: Any) -> None:
-        if self.open == 0 and self._is_ours(event) and self.spent < PATIENCE:
+        if self.open == 0 and self._is_ours(event) and self.spent < QUIET_SECONDS:
             self.began = time.monotonic()
-            self.timer = threading.Timer(PATIENCE - self.spent, self.say)
+            self.timer = threading.Timer(QUIET_SECONDS - self.spent, self.say)
             self.timer.daemon = True
             self.timer.start()
         self.open += 1
@@ -106,7 +107,7 @@ class _Notice(event.Listener):
             self.timer, self.spent = None, self.spent + time.monotonic() - self.began
 
     def say(self) -> None:
-        self.spent = PATIENCE
+        self.spent = QUIET_SECONDS
         print(NOTICE, file=sys.stderr, flush=True)
 
     @staticmethod
@@ -114,7 +115,14 @@ class _Notice(event.Listener):
         return event.data["dispatcher"].py_func.__module__.startswith("inducing.")
 
 
-event.register("numba:compile", _Notice())
+_notice = _Notice()
+event.register("numba:compile", _notice)
+
+
+def expected() -> None:
+    """Let compiling go on without a notice: it was asked for."""
+    _notice.spent = QUIET_SECONDS
+
 
 # what compiled functions take: numbers, arrays that they only read (and that may be read-only), and arrays
 # that they write to

@@ -106,7 +106,7 @@ def squared(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
         out[0], out[1], out[2] = _squared(y[0], mean[0], var[0])
 
 
-KINDS = gaussian, probit, step, logistic, laplace, student, poisson, squared  # by `Likelihood.kind`
+BY_KIND = gaussian, probit, step, logistic, laplace, student, poisson, squared  # by `Likelihood.kind`
 
 
 class Asked:
@@ -118,7 +118,7 @@ class Asked:
     def __init__(self, likelihood: Likelihood) -> None:
         self.error: BaseException | None = None
         if likelihood.kind is not None:
-            self.at, self.theta = pointer(KINDS[likelihood.kind]), likelihood.theta
+            self.at, self.theta = pointer(BY_KIND[likelihood.kind]), likelihood.theta
             return
 
         def ask(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
