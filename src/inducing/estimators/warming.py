@@ -150,7 +150,8 @@ def _predictors() -> None:
     from ..model.bases import Points
 
     X, y = _rows(50)
-    condition(_kernel(), Points(X[:5]), "fitc", 0.1, X, y).compile()
+    post: Any = condition(_kernel(), Points(X[:5]), "fitc", 0.1, X, y)
+    post.compile()
 
 
 PARTS: dict[str, Callable[[], None]] = {

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
-import numba
+import numba as _numba
 from numba.core import event, types
 
+numba: Any = _numba  # whose types name no target options
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 QUIET_SECONDS = 1.0  # seconds of compiling, after which it is said
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"
