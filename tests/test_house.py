@@ -33,7 +33,7 @@ relevance_vectors sparse_kernel_pca Sites fit fit_expectation_propagation Fit Lo
 SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity MultiscaleKernelRidge MultiscaleSVM compare
 as_source load backend kernels means bases approximations augmentation committee distributed eigenfunctions
 iterative local products likelihoods mixtures fields wind wind_model errors metrics progress datasets plots
-animation recipes selection outofcore sources squared __version__
+animation recipes selection outofcore sources squared warm __version__
 """
 INSIDE = """
 kernels.RBF kernels.Matern12 kernels.Matern32 kernels.Matern52 kernels.Linear kernels.Polynomial
@@ -248,7 +248,8 @@ def _functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, Function]
 
 
 def _is_compiled(function: Function) -> bool:
-    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+    ways = "_jit", "compiled(", "helper("
+    return any(ast.unparse(decorator).startswith(ways) for decorator in function.decorator_list)
 
 
 def _is_command(function: Function) -> bool:

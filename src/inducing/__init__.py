@@ -44,6 +44,7 @@ _NAMES = {
     "compare": "estimators.comparison",
     "as_source": "sources.arrays",
     "load": "files.models",
+    "warm": "estimators.warming",
 }
 # what a model file may hold, by the name of its class; nothing else in a file is ever imported
 SAVED = {
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from .estimators.multiscale import MultiscaleSVM as MultiscaleSVM
     from .estimators.online import OnlineGPRegressor as OnlineGPRegressor
     from .estimators.regressor import SparseGPRegressor as SparseGPRegressor
+    from .estimators.warming import warm as warm
     from .files.models import load as load
     from .inference import fields as fields
     from .inference import mixtures as mixtures

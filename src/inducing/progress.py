@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before anything is shown
@@ -132,19 +130,6 @@ class Status:
         if self._open:
             print(file=sys.stderr)
             self._open = False
-
-
-@contextmanager
-def notice_if_slow(text: str) -> Iterator[None]:
-    """Write one line on stderr, if it is a terminal, when what is inside takes more than two seconds."""
-    timer = threading.Timer(PATIENCE, lambda: print(text, file=sys.stderr))
-    timer.daemon = True
-    if sys.stderr.isatty():
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _start() -> Any:

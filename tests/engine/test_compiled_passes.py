@@ -2,16 +2,15 @@
 plain passes.
 """
 
-import time
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
-from inducing import progress
 from inducing.engine import gaussian_blocks as _gaussian_blocks
 from inducing.engine import gaussian_rows as _gaussian_rows
 from inducing.engine import passes as _passes
@@ -176,22 +175,12 @@ def test_pep_of_hardly_any_power_is_vfe(compiled: bool, monkeypatch: pytest.Monk
             assert_allclose(gradient[key], slope, rtol=1e-6, atol=1e-7 * np.max(np.abs(slope)), err_msg=key)
 
 
-def test_slow_work_is_told_on_terminals_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
-    for terminal in (False, True):
-        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
-        with progress.notice_if_slow("at work"):
-            time.sleep(0.2)
-        with progress.notice_if_slow("in vain"):
-            pass
-        time.sleep(0.1)
-        assert capsys.readouterr().err == ("at work\n" if terminal else "")
-
-
 def test_exponentials_to_the_last_digits() -> None:
-    from inducing.engine.tiles import exponentials
+    from inducing.engine import tiles
+
+    @numba.njit
+    def exponentials(A: np.ndarray) -> None:
+        tiles.exponentials(A)
 
     x = np.concatenate([np.linspace(-700.0, 700.0, 20_001), np.linspace(-1.0, 1.0, 20_001), [0.0, -0.0]])
     found = x.reshape(1, -1).copy()

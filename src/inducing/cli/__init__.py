@@ -1,6 +1,6 @@
 """The command line, one file a command; each registers with `app`. Numerical imports wait until one runs."""
 
-from . import compare, demo, fit, inspect, predict, stream, watch
+from . import compare, demo, fit, inspect, predict, stream, warm, watch
 from .app import app, main
 
-__all__ = ["app", "compare", "demo", "fit", "inspect", "main", "predict", "stream", "watch"]
+__all__ = ["app", "compare", "demo", "fit", "inspect", "main", "predict", "stream", "warm", "watch"]

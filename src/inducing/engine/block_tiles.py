@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import types
 
 from ..model.kernels.exponents import NEAR_CENTRE
 from ..numerics.compiled_blas import (
-    Addresses,
-    Flag,
-    Given1,
-    Given2,
-    Out1,
-    Out2,
-    Out3,
-    Real,
     add_cross,
     add_gram,
     add_outer,
@@ -32,11 +23,23 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
+from ..numerics.compiling import (
+    FAST,
+    Addresses,
+    Flag,
+    Given1,
+    Given2,
+    Out1,
+    Out2,
+    Out3,
+    Real,
+    compiled,
+    helper,
+)
 from ..numerics.exponential import EXACT, exponential
-from ..numerics.loops import FAST
 from .tiles import FormType, Frame, by_differences, copied, cross, features, finish
 
-_jit = numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+_jit = helper(fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
 
 
@@ -49,7 +52,7 @@ def last_of(edges: np.ndarray, first: int, tile: int) -> int:
     return last
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=EXACT)
+@helper(fastmath=EXACT)
 def exponentials_below(K: np.ndarray) -> None:
     """exp of the lower triangle, in K."""
     for i in range(len(K)):
@@ -91,7 +94,7 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
     return factorise(at, D)
 
 
-@numba.njit(
+@compiled(
     types.float64(
         Addresses,
         Given2,
@@ -112,8 +115,6 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
         Out2,
         Out2,
     ),
-    nogil=True,
-    cache=True,
     fastmath=FAST,
 )
 def first_blocks(
@@ -184,7 +185,7 @@ def own_moments(
             own[k] += 2.0 * U[i, k] * (WU[i, d] * U[i, k] - WU[i, k])
 
 
-@numba.njit(
+@compiled(
     types.float64(
         Addresses,
         Given2,
@@ -212,8 +213,6 @@ def own_moments(
         Out2,
         Out1,
     ),
-    nogil=True,
-    cache=True,
     fastmath=FAST,
 )
 def second_blocks(
@@ -251,7 +250,9 @@ def second_blocks(
     """
     centre, scale, wide = frame
     p, d, m = Y.shape[1], X.shape[1], len(G)
-    most = np.max(np.diff(edges))
+    most = 0
+    for g in range(len(edges) - 1):
+        most = max(most, edges[g + 1] - edges[g])
     space, U, WU = np.empty(most * most), np.ones((most, d + 1)), np.empty((most, d + 1))
     residual, at_block, first = 0.0, 0, 0
     while first < len(edges) - 1:

@@ -18,7 +18,6 @@ from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
 from ..numerics.workers import cores, row_slices, run_over
-from ..progress import notice_if_slow
 from .row_sites import add_terms
 from .sums import Back, Held, Work
 
@@ -57,11 +56,6 @@ def form_of(P: Problem) -> Form | None:
     if e is None or reach(e.v) > FAR_OUT:
         return None
     assert isinstance(P.kernel, RBF)
-    with notice_if_slow("compiling, once on this machine ..."):
-        from . import tiles  # noqa: F401
-
-        if P.blocks is not None:
-            from . import block_tiles  # noqa: F401
     v, wide = plain(e.v), e.P is not None
     widths = plain(e.P) if wide else np.ones_like(v)
     constants = np.broadcast_to(e.constants, (len(v),)).astype(np.float64)
@@ -72,11 +66,7 @@ def form_of(P: Problem) -> Form | None:
 
 def compiled(Phi: Array) -> bool:
     """Whether compiled loops take Φ as it was kept, and pay."""
-    if not is_numpy(Phi) or Phi.dtype != np.float64 or Phi.size < LEAST:
-        return False
-    with notice_if_slow("compiling, once on this machine ..."):
-        from . import site_tiles  # noqa: F401
-    return True
+    return is_numpy(Phi) and Phi.dtype == np.float64 and Phi.size >= LEAST
 
 
 def range_count(P: Problem) -> int:

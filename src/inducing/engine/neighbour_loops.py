@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numba
 import numpy as np
 
 from ..model.kernels.triangle_loops import profiles, squared_distances
 from ..numerics.compiled_blas import add_outer
-from ..numerics.loops import FAST
+from ..numerics.compiling import FAST, compiled, helper
 
 PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
 
-_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+_jit = compiled(fastmath=FAST)
 
 
 @_jit
@@ -59,28 +58,28 @@ def factorise_near(
     profile and variance. Z (b, g) in lengthscales, Phi (b, m)
     """
     q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
-    places, P, near = np.empty(q + 1, dtype=np.int64), np.empty((q + 1, m)), np.empty((g, q + 1))
-    R, s, slope = np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    places, P, near = np.empty(q + 1, dtype=np.int64), np.zeros((q + 1, m)), np.empty((g, q + 1))
+    R, s, slope = np.zeros((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
     U = np.empty((q + 1, q + 1))
     for i in range(len(N)):
         k = _places(rows[i], N[i], places)
         for j in range(k + 1):
-            P[j] = Phi[places[j]]
-            near[:, j] = Z[places[j]]
+            row, phi, z = P[j], Phi[places[j]], Z[places[j]]
+            for a in range(m):
+                row[a] = phi[a]
+            for a in range(g):
+                near[a, j] = z[a]
         for j in range(k + 1):
             squared_distances(near, j, s[: j + 1])
             profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
-        if k == q:
-            add_outer(at, P, -1.0, R)
-        else:
-            R[: k + 1, : k + 1] -= np.dot(P[: k + 1], P[: k + 1].T)
+        add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
         for j in range(k + 1):
             for a in range(j, k + 1):
                 U[j, a] = R[a, j]
         cond_var[i] = _condition(U, k, places, noise, coef[i], factor[i])
 
 
-@numba.njit(nogil=True, inline="always")
+@helper(inline="always")
 def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
     """Put the places of a row's neighbours, then its own, into `places`; returns how many neighbours."""
     k = _count(own, N)
@@ -90,7 +89,7 @@ def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
     return k
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def _condition(
     U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray, packed: np.ndarray
 ) -> float:
@@ -151,7 +150,7 @@ def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) ->
             x[j] = 0.0
 
 
-@numba.njit(nogil=True, inline="always")
+@helper(inline="always")
 def _count(own: int, N: np.ndarray) -> int:
     """How many neighbours a row has."""
     k = 0
@@ -279,7 +278,10 @@ def nearest_rows(
     Zt (g, n) comes leaf after leaf, `edges` says where, and each leaf lies between its `low` and `high`.
     """
     leaves, g = low.shape
-    least, bound, space = np.empty(N.shape[1]), np.empty(leaves), np.empty(np.max(np.diff(edges)))
+    most = 0
+    for leaf in range(leaves):
+        most = max(most, edges[leaf + 1] - edges[leaf])
+    least, bound, space = np.empty(N.shape[1]), np.empty(leaves), np.empty(most)
     for i in range(len(Q)):
         x, near, first = Q[i], N[i], 0
         for leaf in range(leaves):
@@ -297,7 +299,7 @@ def nearest_rows(
                 _look(Zt, edges, leaf, x, space, least, near)
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def _look(
     Zt: np.ndarray,
     edges: np.ndarray,

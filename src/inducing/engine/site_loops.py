@@ -17,14 +17,14 @@ from __future__ import annotations
 from math import inf, isfinite, sqrt
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from ..model.likelihoods.loops import tilt
-from ..numerics.loops import FAST
+from ..numerics.compiled_blas import add_cross, product
+from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.triangles import add, dot
 
-_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+_jit = helper(fastmath=FAST)
 
 LEAST_SHARE = 1e-12  # of a variance that a site may leave, or that taking it out may come from
 
@@ -51,10 +51,15 @@ class RowSites(NamedTuple):
 
 
 @_jit
-def visits(G: np.ndarray, D: np.ndarray, w: np.ndarray) -> Visits:
+def visits(at: np.ndarray, G: np.ndarray, D: np.ndarray, w: np.ndarray) -> Visits:
     """A block with directions D, G = DS, before its first visit."""
-    r = len(D)
-    return Visits(np.dot(G, D.T), np.dot(D, w), np.zeros((r, r)), np.zeros(r), np.empty(r), np.empty(4))
+    r, m = D.shape
+    H, mu = np.zeros((r, r)), np.empty(r)
+    if m > 0:
+        product(at, G, D, H)
+    for i in range(r):
+        mu[i] = dot(D[i], w, m)
+    return Visits(H, mu, np.zeros((r, r)), np.zeros(r), np.empty(r), np.empty(4))
 
 
 @_jit
@@ -140,10 +145,10 @@ def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
 
 @_jit
 def sweep_block(
-    v: Visits, rows: RowSites, old: int, share: float, kind: int, theta: np.ndarray, rate: float
+    v: Visits, rows: RowSites, old: int, share: float, likelihood: int, theta: np.ndarray, rate: float
 ) -> tuple[int, float]:
     """Visit the rows of a block; returns how many were done, less if one failed, and the largest move."""
-    largest = 0.0
+    largest, out = 0.0, np.empty(3)
     for i in range(len(rows.y)):
         if not visit_in_block(v, rows, i, old, share):
             largest = inf
@@ -151,23 +156,24 @@ def sweep_block(
                 weaken(v, rows, i, share)
             continue
         mean, variance = rows.prior[i] + v.seen[2], rows.gamma[i] + v.seen[3]
-        _, q, r = tilt(kind, theta, rows.y[i], mean, variance)
-        change = settle_in_block(v, rows, i, old, q, r, share, rate)
+        tilt(likelihood, theta, rows.y[i], mean, variance, out)
+        change = settle_in_block(v, rows, i, old, out[1], out[2], share, rate)
         if change < 0.0:
             return i, largest
         largest = max(largest, change)
     return len(rows.y), largest
 
 
-@_jit
+@compiled(fastmath=FAST)
 def sweep_rows(
+    at: np.ndarray,  # BLAS by address
     S: np.ndarray,  # (m, m): changes
     w: np.ndarray,  # (m,): changes
     Phi: np.ndarray,  # (rows, m)
     Pi: np.ndarray,  # (rows, m): directions of the old sites, or (0, m) where these are Φ
     rows: RowSites,  # tau and nu change
     share: float,
-    kind: int,
+    likelihood: int,  # its address
     theta: np.ndarray,
     rate: float,
     together: int,
@@ -178,17 +184,26 @@ def sweep_rows(
     for low in range(0, n, together):
         high = min(low + together, n)
         old = high - low if len(Pi) > 0 else 0
-        D = np.empty((high - low + old, m))
-        D[: high - low] = Phi[low:high]
-        if old > 0:
-            D[old:] = Pi[low:high]
-        G = np.dot(D, S)
-        v, s = visits(G, D, w), slice(low, high)
+        D = np.zeros((high - low + old, m))
+        for i in range(high - low):
+            add(1.0, Phi[low + i], D[i], m)
+            if old > 0:
+                add(1.0, Pi[low + i], D[old + i], m)
+        G, WG = np.empty(D.shape), np.zeros(D.shape)
+        if m > 0:
+            product(at, D, S, G)
+        v, s = visits(at, G, D, w), slice(low, high)
         block = RowSites(rows.tau[s], rows.nu[s], rows.gamma[s], rows.prior[s], rows.y[s])
-        done, move = sweep_block(v, block, old, share, kind, theta, rate)
+        done, move = sweep_block(v, block, old, share, likelihood, theta, rate)
         if done < high - low:
             return low + done, largest
         largest = max(largest, move)
-        S -= np.dot(G.T, np.dot(v.W, G))
-        w += np.dot(v.z, G)
+        if m > 0:
+            add_cross(at, v.W, G, WG)  # W = Wᵀ
+        for i in range(len(D)):
+            add(v.z[i], G[i], w, m)
+            for j in range(m):
+                WG[i, j] = -WG[i, j]
+        if m > 0:
+            add_cross(at, G, WG, S)
     return n, largest

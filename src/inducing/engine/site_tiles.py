@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numba
 import numpy as np
 from numba.core import types
 
-from ..numerics.compiled_blas import Addresses, Given1, Given2, Out1, Out2, add_gram, times_lower
-from ..numerics.loops import FAST
+from ..numerics.compiled_blas import add_gram, times_lower
+from ..numerics.compiling import FAST, Addresses, Given1, Given2, Out1, Out2, compiled
 
 
-@numba.njit(
-    types.void(Addresses, Given2, Given2, Given1, Out2, Out1, Out1), nogil=True, cache=True, fastmath=FAST
-)
+@compiled(types.void(Addresses, Given2, Given2, Given1, Out2, Out1, Out1), fastmath=FAST)
 def marginals(
     at: np.ndarray,
     Phi: np.ndarray,
@@ -47,9 +44,7 @@ def marginals(
             spread[lo + i] = s
 
 
-@numba.njit(
-    types.void(Addresses, Given2, Given1, Given1, Out2, Out2, Out1), nogil=True, cache=True, fastmath=FAST
-)
+@compiled(types.void(Addresses, Given2, Given1, Given1, Out2, Out2, Out1), fastmath=FAST)
 def add_sites(
     at: np.ndarray,
     Phi: np.ndarray,

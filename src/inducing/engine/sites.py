@@ -15,18 +15,21 @@ under DTC (projected, 004 §4.4 below 4.33), and γ is gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..errors import FactorisationError, InducingError, NonFiniteError, ParameterError, ShapeError
+from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
+from ..model.likelihoods.loops import Asked
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.sites import Sites
 from ..numerics.arrays import to_numpy
+from ..numerics.blas import addresses
 from ..numerics.linalg import (
     add_symmetric_product,
     contiguous,
@@ -76,6 +79,11 @@ class Processes:
         self.changes: tuple[int, ...] = ()
         self._kept: list[Any] | None = None
         self._forget()
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The likelihood as compiled loops ask it."""
+        return Asked(self.likelihood)
 
     def _forget(self) -> None:
         m, c = len(self.L), self.Y.shape[1]
@@ -181,44 +189,14 @@ class Processes:
         Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
         tau, nu, y = self.tau[rows, j].copy(), self.nu[rows, j].copy(), self.Y[rows, j].copy()
         data = self.S[j], self.w[j], Phi, Pi, loops.RowSites(tau, nu, gamma, self.prior[rows], y)
-        lik = self.likelihood
-        if lik.kind is not None and len(self.L):
-            done, move = loops.sweep_rows(*data, self.share, lik.kind, lik.theta, rate, VISITED_TOGETHER)
-        else:
-            done, move = self._sweep_rows_plainly(*data, rate)
+        asked = self.asked
+        done, move = loops.sweep_rows(
+            addresses(), *data, self.share, asked.at, asked.theta, rate, VISITED_TOGETHER
+        )
         if done < len(Phi):
             self.refuse(rows.start + done)
         self.tau[rows, j], self.nu[rows, j] = tau, nu
         return move
-
-    def _sweep_rows_plainly(
-        self, S: np.ndarray, w: np.ndarray, Phi: np.ndarray, Pi: np.ndarray, rows: loops.RowSites, rate: float
-    ) -> tuple[int, float]:
-        """`sweep_rows` for a likelihood that is not compiled: each row is a block of its own."""
-        largest, old = 0.0, 1 if len(Pi) else 0
-        for i in range(len(Phi)):
-            D = np.stack([Phi[i], Pi[i]]) if old else Phi[i][None]
-            G, row = D @ S, loops.RowSites(*(part[i : i + 1] for part in rows))
-            v = loops.visits(G, D, w)
-            if loops.visit_in_block(v, row, 0, old, self.share):
-                q, r = self.derivatives(row.y[0], row.prior[0] + v.seen[2], row.gamma[0] + v.seen[3])
-                move = loops.settle_in_block(v, row, 0, old, q, r, self.share, rate)
-                if move < 0.0:
-                    return i, largest
-                largest = max(largest, move)
-            else:
-                largest = np.inf
-                if not old:
-                    loops.weaken(v, row, 0, self.share)
-            S -= G.T @ (v.W @ G)
-            w += v.z @ G
-        return len(Phi), largest
-
-    def derivatives(self, y: Any, mean: Any, variance: Any) -> Any:
-        try:
-            return self.likelihood.derivatives(y, mean, variance)
-        except InducingError:
-            return np.full(np.shape(y), np.nan), np.full(np.shape(y), np.nan)
 
     def refuse(self, row: int) -> None:
         raise NonFiniteError(

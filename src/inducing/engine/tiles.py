@@ -10,12 +10,13 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import types
 
 from ..model.kernels.exponents import NEAR_CENTRE
-from ..numerics.compiled_blas import (
+from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
+from ..numerics.compiling import (
+    FAST,
     Addresses,
     Flag,
     Given1,
@@ -24,15 +25,12 @@ from ..numerics.compiled_blas import (
     Out2,
     Out3,
     Real,
-    add_cross,
-    add_gram,
-    product,
-    times_lower,
+    compiled,
+    helper,
 )
 from ..numerics.exponential import EXACT, exponential
-from ..numerics.loops import FAST
 
-_jit = numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+_jit = helper(fastmath=FAST)
 Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
 FormType = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
 Gaussians = types.Tuple((Addresses, Frame, FormType, Real))  # of the basis: BLAS, frame, form and k(x, x)
@@ -41,7 +39,7 @@ Space = types.Tuple((Out3, Out2))  # four buffers of a tile of rows, and their f
 Totals = types.Tuple((Out2, Out1))  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=EXACT)
+@helper(fastmath=EXACT)
 def exponentials(A: np.ndarray) -> None:
     """exp of every entry, in A."""
     for i in range(A.shape[0]):
@@ -124,12 +122,7 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
             out[i, j] = A[i, j]
 
 
-@numba.njit(
-    types.void(Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2),
-    nogil=True,
-    cache=True,
-    fastmath=FAST,
-)
+@compiled(types.void(Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST)
 def first(
     basis: Any,
     rows: Any,
@@ -179,7 +172,7 @@ def first(
                     total[j] += t * row[j]
 
 
-@numba.njit(types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), nogil=True, cache=True, fastmath=FAST)
+@compiled(types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
 def whiten(
     basis: Any, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
 ) -> None:
@@ -230,12 +223,10 @@ def finish(
     add_cross(at, S, A, moments)
 
 
-@numba.njit(
+@compiled(
     types.void(
         Gaussians, RowsType, Given1, Flag, Given2, Given2, Real, Flag, Out2, Out2, Out1, Space, Totals
     ),
-    nogil=True,
-    cache=True,
     fastmath=FAST,
 )
 def second_deterministic(
@@ -293,7 +284,7 @@ def second_deterministic(
         finish(at, S, sign, V[lo:hi], alpha, K, A[:c], moments, squares)
 
 
-@numba.njit(
+@compiled(
     types.void(
         Gaussians,
         RowsType,
@@ -314,8 +305,6 @@ def second_deterministic(
         Out2,
         Totals,
     ),
-    nogil=True,
-    cache=True,
     fastmath=FAST,
 )
 def second(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from math import exp, inf, isfinite, log, sqrt
 
-import numba
 import numpy as np
 
 from ..engine.site_loops import LEAST_SHARE
+from ..numerics.compiling import compiled, helper
 
-_jit = numba.njit(nogil=True, cache=True)
+_jit = helper()
 
 
 @_jit
@@ -133,7 +133,7 @@ def tilt(
     return top + log(total)
 
 
-@_jit
+@compiled()
 def tilt_rows(
     log_c: np.ndarray,
     b: np.ndarray,
@@ -187,7 +187,7 @@ def effective(Lam: np.ndarray, b: np.ndarray, Gamma: np.ndarray) -> tuple[np.nda
     return symmetric(solved(M, Lam)), solved(M, b.copy().reshape(-1, 1))[:, 0]
 
 
-@_jit
+@compiled()
 def sweep(
     S: np.ndarray,  # (m, m): changes
     w: np.ndarray,  # (m,): changes

@@ -17,6 +17,7 @@ from ..errors import InducingError, NonFiniteError, ParameterError, ShapeError, 
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary, Gaussian, Likelihood
+from ..model.likelihoods.loops import Asked
 from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
@@ -163,7 +164,7 @@ class Learner:
             raise ParameterError(
                 "a basis that does not grow must not be empty: start from prior(k, basis=...)"
             )
-        self.posts, self.likelihood = list(posts), likelihood
+        self.posts, self.likelihood, self.asked = list(posts), likelihood, Asked(likelihood)
         self.kernel = posts[0].kernel
         self.capacity, self.tolerance, self.grow = capacity, float(tolerance), grow
         self.scored = grow and capacity is not None
@@ -187,7 +188,7 @@ class Learner:
                     self.refresh()
                     self.start_exact_scores()
             while capacity is not None and self.state.size[0] > capacity:
-                loops.remove(self.state, int(np.argmin(self.scores())))
+                loops.remove_one(self.state, int(np.argmin(self.scores())))
             self.collect(np.empty((0, d)))
 
     @property
@@ -258,11 +259,13 @@ class Learner:
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
         rows = loops.StreamRows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
-        if self.likelihood.kind is not None:
-            kind, theta = self.likelihood.kind, self.likelihood.theta
-            read = loops.run(self.state, rows, kind, theta, seen, self.events, self.rule)
-        else:
-            read = self._run(rows, seen)
+        asked = self.asked
+        read = loops.run(self.state, rows, asked.at, asked.theta, seen, self.events, self.rule)
+        if asked.error is not None and not isinstance(asked.error, InducingError):
+            raise asked.error
+        if asked.error is not None:
+            message = f"row {self.events.sum()} of the stream cannot be used: {asked.error}"
+            raise type(asked.error)(message) from asked.error
         if read < len(X):
             raise NonFiniteError(
                 f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = "
@@ -281,28 +284,6 @@ class Learner:
             return np.concatenate([np.concatenate(cross), self.kernel(X, X)], axis=1)
         # in one Gram matrix: what L was made of is what L meets
         return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
-
-    def _run(self, rows: loops.StreamRows, seen: Seen) -> int:
-        """Run `loops.run` for a likelihood that is not compiled."""
-        state, rule, fresh = self.state, self.rule, len(self.basis)
-        for i in range(len(rows.K)):
-            m = state.size[0]
-            state.k[:m] = rows.K[i, state.places[:m]]
-            gamma = loops.look(state, rows.kss[i], self.scored)
-            try:
-                seen.mean[i], seen.variance[i] = rows.prior[i] + state.mean, state.variance
-                value, q, r = self.likelihood.tilted(rows.y[i], seen.mean[i], state.variance[:, None])
-            except InducingError as error:
-                raise type(error)(f"row {self.events.sum()} of the stream cannot be used: {error}") from error
-            state.q[...], state.r[...] = q, r[:, 0]
-            seen.log_density[i] = np.sum(value, axis=1)
-            done = loops.absorb(state, gamma, rows.kss[i], rule)
-            if done == loops.FAILED:
-                return i
-            self.events[done] += 1
-            if done != loops.PROJECTED:
-                state.places[state.size[0] - 1] = fresh + i
-        return len(rows.K)
 
     def collect(self, X: np.ndarray) -> None:
         """Make the basis what is left of it after a block X, and the rows that joined."""

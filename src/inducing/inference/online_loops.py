@@ -26,11 +26,11 @@ from __future__ import annotations
 from math import isfinite, log, sqrt
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
+from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.linalg import FINEST
 from ..numerics.loops import FAST
 from ..numerics.triangles import (
@@ -48,7 +48,7 @@ from ..numerics.triangles import (
     turn_rows,
 )
 
-_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+_jit = helper(fastmath=FAST)
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
 COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for few functions, below for digits
@@ -165,17 +165,18 @@ def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
             if not isfinite(state.q[c, o]):
                 return FAILED
     new = rule.grow and gamma > max(rule.tolerance, FINEST * nugget(m)) * kss
-    if not new or (rule.tolerance >= COARSE_TOLERANCE and not certain(state, gamma, kss, rule.scored)):
-        project(state, gamma, rule.scored)
-        return PROJECTED
-    if m < rule.capacity:
-        extend(state, gamma, rule.scored)
-        return GREW
-    i = least(state, gamma)
-    if i == m:
+    if new and rule.tolerance >= COARSE_TOLERANCE:
+        new = certain(state, gamma, kss, rule.scored)
+    i = m
+    if new and m >= rule.capacity:
+        i = least(state, gamma)
+        new = i < m
+    if not new:
         project(state, gamma, rule.scored)
         return PROJECTED
     extend(state, gamma, rule.scored)
+    if i == m:
+        return GREW
     remove(state, i)
     return REPLACED
 
@@ -333,11 +334,11 @@ def remove(state: State, i: int) -> None:
     state.size[0] = m
 
 
-@_jit
+@compiled(fastmath=FAST)
 def run(
     state: State,
     rows: StreamRows,
-    kind: int,
+    likelihood: int,  # its address
     theta: np.ndarray,
     seen: Seen,
     events: np.ndarray,
@@ -347,7 +348,7 @@ def run(
 
     events (3,) gains the rows that projected, that grew the basis, that replaced a function of it.
     """
-    fresh = rows.K.shape[1] - len(rows.K)  # the column of row 0
+    out, fresh = np.empty(3), rows.K.shape[1] - len(rows.K)  # the column of row 0
     for i in range(len(rows.K)):
         for j in range(state.size[0]):
             state.k[j] = rows.K[i, state.places[j]]
@@ -356,9 +357,10 @@ def run(
             variance, total = state.variance[c], 0.0
             for o in range(state.w.shape[1]):
                 mean = rows.prior[i, c, o] + state.mean[c, o]
-                value, state.q[c, o], state.r[c] = tilt(kind, theta, rows.y[i, c, o], mean, variance)
+                tilt(likelihood, theta, rows.y[i, c, o], mean, variance, out)
+                state.q[c, o], state.r[c] = out[1], out[2]
                 seen.mean[i, c, o] = mean
-                total += value
+                total += out[0]
             seen.variance[i, c], seen.log_density[i, c] = variance, total
         done = absorb(state, gamma, rows.kss[i], rule)
         if done == FAILED:
@@ -367,3 +369,9 @@ def run(
         if done != PROJECTED:
             state.places[state.size[0] - 1] = fresh + i
     return len(rows.K)
+
+
+@compiled(fastmath=FAST)
+def remove_one(state: State, i: int) -> None:
+    """Remove basis function i."""
+    remove(state, i)

@@ -203,7 +203,7 @@ class _Growth:
                 Pi[others, :now] = Pi[others, :m] @ T[:now, :m].T
 
     def _block(self, turns: loops.Turns, Pi: np.ndarray, rows: slice, rate: float, again: bool) -> None:
-        run, learner, lik, X = self.run, self.learner, self.run.likelihood, self.run.X[rows]
+        run, learner, X = self.run, self.learner, self.run.X[rows]
         known = learner.basis.cross(run.kernel, X) if len(learner.basis) else np.empty((len(X), 0))
         K, kss = (
             np.concatenate([known, run.kernel(X, X)], axis=1),
@@ -211,23 +211,8 @@ class _Growth:
         )
         data = loops.SiteRows(Pi, run.tau[rows], run.nu[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
-        if lik.kind is not None:
-            done = loops.sweep_and_grow(state, turns, data, lik.kind, lik.theta, rate, rule, again)
-        else:
-            done = self._block_plainly(turns, data, rate, again)
+        asked = learner.asked
+        done = loops.sweep_and_grow(state, turns, data, asked.at, asked.theta, rate, rule, again)
         if done < len(X):
             run.refuse(rows.start + done)
         learner.collect(X)
-
-    def _block_plainly(self, turns: loops.Turns, rows: loops.SiteRows, rate: float, again: bool) -> int:
-        """Run `sweep_and_grow` for a likelihood that is not compiled."""
-        run, state, rule = self.run, self.learner.state, self.learner.rule
-        for i in range(len(rows.K)):
-            gamma = loops.visit(state, turns, rows, i, again, rule.scored)
-            if gamma < 0.0:
-                continue
-            mean = rows.prior[i] + state.mean[:, 0]
-            state.q[:, 0], state.r[:] = run.derivatives(rows.y[i], mean, state.variance)
-            if not loops.settle(state, turns, rows, i, gamma, rate, rule):
-                return i
-        return len(rows.K)

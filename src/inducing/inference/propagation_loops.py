@@ -10,16 +10,15 @@ from __future__ import annotations
 from math import isfinite, sqrt
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
-from ..numerics.loops import FAST
+from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve_backward, turn_rows
 from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, look
 
-_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+_jit = helper(fastmath=FAST)
 
 
 class Turns(NamedTuple):
@@ -106,7 +105,8 @@ def settle(
     for j in range(m):
         T[j, own] = state.phi[j]
     state.places[m] = rows.K.shape[1] - len(rows.K) + i  # moves to where the row goes in, if it does
-    turns.before[: m + 1] = state.places[: m + 1]
+    for j in range(m + 1):
+        turns.before[j] = state.places[j]
     done = absorb(state, gamma, rows.kss[i], rule)
     if done > PROJECTED:
         T[m, own] = sqrt(gamma)
@@ -120,25 +120,27 @@ def settle(
     return done != FAILED
 
 
-@_jit
+@compiled(fastmath=FAST)
 def sweep_and_grow(
     state: State,
     turns: Turns,
     rows: SiteRows,
-    kind: int,
+    likelihood: int,  # its address
     theta: np.ndarray,
     rate: float,
     rule: GrowthRule,
     again: bool,
 ) -> int:
     """Visit the rows of a block in order; returns how many were done, short of all where one failed."""
+    out = np.empty(3)
     for i in range(len(rows.K)):
         gamma = visit(state, turns, rows, i, again, rule.scored)
         if gamma < 0.0:
             continue
         for c in range(len(state.A)):
             mean, variance = rows.prior[i] + state.mean[c, 0], state.variance[c]
-            _, state.q[c, 0], state.r[c] = tilt(kind, theta, rows.y[i, c], mean, variance)
+            tilt(likelihood, theta, rows.y[i, c], mean, variance, out)
+            state.q[c, 0], state.r[c] = out[1], out[2]
         if not settle(state, turns, rows, i, gamma, rate, rule):
             return i
     return len(rows.K)

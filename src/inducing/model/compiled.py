@@ -79,7 +79,7 @@ class CompiledPredictor:
     def __post_init__(self) -> None:
         from ..numerics.loops import predict_one
 
-        object.__setattr__(self, "_function", predict_one)
+        object.__setattr__(self, "_function", predict_one.ready())
         self(np.zeros(len(self.head) - 4))  # compile, or load what was compiled before
 
     def __call__(self, x: np.ndarray) -> tuple[float, float]:

@@ -9,32 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic as _intrinsic
 from numba.np.arrayobj import make_array
 
+from .compiling import helper
+
 ROUTINES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
 GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(ROUTINES))
 PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
 STRIP = 96  # columns at a time of a product whose upper triangle is not wanted
 
-# what compiled passes take: numbers, arrays that they only read (and that may be read-only), and arrays that
-# they write to
-Addresses = types.Array(types.int64, 1, "C", readonly=True)
-Given1, Given2 = (types.Array(types.float64, k, "C", readonly=True) for k in (1, 2))
-Out1, Out2, Out3 = (types.Array(types.float64, k, "C") for k in (1, 2, 3))
-Real, Flag = types.float64, types.boolean
-
-_jit = numba.njit(nogil=True)
+_jit = helper()
 intrinsic: Any = _intrinsic  # whose first argument is the compiler's own
 
 
 @intrinsic
-def _call(context: Any, address: Any, arguments: Any) -> Any:
-    """Call the routine at `address` Fortran's way: with pointers to arrays, letters and numbers."""
+def call_at(context: Any, address: Any, arguments: Any) -> Any:
+    """Call what is at `address` Fortran's way: with pointers to arrays, letters and numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -60,7 +54,7 @@ def product(at: np.ndarray, A: np.ndarray, B: np.ndarray, C: np.ndarray) -> None
     """C = A Bᵀ. A (c, q), B (m, q), C (c, m)."""
     c, q = A.shape
     m = len(B)
-    _call(at[GEMM], (TRANSPOSED, PLAIN, m, c, q, 1.0, B, q, A, q, 0.0, C, m))
+    call_at(at[GEMM], (TRANSPOSED, PLAIN, m, c, q, 1.0, B, q, A, q, 0.0, C, m))
 
 
 @_jit
@@ -68,14 +62,14 @@ def add_cross(at: np.ndarray, A: np.ndarray, B: np.ndarray, C: np.ndarray) -> No
     """C += AᵀB. A (c, m), B (c, q), C (m, q)."""
     c, m = A.shape
     q = B.shape[1]
-    _call(at[GEMM], (PLAIN, TRANSPOSED, q, m, c, 1.0, B, q, A, m, 1.0, C, q))
+    call_at(at[GEMM], (PLAIN, TRANSPOSED, q, m, c, 1.0, B, q, A, m, 1.0, C, q))
 
 
 @_jit
 def times_lower(at: np.ndarray, A: np.ndarray, L: np.ndarray, transposed: bool) -> None:
     """A L, or A Lᵀ, in A, for a lower triangular L. A (c, m), L (m, m)."""
     c, m = A.shape
-    _call(at[TRMM], (LEFT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, m, A, m))
+    call_at(at[TRMM], (LEFT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, m, A, m))
 
 
 @_jit
@@ -83,28 +77,28 @@ def add_gram(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
     """The lower triangle of G += sign AᵀA. A (c, m), G (m, m)."""
     c, m = A.shape
     if c > 0:
-        _call(at[SYRK], (UPPER, PLAIN, m, c, sign, A, m, 1.0, G, m))
+        call_at(at[SYRK], (UPPER, PLAIN, m, c, sign, A, m, 1.0, G, m))
 
 
 @_jit
 def lower_times(at: np.ndarray, L: np.ndarray, A: np.ndarray, transposed: bool) -> None:
     """L A, or LᵀA, in A, for a lower triangular L. L (c, c), A (c, m)."""
     c, m = A.shape
-    _call(at[TRMM], (RIGHT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, c, A, m))
+    call_at(at[TRMM], (RIGHT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, c, A, m))
 
 
 @_jit
 def add_outer(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
     """The lower triangle of G += sign AAᵀ. A (c, m), G (c, c)."""
     c, m = A.shape
-    _call(at[SYRK], (UPPER, TRANSPOSED, c, m, sign, A, m, 1.0, G, c))
+    call_at(at[SYRK], (UPPER, TRANSPOSED, c, m, sign, A, m, 1.0, G, c))
 
 
 @_jit
 def symmetric_times(at: np.ndarray, G: np.ndarray, A: np.ndarray, factor: float, C: np.ndarray) -> None:
     """C = factor G A for a symmetric G of which the lower triangle is read. G (c, c), A (c, m)."""
     c, m = A.shape
-    _call(at[SYMM], (RIGHT, UPPER, m, c, factor, G, c, A, m, 0.0, C, m))
+    call_at(at[SYMM], (RIGHT, UPPER, m, c, factor, G, c, A, m, 0.0, C, m))
 
 
 @_jit
@@ -113,7 +107,7 @@ def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -
     c, m = A.shape
     for lo in range(0, m, STRIP):
         hi = min(lo + STRIP, m)
-        _call(at[GEMM], (PLAIN, TRANSPOSED, hi, hi - lo, c, 1.0, B, m, A[:, lo:], m, 1.0, G[lo:], m))
+        call_at(at[GEMM], (PLAIN, TRANSPOSED, hi, hi - lo, c, 1.0, B, m, A[:, lo:], m, 1.0, G[lo:], m))
 
 
 @_jit
@@ -121,12 +115,12 @@ def factorise(at: np.ndarray, D: np.ndarray) -> float:
     """Put L⁻¹ of D = LLᵀ, given by its lower triangle, into D; returns log|D|, or NaN if there is no L."""
     c = len(D)
     failed = np.zeros(1, dtype=np.int32)
-    _call(at[POTRF], (UPPER, c, D, c, failed))
+    call_at(at[POTRF], (UPPER, c, D, c, failed))
     log_det = 0.0
     for i in range(c):
         log_det += 2.0 * np.log(D[i, i])
     if failed[0] == 0:
-        _call(at[TRTRI], (UPPER, PLAIN, c, D, c, failed))
+        call_at(at[TRTRI], (UPPER, PLAIN, c, D, c, failed))
     for i in range(c):
         for j in range(i + 1, c):
             D[i, j] = 0.0

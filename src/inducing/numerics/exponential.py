@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba.core import types
 
 from .compiled_blas import intrinsic
+from .compiling import helper
 
 ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
 TINY = -708.0  # exponents below give numbers that are not normal, and slow; they are zero here
@@ -28,7 +28,7 @@ def _scaled_by_bits(context: Any, p: Any, t: Any) -> Any:
     return types.float64(types.float64, types.float64), generate
 
 
-@numba.njit(nogil=True, inline="always")
+@helper(inline="always")
 def _reduced(x: float) -> tuple[float, float]:
     """t with k = round(x / log 2) in its last bits, and r = x - k log 2, with log 2 in two parts."""
     t = x * 1.4426950408889634 + ROUND
@@ -36,7 +36,7 @@ def _reduced(x: float) -> tuple[float, float]:
     return t, (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
 
 
-@numba.njit(nogil=True, inline="always")
+@helper(inline="always")
 def exponential(x: float) -> float:
     """eˣ to the last bit or two, for x < 700, as straight arithmetic that becomes vector instructions."""
     t, r = _reduced(max(x, TINY))

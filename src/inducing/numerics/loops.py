@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-# What one compiled function calls of another is inlined (`forceinline`): else a process that compiles runs
-# the copy that stands alone, and one that reads the cache the caller's own, which rounds sums differently.
-FAST = {"contract", "reassoc", "nsz", "arcp"}
+from .compiling import FAST, compiled, helper
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def affine_squared_distances(
     X: np.ndarray, Zt: np.ndarray, scale: np.ndarray, constant: float, factor: float, out: np.ndarray
 ) -> None:
@@ -38,7 +35,7 @@ def affine_squared_distances(
             row[j] = constant + factor * row[j]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> None:
     """diag(a) A + diag(b) B, in A."""
     for i in range(A.shape[0]):
@@ -46,7 +43,7 @@ def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> No
             A[i, j] = a[i] * A[i, j] + b[i] * B[i, j]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
     """Put √|weight| A into out: rows of weight ≥ 0 from the top (returns how many), others from the end."""
     top, bottom = 0, len(A)
@@ -63,7 +60,7 @@ def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
     return top
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def mirror(G: np.ndarray) -> None:
     """Copy the lower triangle onto the upper, in blocks that fit the cache."""
     m = G.shape[0]
@@ -74,7 +71,7 @@ def mirror(G: np.ndarray) -> None:
                     G[j, i] = G[i, j]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def gaussian_gram(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, constants: np.ndarray, E: np.ndarray
 ) -> None:
@@ -101,7 +98,7 @@ def gaussian_gram(
             E[j, i] = row[j]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def gaussian_gram_pullback(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, W: np.ndarray, slopes: np.ndarray, widths: np.ndarray
 ) -> None:
@@ -119,7 +116,7 @@ def gaussian_gram_pullback(
             slopes[k, i], widths[k, i] = slope, 0.5 * change
 
 
-@numba.njit(nogil=True, cache=True)
+@helper()
 def profile_value(s: float, profile: float) -> float:
     """The RBF kernel (0), or Matérn ½, 3/2 or 5/2 (1, 2, 3), of variance 1 at the squared distance s."""
     if profile == 0:
@@ -133,7 +130,7 @@ def profile_value(s: float, profile: float) -> float:
     return (1.0 + r + r * r / 3.0) * np.exp(-r)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
     """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
     m, d = table.shape[0], len(x)

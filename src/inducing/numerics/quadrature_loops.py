@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from math import exp, inf, lgamma, log, log1p, pi, sqrt
 
-import numba
 import numpy as np
 
+from .compiling import helper
 from .quadrature import ROUNDED
 from .subdivision import ACCURACY, GAUSS, KRONROD, NODES
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy")  # a division by zero is infinite
+_jit = helper(error_model="numpy")  # a division by zero is infinite
 
 MOST_HALVINGS = 60
 CUTS = 4096  # of panels, at most
@@ -123,7 +123,12 @@ def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float
         for spread in (-8.0, -2.0, 0.0, 2.0, 8.0):
             edges[count] = centre + spread * width
             count += 1
-    edges[:count].sort()
+    for i in range(1, count):  # in order, by insertion: a general sort takes long to compile
+        t, j = edges[i], i
+        while j > 0 and edges[j - 1] > t:
+            edges[j] = edges[j - 1]
+            j -= 1
+        edges[j] = t
     return count
 
 

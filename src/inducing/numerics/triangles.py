@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numba
 import numpy as np
 
-from .loops import FAST
+from .compiling import FAST, helper
 
-_jit = numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+_jit = helper(fastmath=FAST)
 
 
 @_jit

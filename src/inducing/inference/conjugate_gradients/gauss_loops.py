@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from ...numerics.loops import FAST
+from ...numerics.compiling import FAST, compiled, helper
 
 
 def heads_and_factors(d: int, degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -41,7 +40,7 @@ def heads_and_factors(d: int, degree: int) -> tuple[np.ndarray, np.ndarray, np.n
 _LOG_FACTORIALS = np.array([math.lgamma(i + 1.0) for i in range(200)])
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def farthest_points(
     X: np.ndarray, most: int, owner: np.ndarray, nearest: np.ndarray, snapshots: np.ndarray
 ) -> int:
@@ -74,7 +73,7 @@ def farthest_points(
     return most
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def monomials(u: np.ndarray, degree: int, heads: np.ndarray, out: np.ndarray) -> int:
     """Fill out with out[0] times each monomial of u of a degree below `degree`; returns how many."""
     end = 1
@@ -89,7 +88,7 @@ def monomials(u: np.ndarray, degree: int, heads: np.ndarray, out: np.ndarray) ->
     return end
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def gather(
     X: np.ndarray,
     owner: np.ndarray,
@@ -118,7 +117,7 @@ def gather(
                 row[t] += v * scratch[t]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def evaluate(
     Y: np.ndarray,
     first: int,

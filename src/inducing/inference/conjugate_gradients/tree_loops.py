@@ -5,15 +5,15 @@ Inputs are in units of the lengthscale; `profile` is the number of the kernel's 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ...numerics.compiling import FAST, compiled, helper
 from ...numerics.exponential import EXACT, exponential
-from ...numerics.loops import FAST, profile_value
+from ...numerics.loops import profile_value
 from .tree import TreeNodes
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=EXACT)
+@helper(fastmath=EXACT)
 def profiles(s: np.ndarray, count: int, profile: int, r: np.ndarray) -> None:
     """g of the first `count` squared distances, in place; r is scratch, for the Matérn kernels."""
     if profile == 0:
@@ -32,7 +32,7 @@ def profiles(s: np.ndarray, count: int, profile: int, r: np.ndarray) -> None:
             s[j] *= 1.0 + r[j] * (1.0 + r[j] / 3.0)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def box_distances(at: TreeNodes, q: int, nodes: TreeNodes, r: int) -> tuple[float, float]:
     """The least and the greatest squared distance between points of two boxes."""
     least, greatest = 0.0, 0.0
@@ -45,7 +45,7 @@ def box_distances(at: TreeNodes, q: int, nodes: TreeNodes, r: int) -> tuple[floa
     return least, greatest
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def node_sums(nodes: TreeNodes, Vt: np.ndarray, sums: np.ndarray) -> None:
     """Σ v over each node. Vt (p, n), sums (nodes, p)."""
     for i in range(len(nodes.start) - 1, -1, -1):
@@ -59,7 +59,7 @@ def node_sums(nodes: TreeNodes, Vt: np.ndarray, sums: np.ndarray) -> None:
                 sums[i, c] = sums[2 * i + 1, c] + sums[2 * i + 2, c]
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def squared_distances(
     Yt: np.ndarray, i: int, Xt: np.ndarray, first: int, count: int, s: np.ndarray, at: int
 ) -> None:
@@ -79,7 +79,7 @@ def squared_distances(
             s[at + j] += t0 * t0
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def add_leaves(
     at: TreeNodes,
     q: int,
@@ -107,7 +107,7 @@ def add_leaves(
             out[c, i] += total
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def dual(
     top: int,
     at: TreeNodes,
@@ -164,7 +164,7 @@ def dual(
         depth += 2
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def hand_down(at: TreeNodes, shared: np.ndarray, out: np.ndarray) -> None:
     """Give what whole nodes are owed to their points: out (p, t) += shared of every ancestor."""
     for i in range(len(at.start)):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from math import sqrt
 
-import numba
 import numpy as np
 
+from ...numerics.compiling import FAST, compiled, helper
 from ...numerics.exponential import EXACT, exponential
-from ...numerics.loops import FAST
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=FAST)
+@helper(fastmath=FAST)
 def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
     """Of row i to the first rows, as many as s has entries."""
     for j in range(len(s)):
@@ -27,7 +26,7 @@ def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
             s[j] += t * t
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=EXACT)
+@helper(fastmath=EXACT)
 def profiles(profile: int, variance: float, s: np.ndarray, K: np.ndarray, W: np.ndarray) -> None:
     """K = variance g(s) and W = -2 dK/ds."""
     if profile == 0:
@@ -55,7 +54,7 @@ def profiles(profile: int, variance: float, s: np.ndarray, K: np.ndarray, W: np.
             K[j] = (1.0 + r + r * r / 3.0) * e
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def triangle(Xt: np.ndarray, profile: int, variance: float, first: int, last: int, K: np.ndarray) -> None:
     """Rows `first` to `last` of the lower triangle of k(X, X)."""
     s, W = np.empty(last), np.empty(last)
@@ -64,7 +63,7 @@ def triangle(Xt: np.ndarray, profile: int, variance: float, first: int, last: in
         profiles(profile, variance, s[: i + 1], K[i, : i + 1], W[: i + 1])
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def triangle_pullback(
     Xt: np.ndarray,
     profile: int,

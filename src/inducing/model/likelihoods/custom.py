@@ -73,14 +73,14 @@ class Squared(Likelihood):
             return 2.0 * y * xp.log(xp.abs(f))
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        from .loops import tilt_rows
+        from .loops import Asked, tilt_rows
 
         if power == 0.0:
             return tuple(y * part for part in _expected_log_square(mean, var))
-        assert self.kind is not None
-        out = np.empty((3, mean.shape[0]))
-        tilt_rows(self.kind, self.theta, power * to_numpy(y), to_numpy(mean), to_numpy(var), out)
-        return tuple(asarray_like(part, mean) for part in out)
+        asked, out = Asked(self), np.empty((len(mean), 3))
+        rows = [np.ascontiguousarray(to_numpy(part), dtype=float) for part in (power * y, mean, var)]
+        tilt_rows(asked.at, asked.theta, *rows, out)
+        return tuple(asarray_like(part, mean) for part in out.T)
 
 
 def _expected_log_square(mean: Array, var: Array) -> tuple[Array, Array, Array]:

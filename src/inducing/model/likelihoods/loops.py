@@ -1,21 +1,30 @@
 """log⟨p(y|f)⟩ under f ~ N(mean, var) and its first two derivatives in the mean, compiled, a row at a time.
 
+Loops over rows call a likelihood by its address (`Asked`), so that none is compiled for the sake of another.
 Numbers that are not finite, or variances that are not positive, give NaN; every loop ends.
 """
 
 from __future__ import annotations
 
+import ctypes
 from math import erfc, exp, inf, isfinite, lgamma, log, log1p, nan, pi, sqrt
+from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
+from numba.core import types
 
+from ...numerics.compiled_blas import call_at
+from ...numerics.compiling import Given1, Out2, compiled, helper, pointed, pointer
 from ...numerics.quadrature_loops import average
 
-# no fast math: the tails are about rounding; a division by zero is infinite, no exception
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy")
+if TYPE_CHECKING:
+    from .base import Likelihood
 
-GAUSSIAN, PROBIT, STEP, LOGISTIC, LAPLACE, STUDENT, POISSON, SQUARED = range(8)
+# no fast math: the tails are about rounding; a division by zero is infinite, no exception
+_jit = helper(error_model="numpy")
+_pointed = pointed(types.void(*[types.CPointer(types.float64)] * 5), error_model="numpy")
+_CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.POINTER(ctypes.c_double)] * 5)
+
 LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
 LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 PANELS = 4096  # of an integral, at most
@@ -24,40 +33,103 @@ APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the me
 
 
 @_jit
-def tilt(kind: int, theta: np.ndarray, y: float, mean: float, var: float) -> tuple[float, float, float]:
-    """(log⟨p(y|f)⟩, q, r). [004 eq. 2.42]"""
-    if not (0.0 < var < inf and isfinite(y) and isfinite(mean)):
-        return nan, nan, nan
-    if kind == GAUSSIAN:
-        return _gaussian(theta[0], y, mean, var)
-    if kind == LAPLACE:
-        return _laplace(theta[0], y, mean, var)
-    if kind == STUDENT or kind == POISSON:
-        return average(kind == STUDENT, theta, y, mean, var)
-    if kind == SQUARED:
-        return _squared(y, mean, var)
-    if kind == PROBIT:
-        value, q, r = _probit(theta[0], y * mean, var)
-    elif kind == STEP:
-        value, q, r = _step(theta[0], y * mean, var)
-    else:
-        value, q, r = _logistic(y * mean, var)
-    return value, y * q, r
+def tilt(at: int, theta: np.ndarray, y: float, mean: float, var: float, out: np.ndarray) -> None:
+    """Fill out (3,) with log⟨p(y|f)⟩, q and r of the likelihood whose address is `at`. [004 eq. 2.42]"""
+    call_at(at, (theta, y, mean, var, out))
 
 
-@_jit
+@compiled(types.void(types.int64, Given1, Given1, Given1, Given1, Out2))
 def tilt_rows(
-    kind: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
+    at: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
 ) -> None:
-    """The three numbers of every row in the columns of out (3, n)."""
+    """The three numbers of every row in the rows of out (n, 3)."""
     for i in range(len(y)):
-        out[0, i], out[1, i], out[2, i] = tilt(kind, theta, y[i], mean[i], var[i])
+        tilt(at, theta, y[i], mean[i], var[i], out[i])
 
 
 @_jit
-def _gaussian(noise: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
-    total, e = noise + var, y - mean
-    return -LOG_ROOT_2PI - 0.5 * (log(total) + e * e / total), e / total, -1.0 / total
+def _usable(y: float, mean: float, var: float, out: Any) -> bool:
+    out[0], out[1], out[2] = nan, nan, nan
+    return 0.0 < var < inf and isfinite(y) and isfinite(mean)
+
+
+@_pointed
+def gaussian(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        total, e = theta[0] + var[0], y[0] - mean[0]
+        out[0], out[1] = -LOG_ROOT_2PI - 0.5 * (log(total) + e * e / total), e / total
+        out[2] = -1.0 / total
+
+
+@_pointed
+def probit(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], q, out[2] = _probit(theta[0], y[0] * mean[0], var[0])
+        out[1] = y[0] * q
+
+
+@_pointed
+def step(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], q, out[2] = _step(theta[0], y[0] * mean[0], var[0])
+        out[1] = y[0] * q
+
+
+@_pointed
+def logistic(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], q, out[2] = _logistic(y[0] * mean[0], var[0])
+        out[1] = y[0] * q
+
+
+@_pointed
+def laplace(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], out[1], out[2] = _laplace(theta[0], y[0], mean[0], var[0])
+
+
+@_pointed
+def student(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], out[1], out[2] = average(True, theta, y[0], mean[0], var[0])
+
+
+@_pointed
+def poisson(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], out[1], out[2] = average(False, theta, y[0], mean[0], var[0])
+
+
+@_pointed
+def squared(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+    if _usable(y[0], mean[0], var[0], out):
+        out[0], out[1], out[2] = _squared(y[0], mean[0], var[0])
+
+
+BY_KIND = gaussian, probit, step, logistic, laplace, student, poisson, squared  # by `Likelihood.kind`
+
+
+class Asked:
+    """A likelihood as compiled loops ask it: by an address, whether its averages are compiled or Python's.
+
+    An exception of the latter is kept in `error`; the loops see NaN.
+    """
+
+    def __init__(self, likelihood: Likelihood) -> None:
+        self.error: BaseException | None = None
+        if likelihood.kind is not None:
+            self.at, self.theta = pointer(BY_KIND[likelihood.kind]), likelihood.theta
+            return
+
+        def ask(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+            out[0] = out[1] = out[2] = nan
+            try:
+                out[0], out[1], out[2] = map(float, likelihood.tilted(y[0], mean[0], var[0]))
+            except BaseException as error:  # of Python, which compiled code does not pass on
+                self.error = error
+
+        self._callback = _CALLBACK(ask)
+        self.at, self.theta = ctypes.cast(self._callback, ctypes.c_void_p).value or 0, np.zeros(1)
 
 
 @_jit

@@ -1,0 +1,169 @@
+"""`warm`: everything that Numba compiles, beforehand, by small problems that call each compiled function."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..progress import Bars
+
+N, M, D = 1400, 100, 2  # rows, basis functions and inputs from which the compiled passes are used
+
+
+def warm(progress: bool | None = None) -> dict[str, float]:
+    """Compile, or load from Numba's cache, all that this package compiles; returns the seconds of each part.
+
+    After an installation or an upgrade it takes about a minute, once on a machine, and first calls are quick
+    from then on. progress=True shows a bar on stderr, False none; None shows it on terminals.
+    """
+    from ..numerics.compiling import expected
+
+    expected()
+    seconds = {}
+    with Bars(progress) as bars:
+        for i, (name, call) in enumerate(PARTS.items()):
+            bars.show("parts", f"compiling for {name}", i, len(PARTS))
+            start = time.perf_counter()
+            call()
+            seconds[name] = time.perf_counter() - start
+        bars.show("parts", "compiled", len(PARTS), len(PARTS))
+    return seconds
+
+
+def cache_folder() -> str:
+    """Where Numba keeps what it compiled, or "" where it can keep nothing."""
+    from ..numerics.loops import mirror
+
+    path = getattr(getattr(mirror.ready(), "_cache", None), "cache_path", None)
+    return "" if path is None else os.path.abspath(path)
+
+
+def _rows(n: int = N) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).uniform(-2.0, 2.0, size=(n, D))
+    return X, np.sin(2.0 * X[:, 0]) * X[:, 1]
+
+
+def _kernel(name: str = "RBF") -> Any:
+    from ..model import kernels
+
+    return getattr(kernels, name)(np.ones(D))
+
+
+def _evidence(row: str, kernel: str = "RBF", n: int = N, **options: Any) -> None:
+    from ..inference.regression import log_evidence_and_gradient
+    from ..model.bases import Points
+
+    X, y = _rows(n)
+    log_evidence_and_gradient(_kernel(kernel), Points(X[:M]), row, 0.1, X, y, **options)
+
+
+def _sparse() -> None:
+    from ..inference.regression import log_evidence_and_gradient
+    from ..model.bases import Multiscale
+
+    X, y = _rows()
+    for row in ("fitc", "vfe"):
+        for kernel in ("RBF", "Matern52"):
+            _evidence(row, kernel)
+    basis = Multiscale(X[:M], np.full((M, D), 1.5))
+    log_evidence_and_gradient(_kernel(), basis, "vfe", 0.1, X, y)
+
+
+def _exact() -> None:
+    from ..learning.fitting import fit
+    from ..model.bases import Points
+
+    X, y = _rows(400)
+    fit(_kernel("Matern32"), Points(X), "exact", 0.1, X, y, max_iterations=1)
+
+
+def _classes() -> None:
+    from .classifier import SparseGPClassifier
+
+    X, y = _rows()
+    SparseGPClassifier(max_iter=1, n_inducing=M).fit(X, y > 0)
+
+
+def _neighbours() -> None:
+    from ..inference.regression import condition
+    from ..model.bases import Points
+
+    X, y = _rows()
+    _evidence("neighbours", "Matern32")
+    condition(_kernel("Matern32"), Points(X[:M]), "neighbours", 0.1, X, y).predict(X[:300])
+
+
+def _streams() -> None:
+    from ..inference.online import update
+    from ..model.likelihoods import Gaussian
+    from ..model.likelihoods.loops import BY_KIND, pointer
+    from ..model.posterior import prior
+
+    for kind in BY_KIND:
+        pointer(kind)
+    X, y = _rows(120)
+    post = update(prior(_kernel()), Gaussian(0.1), X, y, capacity=20)
+    update(post, Gaussian(0.1), X, y, capacity=10)
+
+
+def _propagation() -> None:
+    from ..inference.propagation import expectation_propagation
+    from ..model.likelihoods import Probit
+
+    X, y = _rows(200)
+    expectation_propagation(_kernel(), Probit(), X, np.sign(y), capacity=20, sweeps=3)
+
+
+def _densities() -> None:
+    from ..model.likelihoods.custom import Squared
+
+    Squared().tilted(np.ones(3), np.ones(3), np.ones(3))
+
+
+def _fields() -> None:
+    from ..inference import fields
+    from ..inference.mixtures import Mixtures
+    from ..model.kernels.vector import DivergenceFree
+
+    n, p = 4, 2
+    t = Mixtures.of(np.ones((n, 1)), np.ones((n, 1, p)), np.tile(np.eye(p), (n, 1, 1, 1)))
+    fields.expectation_propagation(DivergenceFree(2.0, 3.0), t, _rows(n)[0])
+    t.tilted(np.zeros((n, p)), np.tile(np.eye(p), (n, 1, 1)))
+
+
+def _conjugate_gradients() -> None:
+    from ..inference.conjugate_gradients.gauss import Gauss
+    from ..inference.conjugate_gradients.tree import Tree
+
+    X, y = _rows(600)
+    for product in (Gauss(_kernel(), X, 1e-6), Tree(_kernel("Matern32"), X, 1e-6)):
+        product(y[:, None])
+        product(y[:, None], X[:50])
+
+
+def _predictors() -> None:
+    from ..inference.regression import condition
+    from ..model.bases import Points
+
+    X, y = _rows(50)
+    post: Any = condition(_kernel(), Points(X[:5]), "fitc", 0.1, X, y)
+    post.compile()
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "sparse regression": _sparse,
+    "the exact process": _exact,
+    "blocks": lambda: _evidence("pitc", blocks=np.arange(N) // 50),
+    "neighbours": _neighbours,
+    "classes": _classes,
+    "streams": _streams,
+    "expectation propagation": _propagation,
+    "densities": _densities,
+    "vector fields": _fields,
+    "conjugate gradients": _conjugate_gradients,
+    "predictions of single rows": _predictors,
+}

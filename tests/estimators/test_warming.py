@@ -1,0 +1,116 @@
+"""What is compiled: `warm` reaches all of it, and caches may be missing, shared, or new."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba.core import caching
+from typer.testing import CliRunner
+
+import inducing as ig
+from inducing.cli import app
+from inducing.numerics import compiling
+
+SOURCE = Path(ig.__file__).parent
+DISTANCES = """
+import numpy as np
+from inducing.numerics import compiling
+compiling.QUIET_SECONDS = {patience}
+from inducing.numerics.loops import affine_squared_distances
+X, out = np.arange(6.0).reshape(3, 2), np.empty((3, 3))
+affine_squared_distances(X, np.ascontiguousarray(X.T), 0.0, 1.0, out)
+print(float(out.sum()))
+"""
+
+
+def start(cache: Path, patience: float = 60.0) -> subprocess.Popen[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "HOME"}
+    environment |= {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(SOURCE.parent)}
+    code = [sys.executable, "-c", DISTANCES.format(patience=patience)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(code, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def functions_compiled() -> set[str]:
+    """The functions in the source with a decorator that compiles for calls from Python, or by address."""
+    names = set()
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        if path.name == "compiling.py" or not re.search(r"\b(compiled|pointed)\(", text):
+            continue
+        aliases = re.findall(r"^(\w+) = (?:compiled|pointed)\(", text, flags=re.M)
+        pattern = rf"^@(?:{'|'.join(['compiled', *aliases])})\b(?:(?!^def ).)*?^def (\w+)"
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        names |= {f"{module}.{name}" for name in re.findall(pattern, text, flags=re.M | re.S)}
+    return names
+
+
+def test_warm_compiles_every_function_once() -> None:
+    seconds = ig.warm(progress=False)
+    assert len(seconds) > 8 and all(value >= 0.0 for value in seconds.values())
+    assert set(compiling.FUNCTIONS) == functions_compiled()
+    assert [name for name, function in compiling.FUNCTIONS.items() if not function.is_compiled] == []
+
+
+def test_the_command_says_where_it_is_kept() -> None:
+    result = CliRunner().invoke(app, ["warm"])
+    assert result.exit_code == 0, result.output
+    assert "Compiled or loaded all functions in" in result.output and "kept" in result.output
+
+
+def test_two_processes_share_a_new_cache_and_say_so_once_without_a_home(tmp_path: Path) -> None:
+    both = [start(tmp_path, patience=0.0) for _ in range(2)]
+    for process in both:
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, out) == (0, "96.0\n"), err
+        assert err in ("", compiling.NOTICE + "\n")  # one of them may find the other's work
+    assert list(tmp_path.rglob("*.nbi"))
+    out, err = start(tmp_path, patience=0.0).communicate(timeout=120)
+    assert (out, err) == ("96.0\n", "")  # nothing to compile, nothing to say
+
+
+def test_without_any_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+
+    @compiling.compiled()
+    def twice(x: float) -> float:
+        return 2.0 * x
+
+    @compiling.pointed("float64(float64)")
+    def thrice(x: float) -> float:
+        return 3.0 * x
+
+    try:
+        assert twice(1.5) == 3.0 and compiling.pointer(thrice) > 0
+    finally:
+        for function in (twice, thrice):
+            name = next(key for key, value in compiling.FUNCTIONS.items() if value is function)
+            del compiling.FUNCTIONS[name]
+
+
+def test_other_errors_are_not_taken_for_a_missing_cache() -> None:
+    def fail(**options: object) -> object:
+        raise RuntimeError("something else")
+
+    function = compiling.Compiled(lambda: None, fail, {})
+    del compiling.FUNCTIONS[next(key for key, value in compiling.FUNCTIONS.items() if value is function)]
+    with pytest.raises(RuntimeError, match="something else"):
+        function()
+
+
+def test_a_python_likelihood_in_compiled_loops_passes_its_errors_on() -> None:
+    class Failing(ig.likelihoods.Gaussian):
+        kind = None
+
+        def tilted(self, y: float, mean: float, var: float, power: float = 1.0) -> tuple[float, ...]:
+            raise ZeroDivisionError("in Python")
+
+    X = np.linspace(0.0, 1.0, 3)[:, None]
+    with pytest.raises(ZeroDivisionError, match="in Python"):
+        ig.update(ig.prior(ig.kernels.RBF(1.0)), Failing(0.1), X, X[:, 0])
