@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before anything is shown
