@@ -32,7 +32,6 @@ from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
 from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.linalg import FINEST
-from ..numerics.loops import FAST
 from ..numerics.triangles import (
     add,
     delete_column,
