@@ -299,3 +299,20 @@ def test_c13_in_its_quick_form(ascat: None, tmp_path: Any) -> None:
     assert {"ambiguities.png", "modes.png", "pruned.png", "weights.png"} <= {
         file.name for file in (tmp_path / "C13").iterdir()
     }
+
+
+def test_an_assumed_site_acts_on_what_is_above_the_prior_mean():
+    """One component a node: the process that assumes it is the Gaussian posterior, whatever the prior mean."""
+    rng = np.random.default_rng(3)
+    X, p = rng.normal(size=(4, 2)), 2
+    centres, spread = rng.normal(size=(4, 1, p)), np.broadcast_to(0.3 * np.eye(p), (4, 1, p, p))
+    t = Mixtures.of(np.ones((4, 1)), centres, spread)
+    kernel, mean = DivergenceFree(1.5, 2.0), means.Constant(1.7)
+    stacked = fields.stack(X, p)
+    process = fields.FieldProcess(kernel, ig.bases.Points(stacked), mean, 1e-10, X, t)
+    process.assume(np.zeros((4, p)))
+    K = kernel(stacked, stacked)
+    y = centres[:, 0].ravel() - 1.7
+    expected = 1.7 + K @ np.linalg.solve(K + 0.3 * np.eye(len(K)), y)
+    got = process.posterior().mean(stacked)
+    assert_allclose(got, expected, rtol=1e-6, atol=1e-6)

@@ -407,3 +407,19 @@ def test_the_benchmark_of_classes_runs():
     assert done.returncode == 0, done.stderr
     for words in ("probit", "iris: 105 rows", "inducing", "logistic", "boosting"):
         assert words in done.stdout
+
+
+@pytest.mark.parametrize("method", [None, "online"])
+def test_classes_that_learning_rows_lack_are_still_predicted(method):
+    """A class of one row in five hundred is seldom among the rows that hyperparameters are learned from."""
+    rng = np.random.default_rng(2)
+    inputs = rng.normal(size=(500, 2))
+    labels = np.where(inputs[:, 0] > 0, "a", "b").astype(object)
+    inputs[499], labels[499] = [8.0, 8.0], "rare"
+    options = {"max_iter": 2} if method is None else {"method": method, "learning_rows": 50, "max_iter": 2}
+    model = ig.SparseGPClassifier(n_inducing=10, random_state=0, **options).fit(inputs, labels.astype(str))
+    p = model.predict_proba(inputs)
+    assert list(model.classes_) == ["a", "b", "rare"] and p.shape == (500, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
+    assert np.all(np.isfinite(p)) and np.mean(model.predict(inputs[:499]) == labels[:499]) > 0.9
+    assert p[499, 2] > 5.0 * np.mean(p[:499, 2])

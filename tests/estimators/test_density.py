@@ -260,3 +260,25 @@ def test_c12(tmp_path):
         claim.text for claim in report.claims if claim.holds is False and not claim.text.startswith(few)
     ] == []
     assert report.values["basis vectors"] == [11] * len(report.values["basis vectors"])
+
+
+def test_deviations_and_evidence_in_the_units_of_any_box():
+    """x → 3x + 5 divides density and deviation by 3 in each input; a weight is so many rows, there too."""
+    rows = np.random.default_rng(4).beta(2.0, 3.0, (25, 2))
+    weights = np.random.default_rng(5).integers(1, 4, 25)
+    options = dict(order=2, bounds=[[0.0, 1.0], [0.0, 1.0]])
+    plain = ig.GPDensity(**options).fit(rows, sample_weight=weights)
+    moved = ig.GPDensity(order=2, bounds=[[5.0, 8.0], [5.0, 8.0]]).fit(
+        3.0 * rows + 5.0, sample_weight=weights
+    )
+    at = rows[:4]
+    for one, two in zip(plain.pdf(at, return_std=True), moved.pdf(3.0 * at + 5.0, return_std=True)):
+        assert_allclose(two, one / 9.0, rtol=1e-6)
+    assert np.all(plain.pdf(at, return_std=True)[1] > 0.0)
+    assert moved.log_evidence_ == pytest.approx(plain.log_evidence_ - weights.sum() * np.log(9.0), rel=1e-9)
+    repeated = ig.GPDensity(order=2, bounds=[[5.0, 8.0], [5.0, 8.0]]).fit(
+        np.repeat(3.0 * rows + 5.0, weights, axis=0)
+    )
+    assert repeated.log_evidence_ == pytest.approx(moved.log_evidence_, rel=1e-9)
+    one = ig.GPDensity(order=2, bounds=[[5.0, 8.0], [5.0, 8.0]]).fit(3.0 * rows + 5.0)
+    assert not np.allclose(one.pdf(3.0 * at + 5.0), moved.pdf(3.0 * at + 5.0), rtol=1e-3)

@@ -366,3 +366,20 @@ def test_queries_of_another_kind_are_refused() -> None:
     gp = ig.condition(KERNELS["RBF"], None, "cg", NOISE, X, Y)
     with pytest.raises(errors.ParameterError, match="convert one to the other"):
         gp.predict(torch.from_numpy(XS))
+
+
+def test_the_residual_corrects_the_quadratic_form():
+    """yᵀα + αᵀr is off by |r|²/σ² at most, of second order; without αᵀr the error is of first order."""
+    rng = np.random.default_rng(6)
+    X, kernel, noise = rng.normal(size=(60, 2)), ig.kernels.RBF(0.8, 1.0), 0.05
+    y = rng.normal(size=60)
+    system = iterative.System.of(problem_of(kernel, None, "exact", noise, X, y), Solver(rank=5))
+    K = kernel(X, X) + noise * np.eye(60)
+    exact = y @ np.linalg.solve(K, y)
+    alpha = np.linalg.solve(K, y) * (1.0 + 1e-5 * rng.normal(size=60))
+    residual = y - K @ alpha
+    first = system.evidence(alpha[:, None], residual[:, None], np.zeros(4)).value
+    right = system.evidence(np.linalg.solve(K, y)[:, None], np.zeros((60, 1)), np.zeros(4)).value
+    error = abs(2.0 * (first - right))
+    assert error <= residual @ residual / noise
+    assert error < 0.05 * abs(y @ alpha - exact)

@@ -446,3 +446,18 @@ def test_merged_rows_are_sorted_and_counted():
 def test_nearest():
     Z = X[:5]
     np.testing.assert_array_equal(nearest(X, Z), np.argmin(np.sum((X[:, None] - Z) ** 2, axis=2), axis=1))
+
+
+def test_weights_count_once_where_rows_are_drawn_by_them(monkeypatch):
+    """Of many rows some are drawn in proportion to their weights; they then count alike, or weights would
+    count twice.
+    """
+    monkeypatch.setattr(selection, "LOOKED_AT", 2000)
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(0.0, 0.1, 20_000), rng.normal(10.0, 0.1, 20_000)])[:, None]
+    weights = np.where(rows[:, 0] < 5.0, 3.0, 1.0)
+    drawn, counts = selection._sample(rows, 1, np.random.default_rng(1), weights)
+    assert np.all(counts == 1.0)
+    assert np.mean(rows[drawn] < 5.0) == pytest.approx(0.75, abs=0.03)
+    centre = selection.kmeans(rows, 1, 0, weights)[0, 0]
+    assert centre == pytest.approx(2.5, abs=0.3)  # 1.0 if they counted twice

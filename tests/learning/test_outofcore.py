@@ -370,3 +370,18 @@ def test_flights_in_quick_form(tmp_path):
     losses = [float(row[1]) for row in report.tables[0].rows]
     assert losses[4] < losses[0] and losses[2] < losses[1] < losses[0]
     assert (tmp_path / "F1" / "flights.png").stat().st_size > 10_000
+
+
+def test_the_judges_rows_are_held_out_of_the_passes_over_everything(monkeypatch):
+    """Rows that judge are in no pass that learns: those whose keys are below that of the last judge."""
+    rows = np.random.default_rng(8).uniform(-2, 2, (3000, 1))
+    source = ig.as_source(rows, np.sin(rows[:, 0]), chunk_rows=500)
+    used, kept = [], outofcore.Kept
+    monkeypatch.setattr(outofcore, "Kept", lambda *told, **more: used.append(kept(*told, **more)) or used[-1])
+    model = ig.SparseGPRegressor(
+        approximation="vfe", n_inducing=5, max_iter=3, full_iter=2, random_state=0, validation_fraction=0.1
+    ).fit(source)
+    assert model.fit_result_.n_evaluations > 0
+    part = next(source.parts())
+    outside = [change for change in used if not change.inside]
+    assert outside and 0 < len(outside[-1](part).X) < len(part.X)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.learning.recipes import RECIPES, Task, informed, split, train, with_exact_hyperparameters
+from inducing.learning.recipes import (
+    RECIPES,
+    Task,
+    first_as_good,
+    informed,
+    split,
+    train,
+    with_exact_hyperparameters,
+)
 from inducing.learning.stages import Stage
 
 
@@ -270,3 +278,16 @@ def test_unknown_recipe():
         train("magic", task())
     with pytest.raises(ig.errors.UnknownNameError, match="no recipe"):
         ig.SparseGPRegressor(recipe="magic").fit(np.arange(9.0)[:, None], np.arange(9.0))
+
+
+def test_the_first_stage_within_one_standard_error_of_the_best_is_taken():
+    """Gains of 0.9 and 1.1 standard errors of the mean gain: the first is as good, the second is not."""
+    noise = np.array([1.0, -1.0] * 8)  # of mean 0 and deviation 1: a standard error of 1/4
+    best = np.zeros(16)
+    for gain, wanted in ((0.9, 0), (1.1, 1)):
+        densities = np.stack([best - gain / 4.0 + noise, best, best - 5.0])
+        assert first_as_good(densities) == wanted
+    assert (
+        first_as_good(np.stack([best - 1.0, best - 0.2 + noise, best])) == 1
+    )  # the first of those, in order
+    assert first_as_good(best[None]) == 0
