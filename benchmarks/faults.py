@@ -1,16 +1,22 @@
-"""Workers killed in the middle of fits: each fit must end where an undisturbed one does.
+"""Faults in the middle of things: kill -9 of fits, streams, saves and workers, full disks, signals, threads and
+forks. Nothing may be lost or left behind, and results must be those of undisturbed runs.
 
-python benchmarks/faults.py            # 20 fits on two local workers, one SIGKILL in each at a random moment;
-minutes
+python benchmarks/faults.py                      # all of them, 20 times each; minutes
+python benchmarks/faults.py streams saves --runs 100
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
+import subprocess
+import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,40 +67,246 @@ def same(a: ig.Fit, b: ig.Fit) -> float:
     return max(float(np.max(np.abs(np.subtract(p, q))) / np.max(np.abs(q))) for p, q in pairs)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--runs", type=int, default=20)
-    options.add_argument("--rows", type=int, default=200_000)
-    options.add_argument("--functions", type=int, default=64)
-    options.add_argument("--seed", type=int, default=0)
-    told = options.parse_args()
-    rng = np.random.default_rng(told.seed)
+def workers(runs: int, rng: np.random.Generator) -> int:
+    """Kill a Dask worker in the middle of each fit; returns how many fits differ from the undisturbed one."""
+    rows, functions = 200_000, 64
     right = hits = 0
     with tempfile.TemporaryDirectory() as folder, distributed.cluster(workers=2) as client:
-        source = distributed.spread(parquet(Path(folder), told.rows, 16), client)
-        fit(source, told.functions)  # compiles
+        source = distributed.spread(parquet(Path(folder), rows, 16), client)
+        fit(source, functions)  # compiles
         counted = Killer()
-        expected = fit(source.watched(counted), told.functions)
-        print(
-            f"undisturbed: {counted.done} parts in all passes together, log evidence {expected.value:.6f}",
-            flush=True,
-        )
-        for run in range(told.runs):
+        expected = fit(source.watched(counted), functions)
+        for run in range(runs):
             client.wait_for_workers(2)
             killer = Killer(
                 int(rng.choice(sorted(client.run(os.getpid).values()))), int(rng.integers(1, counted.done))
             )
-            start = time.perf_counter()
-            gap = same(fit(source.watched(killer), told.functions), expected)
+            gap = same(fit(source.watched(killer), functions), expected)
             gone = killer.pid not in client.run(os.getpid).values()
             hits, right = hits + gone, right + (gap == 0.0)
-            word = f"killed {killer.pid} after {killer.after} parts" if gone else "not killed"
-            print(
-                f"run {run + 1}: {word}, {time.perf_counter() - start:.1f} s, largest difference {gap:.1e}",
-                flush=True,
-            )
-    print(f"{hits} kills in {told.runs} runs, {right} results equal to the undisturbed one bit by bit")
-    if right < told.runs or hits < told.runs:
+            print(f"  run {run + 1}: {'killed' if gone else 'not killed'}, difference {gap:.1e}", flush=True)
+    return runs - right
+
+
+def _killed(arguments: list[str], after: float, number: int = signal.SIGKILL) -> int:
+    """Run a Python program and send it a signal after some seconds; returns its exit code."""
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            process.wait(timeout=after)
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+        return process.wait()
+
+
+def _left(folder: Path) -> list[Path]:
+    """Temporary files that nobody writes any longer."""
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+COMMAND = "import sys; from inducing.cli import main; main()"
+SAVE = """
+import sys, inducing as ig
+from inducing.files.models import save
+model = ig.load(sys.argv[1])
+print("ready", flush=True)
+while True:
+    save(model, sys.argv[1])
+"""
+
+
+def _stream_table(folder: Path, rows: int) -> Path:
+    x = np.sort(np.random.default_rng(2).uniform(-3, 3, rows))
+    path = folder / "rows.csv"
+    path.write_text("x,y\n" + "".join(f"{v:.6f},{np.sin(v):.6f}\n" for v in x))
+    return path
+
+
+def streams(runs: int, rng: np.random.Generator) -> int:
+    """Kill a stream again and again until it has read its file; what it has then must be what one run has."""
+    lost = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        table = _stream_table(folder, 30_000)
+
+        def command(model: str) -> list[str]:
+            return [
+                "-c",
+                COMMAND,
+                "stream",
+                str(table),
+                "-t",
+                "y",
+                "-o",
+                str(folder / model),
+                "--resume",
+                "-p",
+                str(folder / f"{model}.csv"),
+                "--save-rows",
+                "500",
+                "--capacity",
+                "20",
+            ]
+
+        start = time.perf_counter()
+        assert _killed(command("whole"), 600.0) == 0
+        whole = time.perf_counter() - start
+        kills = 0
+        while kills < runs:
+            kills += _killed(command("cut"), float(rng.uniform(0.3, 1.0)) * whole) != 0
+            if (folder / "cut").exists():
+                ig.load(folder / "cut")  # whole at every moment
+        assert _killed(command("cut"), 600.0) == 0
+        one, two = ig.load(folder / "whole"), ig.load(folder / "cut")
+        lost += not np.array_equal(one.posterior_.w, two.posterior_.w)
+        lost += (folder / "whole.csv").read_bytes() != (folder / "cut.csv").read_bytes()
+        lost += len(_left(folder))
+        print(f"  {kills} kills of a stream of {whole:.1f} s", flush=True)
+    return lost
+
+
+def saves(runs: int, rng: np.random.Generator) -> int:
+    """Kill a process that saves one model all the time: the file is whole at every moment."""
+    lost = 0
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "m"
+        X = np.linspace(0, 1, 300)[:, None]
+        model = ig.SparseGPRegressor(n_inducing=150, max_iter=1, random_state=0).fit(X, np.sin(9 * X[:, 0]))
+        model.save(path)
+        for _ in range(runs):
+            process = subprocess.Popen([sys.executable, "-c", SAVE, str(path)], stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(float(rng.uniform(0.0, 0.3)))
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            lost += not np.array_equal(ig.load(path).posterior_.w, model.posterior_.w)
+        model.save(path)
+        lost += len(_left(Path(name)))
+    return lost
+
+
+def fits(runs: int, rng: np.random.Generator) -> int:
+    """Kill or interrupt `inducing fit` at random moments: no torn model, and Ctrl-C leaves one."""
+    lost = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        table = _stream_table(folder, 2000)
+        before = table.read_bytes()
+        command = [
+            "-c",
+            COMMAND,
+            "fit",
+            str(table),
+            "-t",
+            "y",
+            "-o",
+            str(folder / "m"),
+            "-m",
+            "100",
+            "--checkpoint",
+            str(folder / "c"),
+        ]
+        start = time.perf_counter()
+        assert _killed(command, 600.0) == 0
+        whole = time.perf_counter() - start
+        for run in range(runs):
+            for file in ("m", "c"):
+                (folder / file).unlink(missing_ok=True)
+            number = (signal.SIGKILL, signal.SIGINT)[run % 2]
+            code = _killed(command, float(rng.uniform(0.5, 0.95)) * whole, number)
+            if (folder / "m").exists():
+                ig.load(folder / "m")
+            lost += number == signal.SIGINT and not (folder / "m").exists()
+            print(f"  run {run + 1}: signal {number}, exit code {code}", flush=True)
+        assert _killed(command, 600.0) == 0
+        lost += table.read_bytes() != before or len(_left(folder)) > 0
+    return lost
+
+
+def disk(runs: int, rng: np.random.Generator) -> int:
+    """Let writes fail after some bytes, as on a full disk: the old file stays, and nothing beside it."""
+    lost = 0
+    X = np.linspace(0, 1, 100)[:, None]
+    model = ig.SparseGPRegressor(n_inducing=20, max_iter=1, random_state=0).fit(X, np.sin(9 * X[:, 0]))
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "m"
+        size = model.save(path)
+        before = path.read_bytes()
+        for _ in range(runs):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(rng.integers(0, size)), resource.RLIM_INFINITY))
+            try:
+                model.save(path, {"more": 1})
+                lost += 1
+            except ig.errors.ModelFileError:
+                pass
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            lost += path.read_bytes() != before or len(list(Path(name).iterdir())) != 1
+    signal.signal(signal.SIGXFSZ, ignored)
+    return lost
+
+
+def threads(runs: int, rng: np.random.Generator) -> int:
+    """Predict and save from several threads while the process forks: every answer is the same."""
+    X = np.linspace(0, 1, 200)[:, None]
+    model = ig.SparseGPRegressor(n_inducing=20, max_iter=1, random_state=0).fit(X, np.sin(9 * X[:, 0]))
+    expected, wrong = model.predict(X), []
+    with tempfile.TemporaryDirectory() as name:
+
+        def work() -> None:
+            for _ in range(runs):
+                if not np.array_equal(model.predict(X), expected):
+                    wrong.append(1)
+                model.save(Path(name) / "m")
+
+        pool = [threading.Thread(target=work) for _ in range(4)]
+        for thread in pool:
+            thread.start()
+        for _ in range(min(runs, 10)):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if np.array_equal(model.predict(X[:5]), expected[:5]) else 1)
+            end = time.monotonic() + 20.0
+            while os.waitpid(child, os.WNOHANG) == (0, 0):
+                if time.monotonic() > end:
+                    os.kill(child, signal.SIGKILL)
+                    wrong.append(1)
+                    end += 20.0
+                time.sleep(0.01)
+        for thread in pool:
+            thread.join()
+        return len(wrong) + len(_left(Path(name)))
+
+
+FAULTS: dict[str, Callable[[int, np.random.Generator], int]] = {
+    "saves": saves,
+    "disk": disk,
+    "threads": threads,
+    "streams": streams,
+    "fits": fits,
+    "workers": workers,
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("faults", nargs="*", help=f"of {', '.join(FAULTS)}; all by default")
+    options.add_argument("--runs", type=int, default=20)
+    options.add_argument("--seed", type=int, default=0)
+    told = options.parse_args()
+    failed = 0
+    for name in told.faults or FAULTS:
+        start = time.perf_counter()
+        lost = FAULTS[name](told.runs, np.random.default_rng(told.seed))
+        failed += lost
+        print(
+            f"{name}: {told.runs} runs, {lost} lost or left, {time.perf_counter() - start:.0f} s", flush=True
+        )
+    if failed:
         raise SystemExit(1)
 
 
