@@ -150,9 +150,7 @@ class Committee:
         """Joint covariance of f(X), all rows together: `predict` takes up to `chunk` of them."""
         X = self._queries(X)
         if not self.rule.joint:
-            raise ConditionalError(
-                f"{self.rule.name!r} takes each query alone: no joint covariance; use 'bcm'"
-            )
+            raise ConditionalError(f"{self.rule.name!r} has no joint covariance; use 'bcm'")
         return self.on(Points(X)).covariance(X)
 
     def _alone(self, X: Array) -> Marginals:
@@ -237,9 +235,7 @@ def condition(
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, row, noise, X, y, **options)
     if chunk < 1:
-        raise ParameterError(
-            f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
-        )
+        raise ParameterError(f"chunk, the queries looked at together, must be at least 1, but is {chunk}")
     check_gaussian(P, approximation)
     rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
     mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)

@@ -159,9 +159,7 @@ def _settle(
     tolerance: float,
     sweeps: int,
 ) -> FixedPoint:
-    """The fixed point of a likelihood's sites. Heavy weights grow to their size where the start is cold, and
-    where no fixed point was reached from a warm one.
-    """
+    """The fixed point of a likelihood's sites; heavy weights grow to their size where the start is cold."""
     assert P.likelihood is not None
 
     def settled(P: Problem | Parted, start: Process, tolerance: float) -> FixedPoint:

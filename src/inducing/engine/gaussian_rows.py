@@ -267,9 +267,7 @@ def add_moments(
 
 
 def _data(P: Problem, held: Held, s: Work, rows: slice) -> tuple[np.ndarray, ...]:
-    """X, Y, noise, weight and Kfu of a range, without gaps between their numbers; a likelihood's rows have ν
-    in the place of Y and their copies in that of the weight.
-    """
+    """X, Y, noise, weight and Kfu of a range; a likelihood has ν for Y and copies for the weight."""
     X = plain(P.X[rows])
     Kfu = np.empty((0, s.m)) if held.Kfu is None else held.Kfu[rows]
     if P.likelihood is not None:

@@ -67,9 +67,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 
 
 def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
-    """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others has the variance
-    1/C⁻¹ᵢᵢ and the mean y - (C⁻¹y)ᵢ/C⁻¹ᵢᵢ.
-    """
+    """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others."""
     held, back = kept or Held(), back.on(P.X)
     V, precision = zeros_like_rows((P.n, P.p), P.X), zeros_like_rows((P.n,), P.X)
 

@@ -92,9 +92,7 @@ def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: A
 def add_terms(
     P: Problem, s: Work, rows: slice, mean: Array, spread: Array, R: Array | float, tau: Array, nu: Array
 ) -> Array:
-    """Add the rows' terms of the evidence and their gradient in the likelihood's parameters; returns the
-    rows' copies.
-    """
+    """Add the rows' terms of the evidence and the likelihood's gradient; returns the rows' copies."""
     xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
     if isinstance(P.likelihood, SeveralLikelihood):
         return copies  # several.py has its terms
@@ -140,9 +138,7 @@ def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Ar
 
 
 def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:
-    """`ask`(y, m0 + mean, var, power) of the rows; those of weight c < 1 have the power ac, each such power
-    in a call of its own.
-    """
+    """`ask`(y, m0 + mean, var, power) of the rows, those of weight c < 1 with the power ac."""
     assert callable(ask)
     xp, a = namespace(mean), P.row.power
     y, m0 = P.observed(rows), P.mean(P.X[rows])

@@ -61,8 +61,7 @@ class Inputs(BaseEstimator):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
         if isinstance(X, Source) or isinstance(y, Source):
             raise ShapeError(
-                "X and y must be arrays here; a source, which holds both, is the X of `fit` and `predict` "
-                "alone"
+                "X and y must be arrays here; a source holds both and is X of `fit` and `predict`"
             )
         require_numbers(X, "X")
         if not isinstance(y, str | None):
@@ -212,9 +211,7 @@ class Regression:
             return predict_dask(ask, X, names, self.n_features_in_)
         source = as_source(X, columns=None if names is None else list(names)).without_targets()
         if source.n_features != self.n_features_in_:
-            raise ShapeError(
-                f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
-            )
+            raise ShapeError(f"X has {source.n_features} columns, but the model has {self.n_features_in_}")
         parts = list(source.map(predict_rows, self.light(), return_std, latent))
         return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 

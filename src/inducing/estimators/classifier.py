@@ -373,9 +373,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     ) -> None:
         """Set labels, units, likelihood and kernel, before anything is learned."""
         if len(classes) < 2:
-            raise LabelError(
-                f"a classifier needs two classes or more, but there is one class, {classes[0]!r}"
-            )
+            raise LabelError(f"a classifier needs two classes or more, but y has one class, {classes[0]!r}")
         likelihood = binary_likelihood(self.likelihood)
         weights = np.ones(len(X)) if weights is None else weights
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])

@@ -94,7 +94,7 @@ class GPDensity(DensityMixin, Estimator):
         if np.any((U < 0.0) | (U > 1.0)):
             row = X[shuffled][np.any((U < 0.0) | (U > 1.0), axis=1)][0]
             raise ParameterError(
-                f"the row {row} lies outside the bounds {self.low_} to {self.low_ + self.span_}; widen them"
+                f"row {row} is outside the bounds {self.low_} to {self.low_ + self.span_}; widen them"
             )
         for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -185,15 +185,11 @@ class GPDensity(DensityMixin, Estimator):
                 raise ParameterError(f"bounds must be {d} pairs low < high, but are {self.bounds}")
             return bounds[:, 0], bounds[:, 1] - bounds[:, 0]
         if not self.padding >= 0.0 or not np.isfinite(self.padding):
-            raise ParameterError(
-                f"padding, a share of the range, must not be negative, but is {self.padding}"
-            )
+            raise ParameterError(f"padding, a share of the range, must not be negative, not {self.padding}")
         low, width = X.min(axis=0), np.ptp(X, axis=0)
         if np.any(width == 0.0):
             column = int(np.argmin(width))
-            raise ParameterError(
-                f"column {column} of X is constant, {low[column]:g}, without a density; drop it"
-            )
+            raise ParameterError(f"column {column} of X is constant, {low[column]:g}; drop it")
         return low - self.padding * width, (1.0 + 2.0 * self.padding) * width
 
     def _best(self, U: np.ndarray, times: np.ndarray, bars: Bars) -> tuple[Estimate, dict[Any, float]]:

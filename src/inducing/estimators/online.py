@@ -217,8 +217,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
             return BY_NAME[likelihood.lower()]()
         if not isinstance(likelihood, Likelihood):
             raise UnknownNameError(
-                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or such an object, not "
-                f"{likelihood!r}"
+                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or an object, not {likelihood!r}"
             )
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")
@@ -230,9 +229,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         if self.optimize not in (None, "hyperparameters"):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
         if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
-            raise ParameterError(
-                f"capacity must be a whole number from 1 on, or None, but is {self.capacity!r}"
-            )
+            raise ParameterError(f"capacity must be a whole number from 1 on, or None, not {self.capacity!r}")
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
         scaled = type(likelihood) in UNITS
         noise = _noise_of(likelihood) if given and scaled else self.noise
@@ -363,9 +360,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
 
     def _new_noise(self) -> Any:
         if self.noise_ is None:
-            raise ParameterError(
-                f"the covariance of y under {self.likelihood_} is not known; ask with latent=True"
-            )
+            raise ParameterError(f"y has no known covariance under {self.likelihood_}; ask with latent=True")
         return self.noise_
 
 

@@ -1,6 +1,4 @@
-"""The rows nearest to each query, by leaves of near rows or by products; and training rows as queries need
-them.
-"""
+"""The rows nearest to each query, by leaves of near rows or by products; training rows for queries."""
 
 from __future__ import annotations
 

@@ -204,9 +204,7 @@ class Learner:
         return self.posteriors()
 
     def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
-        """Which rows to read next, until all have been: as they are given, or the most informative one of
-        those left. They must be read before the next are asked for.
-        """
+        """Rows to read next: as given, or the most informative left; read them before asking on."""
         if order not in ("given", "information"):
             raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
         left = np.arange(len(X))

@@ -119,7 +119,7 @@ class PICPredictor(Corrected):
         labels = to_numpy(blocks)
         if labels.shape != (X.shape[0],):
             raise ShapeError(
-                f"blocks must hold one label per query ({X.shape[0]}), but has shape {labels.shape}"
+                f"blocks must have one label per query ({X.shape[0]}), but has shape {labels.shape}"
             )
         return X, labels
 

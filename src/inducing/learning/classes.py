@@ -72,7 +72,7 @@ class Labels:
     def __post_init__(self) -> None:
         if len(self.values) > MOST_CLASSES:
             raise LabelError(
-                f"the target has more than {MOST_CLASSES} different values; learn it with SparseGPRegressor"
+                f"the target has more than {MOST_CLASSES} values; learn it with SparseGPRegressor"
             )
 
     def __add__(self, other: Labels) -> Labels:
@@ -216,9 +216,7 @@ def learn_classes_of(
 
 
 def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, Stage, int, int]:
-    """The outcome of the best start on a sample of the rows, the stage on all of them that goes on from
-    there, and the numbers of iterations and starts.
-    """
+    """The best start's outcome on a sample, the stage on all rows, numbers of iterations and starts."""
     n, m = learning.rows.n, len(learning.rows.basis)
     some = np.random.default_rng(n).permutation(n)[: max(RACE_ROWS, RACE_SHARE * m)]
     sample, own = (learning, signs) if len(some) == n else (learning.on(np.sort(some)), signs[np.sort(some)])

@@ -131,9 +131,7 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
     bounds are its evidence, and only that is printed.
     """
     if isinstance(X, Source):
-        raise ParameterError(
-            "a diagnosis looks at rows in memory, and X is a source; give a sample of its rows as X and y"
-        )
+        raise ParameterError("a diagnosis needs rows in memory, and X is a source; give a sample of its rows")
     P = problem_of(fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, weights=weights)
     return diagnosis_of(fit, P, rng)
 

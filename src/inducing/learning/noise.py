@@ -195,7 +195,7 @@ def _tempered(P: Problem, g: Posterior, temperature: float) -> Problem:
 def _student(P: Problem) -> StudentT:
     if not isinstance(P.likelihood, StudentT):
         raise ParameterError(
-            f"noise can be learned as a process for Gaussian noise and StudentT, not for {P.likelihood}"
+            f"noise is learned as a process for Gaussian noise and StudentT, not {P.likelihood}"
         )
     return P.likelihood
 
@@ -249,9 +249,7 @@ class JointEvidence:
 
 
 def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
-    """f and g by their common evidence, from where learning the mean first ended; held-out rows, by their log
-    density, say when to stop.
-    """
+    """f and g by their common evidence, from the mean learned first, until held-out rows say stop."""
     f, g = learned.observations.posteriors
     P = start.rows
     if not isinstance(f.mean_function, Zero | Constant):

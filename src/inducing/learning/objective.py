@@ -138,9 +138,7 @@ class HeldOutScore:
 
     def __init__(self, objective: Objective, held_out: HeldOut) -> None:
         if not objective.P.one_noise:
-            raise ParameterError(
-                "held-out rows have no noise of their own: give noise as one number to use them"
-            )
+            raise ParameterError("held-out rows have no noise of their own: give noise as one number")
         self.objective, self.held_out = objective, held_out
         if isinstance(objective.evidence, RowEvidence):
             objective.evidence.judged = True

@@ -29,7 +29,7 @@ class LogNormal:
     def __post_init__(self) -> None:
         if not self.median > 0 or not self.sigma > 0:
             raise ParameterError(
-                f"a log-normal prior needs positive median and sigma, not {self.median} and {self.sigma}"
+                f"a log-normal prior needs median and sigma > 0, not {self.median}, {self.sigma}"
             )
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:

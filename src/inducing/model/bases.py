@@ -95,9 +95,7 @@ class Points:
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
-        """d/dx Σ_j weights_j k_j(x) at each row of X, the weights (m,) or, of each row its own, (n, m).
-        (n, d)
-        """
+        """d/dx Σ_j weights_j k_j(x) at each row of X; weights are (m,), or (n, m) by row. (n, d)"""
         return kernel.pullback(self.Z, X, (weights + 0.0 * kernel(X, self.Z)).T)[1]
 
 
@@ -144,9 +142,7 @@ class Multiscale:
         """Raise if the kernel has no closed form here, or a width lies outside the kernel's space."""
         if not isinstance(kernel, RBF) or kernel.columns is not None:
             name = type(kernel).__name__
-            raise ParameterError(
-                f"a Multiscale basis needs a plain RBF kernel over all inputs, not {name}; use Points"
-            )
+            raise ParameterError(f"a Multiscale basis needs a plain RBF kernel, not {name}; use Points")
         scales = to_numpy(kernel.scales(self.centers))
         widths = to_numpy(self.widths)
         ratio = widths / scales

@@ -188,7 +188,7 @@ class Posterior:
             raise ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
             raise ParameterError(
-                "this process has no basis, or a variance above its prior's, and cannot be compiled"
+                "this process has no basis, or exceeds its prior's variance: it cannot be compiled"
             )
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return CompiledPredictor.of(*parts, degenerate=self.conditional == "deterministic")
@@ -398,9 +398,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         raise ParameterError(f"{same} prior mean; these two have different ones")
     outputs = first.w.shape[1]
     if outputs != second.w.shape[1]:
-        raise ShapeError(
-            f"the processes have {outputs} and {second.w.shape[1]} outputs; the numbers must agree"
-        )
+        raise ShapeError(f"the processes have {outputs} and {second.w.shape[1]} outputs; they must agree")
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0

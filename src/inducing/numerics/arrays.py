@@ -20,9 +20,7 @@ COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.
 
 
 def worth_compiling(entries: int) -> bool:
-    """Whether a compiled loop is used on this many entries: by their number alone, so that results do not
-    depend on what the process ran before.
-    """
+    """Whether a compiled loop is used on this many entries: by number alone, so that results repeat."""
     return entries >= COMPILED
 
 

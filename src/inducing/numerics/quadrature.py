@@ -28,9 +28,7 @@ INFINITE = float("inf")
 
 
 class Tilted(NamedTuple):
-    """log⟨p(y|f)^a⟩, or ⟨log p(y|f)⟩ for a = 0, and its first and second derivative in the mean. (n,) each
-    [004 eq. 2.42]
-    """
+    """log⟨p(y|f)^a⟩, or ⟨log p(y|f)⟩ for a = 0, and two derivatives in the mean. (n,) each [004 eq. 2.42]"""
 
     log_average: Array
     q: Array

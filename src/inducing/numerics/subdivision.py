@@ -189,6 +189,4 @@ def _check(value: Array, row: Array) -> None:
     wrong = xp.any(xp.isnan(value) | (value == np.inf), axis=1)
     if xp.any(wrong):
         bad = int(to_numpy(row[wrong])[0])
-        raise NonFiniteError(
-            f"the log density of row {bad} is NaN or +infinity at some f; it must be finite or -infinity"
-        )
+        raise NonFiniteError(f"the log density of row {bad} is NaN or +infinity at some f")

@@ -232,9 +232,7 @@ def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: 
 
 @_jit
 def remove_symmetric(N: np.ndarray, e: np.ndarray, n: int, i: int, row: np.ndarray) -> None:
-    """N without row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper triangles. [004 eq.
-    4.30]
-    """
+    """N less row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper. [004 eq. 4.30]"""
     own = N[i, i]
     for j in range(n - 1):
         row[j] = (N[j, i] if j < i else N[i, j + 1]) + 0.5 * own * e[j]

@@ -88,9 +88,7 @@ class Recording:
         model = step.kernel, step.basis, task.approximation, step.noise
         posterior = condition(*model, task.X, task.y, mean=step.mean, **options)
         if not isinstance(posterior, Posterior):
-            raise UnknownNameError(
-                f"{task.approximation!r} cannot be drawn: choose an approximation that needs no blocks"
-            )
+            raise UnknownNameError(f"{task.approximation!r} cannot be drawn: choose one without blocks")
         return posterior
 
     def chosen(self, frames: int) -> np.ndarray:
@@ -142,9 +140,7 @@ def animate(
 def require_few_inputs(X: np.ndarray) -> None:
     """Raise if there are more inputs than two, which no film can show."""
     if X.shape[1] > 2:
-        raise ShapeError(
-            f"an animation needs one or two inputs, but X has {X.shape[1]} columns; leave others out"
-        )
+        raise ShapeError(f"an animation needs one or two inputs, but X has {X.shape[1]} columns")
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +155,7 @@ class Film:
         """Write the film as a GIF, or as a page of HTML with buttons: whole or not at all."""
         path = Path(path)
         if path.suffix.lower() not in FILM_SUFFIXES:
-            raise UnknownNameError(
-                f"{str(path)!r} is no animation known here; it must end in one of {' '.join(FILM_SUFFIXES)}"
-            )
+            raise UnknownNameError(f"{str(path)!r} must end in one of {' '.join(FILM_SUFFIXES)}")
         with replacing(path) as temporary:
             if path.suffix.lower() == ".gif":
                 self._save_gif(temporary, fps, dpi)

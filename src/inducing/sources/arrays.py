@@ -48,7 +48,7 @@ def as_source(
         return parquet.from_parquet(data, y, columns)
     if isinstance(data, Iterator):
         raise ParameterError(
-            "an iterator can be read only once; give a function that makes a new one each time it is called"
+            "an iterator can be read only once; give a function that makes a new one at each call"
         )
     if callable(data) and not hasattr(data, "shape"):
         return from_function(data)
@@ -152,9 +152,7 @@ def from_function(make: Callable[[], Iterable[Any]]) -> Source:
         raise EmptyDataError("the function gave an iterator without parts; at least one is needed")
     X, y = _pair(first)
     if np.ndim(X) != 2:
-        raise ShapeError(
-            f"the iterator must give (X, y) with X of two dimensions, but X has shape {np.shape(X)}"
-        )
+        raise ShapeError(f"the iterator must give (X, y) with X of two dimensions, not {np.shape(X)}")
     return Repeated(make, Layout(np.shape(X)[1], *_outputs(None if y is None else np.shape(y))))
 
 

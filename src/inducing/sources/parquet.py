@@ -64,7 +64,7 @@ class TableReader:
             missing = np.flatnonzero(frame[name].isna().to_numpy())
             if len(missing):
                 raise MissingValuesError(
-                    f"column {name!r} has no value in row {missing[0]}; remove or fill such rows"
+                    f"column {name!r} has no value in row {missing[0]}; fill or remove it"
                 )
         X = self.encoder.transform(frame).to_numpy()  # (c, d)
         y = [numbers(frame[name], name) for name in self.targets]
@@ -141,7 +141,7 @@ def from_parquet(
     names_given = isinstance(y, list | tuple) and all(isinstance(name, str) for name in y)
     if not (y is None or isinstance(y, str) or names_given):
         raise ParameterError(
-            f"y must name the target column, or columns, of parquet files, but is a {type(y).__name__}"
+            f"y must name the target column(s) of parquet files, but is a {type(y).__name__}"
         )
     reader: TableReader | None = None
     pieces: list[ParquetPiece] = []
@@ -156,9 +156,7 @@ def from_parquet(
         missing = [name for name in reader.columns if name not in names]
         if missing:
             have = ", ".join(map(repr, names))
-            raise ColumnError(
-                f"part {len(pieces)} ({path}) has no column {missing[0]!r}; its columns are {have}"
-            )
+            raise ColumnError(f"part {len(pieces)} ({path}) has no column {missing[0]!r}, but {have}")
         groups = range(metadata.num_row_groups)
         rows = [metadata.row_group(i).num_rows for i in groups]
         pieces += [ParquetPiece(path, i, len(groups) == 1, rows[i], reader) for i in groups if rows[i]]

@@ -122,8 +122,7 @@ def as_columns(V: Array, n: int) -> Array:
     """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
     if V.ndim not in (1, 2) or V.shape[0] != n:
         raise ShapeError(
-            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; give one entry or row for "
-            "each"
+            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; they must agree"
         )
     return V[:, None] if V.ndim == 1 else V
 
@@ -141,10 +140,6 @@ def check_approximate(what: str, product: KernelProduct, kernels: tuple[type[Ker
         names = ", ".join(k.__name__ for k in kernels)
         raise ParameterError(f"the {what} is for {names} kernels, not for {kind.__name__}; use blocks")
     if not is_numpy(product.X):
-        raise ParameterError(
-            f"the {what} runs on NumPy arrays, not on {type(product.X).__name__}; use blocks"
-        )
+        raise ParameterError(f"the {what} runs on NumPy arrays, not {type(product.X).__name__}; use blocks")
     if not 0.0 < product.tolerance < 1.0:
-        raise ParameterError(
-            f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}; blocks need none"
-        )
+        raise ParameterError(f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}")

@@ -38,9 +38,7 @@ class Composite(Kernel):
         flat: list[Kernel] = []
         for part in self.parts:
             if not isinstance(part, Kernel):
-                raise ParameterError(
-                    f"a {type(self).__name__} is made of kernels, not {part!r}; use Constant(...)"
-                )
+                raise ParameterError(f"a {type(self).__name__} is made of kernels, not {part!r}")
             flat.extend(part.parts if isinstance(part, type(self)) else [part])
         if not flat:
             raise ParameterError(f"a {type(self).__name__} needs at least one kernel, but got none")

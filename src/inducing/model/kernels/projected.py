@@ -39,9 +39,7 @@ class Projected(Kernel):
         except (TypeError, ValueError) as error:
             raise ParameterError(f"matrix must hold numbers: {error}") from error
         if matrix.ndim != 2 or matrix.size == 0:
-            raise ParameterError(
-                f"matrix must have two dimensions (directions, inputs), but has shape {matrix.shape}"
-            )
+            raise ParameterError(f"matrix must have two dimensions (directions, inputs), not {matrix.shape}")
         if not np.all(np.isfinite(matrix)):
             raise ParameterError("matrix holds NaN or infinity; every entry must be finite")
         object.__setattr__(self, "matrix", matrix)
@@ -71,7 +69,7 @@ class Projected(Kernel):
         """WX, a row for each input. (n, g)"""
         if X.shape[1] != self.matrix.shape[1]:
             raise ShapeError(
-                f"the matrix projects {self.matrix.shape[1]} inputs, but there are {X.shape[1]} columns"
+                f"the matrix projects {self.matrix.shape[1]} inputs, but X has {X.shape[1]} columns"
             )
         return X @ asarray_like(self.matrix, X).T
 

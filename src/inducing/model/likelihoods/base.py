@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, require_numbers, to_numpy
@@ -275,9 +276,7 @@ class Likelihood:
         """Mean and variance of y, given the further numbers of the rows, if they have any. (n,) each"""
         raise ParameterError(f"{self} does not say what mean and variance y has; ask about f instead")
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         """A draw of y for each f."""
         raise ParameterError(f"{self} does not say how to draw y; draw f instead")
 
@@ -312,7 +311,7 @@ class Likelihood:
         return self._quantile(p, mean, var, further).reshape(shape)
 
     def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
     ) -> np.ndarray:
         """By halving an interval of x, y = `_observed(x)`."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import ParameterError
 from ...numerics.arrays import Array, asarray_like, namespace
@@ -55,9 +56,7 @@ class Binary(Likelihood):
         label = 2.0 * self.probability(mean, var) - 1.0
         return label, 1.0 - label * label
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         p = np.exp(self.log_density(1.0, f))
         return np.where(rng.uniform(size=p.shape) < p, 1.0, -1.0)
 
@@ -65,7 +64,7 @@ class Binary(Likelihood):
         return np.where(y < 0.0, self.probability(-mean, var), 1.0)
 
     def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
     ) -> np.ndarray:
         return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
 
@@ -127,9 +126,7 @@ class Probit(Binary):
 
 @dataclass(frozen=True)
 class Step(Binary):
-    """1 - flip where y agrees with the sign of f, else flip: noiseless classes with a share of wrong labels.
-    [004 §2.6]
-    """
+    """1 - flip where y agrees with the sign of f, else flip, the share of wrong labels. [004 §2.6]"""
 
     kind: ClassVar[int | None] = 2
     names: ClassVar[tuple[str, ...]] = ("flip",)
@@ -141,9 +138,7 @@ class Step(Binary):
     def __post_init__(self) -> None:
         value = number("flip", self.flip)
         if not 0.0 <= value < 0.5:
-            raise ParameterError(
-                f"flip is the share of wrong labels and must lie in [0, 0.5), but is {self.flip}"
-            )
+            raise ParameterError(f"flip, the share of wrong labels, must lie in [0, 0.5), but is {self.flip}")
         object.__setattr__(self, "flip", value)
 
     def log_density(self, y: Array, f: Array) -> Array:
@@ -184,9 +179,7 @@ class Step(Binary):
         if power > 0.0:
             return (1.0 - self.flip) ** power, self.flip**power
         if self.flip == 0.0:
-            raise ParameterError(
-                "the log density of a Step without flips has no average; use flip > 0 or a power"
-            )
+            raise ParameterError("log p of a Step without flips has no average; use flip > 0 or a power")
         return float(np.log1p(-self.flip)), float(np.log(self.flip))
 
 
@@ -352,9 +345,7 @@ class Ordinal(Likelihood):
         average = xp.sum(p * classes, axis=-1)
         return average, xp.sum(p * (classes - average[..., None]) ** 2, axis=-1)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         seen = rng.normal(f, np.sqrt(self.noise))
         return np.searchsorted(self.thresholds, seen).astype(float)
 
@@ -364,7 +355,7 @@ class Ordinal(Likelihood):
         return ndtr((self._ends(y)[1] - mean) / np.sqrt(self.noise + var))
 
     def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
     ) -> np.ndarray:
         from scipy.special import ndtr
 

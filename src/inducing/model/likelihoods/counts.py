@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import LabelError
 from ...numerics.arrays import Array, namespace
@@ -80,9 +81,7 @@ class Poisson(Counts):
         xp, a = namespace(y), power or 1.0
         return Feature(xp.log((a * y + 0.5) / (a * exposure)), 1.3, 1.0 / xp.sqrt(a * y + 0.5), right=1.0)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.poisson(_rate(f, further)).astype(float)
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
@@ -128,9 +127,7 @@ class NegativeBinomial(Counts):
         xp = namespace(var)
         return super()._excess(rate, var) + rate * (rate * exp(var)) / self.shape + 0.0 * xp.abs(rate)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         rate = rng.gamma(self.shape, _rate(f, further) / self.shape)
         return rng.poisson(np.minimum(rate, 1e18)).astype(float)
 
@@ -174,9 +171,7 @@ class Binomial(Likelihood):
         first, second = (xp.exp(p.log_average(1.0, mean, var, power)) for power in (1.0, 2.0))
         return trials * first, trials * (first - second) + trials**2 * xp.maximum(second - first**2, 0.0)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         trials = 1 if further is None else np.asarray(further).reshape(np.shape(f)).astype(int)
         return rng.binomial(trials, log_sigmoid(np.asarray(f, dtype=float))[1]).astype(float)
 
@@ -188,7 +183,7 @@ class Binomial(Likelihood):
         return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
 
     def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
     ) -> np.ndarray:
         """By halving the interval of successes."""
         trials = np.ones(len(p)) if further is None else further[:, 0]

@@ -35,9 +35,7 @@ class Custom(Likelihood):
         value = value if is_foreign(value) else np.asarray(value, dtype=float)
         shape = np.broadcast_shapes(y.shape, f.shape)
         if tuple(value.shape) != shape:
-            raise ShapeError(
-                f"the log density of arrays with shape {shape} came back with shape {tuple(value.shape)}"
-            )
+            raise ShapeError(f"the log density of shape {shape} came back with shape {tuple(value.shape)}")
         return value
 
     def _landmarks(self, y: Array) -> Array | None:
@@ -46,9 +44,7 @@ class Custom(Likelihood):
         return asarray_like(self.landmarks(y), y).reshape((y.shape[0], -1))
 
     def spec(self) -> dict[str, Any]:
-        raise ParameterError(
-            "a Custom likelihood is a function and has no plain description; save its parameters yourself"
-        )
+        raise ParameterError("a Custom likelihood has no plain description; save its parameters yourself")
 
 
 @dataclass(frozen=True)

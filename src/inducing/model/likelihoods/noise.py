@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
@@ -59,9 +60,7 @@ class Gaussian(Likelihood):
         mean, var = one_namespace(mean, var)
         return mean, var + self.variance
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.normal(f, np.sqrt(self.variance))
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
@@ -70,7 +69,7 @@ class Gaussian(Likelihood):
         return ndtr((y - mean) / np.sqrt(var + self.variance))
 
     def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
     ) -> np.ndarray:
         from scipy.special import ndtri
 
@@ -149,16 +148,14 @@ class CensoredGaussian(Likelihood):
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
         return self._seen.predict(mean, var)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return self._seen.sample(f, rng)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return self._seen._cumulative(self._columns_of(y)[0], mean, var)
 
     def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
+        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
     ) -> np.ndarray:
         return self._seen._quantile(p, mean, var, None)
 
@@ -178,9 +175,7 @@ class LogVariance(Likelihood):
             refuse(known, known < 0.0, "a variance must not be negative, but row {row} has {value:g}")
 
     def _of_ratio(self, ratio: Array) -> tuple[Array, Array, Array]:
-        """log p at variance 1 as a function of ρ = y², minus twice its derivative in log ρ, and minus twice
-        its second.
-        """
+        """log p of ρ = y² at variance 1, and minus twice its first and second derivative in log ρ."""
         return -0.5 * (LOG_2PI + ratio), ratio, ratio
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:

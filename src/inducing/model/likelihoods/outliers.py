@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import ENTRIES, FAR, Feature
@@ -49,9 +50,7 @@ class Kinked(Likelihood):
         return _kinked(y, mean, var, power, *self.rates)[:3]
 
     def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-        """|e| = (up + down)/2 |e| + (up - down)/2 e is a Laplace density, whose variances are exponentially
-        distributed, and a slope.
-        """
+        """|e| = (up + down)/2 |e| + (up - down)/2 e: a Laplace density and a slope."""
         y, mean, var, _ = self._rows(y, mean, var)
         _, up, down = self.rates
         tau = 0.5 * (up + down) / namespace(mean).sqrt((y - mean) ** 2 + var)
@@ -89,9 +88,7 @@ class Laplace(Kinked):
         mean, var = one_namespace(mean, var)
         return mean, var + 2.0 * self.scale**2
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.laplace(f, self.scale)
 
 
@@ -139,9 +136,7 @@ class AsymmetricLaplace(Kinked):
         _, up, down = self.rates
         return mean + 1.0 / up - 1.0 / down, var + 1.0 / up**2 + 1.0 / down**2
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         _, up, down = self.rates
         return f + rng.exponential(1.0 / up, np.shape(f)) - rng.exponential(1.0 / down, np.shape(f))
 
@@ -259,9 +254,7 @@ class StudentT(Likelihood):
         mean, var = one_namespace(mean, var)
         return mean, var + (self.scale**2 * self.df / (self.df - 2.0) if self.df > 2.0 else np.inf)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return f + self.scale * rng.standard_t(self.df, np.shape(f))
 
     def mixture(self) -> tuple[np.ndarray, np.ndarray]:
@@ -395,9 +388,7 @@ class Contaminated(Likelihood):
         mean, var = one_namespace(mean, var)
         return mean, var + self.variance * (1.0 + self.share * (self.inflation - 1.0))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         wide = np.where(rng.uniform(size=np.shape(f)) < self.share, self.inflation, 1.0)
         return rng.normal(f, np.sqrt(wide * self.variance))
 

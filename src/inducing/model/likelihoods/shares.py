@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
@@ -75,9 +76,7 @@ class Beta(Likelihood):
         spread = xp.maximum(second - first**2, 0.0)
         return first, spread + (first - second) / (1.0 + self.precision)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         _, mu, nu = log_sigmoid(np.asarray(f, dtype=float))
         return rng.beta(np.maximum(mu * self.precision, 1e-300), np.maximum(nu * self.precision, 1e-300))
 

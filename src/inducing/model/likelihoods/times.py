@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
@@ -96,9 +97,7 @@ class PowerHazard(Times):
         scale = exp(mean + 0.5 * var)
         return scale * first, scale * (scale * (second * exp(var) - first**2))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return exp(np.asarray(f, dtype=float)) * rng.weibull(self._k, np.shape(f))
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
@@ -224,9 +223,7 @@ class Gamma(Times):
         scale = exp(mean + 0.5 * var)
         return scale, scale * (scale * (exp(var) * (1.0 + 1.0 / self.shape) - 1.0))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return exp(np.asarray(f, dtype=float)) * rng.gamma(self.shape, 1.0 / self.shape, np.shape(f))
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
@@ -234,9 +231,7 @@ class Gamma(Times):
 
 
 def _late(k: float, w: Array) -> tuple[Array, Array, Array]:
-    """log Q(k, x) + x, x = k e^w: the log of a gamma variable's survivors less its steep part; and its first
-    two derivatives in -w.
-    """
+    """log Q(k, x) + x, x = k e^w, of a gamma variable's survivors, and two derivatives in -w."""
     x = k * namespace(w).exp(w)
     value, rest = upper_gamma(k, x)
     return value, rest, x - (x + rest) * (k + rest)
