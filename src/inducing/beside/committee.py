@@ -5,8 +5,6 @@ queries come together (transduction, [003 Definition 9]). The other rules combin
 query on its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -6,8 +6,6 @@ A draw of the process is f = Σ η_i φ_i with η_i ~ N(0, λ_i); n noisy values
 σ²/n).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

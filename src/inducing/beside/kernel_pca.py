@@ -7,8 +7,6 @@ products are the kernel's values. For given σ² most of W is zero. As σ² → 
 is left is kernel PCA, without centring [004 eqs 3.33, 3.34].
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

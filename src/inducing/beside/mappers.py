@@ -1,7 +1,5 @@
 """Run a function over the blocks of a committee: one after the other, in threads, or on Dask workers."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -11,8 +11,6 @@ which the basis carries on to its parameters for L-BFGS. The kernel is held: the
 which one to use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -7,8 +7,6 @@
 that stay are the relevance vectors.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

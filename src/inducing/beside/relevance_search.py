@@ -4,8 +4,6 @@ The same steps serve values with noise, labels, whose likelihood expectation pro
 Gaussian form (`LabelSearch`), and vectors in feature space (`kernel_pca`).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ density is E f²/∫E f² (5.24), normalised by the closed form of that integral
 both against its remarks that λ grows with N and the process then roughens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import lgamma, log, log1p, sqrt

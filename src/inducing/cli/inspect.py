@@ -1,7 +1,5 @@
 """`inducing inspect`: what a model file holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..model.kernels.base import add_gradients

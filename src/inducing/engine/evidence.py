@@ -29,8 +29,6 @@ The passes are in passes.py. Their sums join over parts of the data, so a proble
 work.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see block_tiles.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

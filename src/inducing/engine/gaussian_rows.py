@@ -2,8 +2,6 @@
 passes.py computes for any kernel, by the compiled loops of tiles.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`Parted`: a regression problem on rows that a source holds, whose passes run where the parts are."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

@@ -5,8 +5,6 @@ gives `Sums`; those of different parts of the data add up, so rows may lie in me
 machines. Chunks of rows are shared out to all cores where there is enough to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..model.kernels.base import add_gradients

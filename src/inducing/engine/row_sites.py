@@ -13,8 +13,6 @@ A row of weight c counts as c copies, each with its own site: τ and ν here are
 With c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

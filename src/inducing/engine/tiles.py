@@ -5,8 +5,6 @@ rows and coefficients of the basis (kernels/exponents.py). One call does a range
 the interpreter nor its lock.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 

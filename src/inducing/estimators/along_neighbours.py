@@ -1,7 +1,5 @@
 """What a classifier along neighbours does in another way: its processes need the training rows."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

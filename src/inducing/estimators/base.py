@@ -1,7 +1,5 @@
 """The base of the estimators: checks of input, units, seeds, warm-ups and model files, each in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from functools import partial

@@ -1,7 +1,5 @@
 """What a classifier's file holds of its classes, and likelihoods of two classes by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

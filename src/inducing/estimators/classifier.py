@@ -1,7 +1,5 @@
 """`SparseGPClassifier`: sparse Gaussian process classification under scikit-learn's contract."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self

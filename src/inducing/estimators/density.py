@@ -3,8 +3,6 @@
 The mathematics is in `beside.squared`; here are boxes, units, the choice of the smoothness, and draws.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Kernel ridge regression and support vector machines on multiscale functions, for scikit-learn. [000]"""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predictions of y under any likelihood: means, deviations, quantiles and draws in the user's units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

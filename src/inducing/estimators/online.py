@@ -1,7 +1,5 @@
 """`OnlineGPRegressor`: regression from a stream, each row read once, under scikit-learn's contract."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple, Self

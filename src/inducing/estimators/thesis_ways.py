@@ -1,7 +1,5 @@
 """The thesis' ways to a classifier: sparse expectation propagation, and one pass over the rows. [004]"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

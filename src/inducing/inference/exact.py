@@ -1,7 +1,5 @@
 """The exact GP on a problem's rows, by a Cholesky factor of K + Σ: O(n³) time, O(n²) memory. [003 eq. 6]"""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ these inputs and the result is an ordinary `Posterior`. But a node x tells of al
 likelihood has a vector q and a matrix r (5.38), and its p basis functions come and go together (5.42-5.43).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -9,8 +9,6 @@ Without row i, the others and all parameters held, a Gaussian posterior predicts
 with μ = φᵀw, s = φᵀB⁻¹φ and the row's site τ, ν: one pass over the rows, no refit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ function (2.46) or the row is projected on those there are (3.29); when the basi
 loss costs least in KL goes (3.19-3.24). The steps in `online_loops` work on the posterior's own factors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal

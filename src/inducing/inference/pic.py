@@ -1,7 +1,5 @@
 """PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np

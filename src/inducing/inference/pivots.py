@@ -1,7 +1,5 @@
 """Cholesky of a kernel matrix a chosen row at a time, and the DTC posterior that goes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ on the basis of the time, which turns with it (4.30); then it stays [004 §5.2],
 memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal

@@ -5,8 +5,6 @@ while r rows are read. Its first m₀ columns say where each coordinate before t
 the rest are the projections of the r rows. `engine.site_loops` has the sweeps on a basis that stays.
 """
 
-from __future__ import annotations
-
 from math import isfinite, sqrt
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Batch inference: `condition` and the evidence, for the table, the exact GP and subsets of data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, TypeGuard

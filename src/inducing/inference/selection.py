@@ -21,8 +21,6 @@ All rules look at s = min(n, max(10000, 20 m)) rows: where there are more, at s 
 their weights. Libraries that take long to load are imported when they are first needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The optimiser: L-BFGS-B from one or several starts, with rules for when to stop and which point to keep."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

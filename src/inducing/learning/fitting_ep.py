@@ -4,8 +4,6 @@ At a fixed point of EP, log Z does not change with the sites to first order. Its
 the FITC evidence of pseudo-targets a with noise 1/τ in each row, held as they are. [003 §6], [004 eq. 4.21]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal

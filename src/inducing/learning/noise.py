@@ -6,8 +6,6 @@ then f again with noise that goes from the one number to exp(g) in steps, as far
 errors allow. *Jointly*: the variational evidence of both, from there on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a user may set and see of learning: priors on parameters, the settings of a climb, its steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Better starts for learning: hyperparameters of an exact GP on a few rows, and places to go with them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

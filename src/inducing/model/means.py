@@ -1,7 +1,5 @@
 """Prior means m(x): zero, a constant, a plane, a given field; their parameters are any real numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

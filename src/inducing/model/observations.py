@@ -1,7 +1,5 @@
 """`Observations`: what is believed of new y, by a likelihood and the posteriors of its processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

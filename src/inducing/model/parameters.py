@@ -1,7 +1,5 @@
 """What kernels and prior means have in common: named parameters, and a plain description to be read back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar

@@ -1,7 +1,5 @@
 """The cost of removing basis functions, one at a time or in groups, and which go next. [004 §§3.3-3.5]"""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

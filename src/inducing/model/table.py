@@ -7,8 +7,6 @@ the sites see, and what a query sees. Under Gaussian noise Σ the site is known 
 (engine/neighbours.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Literal
 

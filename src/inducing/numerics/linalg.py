@@ -4,8 +4,6 @@ Row chunks are C-ordered (rows, m). On the CPU, BLAS's own routines do half the 
 factor is a triangle or a result symmetric. `compiled_blas` has the same for compiled loops.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 

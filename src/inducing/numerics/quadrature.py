@@ -5,8 +5,6 @@ at both ends. f is a function of u whose slope follows two scales: √var, and t
 log p bends, its `Feature`. So thirty or so nodes do where one scale would need thousands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Averages of any p(y|f) over f ~ N(mean, var): every row's integral is cut until two rules agree on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

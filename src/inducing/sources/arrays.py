@@ -3,8 +3,6 @@
 Parquet files are in `parquet.py`, Dask's arrays and data frames in `dask_collections.py`.
 """
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

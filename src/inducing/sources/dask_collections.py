@@ -3,8 +3,6 @@
 This needs Dask, but no cluster; `distributed.py` puts sources on one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

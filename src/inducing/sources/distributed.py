@@ -11,8 +11,6 @@ finishes first. A worker runs as many parts at once as it has threads, each on o
 single-threaded BLAS.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """K(Z, X) V block by block: exact, for any kernel, and what the other products have in common with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol

@@ -6,8 +6,6 @@ method for P^-½(K + Σ)P^-½, so the steps of a solve for a random right-hand s
 + tr log P^-½(K + Σ)P^-½. [002, Fast approximate solution of linear systems], [Gardner et al. 2018]
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Blocks cost n² whatever the kernel; a tree pays where lengthscales are short, t
 are long. [002, Fast approximate solution of linear systems]
 """
 
-from __future__ import annotations
-
 from ...model.kernels.base import Kernel
 from ...model.kernels.stationary import PROFILES, RBF
 from ...numerics.arrays import Array, is_numpy

@@ -1,7 +1,5 @@
 """Covariance functions. `k(X, Z)` is the matrix, `k.diag(X)` its diagonal; `+` and `*` compose."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sums and products of kernels. Each part selects its own columns; parameters have paths: "0.lengthscale"."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self

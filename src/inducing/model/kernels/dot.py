@@ -1,7 +1,5 @@
 """Kernels of the inner product x'z, with finite-dimensional feature spaces: linear, polynomial, constant."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 

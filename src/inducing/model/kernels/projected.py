@@ -1,7 +1,5 @@
 """A kernel that sees a linear projection of the inputs: few directions, learned with the rest. [001 §5]"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """A kernel of places on a sphere, given by latitude and longitude."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from math import inf, pi
 from typing import Any, ClassVar

@@ -14,8 +14,6 @@ products the linear one:
 decomposition of a wind.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 

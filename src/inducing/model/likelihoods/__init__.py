@@ -7,8 +7,6 @@ needs only log p(y|f). `base` has what all share, `loops` those compiled for one
 `numerics` and `errors`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

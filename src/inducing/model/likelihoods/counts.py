@@ -1,7 +1,5 @@
 """Likelihoods of counts: Poisson, negative binomial, binomial."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Likelihoods given as a function, and the square of f."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Likelihoods of f plus Gaussian noise, seen or censored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@
 is never negative, a way out of regions where that of the likelihood itself is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 They give ⟨log p(y|f)⟩ under independent f_j ~ N(mean_j, var_j), for variational inference (power 0).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn

@@ -1,7 +1,5 @@
 """Likelihoods of shares, numbers between 0 and 1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

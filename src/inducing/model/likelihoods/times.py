@@ -1,7 +1,5 @@
 """Likelihoods of positive times, of which some may have been censored: exponential, gamma, Weibull."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
