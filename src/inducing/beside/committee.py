@@ -164,9 +164,8 @@ class Committee:
         if self.rule.corrected:
             total = total + (1.0 - weights)
         mean = mean / total[:, None]
-        return Marginals(
-            (mean[:, 0] if first.one_output else mean) + mean_of(first, X), self.kernel.diag(X) / total
-        )
+        mean = mean[:, 0] if first.one_output else mean
+        return Marginals(mean + mean_of(first, X), self.kernel.diag(X) / total)
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
         """Ask every expert; the answers come in the experts' order."""

@@ -48,9 +48,8 @@ class KernelPCA:
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
             raise ParameterError(f"there are {len(self)} components, not {count}; lower the noise for more")
-        return asarray_like(
-            self.kernel(to_numpy(queries), self.basis.Z) @ self.coefficients[:, :count], queries
-        )
+        K = self.kernel(to_numpy(queries), self.basis.Z)
+        return asarray_like(K @ self.coefficients[:, :count], queries)
 
 
 def sparse_kernel_pca(
@@ -135,9 +134,8 @@ class _Features(Search):
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Z = self._scatter(Linv)
-        total = (self.squares - 2.0 * np.sum(V * (Linv @ self.H), axis=0)) / self.noise**2 + np.sum(
-            V * (Z @ V), axis=0
-        )
+        total = (self.squares - 2.0 * np.sum(V * (Linv @ self.H), axis=0)) / self.noise**2
+        total += np.sum(V * (Z @ V), axis=0)
         return np.maximum(total, 0.0) / self.targets, np.sum(Linv * (Z @ Linv), axis=0) / self.targets
 
     def value(self) -> float:

@@ -50,9 +50,7 @@ class Minimum(NamedTuple):
     penalty: float
 
 
-RiskSolver = Callable[
-    [np.ndarray, np.ndarray, np.ndarray], Minimum
-]  # of Φᵀ (n, m), targets (n, q), weights (n,)
+RiskSolver = Callable[[np.ndarray, np.ndarray, np.ndarray], Minimum]  # of Φᵀ, targets (n, q), weights
 
 
 def ridge(alpha: float) -> RiskSolver:

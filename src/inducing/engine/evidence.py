@@ -208,9 +208,8 @@ def log_evidence_and_gradient(
     sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, the others held."""
-    return gradient_from(
-        P, factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
-    )
+    F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    return gradient_from(P, F)
 
 
 def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:

@@ -65,9 +65,8 @@ class Sweep:
 
     def on(self, X: Array) -> Sweep:
         """The same with X's namespace, dtype and device."""
-        return replace(
-            self, **{name: asarray_like(getattr(self, name), X) for name in ("Linv", "LBinv", "w")}
-        )
+        on = {name: asarray_like(getattr(self, name), X) for name in ("Linv", "LBinv", "w")}
+        return replace(self, **on)
 
 
 @dataclass(frozen=True, eq=False)

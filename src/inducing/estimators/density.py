@@ -103,12 +103,8 @@ class GPDensity(DensityMixin, Estimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         self.posterior_ = replace(best.posterior, sites=None)  # which belong to the rows
         self.kernel_, self.basis_size_ = best.posterior.kernel, len(best.posterior)
-        self.mass_, self.lam_, self.n_iter_, self.converged_ = (
-            best.mass,
-            best.lam,
-            best.n_sweeps,
-            best.converged,
-        )
+        self.mass_, self.lam_ = best.mass, best.lam
+        self.n_iter_, self.converged_ = best.n_sweeps, best.converged
         units = float(np.sum(weights) * np.sum(np.log(self.span_)))
         self.log_evidence_ = None if best.log_evidence is None else best.log_evidence - units
         self.scores_ = {key: value - units for key, value in scores.items()}
@@ -198,7 +194,7 @@ class GPDensity(DensityMixin, Estimator):
             bars.show("density", f"density: smoothness {name:g}, {len(scores)} tried before")
             hold, rule = (
                 isinstance(prior, OrnsteinUhlenbeck),
-                {"convergence": self.tol, "damping": self.damping},
+                dict(convergence=self.tol, damping=self.damping),
             )
             trial = estimate(prior, U, times, limit=self.max_iter, hold=hold, **rule)
             score = _score(trial, U, times)
@@ -237,9 +233,8 @@ class GPDensity(DensityMixin, Estimator):
         where its peaks are.
         """
         if not isinstance(self.kernel_, Trigonometric):
-            grid = np.concatenate(
-                [np.linspace(0.0, 1.0, 4097)[:, None], self.posterior_.basis.parameters["Z"]]
-            )
+            Z = self.posterior_.basis.parameters["Z"]
+            grid = np.concatenate([np.linspace(0.0, 1.0, 4097)[:, None], Z])
             return 1.01 * float(np.max(moments(self.posterior_, grid)[0]))
         degree, d = 2 * self.kernel_.order, self.n_features_in_
         fine = 4 if d < 3 else 2  # points for each half wave

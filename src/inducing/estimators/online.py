@@ -34,12 +34,7 @@ from .base import Estimator, Regression, Streaming, generator
 from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
 
-LIKELIHOOD_NAMES = (
-    "gaussian",
-    "laplace",
-    "studentt",
-    "poisson",
-)  # their scale, where they have one, can be learned
+LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # whose scale, if any, can be learned
 UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
 
 
@@ -306,9 +301,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
                 rng=rng,
             )
         except FactorisationError as error:
-            text = (
-                f"EP could not learn a kernel under {likelihood} ({error}); this is the one of Gaussian noise"
-            )
+            text = f"EP learned no kernel under {likelihood} ({error}); this is the one of Gaussian noise"
             warnings.warn(text, InducingWarning, stacklevel=5)
             return kernel, likelihood, mean
         self.n_iter_ += result.n_iterations

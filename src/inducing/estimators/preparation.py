@@ -63,9 +63,8 @@ class Scaling:
         if likelihood is None:
             return self
         kept = np.arange(len(self.y_mean)) >= likelihood.located
-        return replace(
-            self, y_mean=np.where(kept, 0.0, self.y_mean), y_scale=np.where(kept, 1.0, self.y_scale)
-        )
+        mean, scale = np.where(kept, 0.0, self.y_mean), np.where(kept, 1.0, self.y_scale)
+        return replace(self, y_mean=mean, y_scale=scale)
 
     def alike(self, varying: np.ndarray) -> Scaling:
         """Take one scale for all outputs, from those that vary: a given noise means the same to each."""

@@ -309,9 +309,8 @@ def gradient_of(
         with blas_for(P.n):
             return exact_gradient(P)
     with blas_for(len(P.basis)):
-        return evidence.log_evidence_and_gradient(
-            P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps
-        )
+        F = evidence.factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+        return evidence.gradient_from(P, F)
 
 
 def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:

@@ -205,9 +205,8 @@ class _Climb:
 
     def _save(self, *, force: bool = False) -> None:
         if self.saved is not None:
-            best = (
-                (self.run.x, self.run.value) if self.rules.score is None else (self.kept.x, self.kept.score)
-            )
+            run, kept = self.run, self.kept
+            best = (run.x, run.value) if self.rules.score is None else (kept.x, kept.score)
             self.saved.save(*best, force=force)
 
     def _after_iteration(self, _: np.ndarray) -> None:

@@ -114,10 +114,7 @@ class ClassesEvidence:
     def posteriors(self, P: Problem | Parted, tolerance: float = SITE_TOLERANCE) -> list[Posterior]:
         """The process of each class, on the rows of the problem."""
         pairs = zip(self.problems(P), self.memories, strict=True)
-        return [
-            posterior_of(own, memory=memory, tolerance=tolerance, sweeps=CLASS_SWEEPS)
-            for own, memory in pairs
-        ]
+        return [posterior_of(p, memory=m, tolerance=tolerance, sweeps=CLASS_SWEEPS) for p, m in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +178,8 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     final = replace(moved(P, outcome.parameters), jitter=outcome.jitter)
     posteriors = ClassesEvidence(signs).posteriors(final)
     run = replace(outcome.run, iterations=max(1, outcome.run.iterations))
-    return LearnedClasses(
-        posteriors, _binary(outcome), replace(outcome, run=run), n_starts, spent, tuple(scores)
-    )
+    ended = replace(outcome, run=run)
+    return LearnedClasses(posteriors, _binary(outcome), ended, n_starts, spent, tuple(scores))
 
 
 def learn_classes_of(

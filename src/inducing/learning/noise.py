@@ -255,9 +255,8 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
     levels = [float(getattr(post.mean_function, "value", 0.0)) for post in (f, g)]
     options: dict[str, Any] = dict(mean=Constant(levels), jitter=max(f.jitter, g.jitter), weights=P.weights)
     likelihood = learned.observations.likelihood
-    both = problem_of(
-        Sum((f.kernel, g.kernel)), _points(f.basis), VFE, likelihood, P.X, targets(P)[:, 0], **options
-    )
+    kernel, basis = Sum((f.kernel, g.kernel)), _points(f.basis)
+    both = problem_of(kernel, basis, VFE, likelihood, P.X, targets(P)[:, 0], **options)
     held, rest = split(start)
     own = "kernel" if isinstance(f.kernel, Sum) else "kernel.0"  # sums of sums are flat
     stage = replace(

@@ -34,9 +34,7 @@ from .settings import Settings
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
 SITE_SWEEPS = 40  # along neighbours
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
-EvidenceFunction = Callable[
-    [Problem | Parted], tuple[float, dict[str, Any]]
-]  # with its gradient in raw parameters
+EvidenceFunction = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient
 
 
 class Objective:
@@ -209,15 +207,12 @@ class PseudoTargets:
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
         assert isinstance(P, Problem) and P.likelihood is not None
-        value, total = (
-            0.0,
-            {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in P.likelihood.parameters.items()},
-        )
+        slopes = P.likelihood.parameters.items()
+        value, total = 0.0, {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in slopes}
         for Y, noise in self.held:
             Y = Y - _as_columns(P.mean(P.X))
-            pseudo = replace(
-                P, likelihood=None, noise=noise, one_noise=False, Y=Y, weights=None, one_output=True
-            )
+            options = {"noise": noise, "one_noise": False, "weights": None, "one_output": True}
+            pseudo = replace(P, likelihood=None, Y=Y, **options)
             part, gradient = gradient_of(pseudo, escalate=False)
             value += part
             total |= {k: total.get(k, 0.0) + g for k, g in gradient.items() if k != "noise"}

@@ -388,9 +388,8 @@ def _freed(start: Stage) -> Outcome:
     first = replace(_on_points(start), checkpoint=checkpoint, max_iterations=half).run()
     freed = start.after(replace(first, parameters=_widened(first.parameters)))
     progress = counting_on(start.progress, [first])
-    return (
-        replace(freed, progress=progress, max_iterations=start.max_iterations - half).run().following([first])
-    )
+    left = start.max_iterations - half
+    return replace(freed, progress=progress, max_iterations=left).run().following([first])
 
 
 def _exists(file: str | Path | None) -> bool:

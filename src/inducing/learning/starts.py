@@ -91,9 +91,8 @@ def projected_start(start: Stage, directions: int) -> Stage:
     if not 1 <= directions <= d:
         raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")
     chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET_ROWS])
-    first = replace(
-        start.on(chosen).under(VFE).quietly(), movable=None, optimize="hyperparameters", least_gain=LEAST_GAIN
-    )
+    first = replace(start.on(chosen).under(VFE).quietly(), movable=None, least_gain=LEAST_GAIN)
+    first = replace(first, optimize="hyperparameters")
     X = first.rows.X
     first = first.with_basis(Points(X[:: max(1, len(chosen) // m)][:m]))
     posterior = first.fit(first.run()).posterior

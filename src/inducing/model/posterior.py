@@ -83,9 +83,7 @@ class Posterior:
     log_evidence: float | None = None
     jitter: float = DEFAULT_JITTER
     one_output: bool = True
-    added: Array | None = (
-        None  # (m,), of the exact GP: the diagonal Σ of K + Σ, from which L can be made again
-    )
+    added: Array | None = None  # (m,), of the exact GP: the diagonal Σ of K + Σ, to make L again
     log_predictive: float | None = None  # Σ log⟨p(y|f)⟩ of the rows read online, each before it was read
     sites: Any = None  # the rows' sites under expectation propagation, to go on from
     online: OnlineTerms | None = field(default=None, repr=False)  # what the next `update` begins with

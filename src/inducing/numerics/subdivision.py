@@ -100,9 +100,8 @@ def _panels(
         half, middle = 0.5 * (right - left), 0.5 * (right + left)
         t = middle[:, None] + half[:, None] * nodes  # (p, 15)
         with np.errstate(over="ignore"):  # exp(f) far out, where p is 0
-            value = (power or 1.0) * log_density(
-                y[row][:, None], mean[row][:, None] + scale[row][:, None] * t
-            )
+            f = mean[row][:, None] + scale[row][:, None] * t
+            value = (power or 1.0) * log_density(y[row][:, None], f)
         _check(value, first + row)
         g = value - 0.5 * t * t if power else -0.5 * t * t
         here = xp.max(g, axis=1)

@@ -37,9 +37,8 @@ class TreeNodes(NamedTuple):
         _, order, nodes, bounds = (np.asarray(part) for part in KDTree(X, leaf_size=LEAF).get_arrays())
         start, stop = nodes["idx_start"].astype(np.int64), nodes["idx_end"].astype(np.int64)
         leaf, low, high = nodes["is_leaf"].astype(bool), bounds[0].copy(), bounds[1].copy()
-        return TreeNodes(
-            order.astype(np.int64), start, stop, leaf, low, high, np.ascontiguousarray(X[order].T)
-        )
+        order, Xt = order.astype(np.int64), np.ascontiguousarray(X[order].T)
+        return TreeNodes(order, start, stop, leaf, low, high, Xt)
 
     def tops(self, count: int) -> list[int]:
         """The nodes of one level: `count` of them or more, if the tree is deep enough."""

@@ -48,11 +48,8 @@ class Composite(Kernel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {
-            f"{i}.{name}": value
-            for i, part in enumerate(self.parts)
-            for name, value in part.parameters.items()
-        }
+        parts = enumerate(self.parts)
+        return {f"{i}.{k}": value for i, part in parts for k, value in part.parameters.items()}
 
     @property
     def unconstrained(self) -> tuple[str, ...]:

@@ -50,9 +50,8 @@ class Projected(Kernel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"matrix": self.matrix} | {
-            f"0.{name}": value for name, value in self.kernel.parameters.items()
-        }
+        inside = {f"0.{name}": value for name, value in self.kernel.parameters.items()}
+        return {"matrix": self.matrix} | inside
 
     @property
     def unconstrained(self) -> tuple[str, ...]:

@@ -49,9 +49,8 @@ class Sphere(Kernel):
             )
         xp, place = namespace(X), RADIANS * X
         level = xp.cos(place[:, 0])
-        return xp.stack(
-            [level * xp.cos(place[:, 1]), level * xp.sin(place[:, 1]), xp.sin(place[:, 0])], axis=1
-        )
+        turn = place[:, 1]
+        return xp.stack([level * xp.cos(turn), level * xp.sin(turn), xp.sin(place[:, 0])], axis=1)
 
     def scaled(self, X: Array) -> Array:
         return self._of_points.scaled(self._points(self._select(X)))

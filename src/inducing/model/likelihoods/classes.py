@@ -269,8 +269,9 @@ class Ordinal(Likelihood):
         low, high = xp.where(flip, -b, a), xp.where(flip, -a, b)
         log_low, hazard_low, _ = mills(low)
         log_high, hazard_high, _ = mills(high)
+        floor = 1e-300
         tilt = 0.5 * width * (low + high) + xp.log(
-            xp.maximum(hazard_high, 1e-300) / xp.maximum(hazard_low, 1e-300)
+            xp.maximum(hazard_high, floor) / xp.maximum(hazard_low, floor)
         )
         tilt = xp.minimum(xp.where(high < 0.0, tilt, log_low - log_high), -1e-300)
         inside = -xp.expm1(tilt)
@@ -316,9 +317,8 @@ class Ordinal(Likelihood):
 
     def _gradient(self, y: Array, below: Array, above: Array, noise: Array) -> dict[str, Array]:
         """A gap moves every threshold above it: those below class y > gap and above class y ≥ gap."""
-        gaps = {
-            f"gap{i}": below * (y > float(i)) + above * (y >= float(i)) for i in range(1, len(self.gaps) + 1)
-        }
+        numbers = range(1, len(self.gaps) + 1)
+        gaps = {f"gap{i}": below * (y > float(i)) + above * (y >= float(i)) for i in numbers}
         return {"threshold": below + above, **gaps, "noise": noise}
 
     def _feature(self, y: Array, power: float) -> Feature:

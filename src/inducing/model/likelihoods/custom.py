@@ -56,9 +56,7 @@ class Squared(Likelihood):
     kind: ClassVar[int | None] = 7
 
     def _check_rows(self, y: Array, *further: Array) -> None:
-        refuse(
-            y, y <= 0, "y is how often an input was seen and must be positive, but row {row} has {value:g}"
-        )
+        refuse(y, y <= 0, "y, how often an input was seen, must be positive, but row {row} has {value:g}")
 
     def log_density(self, y: Array, f: Array) -> Array:
         f, y = self.split(y, f)

@@ -113,11 +113,8 @@ class CensoredGaussian(Likelihood):
         censored = side + 0.0 * value != 0.0
         beyond = self._beyond.log_density_slopes(side, f - y)
         where = namespace(value).where
-        return (
-            where(censored, beyond[0], value),
-            where(censored, beyond[1], slope),
-            where(censored, beyond[2], bend),
-        )
+        seen = value, slope, bend
+        return tuple(where(censored, late, own) for late, own in zip(beyond, seen))
 
     def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
         f, y, side = self.split(y, f)

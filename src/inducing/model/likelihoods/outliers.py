@@ -155,15 +155,8 @@ def _kinked(
     if power == 0.0:
         phi, P, M = xp.exp(log_phi), special(xp).ndtr(-z), special(xp).ndtr(z)
         above, below = s * phi - u * P, s * phi + u * M
-        return (
-            constant - up * above - down * below,
-            up * P - down * M,
-            -(up + down) * phi / s,
-            above,
-            below,
-            P,
-            M,
-        )
+        value = constant - up * above - down * below
+        return value, up * P - down * M, -(up + down) * phi / s, above, below, P, M
     up, down = power * up, power * down
     logs, hazards, rests = [], [], []
     for rate, side in ((up, -z), (down, z)):
@@ -327,9 +320,8 @@ class Contaminated(Likelihood):
     def _parts(self, square: Array, var: Array | float) -> tuple[Array, list[tuple[Array, Array]]]:
         """log p, and the share and the precision of either Gaussian, each widened by var."""
         xp = namespace(square)
-        a, b = (
-            1.0 / (width + var) + 0.0 * square for width in (self.variance, self.inflation * self.variance)
-        )
+        widths = self.variance, self.inflation * self.variance
+        a, b = (1.0 / (width + var) + 0.0 * square for width in widths)
         odds = float(np.log(self.share / (1.0 - self.share))) + 0.5 * (xp.log(b / a) + square * (a - b))
         log_one, one, two = log_sigmoid(-odds)
         value = float(np.log1p(-self.share)) - 0.5 * (LOG_2PI - xp.log(a) + square * a) - log_one

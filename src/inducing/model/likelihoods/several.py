@@ -108,10 +108,8 @@ def _crossing(excess: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, st
         at_low, at_high = excess(low), excess(high)
         if np.all((at_low <= 0.0) & (at_high >= 0.0)):
             break
-        low, high = (
-            np.where(at_low > 0.0, low - (high - low), low),
-            np.where(at_high < 0.0, high + (high - low), high),
-        )
+        width = high - low
+        low, high = np.where(at_low > 0.0, low - width, low), np.where(at_high < 0.0, high + width, high)
     for _ in range(ROUNDS):
         slope = at_high - at_low
         x = high - at_high * (high - low) / np.where(slope == 0.0, 1.0, slope)

@@ -43,9 +43,8 @@ class Beta(Likelihood):
         xp, phi = namespace(f, y), self.precision
         _, mu, nu = log_sigmoid(f)
         functions, d = special(xp), phi * mu * nu
-        pull = (
-            functions.digamma(nu * phi + 1.0) - functions.digamma(mu * phi + 1.0) + xp.log(y) - xp.log1p(-y)
-        )
+        digamma = functions.digamma
+        pull = digamma(nu * phi + 1.0) - digamma(mu * phi + 1.0) + xp.log(y) - xp.log1p(-y)
         bend = functions.polygamma(1, nu * phi + 1.0) + functions.polygamma(1, mu * phi + 1.0)
         slope = d * pull + nu - mu
         return self.log_density(y, f), slope, d * (nu - mu) * pull - d * d * bend - 2.0 * mu * nu
