@@ -83,10 +83,8 @@ RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
 
 @dataclass(frozen=True, eq=False)
 class Committee:
-    """Experts on disjoint blocks, each the exact posterior of its own data.
-
-    `mapper(function, experts)` is `map` in threads, or by the workers of a cluster: then every expert goes
-    there once, and queries and answers travel.
+    """Experts on disjoint blocks, each the exact posterior of its own data; `mapper(function, experts)` is
+    `map` in threads, or by workers, to whom every expert goes once.
     """
 
     experts: tuple[Posterior, ...]

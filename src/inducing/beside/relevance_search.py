@@ -198,10 +198,7 @@ class ValueSearch(Search):
         return np.full(self.P.n, 1.0 / self.noise), self.P.Y[:, 0] / self.noise
 
     def learn_noise(self, floor: float) -> float:
-        """Set the noise variance of largest evidence within a factor e, precisions held; what it gained.
-
-        In the eigenvectors of DΦᵀΦD the evidence is a sum over m terms.
-        """
+        """Set the noise variance of largest evidence within a factor e, precisions held; what it gained."""
         from scipy.optimize import minimize_scalar
 
         eigenvalues, vectors = np.linalg.eigh(self._whitened_gram())

@@ -30,10 +30,8 @@ DIRECTIONS = np.arange(0.0, 360.0, 5.0)
 
 
 def cmod5n(speed: Any, angle: Any, incidence: Any) -> np.ndarray:
-    """σ⁰ = B₀ (1 + B₁ cos φ + B₂ cos 2φ)^1.6, linear, for winds of this speed (m/s).
-
-    `angle` φ is where the wind blows from less the radar's azimuth, 0 upwind; `incidence` the radar's; both
-    in degrees.
+    """σ⁰ = B₀ (1 + B₁ cos φ + B₂ cos 2φ)^1.6, linear, for winds of this speed (m/s); `angle` φ is where the
+    wind blows from less the radar's azimuth, and `incidence` the radar's, in degrees.
     """
     phi = np.radians(angle)
     (log_B0, B1, B2), _ = _coefficients(np.asarray(speed, dtype=float), np.asarray(incidence, dtype=float))
@@ -124,10 +122,7 @@ def measure(winds: Any, beams: Beams, noise: float, rng: Any = 0) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ambiguities:
-    """The winds that explain each node's data, likeliest first, with Gaussians around them. [004 eq. 5.32]
-
-    Nodes with fewer than k ambiguities have weights of zero.
-    """
+    """Winds that explain each node's data, likeliest first, as Gaussians; weight 0 is none. [004 eq. 5.32]"""
 
     winds: np.ndarray  # (n, k, 2): minima of the misfit
     misfits: np.ndarray  # (n, k): ½ Σ (log σ⁰ - model)²/noise there; inf where there is none

@@ -123,8 +123,7 @@ def factorise(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Factors:
-    """The first pass, or the sweeps of a likelihood, from the process in `memory`, which is then renewed.
-
+    """The first pass, or a likelihood's sweeps from the process in `memory`, which is renewed;
     `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter.
     """
     whitening, kept = _whitening(P, escalate), _room(P)

@@ -46,9 +46,8 @@ def propose(
     *,
     safe: bool = False,
 ) -> Proposal:
-    """The sites that the rows' likelihoods ask for, given the process with the sites τ and ν in it.
-
-    `safe` takes the update of a scale mixture, whose precisions are positive, instead.
+    """The sites that the rows' likelihoods ask for, given the process with τ and ν in it; `safe` is the
+    update of a scale mixture, whose precisions are positive.
     """
     xp, a, weight = namespace(mean), P.row.power, P.weight(rows)
     if safe:

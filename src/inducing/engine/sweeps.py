@@ -235,10 +235,8 @@ def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Pro
 
 
 def lighter_weights(P: Problem | Parted) -> list[Array]:
-    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy.
-
-    A row of weight 1000 has a thousand sites, which under a wide process all move at once: the process leaps
-    between wide and narrow, however the step is damped. Each of these problems starts near its solution.
+    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy: a thousand copies of a
+    row would move at once, and the process leap between wide and narrow.
     """
     if not isinstance(P, Problem) or P.weights is None:
         return []

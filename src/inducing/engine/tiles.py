@@ -133,9 +133,8 @@ def first(
     G: np.ndarray,
     b: np.ndarray,
 ) -> None:
-    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m), transposed; fill R where share > 0, and Kfu where it has room.
-
-    With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
+    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); fill R where share > 0, and Kfu where it has room. With share = 0
+    root is √Π, and is in the whitener, too, where it is uniform.
     """
     at, (centre, scale, wide), form, prior = basis
     X, Y, noise, weight, Kfu = rows

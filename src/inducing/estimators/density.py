@@ -1,7 +1,4 @@
-"""`GPDensity`: a density with error bars, under scikit-learn's contract of density estimators. [004 §5.3]
-
-The mathematics is in `beside.squared`; here are boxes, units, the choice of the smoothness, and draws.
-"""
+"""`GPDensity`: a density with error bars, by `beside.squared`, for scikit-learn. [004 §5.3]"""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace

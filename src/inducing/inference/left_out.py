@@ -96,10 +96,7 @@ def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:
 
 
 def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
-    """y less its mean without the row in the posterior (n, p), and the variance of f there (n,).
-
-    Exact under Gaussian noise; a likelihood's row is left out with the other sites held.
-    """
+    """y less its mean without the row (n, p), and the variance of f there (n,); other sites are held."""
     xp, m0 = namespace(P.X), P.mean(P.X)
     errors, variances = asarray_like(np.empty((P.n, P.p)), P.X), asarray_like(np.empty(P.n), P.X)
     with blas_for(len(P.basis)):

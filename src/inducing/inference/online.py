@@ -85,10 +85,8 @@ def update_together(
     grow: bool = True,
     order: Order = "given",
 ) -> list[Posterior]:
-    """Update several processes with one kernel and basis: column j of Y (n, c) is for process j, a class say.
-
-    The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of
-    information add up.
+    """Update several processes on one basis, column j of Y (n, c) for process j; the function goes whose
+    largest score among them is least [004 eq. 5.10]; gains of information add up.
     """
     posts = list(posts)
     if not posts:

@@ -323,10 +323,7 @@ def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 
 def merge_repeats(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of a table in lexicographic order, and the total weight of each. O(n d log n)
-
-    The order is the rows' own, and does not change with their units.
-    """
+    """The different rows of a table in lexicographic order, and the weight of each. O(n d log n)"""
     order, first = _groups(table)
     return table[order[first]], np.add.reduceat(weights[order], first)
 

@@ -1,8 +1,4 @@
-"""Learning of classes: a process for two, or one against the rest for each, on one kernel and basis.
-
-Rows in memory have their labels as signs (n, c), ±1 for each process; a source has the numbers of its
-classes.
-"""
+"""Learning of classes, two or one against the rest, on one kernel and basis: labels are signs (n, c)."""
 
 from __future__ import annotations
 

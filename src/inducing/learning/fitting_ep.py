@@ -80,10 +80,7 @@ def fit_expectation_propagation(
 
 
 class PropagatedEvidence:
-    """log Z of expectation propagation and its gradient; every call starts from the sites of the one before.
-
-    The targets and the noise of the problems it is called with are not used.
-    """
+    """log Z of EP and its gradient, from the sites of the call before; Y and noise of P are not used."""
 
     def __init__(self, likelihood: Likelihood, y: np.ndarray, sweeps: int, convergence: float) -> None:
         self.likelihood, self.y = likelihood, y.reshape(len(y), -1)

@@ -84,10 +84,8 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
 
 
 def mean_first(start: Stage, fit: Fit) -> NoiseFit:
-    """g from what f leaves of rows that it does not know, then f with noise as near exp(g) as errors let it.
-
-    A step towards exp(g) is taken while neither left-out nor held-out errors grow, and the log density of the
-    held-out rows does not fall.
+    """g from what f leaves of rows that it does not know, then f with noise as near exp(g) as left-out and
+    held-out errors, and the held-out log density, allow.
     """
     P = moved(start.rows, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
     held, rest = split(start)

@@ -27,10 +27,8 @@ def _real(name: str, value: Any, most: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Mean(Parametrised):
-    """A prior mean. `m(X)` is (n,), or (n, p) when a parameter has one column per output.
-
-    `pullback` turns vbar = dJ/dm(X) into dJ/dparameters. A mean (n,) may serve p outputs at once: vbar is
-    then (n, p), and the outputs' shares are added.
+    """A prior mean: `m(X)` is (n,), or (n, p) with a column of a parameter for each output; `pullback` turns
+    dJ/dm(X) into dJ/dparameters, adding up the shares of outputs that share a mean (n,).
     """
 
     def __call__(self, X: Array) -> Array:

@@ -337,9 +337,8 @@ def warn_if_negative(variance: Array) -> None:
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
-    """The process before any data: on an empty basis, or with α = 0 and C = 0 on a given one. [004 §3.6.1]
-
-    Functions of the given basis that lie in the span of those before them are left out, with a warning.
+    """The process before any data: on an empty basis, or with α = 0 and C = 0 on a given one, of which
+    functions in the span of those before are left out, with a warning. [004 §3.6.1]
     """
     if basis is None:
         empty = np.zeros((0, 0))

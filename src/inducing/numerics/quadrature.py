@@ -66,10 +66,7 @@ OfRows = Callable[[Any, Array], Any]  # (rows, f (k, j)) -> one or several array
 def nodes(
     functions: OfRows, log_density: OfRows, mean: Array, var: Array, feature: Feature, power: float
 ) -> Iterator[WeightedNodes]:
-    """Nodes and weights for every row, some rows at a time.
-
-    `log_density(rows, f)` gives log p(y|f); `functions(rows, f)` the same and then what is to be averaged.
-    """
+    """Nodes and weights, some rows at a time; `functions` gives log p(y|f) and what is to be averaged."""
     xp = namespace(mean)
     grid = _Grid(mean, xp.sqrt(var), feature)
     plan = _plan(grid, log_density, power)

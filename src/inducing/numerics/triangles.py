@@ -140,10 +140,7 @@ def rank_one_upper(N: np.ndarray, t: float, e: np.ndarray, m: int) -> None:
 def delete_column(
     U: np.ndarray, n: int, i: int, cosine: np.ndarray, sine: np.ndarray, x: np.ndarray
 ) -> float:
-    """Take column i out of U (n, n) and rotate its rows back to a triangle of n - 1.
-
-    Rotation j turns rows (j, j + 1). The same rotations take the column that went to (x, ℓ); returns ℓ.
-    """
+    """Take column i out of U (n, n) and rotate rows back to a triangle, the column to (x, ℓ); returns ℓ."""
     for j in range(i):
         x[j] = U[j, i]
         row = U[j]

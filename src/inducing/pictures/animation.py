@@ -1,8 +1,4 @@
-"""Films of the optimisation of a basis: where inducing inputs go, and how wide they become. [000 §5]
-
-`record` keeps the steps of a fit, `animate` makes a film of them for one or two inputs, `Film.save` writes a
-GIF or a page of HTML.
-"""
+"""Films of the optimisation of a basis: `record` keeps the steps, `animate` draws them. [000 §5]"""
 
 from __future__ import annotations
 

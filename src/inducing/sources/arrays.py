@@ -1,7 +1,4 @@
-"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here.
-
-Parquet files are in `parquet.py`, Dask's arrays and data frames in `dask_collections.py`.
-"""
+"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here."""
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,10 +64,7 @@ def is_parted(data: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ArrayPiece:
-    """Some rows of arrays that are cut when they are read: memory maps, zarr, HDF5, NumPy.
-
-    In another process memory maps are opened again; of an array in memory those rows alone go there.
-    """
+    """Some rows of arrays, cut when they are read; elsewhere memory maps are opened again."""
 
     X: Any
     y: Any

@@ -131,10 +131,7 @@ def from_parquet(
     encoder: Encoder | None = None,
     drop_missing: bool = False,
 ) -> Pieces:
-    """Make a source with a part for each row group of the files, which must all have the columns.
-
-    Memory is that of one row group.
-    """
+    """Make a source with a part for each row group of the files, which must all have the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -57,10 +57,7 @@ class Preconditioner:
         return 1.0 / self.noise - namespace(self.H).sum(self.H * self.H, axis=1)
 
     def sample(self, count: int, rng: np.random.Generator) -> Array:
-        """Columns z with P^-½z uniform on the sphere |P^-½z|² = n, so that the mean of zzᵀ is P. (n, count)
-
-        Of a fixed length, since the spread of a Gaussian's length would only add to the variance of traces.
-        """
+        """Columns z with P^-½z uniform on the sphere |P^-½z|² = n, so that zzᵀ has mean P. (n, count)"""
         n = self.noise.shape[0]
         e, f = (asarray_like(rng.standard_normal((size, count)), self.Phi) for size in (self.rank, n))
         xp = namespace(self.Phi)

@@ -125,10 +125,8 @@ class System:
 
 @dataclass(frozen=True, eq=False)
 class Iterative:
-    """The exact GP on all rows, which keeps α = (K + Σ)⁻¹y and the preconditioner, but no factor of K.
-
-    A mean is one product with K; variances and covariances are solves, `TOGETHER` queries at a time. The
-    evidence is estimated when it is first asked for.
+    """The exact GP on all rows, with α = (K + Σ)⁻¹y and the preconditioner, but no factor of K: a mean is a
+    product with K, variances are solves, and the evidence is estimated when asked for.
     """
 
     system: System

@@ -90,10 +90,7 @@ class Poisson(Counts):
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape.
-
-    They are Poisson counts of a rate that is gamma distributed with this shape. y is as for `Poisson`.
-    """
+    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape, of gamma rates; y as in `Poisson`."""
 
     names: ClassVar[tuple[str, ...]] = ("shape",)
 

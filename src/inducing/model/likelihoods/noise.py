@@ -157,10 +157,7 @@ class CensoredGaussian(Likelihood):
 
 @dataclass(frozen=True)
 class LogVariance(Likelihood):
-    """An error with mean 0 and variance known + exp(f): f is the log of the part that is not known.
-
-    y is the error, or the error and the known part of its variance. (n,) or (n, 2)
-    """
+    """An error of variance known + exp(f); y is the error, or it and the known part. (n,) or (n, 2)"""
 
     columns: ClassVar[int] = 2
     defaults: ClassVar[tuple[float, ...]] = (0.0,)

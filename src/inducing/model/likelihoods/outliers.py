@@ -179,10 +179,8 @@ def _kinked(
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """Student's t with df degrees of freedom and this scale about f: an outlier's pull fades instead of
-    growing.
-
-    Not log-concave: far from the mean r > 0, and an observation can widen the process.
+    """Student's t with df degrees of freedom and this scale about f: an outlier's pull fades. Not
+    log-concave: far from the mean r > 0, and an observation can widen the process.
     """
 
     located: ClassVar[bool] = True

@@ -14,10 +14,8 @@ from .base import SHAPES, STEEP, Likelihood, exp, one_namespace, refuse, within
 
 @dataclass(frozen=True)
 class Times(Likelihood):
-    """Positive times whose scale is exp(f).
-
-    y is (n,), or (n, 2) with a second column: 0 where the time was seen, 1 where it is y or more (censored on
-    the right). Predictions are of the time itself.
+    """Positive times whose scale is exp(f); y is (n,), or (n, 2) with a second column that is 1 where the
+    time is y or more (censored on the right). Predictions are of the time itself.
     """
 
     columns: ClassVar[int] = 2
