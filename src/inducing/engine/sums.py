@@ -15,7 +15,7 @@ from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy
 from ..numerics.linalg import add_product
 
 if TYPE_CHECKING:
-    from .block_factors import BlockFactor
+    from .block_passes import BlockFactor
 
 SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 

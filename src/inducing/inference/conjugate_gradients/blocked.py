@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,26 +14,6 @@ from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 
 # Costs are in nanoseconds on one core of a server of 2023, for one column of V; only their ratios matter.
 ENTRY = 3.4  # of a kernel entry of a block, used twice
-
-
-class KernelProduct(Protocol):
-    """K(Z, X) V for one kernel and one X, within tolerance · variance · Σ|v| of it."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def X(self) -> Array: ...
-
-    @property
-    def tolerance(self) -> float: ...
-
-    @property
-    def cost(self) -> float:
-        """Nanoseconds of one core for K(X, X) v."""
-        ...
-
-    def __call__(self, V: Array, Z: Array | None = None) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +31,7 @@ class Blocked:
 
     @property
     def cost(self) -> float:
+        """Nanoseconds of one core for K(X, X) v."""
         return (ENTRY if isinstance(self.kernel, RBF) else 2.0 * ENTRY) * 0.5 * float(self.X.shape[0]) ** 2
 
     def __call__(self, V: Array, Z: Array | None = None) -> Array:
@@ -131,7 +112,7 @@ def in_lengthscales(kernel: Kernel, X: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(kernel.scaled(X))
 
 
-def check_approximate(what: str, product: KernelProduct, kernels: tuple[type[Kernel], ...]) -> None:
+def check_approximate(what: str, product: Any, kernels: tuple[type[Kernel], ...]) -> None:
     """Raise if a product that errs does not apply to this kernel, these arrays or this tolerance."""
     kind = type(product.kernel)
     if kind not in kernels:

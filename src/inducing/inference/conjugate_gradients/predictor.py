@@ -30,8 +30,9 @@ from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
-from .blocked import Blocked, KernelProduct, block_pairs
+from .blocked import Blocked, block_pairs
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
+from .products import KernelProduct
 
 TOGETHER = 64  # queries whose variances are solved for at once
 PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
