@@ -7,8 +7,6 @@ CMOD5.N: Hersbach, Stoffelen & de Haan (2007), J. Geophys. Res. 112, C03006; neu
 Hersbach (2008).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +75,7 @@ class Beams:
     incidence: np.ndarray  # (n, beams)
 
     @staticmethod
-    def ers(across: Any, heading: float = 0.0) -> Beams:
+    def ers(across: Any, heading: float = 0.0) -> "Beams":
         """The fore, mid and aft beam of ERS, or one side of ASCAT: 45°, 90°, 135° to the right of the flight.
 
         `across` (n,) is where a node lies in the swath, from 0 (near) to 1 (far); incidences go from 34° to

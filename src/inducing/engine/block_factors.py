@@ -1,7 +1,5 @@
 """Factors of D = R + Σ within a block of rows, and gradients through them; neighbours.py has a sparse one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,7 +38,7 @@ class Whole:
     Linv: Array  # (b, b)
 
     @staticmethod
-    def of(P: Problem, Phi: Array, rows: np.ndarray) -> Whole:
+    def of(P: Problem, Phi: Array, rows: np.ndarray) -> "Whole":
         """D of one block of the problem."""
         X = P.X[rows]
         K = P.kernel(X, X)

@@ -4,8 +4,6 @@ A mixture is to fields what a `Likelihood` is to processes with one output: it g
 N(mean, W), and the vector q and matrix r of its derivatives in the mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +34,7 @@ class Mixtures:
         covariances: ArrayLike,
         prior_mean: ArrayLike | None = None,
         prior_covariance: ArrayLike | None = None,
-    ) -> Mixtures:
+    ) -> "Mixtures":
         """Σⱼ βⱼ N(z; cⱼ, Aⱼ), for instance what a local retrieval gives. [004 eq. 5.32]
 
         weights (n, k) ≥ 0, means (n, k, p), covariances (n, k, p, p). The prior N(μ₀, W₀) that the retrieval
@@ -85,7 +83,7 @@ class Mixtures:
     def __len__(self) -> int:
         return len(self.b)
 
-    def __getitem__(self, rows: slice | np.ndarray) -> Mixtures:
+    def __getitem__(self, rows: slice | np.ndarray) -> "Mixtures":
         return Mixtures(self.log_c[rows], self.b[rows], self.Lam[rows])
 
     @property

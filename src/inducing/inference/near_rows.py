@@ -1,7 +1,5 @@
 """The rows nearest to each query, by leaves of near rows or by products; training rows for queries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +37,7 @@ class Leaves:
     high: np.ndarray
 
     @staticmethod
-    def of(Z: np.ndarray) -> Leaves:
+    def of(Z: np.ndarray) -> "Leaves":
         groups = list(near_queries(Z, LEAF_ROWS))
         numbers, edges = np.concatenate(groups), np.cumsum([0, *map(len, groups)])
         low, high = (np.array([f(Z[rows], axis=0) for rows in groups]) for f in (np.min, np.max))

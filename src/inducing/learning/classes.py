@@ -1,7 +1,5 @@
 """Learning of classes, two or one against the rest, on one kernel and basis: labels are signs (n, c)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,11 +69,11 @@ class Labels:
                 f"the target has more than {MOST_CLASSES} values; learn it with SparseGPRegressor"
             )
 
-    def __add__(self, other: Labels) -> Labels:
+    def __add__(self, other: "Labels") -> "Labels":
         return Labels(np.union1d(self.values, other.values))
 
     @staticmethod
-    def of(part: Part) -> Labels:
+    def of(part: Part) -> "Labels":
         return Labels(np.unique(part.Y))
 
 

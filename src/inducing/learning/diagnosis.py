@@ -10,8 +10,6 @@ since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of 
 together cost about as much as one gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,7 +93,7 @@ class Diagnosis:
             out.append("The optimiser was still gaining when it stopped: more iterations may help.")
         return tuple(out)
 
-    def shifted(self, nats: float) -> Diagnosis:
+    def shifted(self, nats: float) -> "Diagnosis":
         """The same in other units of y, in which every log density is greater by so many nats."""
         evidence = None if self.evidence is None else self.evidence + nats
         return replace(self, evidence=evidence, lower=self.lower + nats, upper=self.upper + nats)

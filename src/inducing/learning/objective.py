@@ -4,8 +4,6 @@ The problem's rows lie in memory or in a source. The evidence is that of its row
 with a gradient in the same parameters, such as that of expectation propagation (fitting_ep.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -109,7 +107,7 @@ class HeldOut(NamedTuple):
     Y: Array  # (t, p)
 
     @staticmethod
-    def checked(X: Any, y: Any) -> HeldOut:
+    def checked(X: Any, y: Any) -> "HeldOut":
         X = as_inputs(X)
         return HeldOut(X, _as_columns(as_targets(y, X)))
 

@@ -9,8 +9,6 @@ since k_*ᵀ(K + Σ)⁻¹k_* ≤ k(x, x) and K + Σ ⪰ σ²I. So tolerances are
 residuals follow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -86,7 +84,7 @@ class System:
     preconditioner: Preconditioner
 
     @staticmethod
-    def of(P: Problem, solver: Solver) -> System:
+    def of(P: Problem, solver: Solver) -> "System":
         preconditioner = precondition(P.kernel, P.X, P.noise / P.weight(slice(None)), solver.rank, P.jitter)
         return System(P, solver, solver.product(P.kernel, P.X), preconditioner)
 

@@ -1,7 +1,5 @@
 """K(Z, X) V by a dual tree, which drops far pairs of points; it pays where lengthscales are short."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -31,7 +29,7 @@ class TreeNodes(NamedTuple):
     Xt: np.ndarray  # (d, n), in that order
 
     @staticmethod
-    def of(X: np.ndarray) -> TreeNodes:
+    def of(X: np.ndarray) -> "TreeNodes":
         from sklearn.neighbors import KDTree
 
         _, order, nodes, bounds = (np.asarray(part) for part in KDTree(X, leaf_size=LEAF).get_arrays())

@@ -1,7 +1,5 @@
 """Likelihoods of classes: two, or several in an order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -232,7 +230,7 @@ class Ordinal(Likelihood):
         gaps = {f"gap{i}": gap for i, gap in enumerate(self.gaps, 1)}
         return {"threshold": self.threshold, **gaps, "noise": self.noise}
 
-    def with_parameters(self, values: Mapping[str, float]) -> Ordinal:
+    def with_parameters(self, values: Mapping[str, float]) -> "Ordinal":
         if set(values) - set(self.names):
             return super().with_parameters(values)  # which raises
         threshold, *gaps, noise = (self.parameters | dict(values)).values()
