@@ -47,7 +47,9 @@ class KernelPCA:
         queries = as_queries(X, self.basis.Z.shape[1])
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
-            raise ParameterError(f"there are {len(self)} components, not {count}; lower the noise for more")
+            raise ParameterError(
+                f"it has {len(self)} components, but {count} were asked for; lower the noise"
+            )
         K = self.kernel(to_numpy(queries), self.basis.Z)
         return asarray_like(K @ self.coefficients[:, :count], queries)
 
@@ -64,7 +66,7 @@ def sparse_kernel_pca(
     if len(X) == 0:
         raise EmptyDataError("X has no rows; at least one is needed")
     if not 0.0 < noise < math.inf:
-        raise NoiseError(f"noise, a variance in feature space, must be positive and finite, but is {noise:g}")
+        raise NoiseError(f"noise lives in feature space and must be positive and finite, but is {noise:g}")
     first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one feature vector
     search = _Features(kernel, X, X[first], float(noise))
     gains, converged = [search.value()], False

@@ -116,7 +116,7 @@ def overlap(kernel: Kernel, Z: np.ndarray) -> tuple[float, np.ndarray]:
         r, total = np.abs(Z - Z.T) / scale, (Z + Z.T) / scale
         inside = (1.0 + r) * np.exp(-r) - 0.5 * (np.exp(-total) + np.exp(total - 2.0 / scale))
         return kernel.variance, kernel.variance**2 * scale * inside
-    raise ParameterError(f"a squared process has a mass under Trigonometric and Matern12, not {kernel}")
+    raise ParameterError(f"the mass has a closed form for Trigonometric and Matern12, not {kernel}")
 
 
 def mass(post: Posterior) -> float:

@@ -142,7 +142,7 @@ def approximation_of(name: str, power: float | None = None, neighbours: Any = No
     """The row of the table called `name`; the exact GP and its relatives are FITC's, with another basis."""
     if name in BESIDE:
         raise ParameterError(
-            f"{name!r} depends on the queries and has no evidence to maximise; learn with one of "
+            f"{name!r} has no evidence to maximise, since it depends on the queries; learn with one of "
             f"{', '.join(NAMES)}, then call condition with {name!r}"
         )
     if name in DENSE:

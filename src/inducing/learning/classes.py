@@ -66,7 +66,7 @@ class Labels:
     def __post_init__(self) -> None:
         if len(self.values) > MOST_CLASSES:
             raise LabelError(
-                f"the target has more than {MOST_CLASSES} values; learn it with SparseGPRegressor"
+                f"the target has more than {MOST_CLASSES} different values; use SparseGPRegressor"
             )
 
     def __add__(self, other: "Labels") -> "Labels":

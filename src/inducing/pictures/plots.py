@@ -166,5 +166,5 @@ def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
     shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
     centers, widths = places(basis)
     if centers.shape[1] != 1:
-        raise ShapeError(f"A one-dimensional plot needs one input; this model has {centers.shape[1]}.")
+        raise ShapeError(f"A plot needs a model with one input; this one has {centers.shape[1]}.")
     return (centers * scale + shift)[:, 0], None if widths is None else (widths * scale)[:, 0]

@@ -153,7 +153,9 @@ def from_parquet(
         missing = [name for name in reader.columns if name not in names]
         if missing:
             have = ", ".join(map(repr, names))
-            raise ColumnError(f"part {len(pieces)} ({path}) has no column {missing[0]!r}, but {have}")
+            raise ColumnError(
+                f"part {len(pieces)} ({path}) has no column {missing[0]!r}; its columns are {have}"
+            )
         groups = range(metadata.num_row_groups)
         rows = [metadata.row_group(i).num_rows for i in groups]
         pieces += [ParquetPiece(path, i, len(groups) == 1, rows[i], reader) for i in groups if rows[i]]

@@ -65,9 +65,7 @@ class Projected(Kernel):
     def project(self, X: Array) -> Array:
         """WX, a row for each input. (n, g)"""
         if X.shape[1] != self.matrix.shape[1]:
-            raise ShapeError(
-                f"the matrix projects {self.matrix.shape[1]} inputs, but X has {X.shape[1]} columns"
-            )
+            raise ShapeError(f"the matrix projects {self.matrix.shape[1]} inputs, but there are {X.shape[1]}")
         return X @ asarray_like(self.matrix, X).T
 
     def scaled(self, X: Array) -> Array:
