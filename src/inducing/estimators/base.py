@@ -29,19 +29,11 @@ from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
 TRANSIENT = ("verbose", "progress", "device", "checkpoint")  # parameters that a file does not hold
+# those that the first files did not have yet
 LATER = (
-    "full_iter",
-    "approximation",
-    "n_inducing",
-    "class_weight",
-    "validation_fraction",
-    "ard",
-    "likelihood",
-    "neighbours",
-    "max_file_size",
-    "objective",
-    "time_budget",
-)  # those that the first files did not have yet
+    "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
+)
+LATER += ["max_file_size", "objective", "time_budget"]
 
 
 class Inputs(BaseEstimator):

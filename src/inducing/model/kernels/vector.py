@@ -248,5 +248,3 @@ class DivergenceFree(_Gradient):
 
 
 ROTATION = np.array([[0.0, -1.0], [1.0, 0.0]])  # a row for u = -∂ψ/∂y and one for v = ∂ψ/∂x
-
-KINDS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)
