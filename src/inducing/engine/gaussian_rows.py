@@ -96,9 +96,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
         s.correction += 0.5 * F.prior * float(np.sum(weight / noise))
 
 
-def whitened_rows(
-    P: Problem, F: Form, Linv: np.ndarray, s: Work, rows: slice, Phi: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: Array) -> tuple[Array, Array]:
     """Φ of some rows, made in `Phi` (c, m), and R = k(x, x) - φᵀφ (c,)."""
     from .tiles import whiten
 
@@ -107,9 +105,7 @@ def whitened_rows(
     return Phi, R
 
 
-def kept_marginals(
-    P: Problem, Phi: np.ndarray, LBinv: np.ndarray, w: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def kept_marginals(P: Problem, Phi: Array, LBinv: Array, w: Array) -> tuple[Array, Array]:
     """Mean φᵀw and spread φᵀB⁻¹φ of all rows, from Φ as it was kept. (n,) each"""
     from .site_tiles import marginals
 
@@ -145,9 +141,7 @@ def _ranges(P: Problem) -> list[slice]:
     return row_slices(P.n, -(-P.n // range_count(P)))
 
 
-def second_rows(
-    P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, rows: slice
-) -> None:
+def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """Add what `passes.second_pass` sums over a range of rows."""
     data = _data(P, held, s, rows)
     moments, squares = np.zeros((s.m, F.width)), np.zeros(data[0].shape[1])
@@ -254,9 +248,7 @@ def _sharing(
     return V, rbar
 
 
-def add_moments(
-    P: Problem, F: Form, s: Work, X: np.ndarray, V: np.ndarray, moments: np.ndarray, squares: np.ndarray
-) -> None:
+def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, moments: Array, squares: Array) -> None:
     """Gradients of kernel and basis from the moments of W = K̄fu∘Kfu, and of the prior mean, from v."""
     kernel, basis = P.basis.from_moments(P.kernel, F.exponents, moments, squares)
     add_gradients(s.kernel, kernel)

@@ -91,7 +91,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
         elif form is not None:
             gaussian.second_rows(P, form, back, held, noise_bar, s, rows)
         elif not P.general:
-            _second_rows_deterministic(P, back, held, noise_bar, s, rows)
+            _second_rows_plain(P, back, held, noise_bar, s, rows)
         else:
             _second_rows(P, back, held, noise_bar, s, rows)
 
@@ -157,9 +157,7 @@ def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:
     return held.Kfu[rows]
 
 
-def _second_rows_deterministic(
-    P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice
-) -> None:
+def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """The second pass where R is not in D: τφᵀ(cI - B⁻¹)φ = ±τ|T k_u|², c = 1 for a bound and 0 where R is
     dropped; √(pΠ) is in T if it is common to all rows.
     """

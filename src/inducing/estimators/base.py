@@ -94,9 +94,7 @@ class Estimator(Inputs):
     def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
         return mean * self.y_scale_ + self.y_mean_
 
-    def save(
-        self, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
-    ) -> int:
+    def save(self, path: str | Path, metadata: Plain | None = None, precision: str = "double") -> int:
         """Write the fitted model to a file for `inducing.load`, with all it needs to go on; returns the size
         of the file in bytes.
 

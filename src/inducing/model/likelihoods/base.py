@@ -310,9 +310,7 @@ class Likelihood:
             further = further.reshape(len(p), -1)
         return self._quantile(p, mean, var, further).reshape(shape)
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         """By halving an interval of x, y = `_observed(x)`."""
 
         def below(x: np.ndarray) -> np.ndarray:

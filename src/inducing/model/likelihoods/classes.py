@@ -61,9 +61,7 @@ class Binary(Likelihood):
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return np.where(y < 0.0, self.probability(-mean, var), 1.0)
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
 
 
@@ -352,9 +350,7 @@ class Ordinal(Likelihood):
 
         return ndtr((self._ends(y)[1] - mean) / np.sqrt(self.noise + var))
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         from scipy.special import ndtr
 
         z = (self.thresholds - mean[:, None]) / np.sqrt(self.noise + var)[:, None]

@@ -177,9 +177,7 @@ class Binomial(Likelihood):
         inside = betainc(np.maximum(left, 1.0), np.maximum(y, 0.0) + 1.0, log_sigmoid(-f)[1])
         return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         """By halving the interval of successes."""
         trials = np.ones(len(p)) if further is None else further[:, 0]
         low, high = np.full(len(p), -1.0), trials.copy()

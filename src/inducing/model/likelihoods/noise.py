@@ -66,9 +66,7 @@ class Gaussian(Likelihood):
 
         return ndtr((y - mean) / np.sqrt(var + self.variance))
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         from scipy.special import ndtri
 
         return mean + np.sqrt(var + self.variance) * ndtri(p)
@@ -149,9 +147,7 @@ class CensoredGaussian(Likelihood):
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return self._seen._cumulative(self._columns_of(y)[0], mean, var)
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: Array | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         return self._seen._quantile(p, mean, var, None)
 
 
