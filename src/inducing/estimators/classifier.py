@@ -33,9 +33,8 @@ from ..sources.distributed import with_workers
 from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .along_neighbours import ClassesOfRows
 from .base import Estimator, Streaming, generator
-from .classes import binary_likelihood, class_record, restored_classes
+from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .preparation import checked_weights, start_inducing, start_kernel
 from .thesis_ways import ThesisWays
 
