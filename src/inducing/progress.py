@@ -1,7 +1,5 @@
 """Progress of long computations on stderr: bars, the iterations of a fit, the status of a stream, notices."""
 
-from __future__ import annotations
-
 import math
 import signal
 import sys

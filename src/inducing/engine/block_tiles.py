@@ -4,8 +4,6 @@ Rows come block after block, `edges` says where. Blocks that fit a tile together
 basis.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

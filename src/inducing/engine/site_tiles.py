@@ -1,7 +1,5 @@
 """The two halves of a sweep as compiled loops, where Φ is kept: marginals of rows, sums of their sites."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

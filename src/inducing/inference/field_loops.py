@@ -1,7 +1,5 @@
 """Compiled steps of learning vector fields, p-by-p: averages of a mixture, and sweeps over vectors."""
 
-from __future__ import annotations
-
 from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Problem`: data, prior, noise or likelihood, and row of the table, checked once for batch computations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

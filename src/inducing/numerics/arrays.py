@@ -1,7 +1,5 @@
 """Array namespaces (NumPy, PyTorch, CuPy): which one an array belongs to, and moving values between them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

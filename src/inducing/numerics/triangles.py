@@ -5,8 +5,6 @@ as zero, up to the next multiple of four; the vectors that go in are filled up w
 needs a remainder.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

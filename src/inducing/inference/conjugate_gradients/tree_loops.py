@@ -3,8 +3,6 @@
 Inputs are in units of the lengthscale; `profile` is the number of the kernel's g in `stationary.PROFILES`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...numerics.compiling import FAST, compiled, helper

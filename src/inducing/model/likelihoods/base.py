@@ -1,7 +1,5 @@
 """What every likelihood is: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
