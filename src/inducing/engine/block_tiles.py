@@ -23,15 +23,14 @@ from ..numerics.compiled_blas import (
 )
 from ..numerics.compiling import FAST, Flag, Given1, Given2, Out1, Out2, compiled, helper
 from ..numerics.exponential import EXACT, exponential
-from .tiles import Gaussians, Space, Totals, by_differences, copied, cross, features, finish
+from .tiles import Gaussians, MatricesType, Space, Totals, by_differences, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
 BlockRows = types.Tuple((Given2, Given2, Given1, Edges))  # X, Y, noise over weight, edges of the blocks
 OwnFrame = types.Tuple((Out1, Out1))  # centre and inverse lengthscales of the kernel itself
-Factors = types.Tuple((Flag, Out1, Out1))  # whether they are kept, K and L⁻¹ of the blocks
-Matrices = types.Tuple((Given2, Given2, Given2, Given2))  # Luu⁻¹, LB⁻¹, wᵀ, αᵀ
-Filled = types.Tuple((Out2, Out1, Out1))  # V, the diagonal of G_D, the moments of the kernel's own
+FactorsType = types.Tuple((Flag, Out1, Out1))  # whether they are kept, K and L⁻¹ of the blocks
+FilledBlocks = types.Tuple((Out2, Out1, Out1))  # V, the diagonal of G_D, the moments of the kernel's own
 
 
 @_jit
@@ -85,7 +84,9 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
     return factorise(at, D)
 
 
-@compiled(types.float64(Gaussians, BlockRows, OwnFrame, Given2, Factors, Space, Out2, Out2), fastmath=FAST)
+@compiled(
+    types.float64(Gaussians, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
+)
 def first_blocks(
     basis: Any,
     rows: Any,
@@ -147,7 +148,9 @@ def own_moments(
 
 
 @compiled(
-    types.float64(Gaussians, BlockRows, OwnFrame, Matrices, Factors, Filled, Space, Out2, Totals),
+    types.float64(
+        Gaussians, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
+    ),
     fastmath=FAST,
 )
 def second_blocks(

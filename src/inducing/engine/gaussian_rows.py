@@ -171,20 +171,9 @@ def _deterministic(
     tau = held.sites(rows)[0] if given else weight / noise
     mean, V, lengths = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise)
     sign = 1.0 if P.row.bound else -1.0
+    matrices, filled = (plain(back.T), plain(back.alpha.T)), (mean, V, lengths)
     second_deterministic(
-        F.gaussians,
-        data,
-        tau,
-        given,
-        plain(back.T),
-        plain(back.alpha.T),
-        sign,
-        P.uniform,
-        mean,
-        V,
-        lengths,
-        _space(s, F),
-        totals,
+        F.gaussians, data, (tau, given), matrices, sign, P.uniform, filled, _space(s, F), totals
     )
     if given:
         spread = F.prior - lengths if P.row.bound else lengths
@@ -218,26 +207,9 @@ def _sharing(
     R = held.R[rows] if held.R is not None else np.empty_like(noise)
     tau = held.sites(rows)[0] if given else np.empty_like(noise)
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
-    second(
-        F.gaussians,
-        data,
-        tau,
-        given,
-        a,
-        R,
-        known,
-        plain(back.Linv),
-        plain(back.Binv),
-        plain(back.w.T),
-        plain(back.alpha.T),
-        mean,
-        V,
-        spread,
-        rbar,
-        _space(s, F),
-        s.G,
-        totals,
-    )
+    matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
+    filled = mean, V, spread, rbar
+    second(F.gaussians, data, (tau, given), a, (R, known), matrices, filled, _space(s, F), s.G, totals)
     if given:
         add_terms(P, s, rows, mean[:, 0], spread, R, tau, Y[:, 0])
     else:
