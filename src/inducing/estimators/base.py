@@ -199,7 +199,9 @@ class Regression:
             return predict_dask(ask, X, names, self.n_features_in_)
         source = as_source(X, columns=None if names is None else list(names)).without_targets()
         if source.n_features != self.n_features_in_:
-            raise ShapeError(f"X has {source.n_features} columns, but the model has {self.n_features_in_}")
+            raise ShapeError(
+                f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
+            )
         parts = list(source.map(predict_rows, self.light(), return_std, latent))
         return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 

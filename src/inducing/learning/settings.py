@@ -27,7 +27,7 @@ class LogNormal:
     def __post_init__(self) -> None:
         if not self.median > 0 or not self.sigma > 0:
             raise ParameterError(
-                f"a log-normal prior needs median and sigma > 0, not {self.median}, {self.sigma}"
+                f"median and sigma of a prior must be positive, not {self.median}, {self.sigma}"
             )
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:

@@ -276,9 +276,7 @@ def condition(
 ) -> Iterative:
     """The exact GP by conjugate gradients with a solver of one's own; the rest as in `inducing.condition`."""
     if approximation != "cg":
-        raise ParameterError(
-            f"conjugate gradients solve for 'cg', not {approximation!r}; use inducing.condition"
-        )
+        raise ParameterError(f"conjugate gradients solve for 'cg', not for {approximation!r}; use condition")
     if power is not None:
         raise ParameterError("power is only for 'pep', not for 'cg'")
     X = as_inputs(X)
