@@ -12,91 +12,50 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_NAMES = {
-    "condition": "inference.regression",
-    "log_evidence": "inference.regression",
-    "log_evidence_and_gradient": "inference.regression",
-    "leave_one_out": "inference.left_out",
-    "Posterior": "model.posterior",
-    "NeighboursPredictor": "inference.neighbours",
-    "prior": "model.posterior",
-    "kl_divergence": "model.posterior",
-    "update": "inference.online",
-    "update_together": "inference.online",
-    "information_gain": "inference.online",
-    "most_informative": "inference.online",
-    "expectation_propagation": "inference.propagation",
-    "relevance_vectors": "beside.relevance",
-    "sparse_kernel_pca": "beside.kernel_pca",
-    "Sites": "model.sites",
-    "fit": "learning.fitting",
-    "fit_expectation_propagation": "learning.fitting_ep",
-    "Fit": "learning.fitting",
-    "LogNormal": "learning.fitting",
-    "diagnose": "learning.diagnosis",
-    "Diagnosis": "learning.diagnosis",
-    "SparseGPRegressor": "estimators.regressor",
-    "SparseGPClassifier": "estimators.classifier",
-    "OnlineGPRegressor": "estimators.online",
-    "GPDensity": "estimators.density",
-    "MultiscaleKernelRidge": "estimators.multiscale",
-    "MultiscaleSVM": "estimators.multiscale",
-    "compare": "estimators.comparison",
-    "as_source": "sources.arrays",
-    "load": "files.models",
-    "warm": "estimators.warming",
+_HOMES = {  # of functions and classes
+    "inference.regression": "condition log_evidence log_evidence_and_gradient",
+    "inference.left_out": "leave_one_out",
+    "inference.neighbours": "NeighboursPredictor",
+    "inference.online": "update update_together information_gain most_informative",
+    "inference.propagation": "expectation_propagation",
+    "model.posterior": "Posterior prior kl_divergence",
+    "model.sites": "Sites",
+    "beside.relevance": "relevance_vectors",
+    "beside.kernel_pca": "sparse_kernel_pca",
+    "learning.fitting": "fit Fit LogNormal",
+    "learning.fitting_ep": "fit_expectation_propagation",
+    "learning.diagnosis": "diagnose Diagnosis",
+    "estimators.regressor": "SparseGPRegressor",
+    "estimators.classifier": "SparseGPClassifier",
+    "estimators.online": "OnlineGPRegressor",
+    "estimators.density": "GPDensity",
+    "estimators.multiscale": "MultiscaleKernelRidge MultiscaleSVM",
+    "estimators.comparison": "compare",
+    "estimators.warming": "warm",
+    "sources.arrays": "as_source",
+    "files.models": "load",
 }
+_NAMES = {name: module for module, names in _HOMES.items() for name in names.split()}
 # what a model file may hold, by the name of its class; nothing else in a file is ever imported
-SAVED = {
-    name: _NAMES[name]
-    for name in (
-        "Posterior",
-        "NeighboursPredictor",
-        "SparseGPRegressor",
-        "SparseGPClassifier",
-        "OnlineGPRegressor",
-        "GPDensity",
-    )
+_KINDS = "Posterior NeighboursPredictor SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity"
+SAVED = {name: _NAMES[name] for name in _KINDS.split()}
+_ROOMS = {  # of modules
+    "model": "kernels means bases likelihoods",
+    "sources": "distributed datasets",
+    "inference": "mixtures fields selection",
+    "learning": "recipes outofcore",
+    "beside": "augmentation committee eigenfunctions local squared wind wind_model",
+    "pictures": "plots animation",
 }
-_MODULES = {
-    "backend": "numerics",
-    "kernels": "model.kernels",
-    "means": "model.means",
-    "bases": "model.bases",
-    "approximations": "model.table",
-    "augmentation": "beside.augmentation",
-    "committee": "beside.committee",
-    "distributed": "sources.distributed",
-    "eigenfunctions": "beside.eigenfunctions",
-    "iterative": "inference.conjugate_gradients.predictor",
-    "local": "beside.local",
-    "products": "inference.conjugate_gradients.products",
-    "likelihoods": "model.likelihoods",
-    "mixtures": "inference.mixtures",
-    "fields": "inference.fields",
-    "wind": "beside.wind",
-    "wind_model": "beside.wind_model",
-    "errors": "errors",
-    "metrics": "metrics",
-    "progress": "progress",
-    "datasets": "sources.datasets",
-    "plots": "pictures.plots",
-    "animation": "pictures.animation",
-    "recipes": "learning.recipes",
-    "selection": "inference.selection",
-    "outofcore": "learning.outofcore",
-    "sources": "sources",
-    "squared": "beside.squared",
-}
+_MODULES = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}
+_MODULES |= {"errors": "errors", "metrics": "metrics", "progress": "progress", "sources": "sources"}
+_MODULES |= {"backend": "numerics", "approximations": "model.table"}
+_MODULES |= {"products": "inference.conjugate_gradients.products"}
+_MODULES |= {"iterative": "inference.conjugate_gradients.predictor"}
 
-BESIDE = {  # methods that are no effective prior, and the modules whose `condition` makes their predictors
-    "bcm": "beside.committee",
-    "rbcm": "beside.committee",
-    "gpoe": "beside.committee",
-    "poe": "beside.committee",
-    "nystrom": "beside.nystrom",
-    "asor": "beside.augmentation",
-}
+# methods that are no effective prior, and the modules whose `condition` makes their predictors
+BESIDE = dict.fromkeys(("bcm", "rbcm", "gpoe", "poe"), "beside.committee")
+BESIDE |= {"nystrom": "beside.nystrom", "asor": "beside.augmentation"}
 
 __all__ = ["__version__", *_NAMES, *_MODULES]
 

@@ -1,6 +1,4 @@
-"""The named exceptions and warnings. Every message is one sentence: what was wrong, the number seen, what to
-change.
-"""
+"""The named exceptions and warnings: one sentence each, what was wrong, the number seen, what to change."""
 
 
 class InducingError(ValueError):
@@ -32,9 +30,7 @@ class LabelError(InducingError):
 
 
 class WidthError(InducingError):
-    """A multiscale width is not above lengthscale / sqrt(2), where the function leaves the kernel's space.
-    [000 Lemma 3.1]
-    """
+    """A multiscale width is not above lengthscale/√2: the function leaves the space. [000 Lemma 3.1]"""
 
 
 class UnknownNameError(InducingError):

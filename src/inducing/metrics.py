@@ -52,9 +52,7 @@ def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Ba
     """Mean standardised log loss: `nlpd` minus that of the trivial predictor; lower is better."""
     baseline = _baseline(y_train)
     if not baseline.variance > 0:
-        raise ParameterError(
-            f"MSLL needs a positive variance of y_train; got {baseline.variance:g}: choose others."
-        )
+        raise ParameterError(f"MSLL needs a positive variance of y_train; got {baseline.variance:g}.")
     n = len(_vector("y", y))
     return nlpd(y, mean, var) - nlpd(y, np.full(n, baseline.mean), np.full(n, baseline.variance))
 
@@ -118,9 +116,7 @@ def calibration(
     levels = _vector("levels", np.linspace(0.05, 0.95, 19) if levels is None else levels)
     if np.any((levels <= 0) | (levels >= 1)):
         outside = levels[(levels <= 0) | (levels >= 1)][0]
-        raise ParameterError(
-            f"A coverage level must lie strictly between 0 and 1; got {outside:g}, use e.g. 0.95."
-        )
+        raise ParameterError(f"A coverage level must lie strictly between 0 and 1; got {outside:g}.")
     z = np.sort(np.abs(y - mean) / np.sqrt(var))  # (n,)
     inside = np.searchsorted(z, ndtri((1 + levels) / 2), side="right")  # (k,) rows with |z| ≤ the quantile
     return Calibration(levels, inside / len(z))
@@ -139,7 +135,7 @@ def _vector(name: str, values: ArrayLike) -> Vector:
     if not np.all(np.isfinite(v)):
         bad = np.flatnonzero(~np.isfinite(v))
         raise NonFiniteError(
-            f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}; remove those rows."
+            f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}; remove them."
         )
     return v
 
@@ -152,7 +148,7 @@ def _aligned(y: ArrayLike, mean: ArrayLike, var: ArrayLike | None = None) -> lis
         if not np.all(arrays["var"] > 0):
             worst = int(np.argmin(arrays["var"]))
             raise ParameterError(
-                f"var must be positive; got {arrays['var'][worst]:g} in row {worst}: add the noise to var(f)."
+                f"var must be positive; got {arrays['var'][worst]:g} in row {worst}: add the noise."
             )
     lengths = {name: len(v) for name, v in arrays.items()}
     if len(set(lengths.values())) > 1:

@@ -1,7 +1,5 @@
 """Progress of long computations on stderr: bars, the iterations of a fit, the status of a stream, notices."""
 
-from __future__ import annotations
-
 import math
 import signal
 import sys
@@ -46,10 +44,8 @@ def stop_asked() -> bool:
 
 
 class Bars:
-    """Lines on stderr that are written over, with bars where an end is known.
-
-    On terminals they come after two seconds; with wanted=True at once, and anywhere; with wanted=False never.
-    As a context manager it ends what it began.
+    """Lines on stderr that are written over, with bars where an end is known: on terminals after two seconds,
+    anywhere and at once with wanted=True, never with wanted=False.
     """
 
     def __init__(self, wanted: bool | None = None) -> None:
@@ -77,10 +73,7 @@ class Bars:
 
 
 class Line:
-    """The progress of a fit: after each iteration it calls the caller's own function, or writes a line.
-
-    progress is that function, or `wanted` of the `Bars` that are written.
-    """
+    """The progress of a fit: it calls the caller's `progress` after each iteration, or writes `Bars`."""
 
     def __init__(self, progress: Callable[[int, float], None] | bool | None, what: str = "fit") -> None:
         self.call = progress if callable(progress) else None

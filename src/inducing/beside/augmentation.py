@@ -1,7 +1,5 @@
 """Augmentation: the query's own f* joins the basis, one query at a time or all together. [003 §8.1]"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -6,8 +6,6 @@ A draw of the process is f = Σ η_i φ_i with η_i ~ N(0, λ_i); n noisy values
 σ²/n).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +57,7 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
         raise ShapeError(f"weights must be one number for each of {n} samples, but have shape {w.shape}")
     if not (np.all(w > 0) and np.all(np.isfinite(w))):
         raise ParameterError(
-            f"weights must be positive and finite, but the least is {np.min(w):g}; leave such nodes out"
+            f"weights must be positive and finite, but the least is {np.min(w):g}; drop such nodes"
         )
     w = w / np.sum(w)
     root = np.sqrt(w)
@@ -68,7 +66,7 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
     if values[-1] <= FAINT * values[0]:
         good = int(np.sum(values > FAINT * values[0]))
         raise ParameterError(
-            f"only the first {good} of {count} eigenvalues are above rounding; ask for {good} functions"
+            f"only {good} of {count} eigenvalues are above rounding; ask for {good} functions"
         )
     peaks = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(count)]  # (count,)
     return Eigenfunctions(kernel, X, w, values, vectors * np.sign(peaks))
@@ -90,12 +88,10 @@ class GaussianEigenfunctions:
     def __post_init__(self) -> None:
         if not 0.0 < self.deviation < math.inf:
             raise ParameterError(
-                f"the density's deviation must be positive and finite, but is {self.deviation:g}"
+                f"the density's deviation must be positive and finite, not {self.deviation:g}"
             )
         if np.size(self.kernel.lengthscale) != 1:
-            raise ShapeError(
-                f"the closed form has one input, but the kernel has {np.size(self.kernel.lengthscale)}"
-            )
+            raise ShapeError(f"the closed form has one input, the kernel {np.size(self.kernel.lengthscale)}")
 
     @property
     def _constants(self) -> tuple[float, float, float]:

@@ -7,8 +7,6 @@ products are the kernel's values. For given σ² most of W is zero. As σ² → 
 is left is kernel PCA, without centring [004 eqs 3.33, 3.34].
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -50,11 +48,10 @@ class KernelPCA:
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
             raise ParameterError(
-                f"there are {len(self)} components, but {count} were asked for; lower the noise for more"
+                f"it has {len(self)} components, but {count} were asked for; lower the noise"
             )
-        return asarray_like(
-            self.kernel(to_numpy(queries), self.basis.Z) @ self.coefficients[:, :count], queries
-        )
+        K = self.kernel(to_numpy(queries), self.basis.Z)
+        return asarray_like(K @ self.coefficients[:, :count], queries)
 
 
 def sparse_kernel_pca(
@@ -69,9 +66,7 @@ def sparse_kernel_pca(
     if len(X) == 0:
         raise EmptyDataError("X has no rows; at least one is needed")
     if not 0.0 < noise < math.inf:
-        raise NoiseError(
-            f"noise is a variance in feature space and must be positive and finite, but is {noise:g}"
-        )
+        raise NoiseError(f"noise lives in feature space and must be positive and finite, but is {noise:g}")
     first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one feature vector
     search = _Features(kernel, X, X[first], float(noise))
     gains, converged = [search.value()], False
@@ -141,9 +136,8 @@ class _Features(Search):
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Z = self._scatter(Linv)
-        total = (self.squares - 2.0 * np.sum(V * (Linv @ self.H), axis=0)) / self.noise**2 + np.sum(
-            V * (Z @ V), axis=0
-        )
+        total = (self.squares - 2.0 * np.sum(V * (Linv @ self.H), axis=0)) / self.noise**2
+        total += np.sum(V * (Z @ V), axis=0)
         return np.maximum(total, 0.0) / self.targets, np.sum(Linv * (Z @ Linv), axis=0) / self.targets
 
     def value(self) -> float:

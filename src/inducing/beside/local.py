@@ -1,7 +1,5 @@
 """Local subsets of data: an exact GP on the rows nearest to each query. [002, Subset of Data]"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a function over the blocks of a committee: one after the other, in threads, or on Dask workers."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,10 +45,7 @@ def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator
 
 @dataclass(frozen=True, eq=False)
 class OnWorkers:
-    """`map` by the workers of a Dask client, each call on one thread.
-
-    The function travels once for all items, and an item once in its life: an expert asked again is there.
-    """
+    """`map` by the workers of a Dask client, each call on one thread; function and items travel once."""
 
     client: Any
     sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)

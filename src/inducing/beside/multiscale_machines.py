@@ -11,8 +11,6 @@ which the basis carries on to its parameters for L-BFGS. The kernel is held: the
 which one to use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -52,9 +50,7 @@ class Minimum(NamedTuple):
     penalty: float
 
 
-RiskSolver = Callable[
-    [np.ndarray, np.ndarray, np.ndarray], Minimum
-]  # of Φᵀ (n, m), targets (n, q), weights (n,)
+RiskSolver = Callable[[np.ndarray, np.ndarray, np.ndarray], Minimum]  # of Φᵀ, targets (n, q), weights
 
 
 def ridge(alpha: float) -> RiskSolver:
@@ -163,10 +159,7 @@ class _Descent:
 def learn(
     risk: Risk, basis: Basis, max_iter: int, trace: Callable[[Basis, float], None] | None = None
 ) -> tuple[Basis, int]:
-    """The basis of least risk that L-BFGS finds from the given one, and its iterations.
-
-    trace is given the best basis so far and its risk after each iteration.
-    """
+    """The basis of least risk that L-BFGS finds, and its iterations; trace sees each best basis and risk."""
     if max_iter < 1:
         return basis, 0
     descent = _Descent(risk, basis)
@@ -201,10 +194,8 @@ class Machine:
 def machine(
     risk: Risk, n_basis: int, *, multiscale: bool = True, max_iter: int = 100, rng: Any = None
 ) -> Machine:
-    """The function of least risk on n_basis Gaussians, learned from k-means centres.
-
-    With all widths free from the start worse optima are found [000 §5]: half of the iterations move the
-    centres alone, at the kernel's own width.
+    """The function of least risk on n_basis Gaussians, from k-means centres: widths are free only after half
+    of the iterations, since else worse optima are found. [000 §5]
     """
     kernel, scales = risk.kernel, risk.kernel.scales(risk.X)
     start = Points(scales * selection.kmeans(risk.X / scales, n_basis, rng, risk.weights))

@@ -1,7 +1,5 @@
 """The Nyström method of prediction, which is no prior: its variance can be negative. [003 §10.1]"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

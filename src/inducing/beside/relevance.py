@@ -7,8 +7,6 @@
 that stay are the relevance vectors.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -84,7 +82,7 @@ class RelevanceVectors(Corrected):
         """⟨p(y|f)⟩ of the labels -1 and +1: the wider f, the nearer to one half. (t, 2) [004 eq. 5.8]"""
         if not isinstance(self.likelihood, Binary):
             raise ConditionalError(
-                "this machine learned values, not labels; give relevance_vectors a likelihood for classes"
+                "this machine learned values, not labels; give it a likelihood for classes"
             )
         mean, variance = self.predict(X)
         p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), NO_VARIANCE))
@@ -215,13 +213,9 @@ def relevance_vectors(
 def _labels(likelihood: Likelihood, y: Any, noise: Any) -> np.ndarray:
     """y as labels. Raise if the likelihood is not one of labels, or noise is given beside it."""
     if not isinstance(likelihood, Probit | Logistic):
-        raise ParameterError(
-            f"labels need the likelihood Probit() or Logistic(), not {likelihood}; values need none"
-        )
+        raise ParameterError(f"labels need the likelihood Probit() or Logistic(), not {likelihood}")
     if noise is not None:
-        raise ParameterError(
-            f"labels have no noise variance, but noise is {noise}; give Probit(noise=...) instead"
-        )
+        raise ParameterError(f"labels have no noise variance, but noise is {noise}; give Probit(noise=...)")
     return likelihood.check(to_numpy(y))
 
 
@@ -232,9 +226,7 @@ def _check(P: Problem, power: float, likelihood: Likelihood | None, prior_varian
     if not P.one_noise:
         raise ShapeError(f"relevance vectors take one noise variance, but noise has shape {P.noise.shape}")
     if power == 0.0 and likelihood is None:
-        raise ParameterError(
-            "y equals its prior mean in every row: there is nothing to learn precisions from"
-        )
+        raise ParameterError("y equals its prior mean in every row: nothing to learn precisions from")
     if prior_variance is not None and not 0.0 < prior_variance < math.inf:
         raise ParameterError(f"prior_variance must be positive and finite, but is {prior_variance:g}")
 

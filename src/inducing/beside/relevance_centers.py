@@ -9,8 +9,6 @@ Labels have the τ and ν of their sites; at the fixed point of expectation prop
 these held.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

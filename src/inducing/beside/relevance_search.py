@@ -4,8 +4,6 @@ The same steps serve values with noise, labels, whose likelihood expectation pro
 Gaussian form (`LabelSearch`), and vectors in feature space (`kernel_pca`).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -104,9 +102,8 @@ class Search:
         now = np.full(len(s), math.inf)
         now[self.active] = self.precisions
         excess = q2 - s
-        best = np.where(
-            free & (excess > 0), np.maximum(s**2 / np.where(excess > 0, excess, 1.0), self.least), math.inf
-        )
+        raised = free & (excess > 0)
+        best = np.where(raised, np.maximum(s**2 / np.where(raised, excess, 1.0), self.least), math.inf)
         gains = self.targets * np.where(free, added(best, s, q2) - added(now, s, q2), 0.0)
         order = np.argsort(-gains, kind="stable")[:TRIES]
         return [Move(float(gains[i]), int(i), float(best[i])) for i in order if gains[i] >= tolerance]
@@ -157,9 +154,8 @@ def sums_of(P: Problem, tau: np.ndarray, nu: np.ndarray, active: np.ndarray) -> 
 def peaks(P: Problem) -> np.ndarray:
     """The largest value of every candidate, at its centre. (M,)"""
     centers = next(iter(P.basis.parameters.values()))
-    return np.concatenate(
-        [np.diagonal(P.basis[s].cross(P.kernel, centers[s])) for s in row_slices(len(centers), 256)]
-    )
+    slices = row_slices(len(centers), 256)
+    return np.concatenate([np.diagonal(P.basis[s].cross(P.kernel, centers[s])) for s in slices])
 
 
 def _rows(P: Problem) -> list[slice]:
@@ -202,10 +198,7 @@ class ValueSearch(Search):
         return np.full(self.P.n, 1.0 / self.noise), self.P.Y[:, 0] / self.noise
 
     def learn_noise(self, floor: float) -> float:
-        """Set the noise variance of largest evidence within a factor e, precisions held; what it gained.
-
-        In the eigenvectors of DΦᵀΦD the evidence is a sum over m terms.
-        """
+        """Set the noise variance of largest evidence within a factor e, precisions held; what it gained."""
         from scipy.optimize import minimize_scalar
 
         eigenvalues, vectors = np.linalg.eigh(self._whitened_gram())

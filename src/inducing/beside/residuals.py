@@ -7,8 +7,6 @@ The Nyström method and augmentation both use them. With v = D⁻¹R_f* and e = 
 at O(nm) for each query, once Φ is made again for each call; memory O(chunk (m + t)).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 

@@ -14,8 +14,6 @@ density is E f²/∫E f² (5.24), normalised by the closed form of that integral
 both against its remarks that λ grows with N and the process then roughens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import lgamma, log, log1p, sqrt
@@ -118,9 +116,7 @@ def overlap(kernel: Kernel, Z: np.ndarray) -> tuple[float, np.ndarray]:
         r, total = np.abs(Z - Z.T) / scale, (Z + Z.T) / scale
         inside = (1.0 + r) * np.exp(-r) - 0.5 * (np.exp(-total) + np.exp(total - 2.0 / scale))
         return kernel.variance, kernel.variance**2 * scale * inside
-    raise ParameterError(
-        f"the mass of a squared process has a closed form under Trigonometric and Matern12, not {kernel}"
-    )
+    raise ParameterError(f"the mass has a closed form for Trigonometric and Matern12, not {kernel}")
 
 
 def mass(post: Posterior) -> float:
@@ -217,9 +213,7 @@ def sweeps(
                 )
                 total = mass(new)
                 if not total > 0.0:
-                    raise FactorisationError(
-                        f"the process has the mass {total:.3g}, which rounding must have left of it"
-                    )
+                    raise FactorisationError(f"the process has the mass {total:.3g}, which is rounding")
             except FactorisationError:
                 damping *= 0.5
                 if damping < LEAST_DAMPING:

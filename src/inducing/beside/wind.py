@@ -9,8 +9,6 @@ The posterior of a field has several modes, of which the order of the nodes choo
 tried, sweeps of expectation propagation settle each, and the relative weight says which mode to believe.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

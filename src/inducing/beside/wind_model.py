@@ -7,8 +7,6 @@ CMOD5.N: Hersbach, Stoffelen & de Haan (2007), J. Geophys. Res. 112, C03006; neu
 Hersbach (2008).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +28,8 @@ DIRECTIONS = np.arange(0.0, 360.0, 5.0)
 
 
 def cmod5n(speed: Any, angle: Any, incidence: Any) -> np.ndarray:
-    """σ⁰ = B₀ (1 + B₁ cos φ + B₂ cos 2φ)^1.6, linear, for winds of this speed (m/s).
-
-    `angle` φ is where the wind blows from less the radar's azimuth, 0 upwind; `incidence` the radar's; both
-    in degrees.
+    """σ⁰ = B₀ (1 + B₁ cos φ + B₂ cos 2φ)^1.6, linear, for winds of this speed (m/s); `angle` φ is where the
+    wind blows from less the radar's azimuth, and `incidence` the radar's, in degrees.
     """
     phi = np.radians(angle)
     (log_B0, B1, B2), _ = _coefficients(np.asarray(speed, dtype=float), np.asarray(incidence, dtype=float))
@@ -59,9 +55,8 @@ def _coefficients(
 
     T, growth = np.tanh(4.0 * (x + C[16] + C[17] * v)), np.exp(0.34 * (v - C[18]))
     B1 = (C[14] * (1.0 + x) - C[15] * v * (0.5 + x - T)) / (1.0 + growth)
-    B1_v = (-C[15] * (0.5 + x - T) + 4.0 * C[15] * C[17] * v * (1.0 - T * T) - 0.34 * growth * B1) / (
-        1.0 + growth
-    )
+    slope = -C[15] * (0.5 + x - T) + 4.0 * C[15] * C[17] * v * (1.0 - T * T)
+    B1_v = (slope - 0.34 * growth * B1) / (1.0 + growth)
 
     v0, d1, d2 = C[21] + x * (C[22] + x * C[23]), C[24] + x * (C[25] + x * C[26]), C[27] + C[28] * x
     a, b = C[19] - (C[19] - 1.0) / C[20], 1.0 / (C[20] * (C[19] - 1.0) ** (C[20] - 1.0))
@@ -80,7 +75,7 @@ class Beams:
     incidence: np.ndarray  # (n, beams)
 
     @staticmethod
-    def ers(across: Any, heading: float = 0.0) -> Beams:
+    def ers(across: Any, heading: float = 0.0) -> "Beams":
         """The fore, mid and aft beam of ERS, or one side of ASCAT: 45°, 90°, 135° to the right of the flight.
 
         `across` (n,) is where a node lies in the swath, from 0 (near) to 1 (far); incidences go from 34° to
@@ -125,10 +120,7 @@ def measure(winds: Any, beams: Beams, noise: float, rng: Any = 0) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ambiguities:
-    """The winds that explain each node's data, likeliest first, with Gaussians around them. [004 eq. 5.32]
-
-    Nodes with fewer than k ambiguities have weights of zero.
-    """
+    """Winds that explain each node's data, likeliest first, as Gaussians; weight 0 is none. [004 eq. 5.32]"""
 
     winds: np.ndarray  # (n, k, 2): minima of the misfit
     misfits: np.ndarray  # (n, k): ½ Σ (log σ⁰ - model)²/noise there; inf where there is none

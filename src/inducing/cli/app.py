@@ -34,9 +34,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: typer.echo(
-                f"inducing: warning: {message}", err=True
-            )
+            warnings.showwarning = lambda text, *_, **__: typer.echo(f"inducing: warning: {text}", err=True)
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
@@ -207,9 +205,7 @@ def show(*things: Any, to_stderr: bool = False) -> None:
 
 
 def formatted(metrics: dict[str, float]) -> dict[str, str]:
-    return {
-        name: f"{100 * value:.1f} %" if "%" in name else f"{value:.4f}" for name, value in metrics.items()
-    }
+    return {k: f"{100 * v:.1f} %" if "%" in k else f"{v:.4f}" for k, v in metrics.items()}
 
 
 def about_noise(model: Any) -> dict[str, str]:

@@ -94,10 +94,8 @@ def compare(
     if not len(results):
         typer.echo("No fit was finished.")
         raise typer.Exit(1)
-    _print(
-        f"{target} from {table.name}: {len(y)} rows, {test_fraction:.0%} held out",
-        comparison.summary(results),
-    )
+    title = f"{target} from {table.name}: {len(y)} rows, {test_fraction:.0%} held out"
+    _print(title, comparison.summary(results))
     if csv is not None:
         tables.write(results, csv)
         typer.echo(f"Table: {csv}")

@@ -1,7 +1,5 @@
 """`inducing demo`: a sparse GP on a one-dimensional toy."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

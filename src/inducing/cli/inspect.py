@@ -1,7 +1,5 @@
 """`inducing inspect`: what a model file holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,9 +46,8 @@ def _about(estimator: Any) -> dict[str, str]:
     if hasattr(estimator, "classes_"):
         rows |= {"classes": ", ".join(map(str, estimator.classes_))}
         own = {"approximation": estimator.approximation, "method": estimator.method}
-        rows |= {
-            key: value for key, value in own.items() if (key == "method") == (estimator.method is not None)
-        }
+        batch = estimator.method is None
+        rows |= {key: value for key, value in own.items() if (key == "method") != batch}
         if estimator.log_evidence_ is not None:
             rows["log evidence"] = f"{estimator.log_evidence_:.6g}"
     else:
@@ -71,9 +68,8 @@ def _about_stream(stream: Any) -> dict[str, str]:
     if not isinstance(stream, dict):
         return {}
     metrics = formatted(scores_from(stream["metrics"]).values())
-    return {"rows refused": f"{stream['place']['refused']}"} | {
-        f"stream {name}": text for name, text in metrics.items()
-    }
+    refused = {"rows refused": f"{stream['place']['refused']}"}
+    return refused | {f"stream {name}": text for name, text in metrics.items()}
 
 
 def _print_kernel(estimator: Any) -> None:

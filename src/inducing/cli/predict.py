@@ -104,10 +104,7 @@ def _predictions(
 def _predict_parts(
     table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
 ) -> tuple[int, int]:
-    """Write a table part by part with the columns that `add` gives; returns rows predicted, and all rows.
-
-    The parts of a parquet table are row groups, and keep their types; another table is one part.
-    """
+    """Write a table by parts, row groups of parquet, with the columns of `add`; rows predicted, and all."""
     import pandas as pd
     import pyarrow.parquet as pq
 

@@ -135,9 +135,7 @@ def _report(session: Session, source: str, *, to_stderr: bool) -> None:
     rows |= {name: f"{value:.4f}" for name, value in session.scores.values().items()}
     rows["seconds"] = f"{session.status.seconds:.2f}"
     print_table(f"{session.target} from {source}", rows, to_stderr=to_stderr)
-    text = (
-        f"Model: {session.out} ({file_size(session.out)})"
-        if made
-        else "No model was made: no row could be used."
-    )
+    text = "No model was made: no row could be used."
+    if made:
+        text = f"Model: {session.out} ({file_size(session.out)})"
     show(text, to_stderr=to_stderr)

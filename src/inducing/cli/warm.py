@@ -1,7 +1,5 @@
 """`inducing warm`: compile everything beforehand."""
 
-from __future__ import annotations
-
 import typer
 
 from .app import app

@@ -1,7 +1,5 @@
 """`inducing watch`: the optimisation of a basis, animated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

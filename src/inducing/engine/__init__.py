@@ -1,3 +1,1 @@
-"""The evidence and its gradient: sites, the passes over rows in memory, in a source or on a cluster, their
-tiles, blocks and sums. May import `numerics`, `model`, `files` and `sources`.
-"""
+"""The evidence and its gradient: sites and passes over rows. May import `numerics` to `sources`."""

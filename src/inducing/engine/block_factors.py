@@ -1,9 +1,7 @@
 """Factors of D = R + Σ within a block of rows, and gradients through them; neighbours.py has a sparse one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,50 +30,15 @@ class BlockAdjoints(NamedTuple):
     GPhi: Array  # (b, m), 2 G_D Φᵀ
 
 
-class BlockFactor(Protocol):
-    """D of one block of rows, by a matrix T with D⁻¹ = TᵀT."""
-
-    @property
-    def log_det(self) -> Array:
-        """log|D|."""
-        ...
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers it takes to keep it."""
-        ...
-
-    def whitened(self, A: Array, out: Array | None = None) -> Array:
-        """T A, in `out` where it is given. A (b, m)"""
-        ...
-
-    def precision_times(self, A: Array) -> Array:
-        """D⁻¹A. A (b, m)"""
-        ...
-
-    @property
-    def precision_diagonal(self) -> Array:
-        """The diagonal of D⁻¹. (b,)"""
-        ...
-
-    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
-        """The gradients of p outputs, from Φᵀ, e and ΦᵀLB⁻ᵀ, in whose memory S may be, and GPhi in `out`."""
-        ...
-
-    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
-        """The gradient of the kernel's parameters through K of the block's rows X; GD may be overwritten."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """D = LLᵀ as a whole: T = L⁻¹."""
+    """D = LLᵀ of a block as a whole, by a matrix T = L⁻¹ with D⁻¹ = TᵀT."""
 
     K: Array  # (b, b)
     Linv: Array  # (b, b)
 
     @staticmethod
-    def of(P: Problem, Phi: Array, rows: np.ndarray) -> Whole:
+    def of(P: Problem, Phi: Array, rows: np.ndarray) -> "Whole":
         """D of one block of the problem."""
         X = P.X[rows]
         K = P.kernel(X, X)
@@ -88,9 +51,11 @@ class Whole:
 
     @property
     def numbers(self) -> int:
+        """How many numbers it takes to keep it."""
         return 2 * len(self.Linv) ** 2
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
+        """T A, in `out` where it is given. A (b, m)"""
         return lower_times(self.Linv, scratch_copy(A, out))
 
     def precision_times(self, A: Array) -> Array:
@@ -101,7 +66,7 @@ class Whole:
         return namespace(self.Linv).sum(self.Linv * self.Linv, axis=0)
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
-        """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)), built in the lower triangle."""
+        """The gradients of p outputs from Φᵀ, e and ΦᵀLB⁻ᵀ, where S may be: G_D = ½ (VVᵀ - p(D⁻¹ - SSᵀ))."""
         V = self.Linv.T @ (self.Linv @ E)
         S = lower_times(self.Linv, lower_times(self.Linv, PhiB), transposed=True)
         GD = add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
@@ -109,4 +74,5 @@ class Whole:
         return BlockAdjoints(V, S, GD, 2.0 * (GD @ Phi))
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        """The gradient of the kernel's parameters through K of the rows X; GD may be overwritten."""
         return kernel.pullback(X, X, GD, self.K)[0]

@@ -1,16 +1,16 @@
 """Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_symmetric_product, row_squares, times_lower
-from .block_factors import BlockFactor, Whole
+from .block_factors import Whole
 from .neighbours import Conditionals
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, copied, count, finish, scratch_copy
+
+BlockFactor = Whole | Conditionals  # of D of one block
 
 
 def factor_of_block(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:

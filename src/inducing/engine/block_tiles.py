@@ -4,8 +4,6 @@ Rows come block after block, `edges` says where. Blocks that fit a tile together
 basis.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -23,24 +21,16 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
-from ..numerics.compiling import (
-    FAST,
-    Addresses,
-    Flag,
-    Given1,
-    Given2,
-    Out1,
-    Out2,
-    Out3,
-    Real,
-    compiled,
-    helper,
-)
+from ..numerics.compiling import FAST, Flag, Given1, Given2, Out1, Out2, compiled, helper
 from ..numerics.exponential import EXACT, exponential
-from .tiles import FormType, Frame, by_differences, copied, cross, features, finish
+from .tiles import Gaussians, MatricesType, Space, Totals, by_differences, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
 Edges = types.Array(types.int64, 1, "C", readonly=True)
+BlockRows = types.Tuple((Given2, Given2, Given1, Edges))  # X, Y, noise over weight, edges of the blocks
+OwnFrame = types.Tuple((Out1, Out1))  # centre and inverse lengthscales of the kernel itself
+FactorsType = types.Tuple((Flag, Out1, Out1))  # whether they are kept, K and L⁻¹ of the blocks
+FilledBlocks = types.Tuple((Out2, Out1, Out1))  # V, the diagonal of G_D, the moments of the kernel's own
 
 
 @_jit
@@ -95,52 +85,24 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
 
 
 @compiled(
-    types.float64(
-        Addresses,
-        Given2,
-        Given2,
-        Given1,
-        Edges,
-        Frame,
-        FormType,
-        Out1,
-        Out1,
-        Real,
-        Given2,
-        Flag,
-        Out1,
-        Out1,
-        Out3,
-        Out2,
-        Out2,
-        Out2,
-    ),
-    fastmath=FAST,
+    types.float64(Gaussians, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
 )
 def first_blocks(
-    at: np.ndarray,
-    X: np.ndarray,
-    Y: np.ndarray,
-    noise: np.ndarray,
-    edges: np.ndarray,
-    frame: Any,
-    form: Any,
-    own_centre: np.ndarray,
-    inverse: np.ndarray,
-    prior: float,
+    basis: Any,
+    rows: Any,
+    own_frame: Any,
     Linv: np.ndarray,
-    keep: bool,
-    Ks: np.ndarray,
-    Ls: np.ndarray,
-    work: np.ndarray,
-    A: np.ndarray,
+    factors: Any,
+    space: Any,
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
     """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Ks and Ls keep all K and L⁻¹, or have room for a
     tile's.
     """
-    centre, scale, wide = frame
+    at, (centre, scale, wide), form, prior = basis
+    (X, Y, noise, edges), (own_centre, inverse) = rows, own_frame
+    (keep, Ks, Ls), (work, A) = factors, space
     log_D, at_block = 0.0, 0
     first = 0
     while first < len(edges) - 1:
@@ -187,60 +149,20 @@ def own_moments(
 
 @compiled(
     types.float64(
-        Addresses,
-        Given2,
-        Given2,
-        Given1,
-        Edges,
-        Frame,
-        FormType,
-        Out1,
-        Out1,
-        Real,
-        Given2,
-        Given2,
-        Given2,
-        Given2,
-        Flag,
-        Out1,
-        Out1,
-        Out2,
-        Out1,
-        Out1,
-        Out3,
-        Out2,
-        Out2,
-        Out2,
-        Out1,
+        Gaussians, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
     ),
     fastmath=FAST,
 )
 def second_blocks(
-    at: np.ndarray,
-    X: np.ndarray,
-    Y: np.ndarray,
-    noise: np.ndarray,
-    edges: np.ndarray,
-    frame: Any,
-    form: Any,
-    own_centre: np.ndarray,
-    inverse: np.ndarray,
-    prior: float,
-    Linv: np.ndarray,
-    LBinv: np.ndarray,
-    w: np.ndarray,
-    alpha: np.ndarray,
-    kept: bool,
-    Ks: np.ndarray,
-    Ls: np.ndarray,
-    V: np.ndarray,
-    diagonal: np.ndarray,
-    own: np.ndarray,
-    work: np.ndarray,
-    A: np.ndarray,
+    basis: Any,
+    rows: Any,
+    own_frame: Any,
+    matrices: Any,
+    factors: Any,
+    filled: Any,
+    space: Any,
     G: np.ndarray,
-    moments: np.ndarray,
-    squares: np.ndarray,
+    totals: Any,
 ) -> float:
     """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)) and Φ̄ = w vᵀ - pB⁻¹ΦD⁻¹ - 2ΦG_D, block by block; returns Σ
     eᵀD⁻¹e.
@@ -248,7 +170,10 @@ def second_blocks(
     Fills V = D⁻¹(Y - Φᵀw) and the diagonal of G_D; adds 2ΦG_DΦᵀ to G, and to the moments of W and of the
     kernel's own.
     """
-    centre, scale, wide = frame
+    at, (centre, scale, wide), form, prior = basis
+    (X, Y, noise, edges), (own_centre, inverse), (Linv, LBinv, w, alpha) = rows, own_frame, matrices
+    (kept, Ks, Ls), (V, diagonal, own) = factors, filled
+    (work, A), (moments, squares) = space, totals
     p, d, m = Y.shape[1], X.shape[1], len(G)
     most = 0
     for g in range(len(edges) - 1):

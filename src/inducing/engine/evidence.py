@@ -29,8 +29,6 @@ The passes are in passes.py. Their sums join over parts of the data, so a proble
 work.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -125,8 +123,7 @@ def factorise(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Factors:
-    """The first pass, or the sweeps of a likelihood, from the process in `memory`, which is then renewed.
-
+    """The first pass, or a likelihood's sweeps from the process in `memory`, which is renewed;
     `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter.
     """
     whitening, kept = _whitening(P, escalate), _room(P)
@@ -159,9 +156,7 @@ def _settle(
     tolerance: float,
     sweeps: int,
 ) -> FixedPoint:
-    """The fixed point of a likelihood's sites. Heavy weights grow to their size where the start is cold, and
-    where no fixed point was reached from a warm one.
-    """
+    """The fixed point of a likelihood's sites; heavy weights grow to their size where the start is cold."""
     assert P.likelihood is not None
 
     def settled(P: Problem | Parted, start: Process, tolerance: float) -> FixedPoint:
@@ -212,9 +207,8 @@ def log_evidence_and_gradient(
     sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
     """log q(y) and its gradient in every raw parameter, the others held."""
-    return gradient_from(
-        P, factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
-    )
+    F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+    return gradient_from(P, F)
 
 
 def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:

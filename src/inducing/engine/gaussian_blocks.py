@@ -1,7 +1,5 @@
 """PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see block_tiles.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
 from ..model.kernels.stationary import RBF
 from ..model.problem import Problem
-from ..numerics.blas import addresses
 from .block_factors import Whole
 from .gaussian_rows import TILE, Form, add_moments, plain
 from .sums import BLOCK_BYTES, Back, Group, Held, Work
@@ -21,28 +18,11 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
     from . import block_tiles as _block_tiles
 
     first: Any = _block_tiles.first_blocks
-    X, Y, noise, own = _rows_of(P, group.rows)
+    rows, own = _rows_of(P, group)
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
     b = np.zeros((s.m, P.p))
-    log_D = first(
-        addresses(),
-        X,
-        Y,
-        noise,
-        group.edges,
-        F.frame,
-        F.form,
-        *own,
-        F.prior,
-        plain(Linv),
-        keep,
-        Ks,
-        Ls,
-        *_space(s, F, group),
-        s.G,
-        b,
-    )
+    log_D = first(F.gaussians, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, group), s.G, b)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
     if keep and held.blocks is not None and held.runs is not None:
@@ -66,36 +46,18 @@ def second_blocks(
 
     second: Any = _block_tiles.second_blocks
     assert isinstance(P.kernel, RBF)
-    X, Y, noise, frame = _rows_of(P, group.rows)
+    rows, frame = _rows_of(P, group)
+    X = rows[0]
     n, d = X.shape
     stored = (held.runs or {}).get(group.first)
     Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
     V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
     moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
+    matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
+    factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
+    totals = moments, squares
     s.residual += second(
-        addresses(),
-        X,
-        Y,
-        noise,
-        group.edges,
-        F.frame,
-        F.form,
-        *frame,
-        F.prior,
-        plain(back.Linv),
-        plain(back.LBinv),
-        plain(back.w.T),
-        plain(back.alpha.T),
-        stored is not None,
-        Ks,
-        Ls,
-        V,
-        diagonal,
-        own,
-        *_space(s, F, group),
-        s.G,
-        moments,
-        squares,
+        F.gaussians, rows, frame, matrices, factors, filled, _space(s, F, group), s.G, totals
     )
     weight = P.weight(group.rows)
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
@@ -108,18 +70,11 @@ def second_blocks(
     add_moments(P, F, s, X, V, moments, squares)
 
 
-def _rows_of(
-    P: Problem, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """X, Y, noise over weight, and the centre and inverse lengthscales of the kernel's own blocks."""
+def _rows_of(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
+    """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
     assert isinstance(P.kernel, RBF)
-    X = plain(P.X[rows])
-    return (
-        X,
-        plain(P.Y[rows]),
-        plain(P.noise[rows] / P.weight(rows)),
-        (X.mean(axis=0), 1.0 / P.kernel.scales(X)),
-    )
+    X, noise = plain(P.X[group.rows]), plain(P.noise[group.rows] / P.weight(group.rows))
+    return (X, plain(P.Y[group.rows]), noise, group.edges), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
 
 
 def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -2,8 +2,6 @@
 passes.py computes for any kernel, by the compiled loops of tiles.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,9 +96,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
         s.correction += 0.5 * F.prior * float(np.sum(weight / noise))
 
 
-def whitened_rows(
-    P: Problem, F: Form, Linv: np.ndarray, s: Work, rows: slice, Phi: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: Array) -> tuple[Array, Array]:
     """Φ of some rows, made in `Phi` (c, m), and R = k(x, x) - φᵀφ (c,)."""
     from .tiles import whiten
 
@@ -109,9 +105,7 @@ def whitened_rows(
     return Phi, R
 
 
-def kept_marginals(
-    P: Problem, Phi: np.ndarray, LBinv: np.ndarray, w: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def kept_marginals(P: Problem, Phi: Array, LBinv: Array, w: Array) -> tuple[Array, Array]:
     """Mean φᵀw and spread φᵀB⁻¹φ of all rows, from Φ as it was kept. (n,) each"""
     from .site_tiles import marginals
 
@@ -147,9 +141,7 @@ def _ranges(P: Problem) -> list[slice]:
     return row_slices(P.n, -(-P.n // range_count(P)))
 
 
-def second_rows(
-    P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, rows: slice
-) -> None:
+def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """Add what `passes.second_pass` sums over a range of rows."""
     data = _data(P, held, s, rows)
     moments, squares = np.zeros((s.m, F.width)), np.zeros(data[0].shape[1])
@@ -179,20 +171,9 @@ def _deterministic(
     tau = held.sites(rows)[0] if given else weight / noise
     mean, V, lengths = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise)
     sign = 1.0 if P.row.bound else -1.0
+    matrices, filled = (plain(back.T), plain(back.alpha.T)), (mean, V, lengths)
     second_deterministic(
-        F.gaussians,
-        data,
-        tau,
-        given,
-        plain(back.T),
-        plain(back.alpha.T),
-        sign,
-        P.uniform,
-        mean,
-        V,
-        lengths,
-        _space(s, F),
-        totals,
+        F.gaussians, data, (tau, given), matrices, sign, P.uniform, filled, _space(s, F), totals
     )
     if given:
         spread = F.prior - lengths if P.row.bound else lengths
@@ -226,26 +207,9 @@ def _sharing(
     R = held.R[rows] if held.R is not None else np.empty_like(noise)
     tau = held.sites(rows)[0] if given else np.empty_like(noise)
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
-    second(
-        F.gaussians,
-        data,
-        tau,
-        given,
-        a,
-        R,
-        known,
-        plain(back.Linv),
-        plain(back.Binv),
-        plain(back.w.T),
-        plain(back.alpha.T),
-        mean,
-        V,
-        spread,
-        rbar,
-        _space(s, F),
-        s.G,
-        totals,
-    )
+    matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
+    filled = mean, V, spread, rbar
+    second(F.gaussians, data, (tau, given), a, (R, known), matrices, filled, _space(s, F), s.G, totals)
     if given:
         add_terms(P, s, rows, mean[:, 0], spread, R, tau, Y[:, 0])
     else:
@@ -256,9 +220,7 @@ def _sharing(
     return V, rbar
 
 
-def add_moments(
-    P: Problem, F: Form, s: Work, X: np.ndarray, V: np.ndarray, moments: np.ndarray, squares: np.ndarray
-) -> None:
+def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, moments: Array, squares: Array) -> None:
     """Gradients of kernel and basis from the moments of W = K̄fu∘Kfu, and of the prior mean, from v."""
     kernel, basis = P.basis.from_moments(P.kernel, F.exponents, moments, squares)
     add_gradients(s.kernel, kernel)
@@ -267,9 +229,7 @@ def add_moments(
 
 
 def _data(P: Problem, held: Held, s: Work, rows: slice) -> tuple[np.ndarray, ...]:
-    """X, Y, noise, weight and Kfu of a range, without gaps between their numbers; a likelihood's rows have ν
-    in the place of Y and their copies in that of the weight.
-    """
+    """X, Y, noise, weight and Kfu of a range; a likelihood has ν for Y and copies for the weight."""
     X = plain(P.X[rows])
     Kfu = np.empty((0, s.m)) if held.Kfu is None else held.Kfu[rows]
     if P.likelihood is not None:

@@ -1,7 +1,5 @@
 """Compiled loops over rows and their neighbours, for neighbours.py and neighbour_sets.py."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

@@ -2,8 +2,6 @@
 sets.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`Parted`: a regression problem on rows that a source holds, whose passes run where the parts are."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -181,9 +179,7 @@ def make_parted(
     weights: Any,
     search: Callable[[Problem], Problem] | None = None,
 ) -> Parted:
-    """Check everything that can be checked without the rows; those are checked when they are read. `search`
-    finds neighbours inside a part.
-    """
+    """Check all that needs no rows, which are checked when read; `search` finds neighbours in a part."""
     if basis is None:
         raise ParameterError(f"{row.name!r} needs a basis")
     if weights is not None:
@@ -195,7 +191,7 @@ def make_parted(
     noise, likelihood, noise_name = split_noise(noise, row)
     if row.own_block:
         raise ParameterError(
-            "'pic' needs the data at every query; over a source use 'pitc', whose evidence is the same"
+            "'pic' needs the data at every query; over a source use 'pitc', of the same evidence"
         )
     if row.keeps == "neighbours" and (np.ndim(row.neighbours) > 0 or likelihood is not None):
         what = "a number of neighbours" if likelihood is None else "Gaussian noise"
@@ -206,8 +202,7 @@ def make_parted(
         isinstance(blocks, bool) or not isinstance(blocks, int | np.integer) or blocks < 1
     ):
         raise ParameterError(
-            "over a source, blocks is the number of rows of a block, into which each part is cut, or None, "
-            f"not {blocks!r}"
+            f"over a source, blocks is None or the number of rows of a block inside a part, not {blocks!r}"
         )
     noise = float(as_noise(noise, np.zeros((1, 1)))[0][0])
     size = None if not row.blocks else 0 if blocks is None else int(blocks)

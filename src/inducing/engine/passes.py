@@ -5,8 +5,6 @@ gives `Sums`; those of different parts of the data add up, so rows may lie in me
 machines. Chunks of rows are shared out to all cores where there is enough to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..model.kernels.base import add_gradients
@@ -67,9 +65,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 
 
 def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
-    """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others has the variance
-    1/C⁻¹ᵢᵢ and the mean y - (C⁻¹y)ᵢ/C⁻¹ᵢᵢ.
-    """
+    """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others."""
     held, back = kept or Held(), back.on(P.X)
     V, precision = zeros_like_rows((P.n, P.p), P.X), zeros_like_rows((P.n,), P.X)
 
@@ -95,7 +91,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
         elif form is not None:
             gaussian.second_rows(P, form, back, held, noise_bar, s, rows)
         elif not P.general:
-            _second_rows_deterministic(P, back, held, noise_bar, s, rows)
+            _second_rows_plain(P, back, held, noise_bar, s, rows)
         else:
             _second_rows(P, back, held, noise_bar, s, rows)
 
@@ -161,9 +157,7 @@ def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:
     return held.Kfu[rows]
 
 
-def _second_rows_deterministic(
-    P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice
-) -> None:
+def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """The second pass where R is not in D: τφᵀ(cI - B⁻¹)φ = ±τ|T k_u|², c = 1 for a bound and 0 where R is
     dropped; √(pΠ) is in T if it is common to all rows.
     """

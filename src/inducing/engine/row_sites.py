@@ -13,8 +13,6 @@ A row of weight c counts as c copies, each with its own site: τ and ν here are
 With c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -48,9 +46,8 @@ def propose(
     *,
     safe: bool = False,
 ) -> Proposal:
-    """The sites that the rows' likelihoods ask for, given the process with the sites τ and ν in it.
-
-    `safe` takes the update of a scale mixture, whose precisions are positive, instead.
+    """The sites that the rows' likelihoods ask for, given the process with τ and ν in it; `safe` is the
+    update of a scale mixture, whose precisions are positive.
     """
     xp, a, weight = namespace(mean), P.row.power, P.weight(rows)
     if safe:
@@ -92,9 +89,7 @@ def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: A
 def add_terms(
     P: Problem, s: Work, rows: slice, mean: Array, spread: Array, R: Array | float, tau: Array, nu: Array
 ) -> Array:
-    """Add the rows' terms of the evidence and their gradient in the likelihood's parameters; returns the
-    rows' copies.
-    """
+    """Add the rows' terms of the evidence and the likelihood's gradient; returns the rows' copies."""
     xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
     if isinstance(P.likelihood, SeveralLikelihood):
         return copies  # several.py has its terms
@@ -140,9 +135,7 @@ def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Ar
 
 
 def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:
-    """`ask`(y, m0 + mean, var, power) of the rows; those of weight c < 1 have the power ac, each such power
-    in a call of its own.
-    """
+    """`ask`(y, m0 + mean, var, power) of the rows, those of weight c < 1 with the power ac."""
     assert callable(ask)
     xp, a = namespace(mean), P.row.power
     y, m0 = P.observed(rows), P.mean(P.X[rows])

@@ -135,9 +135,8 @@ def joint_pass(
         for j, (P, process) in enumerate(zip(problems, joint.processes, strict=True)):
             Phi = _features(problems, priors, Phis, j, rows)
             Phis.append(Phi)
-            below = times_lower(
-                scratch_copy(Phi, works[j].buffer(1, count(rows))), process.LBinv, transposed=True
-            )
+            below = scratch_copy(Phi, works[j].buffer(1, count(rows)))
+            below = times_lower(below, process.LBinv, transposed=True)
             spread = row_squares(below)
             means.append((Phi @ process.w)[:, 0] + P.mean(P.X[rows]))
             diag = P.kernel.diag(P.X[rows])

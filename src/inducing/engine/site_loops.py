@@ -12,8 +12,6 @@ on m-by-m matrices is in products of matrices. Directions from `old` on are thos
 are not the same.
 """
 
-from __future__ import annotations
-
 from math import inf, isfinite, sqrt
 from typing import NamedTuple
 

@@ -1,10 +1,4 @@
-"""The two halves of a sweep as compiled loops, where Φ is kept: marginals of rows, and sums of their sites.
-
-One call does a range of rows, a few hundred at a time in cache, and holds neither the interpreter nor its
-lock.
-"""
-
-from __future__ import annotations
+"""The two halves of a sweep as compiled loops, where Φ is kept: marginals of rows, sums of their sites."""
 
 from math import sqrt
 

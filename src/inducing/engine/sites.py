@@ -70,9 +70,7 @@ class Processes:
         self.X, self.Y, self.mean, self.share, self.jitter = X, Y, mean, share, jitter
         self.prior = np.asarray(mean(X), dtype=float)  # (n,)
         if self.prior.ndim != 1:
-            raise ShapeError(
-                f"expectation propagation needs a prior mean of one output, not of {self.prior.shape[1]}"
-            )
+            raise ShapeError(f"the prior mean must have one output for this, not {self.prior.shape[1]}")
         self.tau, self.nu = np.zeros(Y.shape), np.zeros(Y.shape)  # (n, c)
         self.Pi: np.ndarray | None = None  # (n, m), or None where it is Φ
         self.n_sweeps, self.converged = 0, False

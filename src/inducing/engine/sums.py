@@ -15,17 +15,13 @@ from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy
 from ..numerics.linalg import add_product
 
 if TYPE_CHECKING:
-    from .block_factors import BlockFactor
+    from .block_passes import BlockFactor
 
 SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
-KFU_BYTES = (
-    1 << 24
-)  # up to this size Kfu is kept between the passes; a larger one leaves the cache, and is made again
-PHI_BYTES = (
-    1 << 27
-)  # up to this size Φ is kept between the sweeps of an evaluation, which change weights only
+KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache
+PHI_BYTES = 1 << 27  # up to this size Φ is kept between the sweeps of an evaluation
 
 
 @dataclass(eq=False)

@@ -65,9 +65,8 @@ class Sweep:
 
     def on(self, X: Array) -> Sweep:
         """The same with X's namespace, dtype and device."""
-        return replace(
-            self, **{name: asarray_like(getattr(self, name), X) for name in ("Linv", "LBinv", "w")}
-        )
+        on = {name: asarray_like(getattr(self, name), X) for name in ("Linv", "LBinv", "w")}
+        return replace(self, **on)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +105,7 @@ class Process:
         return Process(sites, self.G + change.G - start.G, self.b + change.b - start.b)
 
     def base(self, power: float) -> float:
-        """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, or for power 0 -KL(N(w, B⁻¹) || N(0,
-        I)).
-        """
+        """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, at power 0 -KL(N(w, B⁻¹) || N(0, I))."""
         xp = namespace(self.w)
         half = 0.5 * float(log_det_from_factor(self.LBinv))
         if power > 0.0:
@@ -161,9 +158,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
 
 
 def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
-    """The terms of the old sites in the evidence, the new sites, and ΦτΦᵀ and Φν of these; Φ and R are those
-    of `kept`, where it has them.
-    """
+    """The old sites' terms in the evidence, the new sites, and ΦτΦᵀ and Φν of these; Φ and R from `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
     before = sweep.sites.get(P.part)
     if held.Phi is not None and gaussian.compiled(held.Phi):
@@ -209,9 +204,7 @@ def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sum
 def _features(
     P: Problem, form: gaussian.Form | None, Linv: Array, held: Held, s: Work, rows: slice, fill: bool = False
 ) -> tuple[Array, Array]:
-    """Φ of some rows (c, m) and R (c,), 0 where the row of the table drops it: those held, or made, and with
-    `fill` kept.
-    """
+    """Φ of some rows (c, m) and R (c,), 0 where the table drops it: as held, or made; `fill` keeps them."""
     keeps = P.row.keeps != "nothing"
     if held.Phi is not None and not fill:
         Phi = held.Phi[rows]
@@ -242,10 +235,8 @@ def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Pro
 
 
 def lighter_weights(P: Problem | Parted) -> list[Array]:
-    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy.
-
-    A row of weight 1000 has a thousand sites, which under a wide process all move at once: the process leaps
-    between wide and narrow, however the step is damped. Each of these problems starts near its solution.
+    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy: a thousand copies of a
+    row would move at once, and the process leap between wide and narrow.
     """
     if not isinstance(P, Problem) or P.weights is None:
         return []
@@ -293,9 +284,7 @@ def converge(
 
 
 def _mixed(current: Process, step: Process, past: list[tuple[Process, np.ndarray]]) -> Process:
-    """The mixture Σ γ step, Σ γ = 1, of the last steps whose residuals Σ γ (step - start) are least; forgets
-    the past where that leaves no proper process.
-    """
+    """The mixture of the last steps whose residuals are least; forgets the past if that is not proper."""
     if len(past) > 1:
         residuals = np.stack([residual for _, residual in past])  # (k, m² + m)
         differences = residuals[-1] - residuals[:-1]

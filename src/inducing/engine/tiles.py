@@ -5,8 +5,6 @@ rows and coefficients of the basis (kernels/exponents.py). One call does a range
 the interpreter nor its lock.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 
@@ -37,6 +35,11 @@ Gaussians = types.Tuple((Addresses, Frame, FormType, Real))  # of the basis: BLA
 RowsType = types.Tuple((Given2, Given2, Given1, Given1, Out2))  # X, Y, noise, weight, Kfu where it is kept
 Space = types.Tuple((Out3, Out2))  # four buffers of a tile of rows, and their features
 Totals = types.Tuple((Out2, Out1))  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
+SitesType, GivenSites = types.Tuple((Out1, Flag)), types.Tuple((Given1, Flag))  # τ, and whether it is given
+ResidualType = types.Tuple((Out1, Flag))  # R, and whether it is known
+PairType = types.Tuple((Given2, Given2))  # T, αᵀ
+MatricesType = types.Tuple((Given2, Given2, Given2, Given2))  # Luu⁻¹, B⁻¹ or LB⁻¹, wᵀ, αᵀ
+FilledPlain, FilledType = types.Tuple((Out2, Out2, Out1)), types.Tuple((Out2, Out2, Out1, Out1))
 
 
 @helper(fastmath=EXACT)
@@ -135,9 +138,8 @@ def first(
     G: np.ndarray,
     b: np.ndarray,
 ) -> None:
-    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m), transposed; fill R where share > 0, and Kfu where it has room.
-
-    With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
+    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); fill R where share > 0, and Kfu where it has room. With share = 0
+    root is √Π, and is in the whitener, too, where it is uniform.
     """
     at, (centre, scale, wide), form, prior = basis
     X, Y, noise, weight, Kfu = rows
@@ -224,23 +226,17 @@ def finish(
 
 
 @compiled(
-    types.void(
-        Gaussians, RowsType, Given1, Flag, Given2, Given2, Real, Flag, Out2, Out2, Out1, Space, Totals
-    ),
+    types.void(Gaussians, RowsType, GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals),
     fastmath=FAST,
 )
 def second_deterministic(
     basis: Any,
     rows: Any,
-    tau: np.ndarray,
-    given: bool,
-    T: np.ndarray,
-    alpha: np.ndarray,
+    sites: Any,
+    matrices: Any,
     sign: float,
     uniform: bool,
-    mean: np.ndarray,
-    V: np.ndarray,
-    lengths: np.ndarray,
+    filled: Any,
     space: Any,
     totals: Any,
 ) -> None:
@@ -249,6 +245,7 @@ def second_deterministic(
     V is τ(Y - mean), or Y - τ mean where Y holds ν, given; √(pτ) is in T where it is uniform.
     """
     at, frame, form, prior = basis
+    (tau, given), (T, alpha), (mean, V, lengths) = sites, matrices, filled
     X, Y, noise, weight, Kfu = rows
     work, A = space
     moments, squares = totals
@@ -286,43 +283,18 @@ def second_deterministic(
 
 @compiled(
     types.void(
-        Gaussians,
-        RowsType,
-        Out1,
-        Flag,
-        Real,
-        Out1,
-        Flag,
-        Given2,
-        Given2,
-        Given2,
-        Given2,
-        Out2,
-        Out2,
-        Out1,
-        Out1,
-        Space,
-        Out2,
-        Totals,
+        Gaussians, RowsType, SitesType, Real, ResidualType, MatricesType, FilledType, Space, Out2, Totals
     ),
     fastmath=FAST,
 )
 def second(
     basis: Any,
     rows: Any,
-    tau: np.ndarray,
-    given: bool,
+    sites: Any,
     power: float,
-    R: np.ndarray,
-    known: bool,
-    Linv: np.ndarray,
-    Binv: np.ndarray,
-    w: np.ndarray,
-    alpha: np.ndarray,
-    mean: np.ndarray,
-    V: np.ndarray,
-    spread: np.ndarray,
-    rbar: np.ndarray,
+    residual: Any,
+    matrices: Any,
+    filled: Any,
     space: Any,
     G: np.ndarray,
     totals: Any,
@@ -332,6 +304,8 @@ def second(
     to G, and to the totals.
     """
     at, frame, form, prior = basis
+    (tau, given), (R, known), (Linv, Binv, w, alpha) = sites, residual, matrices
+    mean, V, spread, rbar = filled
     X, Y, noise, weight, Kfu = rows
     work, A = space
     moments, squares = totals

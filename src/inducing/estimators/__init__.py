@@ -1,3 +1,1 @@
-"""The scikit-learn surface, one file a class: checks, units, recipes by name, saving. Nothing mathematical
-lives here. May import every room but `cli`.
-"""
+"""The scikit-learn surface: checks, units, recipes by name, saving. May import every room but `cli`."""

@@ -1,7 +1,5 @@
 """The base of the estimators: checks of input, units, seeds, warm-ups and model files, each in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
@@ -31,19 +29,11 @@ from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
 TRANSIENT = ("verbose", "progress", "device", "checkpoint")  # parameters that a file does not hold
+# those that the first files did not have yet
 LATER = (
-    "full_iter",
-    "approximation",
-    "n_inducing",
-    "class_weight",
-    "validation_fraction",
-    "ard",
-    "likelihood",
-    "neighbours",
-    "max_file_size",
-    "objective",
-    "time_budget",
-)  # those that the first files did not have yet
+    "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
+)
+LATER += ["max_file_size", "objective", "time_budget"]
 
 
 class Inputs(BaseEstimator):
@@ -61,8 +51,7 @@ class Inputs(BaseEstimator):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
         if isinstance(X, Source) or isinstance(y, Source):
             raise ShapeError(
-                "X and y must be arrays here; a source, which holds both, is the X of `fit` and `predict` "
-                "alone"
+                "X and y must be arrays here; a source holds both and is X of `fit` and `predict`"
             )
         require_numbers(X, "X")
         if not isinstance(y, str | None):
@@ -105,9 +94,7 @@ class Estimator(Inputs):
     def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
         return mean * self.y_scale_ + self.y_mean_
 
-    def save(
-        self, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
-    ) -> int:
+    def save(self, path: str | Path, metadata: Plain | None = None, precision: str = "double") -> int:
         """Write the fitted model to a file for `inducing.load`, with all it needs to go on; returns the size
         of the file in bytes.
 

@@ -1,7 +1,5 @@
 """`SparseGPClassifier`: sparse Gaussian process classification under scikit-learn's contract."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
@@ -35,9 +33,8 @@ from ..sources.distributed import with_workers
 from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .along_neighbours import ClassesOfRows
 from .base import Estimator, Streaming, generator
-from .classes import binary_likelihood, class_record, restored_classes
+from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .preparation import checked_weights, start_inducing, start_kernel
 from .thesis_ways import ThesisWays
 
@@ -373,9 +370,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     ) -> None:
         """Set labels, units, likelihood and kernel, before anything is learned."""
         if len(classes) < 2:
-            raise LabelError(
-                f"a classifier needs two classes or more, but there is one class, {classes[0]!r}"
-            )
+            raise LabelError(f"a classifier needs two classes or more, but y has one class, {classes[0]!r}")
         likelihood = binary_likelihood(self.likelihood)
         weights = np.ones(len(X)) if weights is None else weights
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])

@@ -114,7 +114,7 @@ def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tu
         raise UnknownNameError(f"there is no method {unknown[0]!r}; choose from {', '.join(METHODS)}")
     if not len(methods) or not len(sizes) or repeats < 1:
         raise ParameterError(
-            f"{len(methods)} methods, {len(sizes)} sizes and {repeats} repeats: there is nothing to compare"
+            f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats: nothing to compare"
         )
     if min(sizes) < 1:
         raise ParameterError(f"a size is a number of basis functions, at least 1, but one is {min(sizes)}")

@@ -1,9 +1,4 @@
-"""`GPDensity`: a density with error bars, under scikit-learn's contract of density estimators. [004 §5.3]
-
-The mathematics is in `beside.squared`; here are boxes, units, the choice of the smoothness, and draws.
-"""
-
-from __future__ import annotations
+"""`GPDensity`: a density with error bars, by `beside.squared`, for scikit-learn. [004 §5.3]"""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
@@ -94,7 +89,7 @@ class GPDensity(DensityMixin, Estimator):
         if np.any((U < 0.0) | (U > 1.0)):
             row = X[shuffled][np.any((U < 0.0) | (U > 1.0), axis=1)][0]
             raise ParameterError(
-                f"the row {row} lies outside the bounds {self.low_} to {self.low_ + self.span_}; widen them"
+                f"row {row} is outside the bounds {self.low_} to {self.low_ + self.span_}; widen them"
             )
         for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -105,12 +100,8 @@ class GPDensity(DensityMixin, Estimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         self.posterior_ = replace(best.posterior, sites=None)  # which belong to the rows
         self.kernel_, self.basis_size_ = best.posterior.kernel, len(best.posterior)
-        self.mass_, self.lam_, self.n_iter_, self.converged_ = (
-            best.mass,
-            best.lam,
-            best.n_sweeps,
-            best.converged,
-        )
+        self.mass_, self.lam_ = best.mass, best.lam
+        self.n_iter_, self.converged_ = best.n_sweeps, best.converged
         units = float(np.sum(weights) * np.sum(np.log(self.span_)))
         self.log_evidence_ = None if best.log_evidence is None else best.log_evidence - units
         self.scores_ = {key: value - units for key, value in scores.items()}
@@ -185,15 +176,11 @@ class GPDensity(DensityMixin, Estimator):
                 raise ParameterError(f"bounds must be {d} pairs low < high, but are {self.bounds}")
             return bounds[:, 0], bounds[:, 1] - bounds[:, 0]
         if not self.padding >= 0.0 or not np.isfinite(self.padding):
-            raise ParameterError(
-                f"padding, a share of the range, must not be negative, but is {self.padding}"
-            )
+            raise ParameterError(f"padding, a share of the range, must not be negative, not {self.padding}")
         low, width = X.min(axis=0), np.ptp(X, axis=0)
         if np.any(width == 0.0):
             column = int(np.argmin(width))
-            raise ParameterError(
-                f"column {column} of X is constant, {low[column]:g}, without a density; drop it"
-            )
+            raise ParameterError(f"column {column} of X is constant, {low[column]:g}; drop it")
         return low - self.padding * width, (1.0 + 2.0 * self.padding) * width
 
     def _best(self, U: np.ndarray, times: np.ndarray, bars: Bars) -> tuple[Estimate, dict[Any, float]]:
@@ -204,7 +191,7 @@ class GPDensity(DensityMixin, Estimator):
             bars.show("density", f"density: smoothness {name:g}, {len(scores)} tried before")
             hold, rule = (
                 isinstance(prior, OrnsteinUhlenbeck),
-                {"convergence": self.tol, "damping": self.damping},
+                dict(convergence=self.tol, damping=self.damping),
             )
             trial = estimate(prior, U, times, limit=self.max_iter, hold=hold, **rule)
             score = _score(trial, U, times)
@@ -243,9 +230,8 @@ class GPDensity(DensityMixin, Estimator):
         where its peaks are.
         """
         if not isinstance(self.kernel_, Trigonometric):
-            grid = np.concatenate(
-                [np.linspace(0.0, 1.0, 4097)[:, None], self.posterior_.basis.parameters["Z"]]
-            )
+            Z = self.posterior_.basis.parameters["Z"]
+            grid = np.concatenate([np.linspace(0.0, 1.0, 4097)[:, None], Z])
             return 1.01 * float(np.max(moments(self.posterior_, grid)[0]))
         degree, d = 2 * self.kernel_.order, self.n_features_in_
         fine = 4 if d < 3 else 2  # points for each half wave

@@ -1,7 +1,5 @@
 """Kernel ridge regression and support vector machines on multiscale functions, for scikit-learn. [000]"""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np
@@ -197,9 +195,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
         self.classes_, label = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise LabelError(
-                f"y has one class, {self.classes_[0]!r}, in rows of positive weight; two classes are needed"
-            )
+            raise LabelError(f"y has one class, {self.classes_[0]!r}, in rows that count; two are needed")
         table, weights = selection.merge_repeats(np.column_stack([X, label]), weights)
         targets = np.arange(len(self.classes_)) if len(self.classes_) > 2 else np.array([1])
         T = np.where(table[:, -1:] == targets, 1.0, -1.0)  # (n, q)

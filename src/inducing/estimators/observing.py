@@ -1,7 +1,5 @@
 """Predictions of y under any likelihood: means, deviations, quantiles and draws in the user's units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -113,9 +111,7 @@ class Observing(Regression, Estimator):
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None
     ) -> np.ndarray:
-        """Draws from the joint of new observations at X, or of f(X) with latent=True; `further` as for
-        `predict`. (n, s) or (n, p, s)
-        """
+        """Draws of new observations at X, or of f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
         rng = generator(random_state)
         if self._likelihood is not None and not latent:
             draws = self.observations_.sample(self._queries(X), n_samples, rng, further)

@@ -1,7 +1,5 @@
 """`OnlineGPRegressor`: regression from a stream, each row read once, under scikit-learn's contract."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -36,12 +34,7 @@ from .base import Estimator, Regression, Streaming, generator
 from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
 
-LIKELIHOOD_NAMES = (
-    "gaussian",
-    "laplace",
-    "studentt",
-    "poisson",
-)  # their scale, where they have one, can be learned
+LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # whose scale, if any, can be learned
 UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
 
 
@@ -217,8 +210,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
             return BY_NAME[likelihood.lower()]()
         if not isinstance(likelihood, Likelihood):
             raise UnknownNameError(
-                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or such an object, not "
-                f"{likelihood!r}"
+                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or an object, not {likelihood!r}"
             )
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")
@@ -230,9 +222,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         if self.optimize not in (None, "hyperparameters"):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
         if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
-            raise ParameterError(
-                f"capacity must be a whole number from 1 on, or None, but is {self.capacity!r}"
-            )
+            raise ParameterError(f"capacity must be a whole number from 1 on, or None, not {self.capacity!r}")
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
         scaled = type(likelihood) in UNITS
         noise = _noise_of(likelihood) if given and scaled else self.noise
@@ -311,9 +301,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
                 rng=rng,
             )
         except FactorisationError as error:
-            text = (
-                f"EP could not learn a kernel under {likelihood} ({error}); this is the one of Gaussian noise"
-            )
+            text = f"EP learned no kernel under {likelihood} ({error}); this is the one of Gaussian noise"
             warnings.warn(text, InducingWarning, stacklevel=5)
             return kernel, likelihood, mean
         self.n_iter_ += result.n_iterations
@@ -363,9 +351,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
 
     def _new_noise(self) -> Any:
         if self.noise_ is None:
-            raise ParameterError(
-                f"the covariance of y under {self.likelihood_} is not known; ask with latent=True"
-            )
+            raise ParameterError(f"y has no known covariance under {self.likelihood_}; ask with latent=True")
         return self.noise_
 
 

@@ -42,9 +42,7 @@ OTHERS = (Binary, SeveralLikelihood, Squared)  # likelihoods of classes, several
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The way from the user's units to the model's: (a - mean) / scale, column by column. Called with a part
-    of a source, it gives that in the model's units.
-    """
+    """The user's units to the model's, (a - mean) / scale by column; of arrays, or of a source's part."""
 
     x_mean: np.ndarray  # (d,)
     x_scale: np.ndarray
@@ -65,9 +63,8 @@ class Scaling:
         if likelihood is None:
             return self
         kept = np.arange(len(self.y_mean)) >= likelihood.located
-        return replace(
-            self, y_mean=np.where(kept, 0.0, self.y_mean), y_scale=np.where(kept, 1.0, self.y_scale)
-        )
+        mean, scale = np.where(kept, 0.0, self.y_mean), np.where(kept, 1.0, self.y_scale)
+        return replace(self, y_mean=mean, y_scale=scale)
 
     def alike(self, varying: np.ndarray) -> Scaling:
         """Take one scale for all outputs, from those that vary: a given noise means the same to each."""
@@ -102,9 +99,7 @@ class Data:
         return Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
 
     def standardised(self, standardize: bool, likelihood: Likelihood | None = None) -> tuple[Data, Scaling]:
-        """The data in the model's units, or as they are; and the way back. Of the columns of a likelihood the
-        first changes, if f is where it lies.
-        """
+        """The data in the model's units, or as they are, and the way back."""
         scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
         if standardize:
             of_X = center_and_scale(self.X, self.weights)
@@ -201,9 +196,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
         raise ShapeError(f"sample_weight must hold numbers: {error}") from error
     weights = np.full(len(X), weights) if weights.ndim == 0 else weights
     if weights.shape != (len(X),):
-        raise ShapeError(
-            f"sample_weight must have an entry per row ({len(X)}), but has shape {weights.shape}"
-        )
+        raise ShapeError(f"sample_weight must have {len(X)} entries, one per row, not {weights.shape}")
     if not np.all(np.isfinite(weights)):
         raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")
     if np.any(weights < 0):
@@ -246,9 +239,7 @@ def fitting_size(limit: Any) -> int:
 
 
 def check_file_size(model: Any, data: Data, m: int) -> None:
-    """Raise if the file of a model with m basis functions would be larger than its `max_file_size`, training
-    rows in single precision.
-    """
+    """Raise if the file of a model with m basis functions would exceed its `max_file_size`."""
     limit, (n, d), p = model.max_file_size, data.X.shape, data.Y.shape[1]
     if limit is None:
         return
@@ -268,9 +259,7 @@ def check_file_size(model: Any, data: Data, m: int) -> None:
 def start_kernel(
     kernel: Kernel | str | None, X: np.ndarray, weights: np.ndarray, variance: float, ard: bool = True
 ) -> Kernel:
-    """The kernel as given; or that of a name, "rbf" for None, with lengthscales of √d standard deviations:
-    with `ard` one for each input, else one.
-    """
+    """The kernel given, or that of a name, with lengthscales of √d deviations: one an input if `ard`."""
     kernel = "rbf" if kernel is None else kernel
     if isinstance(kernel, Kernel):
         return kernel
@@ -312,9 +301,7 @@ def start_inducing(inducing: Any, d: int) -> np.ndarray:
 def start_places(
     model: Any, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
 ) -> tuple[np.ndarray, bool]:
-    """The places that a regressor's basis starts from, in the model's units, and whether they are all
-    different rows, so that none need move. (m, d)
-    """
+    """The places (m, d) that a regressor's basis starts from, and whether they are all different rows."""
     if model.approximation in ("exact", "cg"):
         return data.X, True
     rule = "kmeans" if model.inducing is None else model.inducing
@@ -349,9 +336,7 @@ def start_basis(model: Any, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Bas
     if model.basis == "points" or model.approximation not in TABLE or (model.basis == "auto" and not alone):
         return Points(Z)
     if not plain:
-        raise ParameterError(
-            f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}: use 'points'"
-        )
+        raise ParameterError(f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}")
     return as_multiscale(kernel, Points(Z))
 
 

@@ -1,7 +1,5 @@
 """The thesis' ways to a classifier: sparse expectation propagation, and one pass over the rows. [004]"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,9 +35,7 @@ class ThesisWays:
     def _learn(self: Any, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator, method: str) -> None:
         """Learn the kernel, and for "fitc" the whole model, by EP's evidence."""
         n = len(X) if self.learning_rows is None else min(len(X), self.learning_rows)
-        both = (
-            np.ptp(Y[:n], axis=0) > 0
-        )  # a class that is not among the rows yet says nothing about the kernel
+        both = np.ptp(Y[:n], axis=0) > 0  # a class not among the rows yet says nothing about the kernel
         if not np.any(both):
             return
         places = self.capacity if method == "fitc" else min(self.capacity, LEARNING_BASIS)

@@ -1,7 +1,5 @@
 """`warm`: everything that Numba compiles, beforehand, by small problems that call each compiled function."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Atomic writes: a file is replaced as a whole when its successor is complete, or stays as it was."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

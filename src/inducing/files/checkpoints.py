@@ -1,7 +1,5 @@
 """Checkpoints: the best point of an optimisation on disk, from which a killed one goes on."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from dataclasses import dataclass

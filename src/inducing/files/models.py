@@ -22,8 +22,6 @@ Which class may be in a file, and in which module it is, says `inducing.SAVED`; 
 (`records`).
 """
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path

@@ -4,8 +4,6 @@ A class that files may hold has two methods, `to_record() -> (plain, arrays)` an
 `from_record(plain, arrays)`. Both build on the record of a `Posterior`, which is here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -2,8 +2,6 @@
 the file has bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The exact GP on a problem's rows, by a Cholesky factor of K + Σ: O(n³) time, O(n²) memory. [003 eq. 6]"""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -81,9 +79,8 @@ def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Arra
         noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
     gradient: Gradients = {f"kernel.{k}": g for k, g in kernel.items()}
     gradient[P.noise_name] = noise_gradient(P, noise_bar)
-    gradient |= {
-        f"mean.{k}": g for k, g in P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha).items()
-    }
+    slopes = P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha)
+    gradient |= {f"mean.{k}": g for k, g in slopes.items()}
     if is_numpy(P.X):
         gradient = {k: float(g) if np.ndim(g) == 0 else np.asarray(g) for k, g in gradient.items()}
     return gradient

@@ -1,10 +1,4 @@
-"""Compiled steps of learning vector fields: averages of a mixture at one vector, and sweeps over vectors.
-
-Matrices here are p-by-p for p components, so plain loops do. `root` and `cholesky` give lower factors;
-`solve` eliminates.
-"""
-
-from __future__ import annotations
+"""Compiled steps of learning vector fields, p-by-p: averages of a mixture, and sweeps over vectors."""
 
 from math import exp, inf, isfinite, log, sqrt
 

@@ -5,8 +5,6 @@ these inputs and the result is an ordinary `Posterior`. But a node x tells of al
 likelihood has a vector q and a matrix r (5.38), and its p basis functions come and go together (5.42-5.43).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,10 +73,7 @@ def nodes_of(post: Posterior) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True, eq=False)
 class FieldSites:
-    """The site exp(bᵀg - ½ gᵀΛg) of each node, with g the vector above its prior mean. [004 eq. 4.17]
-
-    A site acts on g itself, not on what a basis sees of it, so it means the same on every basis.
-    """
+    """The site exp(bᵀg - ½ gᵀΛg) of each node, g its vector above the prior mean. [004 eq. 4.17]"""
 
     Lam: np.ndarray  # (n, p, p)
     b: np.ndarray  # (n, p)

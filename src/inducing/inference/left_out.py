@@ -9,8 +9,6 @@ Without row i, the others and all parameters held, a Gaussian posterior predicts
 with μ = φᵀw, s = φᵀB⁻¹φ and the row's site τ, ν: one pass over the rows, no refit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,10 +96,7 @@ def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:
 
 
 def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
-    """y less its mean without the row in the posterior (n, p), and the variance of f there (n,).
-
-    Exact under Gaussian noise; a likelihood's row is left out with the other sites held.
-    """
+    """y less its mean without the row (n, p), and the variance of f there (n,); other sites are held."""
     xp, m0 = namespace(P.X), P.mean(P.X)
     errors, variances = asarray_like(np.empty((P.n, P.p)), P.X), asarray_like(np.empty(P.n), P.X)
     with blas_for(len(P.basis)):

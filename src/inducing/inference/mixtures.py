@@ -4,8 +4,6 @@ A mixture is to fields what a `Likelihood` is to processes with one output: it g
 N(mean, W), and the vector q and matrix r of its derivatives in the mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +34,7 @@ class Mixtures:
         covariances: ArrayLike,
         prior_mean: ArrayLike | None = None,
         prior_covariance: ArrayLike | None = None,
-    ) -> Mixtures:
+    ) -> "Mixtures":
         """Σⱼ βⱼ N(z; cⱼ, Aⱼ), for instance what a local retrieval gives. [004 eq. 5.32]
 
         weights (n, k) ≥ 0, means (n, k, p), covariances (n, k, p, p). The prior N(μ₀, W₀) that the retrieval
@@ -75,7 +73,7 @@ class Mixtures:
         n, k, p = self.b.shape
         if self.log_c.shape != (n, k) or self.Lam.shape != (n, k, p, p):
             raise ShapeError(
-                f"log_c {self.log_c.shape}, b {self.b.shape} and Lam {self.Lam.shape} do not fit together"
+                f"log_c {self.log_c.shape}, b {self.b.shape} and Lam {self.Lam.shape} do not fit"
             )
         if np.any(np.isnan(self.log_c)) or not (
             np.all(np.isfinite(self.b)) and np.all(np.isfinite(self.Lam))
@@ -85,7 +83,7 @@ class Mixtures:
     def __len__(self) -> int:
         return len(self.b)
 
-    def __getitem__(self, rows: slice | np.ndarray) -> Mixtures:
+    def __getitem__(self, rows: slice | np.ndarray) -> "Mixtures":
         return Mixtures(self.log_c[rows], self.b[rows], self.Lam[rows])
 
     @property
@@ -121,7 +119,7 @@ def _canonical(mean: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray,
         L = np.linalg.cholesky(A)
     except np.linalg.LinAlgError as error:
         raise FactorisationError(
-            "the covariance of a Gaussian in a mixture is not positive definite"
+            "a Gaussian in a mixture has a covariance that is not positive definite"
         ) from error
     Lam = np.linalg.inv(A)
     Lam = 0.5 * (Lam + np.swapaxes(Lam, -1, -2))

@@ -1,8 +1,4 @@
-"""The rows nearest to each query, by leaves of near rows or by products; and training rows as queries need
-them.
-"""
-
-from __future__ import annotations
+"""The rows nearest to each query, by leaves of near rows or by products; training rows for queries."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,7 +37,7 @@ class Leaves:
     high: np.ndarray
 
     @staticmethod
-    def of(Z: np.ndarray) -> Leaves:
+    def of(Z: np.ndarray) -> "Leaves":
         groups = list(near_queries(Z, LEAF_ROWS))
         numbers, edges = np.concatenate(groups), np.cumsum([0, *map(len, groups)])
         low, high = (np.array([f(Z[rows], axis=0) for rows in groups]) for f in (np.min, np.max))

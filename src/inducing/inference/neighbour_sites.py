@@ -14,8 +14,6 @@ sites, and Σ log Z, the leave-one-out log density, is what to judge by. A row o
 site, which share f: its cavity is without one of them.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass, replace

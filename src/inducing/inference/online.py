@@ -5,8 +5,6 @@ function (2.46) or the row is projected on those there are (3.29); when the basi
 loss costs least in KL goes (3.19-3.24). The steps in `online_loops` work on the posterior's own factors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -87,10 +85,8 @@ def update_together(
     grow: bool = True,
     order: Order = "given",
 ) -> list[Posterior]:
-    """Update several processes with one kernel and basis: column j of Y (n, c) is for process j, a class say.
-
-    The basis function goes whose largest score among the processes is least [004 eq. 5.10]; gains of
-    information add up.
+    """Update several processes on one basis, column j of Y (n, c) for process j; the function goes whose
+    largest score among them is least [004 eq. 5.10]; gains of information add up.
     """
     posts = list(posts)
     if not posts:
@@ -204,9 +200,7 @@ class Learner:
         return self.posteriors()
 
     def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
-        """Which rows to read next, until all have been: as they are given, or the most informative one of
-        those left. They must be read before the next are asked for.
-        """
+        """Rows to read next: as given, or the most informative left; read them before asking on."""
         if order not in ("given", "information"):
             raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
         left = np.arange(len(X))

@@ -1,7 +1,5 @@
 """PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np
@@ -119,7 +117,7 @@ class PICPredictor(Corrected):
         labels = to_numpy(blocks)
         if labels.shape != (X.shape[0],):
             raise ShapeError(
-                f"blocks must hold one label per query ({X.shape[0]}), but has shape {labels.shape}"
+                f"blocks must have one label per query ({X.shape[0]}), but has shape {labels.shape}"
             )
         return X, labels
 

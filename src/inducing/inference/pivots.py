@@ -1,7 +1,5 @@
 """Cholesky of a kernel matrix a chosen row at a time, and the DTC posterior that goes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -129,9 +127,8 @@ class ProjectedPosterior(PivotedCholesky):
             K *= self.precision[s, None]
             sums[2][...] += K.T @ self.Phi[s, :j]
 
-        slope, squares, G = self.over_rows(
-            lambda: (np.zeros((q, V.shape[1])), np.zeros(q), np.zeros((q, j))), step
-        )
+        zeros = (q, V.shape[1]), (q,), (q, j)
+        slope, squares, G = self.over_rows(lambda: tuple(map(np.zeros, zeros)), step)
         G = (G + self.Phi[tried, :j]) @ self.LBinv[:j, :j].T  # MᵀΣ⁻¹k_i + M_i
         left = self.diagonal[tried] + squares - np.vecdot(G, G)
         # in exact arithmetic that is r_i (1 + …), and r_i has lost no digits

@@ -7,8 +7,6 @@ on the basis of the time, which turns with it (4.30); then it stays [004 §5.2],
 memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -78,14 +76,12 @@ def expectation_propagation(
     if approximation not in ("fitc", "dtc"):
         raise UnknownNameError(f"approximation must be 'fitc' or 'dtc', not {approximation!r}")
     if approximation == "dtc" and basis is None and start is None:
-        raise ParameterError(
-            "approximation='dtc' needs a basis that stays; give one as basis=, or leave 'fitc'"
-        )
+        raise ParameterError("approximation='dtc' needs a basis that stays: give one as basis=")
     posts = None if start is None else [start] if isinstance(start, Posterior) else list(start)
     if posts is not None:
         if posts[0].kernel.spec() != kernel.spec():
             raise ParameterError(
-                "start has another kernel; its sites can be given to a process of this one by from_sites"
+                "start has another kernel; give its sites to a process of this one by from_sites"
             )
         run = Processes.resumed(posts, likelihood, X, Y)
     elif basis is not None:
@@ -156,9 +152,7 @@ class _Growth:
         n, m = len(run.X), len(run.basis)
         limit = None if capacity is None or capacity >= n else capacity
         if limit is not None and m > limit:
-            raise ParameterError(
-                f"capacity is {limit}, but start has {m} basis functions; prune it or give it more room"
-            )
+            raise ParameterError(f"capacity is {limit}, but start has {m} basis functions; prune it")
         self.run = run
         posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
         d, tolerance = run.X.shape[1], max(tolerance, FINEST_BASIS)

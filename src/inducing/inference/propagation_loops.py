@@ -5,8 +5,6 @@ while r rows are read. Its first m₀ columns say where each coordinate before t
 the rest are the projections of the r rows. `engine.site_loops` has the sweeps on a basis that stays.
 """
 
-from __future__ import annotations
-
 from math import isfinite, sqrt
 from typing import NamedTuple
 
@@ -88,9 +86,7 @@ def visit(state: State, turns: Turns, rows: SiteRows, i: int, again: bool, score
 def settle(
     state: State, turns: Turns, rows: SiteRows, i: int, gamma: float, rate: float, rule: GrowthRule
 ) -> bool:
-    """Give row i, just looked at and with q and r in the state, its new sites and perhaps a basis function;
-    False where it leaves no valid process. [004 §4.6]
-    """
+    """Give row i its new sites and perhaps a basis function; False if no valid process. [004 §4.6]"""
     m, T, own, tau, nu = state.size[0], turns.T, turns.column + i, rows.tau[i], rows.nu[i]
     for c in range(len(tau)):
         variance = state.variance[c]

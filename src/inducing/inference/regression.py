@@ -1,8 +1,4 @@
-"""Batch inference: `condition` and the evidence, for the rows of the table, the exact GP and subsets of
-data.
-"""
-
-from __future__ import annotations
+"""Batch inference: `condition` and the evidence, for the table, the exact GP and subsets of data."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -143,14 +139,11 @@ def log_evidence_and_gradient(
 
 
 def approximation_of(name: str, power: float | None = None, neighbours: Any = None) -> Approximation:
-    """The row of the table called `name`; the exact GP and its relatives are FITC's with a basis of their
-    own.
-    """
+    """The row of the table called `name`; the exact GP and its relatives are FITC's, with another basis."""
     if name in BESIDE:
         raise ParameterError(
-            f"{name!r} has no evidence to maximise and no model to keep without the data, since what it "
-            "computes "
-            f"depends on the queries; learn with one of {', '.join(NAMES)}, then call condition with {name!r}"
+            f"{name!r} has no evidence to maximise, since it depends on the queries; learn with one of "
+            f"{', '.join(NAMES)}, then call condition with {name!r}"
         )
     if name in DENSE:
         for option, value, owner in (("power", power, "pep"), ("neighbours=", neighbours, "neighbours")):
@@ -260,9 +253,7 @@ def posterior_of(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Posterior:
-    """The posterior of a checked problem under its row of the table; for PIC this is PITC's, for neighbours
-    that of w alone.
-    """
+    """The posterior of a checked problem; for PIC this is PITC's, for neighbours that of w alone."""
     F = evidence.factorise(P, memory=memory, tolerance=tolerance, sweeps=sweeps)
     return posterior_from(P, F, evidence.log_evidence(P, F))
 
@@ -318,17 +309,14 @@ def gradient_of(
         with blas_for(P.n):
             return exact_gradient(P)
     with blas_for(len(P.basis)):
-        return evidence.log_evidence_and_gradient(
-            P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps
-        )
+        F = evidence.factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
+        return evidence.gradient_from(P, F)
 
 
 def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
     """The training row nearest to each basis function, each row once: the subset of "sod"."""
     if basis is None:
-        raise ParameterError(
-            "'sod' needs a basis: its subset is the training rows nearest to the basis functions"
-        )
+        raise ParameterError("'sod' needs a basis: its subset is the training rows nearest to it")
     Z = to_numpy(next(iter(basis.parameters.values())))
     rows = to_numpy(X)
     return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])

@@ -21,8 +21,6 @@ All rules look at s = min(n, max(10000, 20 m)) rows: where there are more, at s 
 their weights. Libraries that take long to load are imported when they are first needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -325,10 +323,7 @@ def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 
 def merge_repeats(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of a table in lexicographic order, and the total weight of each. O(n d log n)
-
-    The order is the rows' own, and does not change with their units.
-    """
+    """The different rows of a table in lexicographic order, and the weight of each. O(n d log n)"""
     order, first = _groups(table)
     return table[order[first]], np.add.reduceat(weights[order], first)
 

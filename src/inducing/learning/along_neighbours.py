@@ -1,7 +1,5 @@
 """The recipe along neighbours: kernel and noise by this row's own evidence, on subsets of rows that grow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

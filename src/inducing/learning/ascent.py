@@ -1,7 +1,5 @@
 """The optimiser: L-BFGS-B from one or several starts, with rules for when to stop and which point to keep."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -207,9 +205,8 @@ class _Climb:
 
     def _save(self, *, force: bool = False) -> None:
         if self.saved is not None:
-            best = (
-                (self.run.x, self.run.value) if self.rules.score is None else (self.kept.x, self.kept.score)
-            )
+            run, kept = self.run, self.kept
+            best = (run.x, run.value) if self.rules.score is None else (kept.x, kept.score)
             self.saved.save(*best, force=force)
 
     def _after_iteration(self, _: np.ndarray) -> None:

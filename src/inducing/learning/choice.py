@@ -4,8 +4,6 @@ Few rows are judged by leaving out each in turn (closed form), many by holding s
 whose error is within 2 % of the least the one with the best log density wins.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,10 +1,4 @@
-"""Learning of classes: a process for two, or one against the rest for each, on one kernel and basis.
-
-Rows in memory have their labels as signs (n, c), ±1 for each process; a source has the numbers of its
-classes.
-"""
-
-from __future__ import annotations
+"""Learning of classes, two or one against the rest, on one kernel and basis: labels are signs (n, c)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,14 +66,14 @@ class Labels:
     def __post_init__(self) -> None:
         if len(self.values) > MOST_CLASSES:
             raise LabelError(
-                f"the target has more than {MOST_CLASSES} different values; learn it with SparseGPRegressor"
+                f"the target has more than {MOST_CLASSES} different values; use SparseGPRegressor"
             )
 
-    def __add__(self, other: Labels) -> Labels:
+    def __add__(self, other: "Labels") -> "Labels":
         return Labels(np.union1d(self.values, other.values))
 
     @staticmethod
-    def of(part: Part) -> Labels:
+    def of(part: Part) -> "Labels":
         return Labels(np.unique(part.Y))
 
 
@@ -114,10 +108,7 @@ class ClassesEvidence:
     def posteriors(self, P: Problem | Parted, tolerance: float = SITE_TOLERANCE) -> list[Posterior]:
         """The process of each class, on the rows of the problem."""
         pairs = zip(self.problems(P), self.memories, strict=True)
-        return [
-            posterior_of(own, memory=memory, tolerance=tolerance, sweeps=CLASS_SWEEPS)
-            for own, memory in pairs
-        ]
+        return [posterior_of(p, memory=m, tolerance=tolerance, sweeps=CLASS_SWEEPS) for p, m in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +172,8 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     final = replace(moved(P, outcome.parameters), jitter=outcome.jitter)
     posteriors = ClassesEvidence(signs).posteriors(final)
     run = replace(outcome.run, iterations=max(1, outcome.run.iterations))
-    return LearnedClasses(
-        posteriors, _binary(outcome), replace(outcome, run=run), n_starts, spent, tuple(scores)
-    )
+    ended = replace(outcome, run=run)
+    return LearnedClasses(posteriors, _binary(outcome), ended, n_starts, spent, tuple(scores))
 
 
 def learn_classes_of(
@@ -216,9 +206,7 @@ def learn_classes_of(
 
 
 def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, Stage, int, int]:
-    """The outcome of the best start on a sample of the rows, the stage on all of them that goes on from
-    there, and the numbers of iterations and starts.
-    """
+    """The best start's outcome on a sample, the stage on all rows, numbers of iterations and starts."""
     n, m = learning.rows.n, len(learning.rows.basis)
     some = np.random.default_rng(n).permutation(n)[: max(RACE_ROWS, RACE_SHARE * m)]
     sample, own = (learning, signs) if len(some) == n else (learning.on(np.sort(some)), signs[np.sort(some)])

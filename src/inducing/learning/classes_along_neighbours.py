@@ -1,7 +1,5 @@
 """Learning of classes along neighbours: pseudo-targets of each class, judged by labels that are left out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -10,8 +10,6 @@ since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of 
 together cost about as much as one gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,7 +93,7 @@ class Diagnosis:
             out.append("The optimiser was still gaining when it stopped: more iterations may help.")
         return tuple(out)
 
-    def shifted(self, nats: float) -> Diagnosis:
+    def shifted(self, nats: float) -> "Diagnosis":
         """The same in other units of y, in which every log density is greater by so many nats."""
         evidence = None if self.evidence is None else self.evidence + nats
         return replace(self, evidence=evidence, lower=self.lower + nats, upper=self.upper + nats)
@@ -131,9 +129,7 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
     bounds are its evidence, and only that is printed.
     """
     if isinstance(X, Source):
-        raise ParameterError(
-            "a diagnosis looks at rows in memory, and X is a source; give a sample of its rows as X and y"
-        )
+        raise ParameterError("a diagnosis needs rows in memory, and X is a source; give a sample of its rows")
     P = problem_of(fit.kernel, fit.basis, "vfe", fit.noise, X, y, mean=fit.mean, weights=weights)
     return diagnosis_of(fit, P, rng)
 

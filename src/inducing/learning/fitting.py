@@ -1,7 +1,5 @@
 """`fit`: hyperparameters and basis learned together, by L-BFGS-B on the log evidence. [001 §3], [003 §9]"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal

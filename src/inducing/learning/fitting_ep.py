@@ -4,8 +4,6 @@ At a fixed point of EP, log Z does not change with the sites to first order. Its
 the FITC evidence of pseudo-targets a with noise 1/τ in each row, held as they are. [003 §6], [004 eq. 4.21]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -82,10 +80,7 @@ def fit_expectation_propagation(
 
 
 class PropagatedEvidence:
-    """log Z of expectation propagation and its gradient; every call starts from the sites of the one before.
-
-    The targets and the noise of the problems it is called with are not used.
-    """
+    """log Z of EP and its gradient, from the sites of the call before; Y and noise of P are not used."""
 
     def __init__(self, likelihood: Likelihood, y: np.ndarray, sweeps: int, convergence: float) -> None:
         self.likelihood, self.y = likelihood, y.reshape(len(y), -1)

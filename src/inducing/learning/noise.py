@@ -6,8 +6,6 @@ then f again with noise that goes from the one number to exp(g) in steps, as far
 errors allow. *Jointly*: the variational evidence of both, from there on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -86,10 +84,8 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
 
 
 def mean_first(start: Stage, fit: Fit) -> NoiseFit:
-    """g from what f leaves of rows that it does not know, then f with noise as near exp(g) as errors let it.
-
-    A step towards exp(g) is taken while neither left-out nor held-out errors grow, and the log density of the
-    held-out rows does not fall.
+    """g from what f leaves of rows that it does not know, then f with noise as near exp(g) as left-out and
+    held-out errors, and the held-out log density, allow.
     """
     P = moved(start.rows, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
     held, rest = split(start)
@@ -195,7 +191,7 @@ def _tempered(P: Problem, g: Posterior, temperature: float) -> Problem:
 def _student(P: Problem) -> StudentT:
     if not isinstance(P.likelihood, StudentT):
         raise ParameterError(
-            f"noise can be learned as a process for Gaussian noise and StudentT, not for {P.likelihood}"
+            f"noise is learned as a process for Gaussian noise and StudentT, not {P.likelihood}"
         )
     return P.likelihood
 
@@ -249,9 +245,7 @@ class JointEvidence:
 
 
 def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
-    """f and g by their common evidence, from where learning the mean first ended; held-out rows, by their log
-    density, say when to stop.
-    """
+    """f and g by their common evidence, from the mean learned first, until held-out rows say stop."""
     f, g = learned.observations.posteriors
     P = start.rows
     if not isinstance(f.mean_function, Zero | Constant):
@@ -259,9 +253,8 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
     levels = [float(getattr(post.mean_function, "value", 0.0)) for post in (f, g)]
     options: dict[str, Any] = dict(mean=Constant(levels), jitter=max(f.jitter, g.jitter), weights=P.weights)
     likelihood = learned.observations.likelihood
-    both = problem_of(
-        Sum((f.kernel, g.kernel)), _points(f.basis), VFE, likelihood, P.X, targets(P)[:, 0], **options
-    )
+    kernel, basis = Sum((f.kernel, g.kernel)), _points(f.basis)
+    both = problem_of(kernel, basis, VFE, likelihood, P.X, targets(P)[:, 0], **options)
     held, rest = split(start)
     own = "kernel" if isinstance(f.kernel, Sum) else "kernel.0"  # sums of sums are flat
     stage = replace(

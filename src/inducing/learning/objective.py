@@ -4,8 +4,6 @@ The problem's rows lie in memory or in a source. The evidence is that of its row
 with a gradient in the same parameters, such as that of expectation propagation (fitting_ep.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -34,9 +32,7 @@ from .settings import Settings
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
 SITE_SWEEPS = 40  # along neighbours
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
-EvidenceFunction = Callable[
-    [Problem | Parted], tuple[float, dict[str, Any]]
-]  # with its gradient in raw parameters
+EvidenceFunction = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient
 
 
 class Objective:
@@ -111,7 +107,7 @@ class HeldOut(NamedTuple):
     Y: Array  # (t, p)
 
     @staticmethod
-    def checked(X: Any, y: Any) -> HeldOut:
+    def checked(X: Any, y: Any) -> "HeldOut":
         X = as_inputs(X)
         return HeldOut(X, _as_columns(as_targets(y, X)))
 
@@ -138,9 +134,7 @@ class HeldOutScore:
 
     def __init__(self, objective: Objective, held_out: HeldOut) -> None:
         if not objective.P.one_noise:
-            raise ParameterError(
-                "held-out rows have no noise of their own: give noise as one number to use them"
-            )
+            raise ParameterError("held-out rows have no noise of their own: give noise as one number")
         self.objective, self.held_out = objective, held_out
         if isinstance(objective.evidence, RowEvidence):
             objective.evidence.judged = True
@@ -211,15 +205,12 @@ class PseudoTargets:
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
         assert isinstance(P, Problem) and P.likelihood is not None
-        value, total = (
-            0.0,
-            {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in P.likelihood.parameters.items()},
-        )
+        slopes = P.likelihood.parameters.items()
+        value, total = 0.0, {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in slopes}
         for Y, noise in self.held:
             Y = Y - _as_columns(P.mean(P.X))
-            pseudo = replace(
-                P, likelihood=None, noise=noise, one_noise=False, Y=Y, weights=None, one_output=True
-            )
+            options = {"noise": noise, "one_noise": False, "weights": None, "one_output": True}
+            pseudo = replace(P, likelihood=None, Y=Y, **options)
             part, gradient = gradient_of(pseudo, escalate=False)
             value += part
             total |= {k: total.get(k, 0.0) + g for k, g in gradient.items() if k != "noise"}

@@ -4,8 +4,6 @@ A recipe takes a `Task`, checks its data once, and composes stages; the posterio
 it makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, update_wrapper
@@ -75,22 +73,22 @@ class Task(Settings):
         settings = {f.name: getattr(self, f.name) for f in fields(Settings)}
         return Stage(self.problem, **settings)
 
-    def started(self, stage: Stage) -> Task:
+    def started(self, stage: Stage) -> "Task":
         """The same task with the start of a stage that was made of it; its data need no second check."""
         kernel, basis, noise, mean = parameters_of(stage.problem)
         basis = self.basis if self.approximation in DENSE else basis
         return self._with(stage.rows, kernel=kernel, basis=basis, noise=noise, mean=mean, fixed=stage.fixed)
 
-    def set(self, **settings: Any) -> Task:
+    def set(self, **settings: Any) -> "Task":
         """The same task with other settings; its data need no second check."""
         return self._with(self.problem, **settings)
 
-    def _with(self, problem: Problem, **changes: Any) -> Task:
+    def _with(self, problem: Problem, **changes: Any) -> "Task":
         task = replace(self, **changes)
         vars(task)["problem"] = problem
         return task
 
-    def after(self, result: Fit) -> Task:
+    def after(self, result: Fit) -> "Task":
         """The same task, started where `result` ended."""
         start = Parameters(result.kernel, result.basis, result.noise, result.mean)
         return self.started(self.stage().at(start)).set(restarts=0)
@@ -388,9 +386,8 @@ def _freed(start: Stage) -> Outcome:
     first = replace(_on_points(start), checkpoint=checkpoint, max_iterations=half).run()
     freed = start.after(replace(first, parameters=_widened(first.parameters)))
     progress = counting_on(start.progress, [first])
-    return (
-        replace(freed, progress=progress, max_iterations=start.max_iterations - half).run().following([first])
-    )
+    left = start.max_iterations - half
+    return replace(freed, progress=progress, max_iterations=left).run().following([first])
 
 
 def _exists(file: str | Path | None) -> bool:

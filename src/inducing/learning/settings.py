@@ -1,7 +1,5 @@
 """What a user may set and see of learning: priors on parameters, the settings of a climb, its steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +27,7 @@ class LogNormal:
     def __post_init__(self) -> None:
         if not self.median > 0 or not self.sigma > 0:
             raise ParameterError(
-                f"a log-normal prior needs positive median and sigma, not {self.median} and {self.sigma}"
+                f"median and sigma of a prior must be positive, not {self.median}, {self.sigma}"
             )
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:

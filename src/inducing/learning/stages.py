@@ -241,9 +241,8 @@ class Stage(Settings):
         generator = np.random.default_rng(self.rng)
         starts = [objective.start if saved is None else saved.load(objective.start)]
         starts += [objective.packing.perturbed(generator) for _ in range(self.restarts)]
-        rules = Rules(
-            self.max_iterations, self.tolerance, self.least_gain, score, self.patience, self.deadline
-        )
+        ends = self.max_iterations, self.tolerance, self.least_gain
+        rules = Rules(*ends, score, self.patience, self.deadline)
 
         def tell(run: Ascent) -> None:
             if self.trace is not None:
@@ -299,9 +298,8 @@ def mean_density(settled: Sequence[Settled]) -> float:
 def outcome_at(objective: Objective, run: Ascent) -> Outcome:
     """The outcome of a run over the variables of an objective."""
     at_bounds = objective.packing.at_bounds(run.x)
-    return Outcome(
-        objective.packing.unpack(run.x), run, objective.P.jitter, at_bounds, objective.log_prior(run.x)
-    )
+    end = objective.packing.unpack(run.x)
+    return Outcome(end, run, objective.P.jitter, at_bounds, objective.log_prior(run.x))
 
 
 def counting_on(progress: Progress | bool | None, before: Sequence[Outcome]) -> Progress | bool | None:

@@ -1,7 +1,5 @@
 """Better starts for learning: hyperparameters of an exact GP on a few rows, and places to go with them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,14 +86,13 @@ def projected_start(start: Stage, directions: int) -> Stage:
     P, kernel, d, m = start.rows, start.problem.kernel, start.rows.X.shape[1], len(start.problem.basis)
     if not isinstance(kernel, Stationary) or kernel.columns is not None:
         raise ParameterError(
-            f"a projection needs a stationary kernel over all inputs, not {type(kernel).__name__}"
+            f"a projection needs a stationary kernel of all inputs, not {type(kernel).__name__}"
         )
     if not 1 <= directions <= d:
         raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")
     chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET_ROWS])
-    first = replace(
-        start.on(chosen).under(VFE).quietly(), movable=None, optimize="hyperparameters", least_gain=LEAST_GAIN
-    )
+    first = replace(start.on(chosen).under(VFE).quietly(), movable=None, least_gain=LEAST_GAIN)
+    first = replace(first, optimize="hyperparameters")
     X = first.rows.X
     first = first.with_basis(Points(X[:: max(1, len(chosen) // m)][:m]))
     posterior = first.fit(first.run()).posterior

@@ -20,6 +20,8 @@ from .kernels.stationary import RBF
 
 MANY_WIDTHS = 64  # functions of different widths whose Gram matrix is worth compiled loops
 
+BothGradients = tuple[Gradients, Gradients]  # of the kernel and of the basis
+
 
 def _matrix(name: str, value: Array) -> Array:
     """`value` as a finite (m, d) array of floats."""
@@ -68,16 +70,12 @@ class Points:
         """Kfu. (n, m)"""
         return kernel(X, self.Z, out)
 
-    def gram_pullback(
-        self, kernel: Kernel, Kbar: Array, K: Array | None = None
-    ) -> tuple[Gradients, Gradients]:
+    def gram_pullback(self, kernel: Kernel, Kbar: Array, K: Array | None = None) -> BothGradients:
         """Gradients of the kernel's and the basis's parameters from a symmetric Kbar = dJ/dKuu."""
         gradients, Zbar = kernel.pullback(self.Z, self.Z, Kbar, K)
         return gradients, {"Z": 2.0 * Zbar}  # both inputs of the kernel move, and Kbar is symmetric
 
-    def cross_pullback(
-        self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
-    ) -> tuple[Gradients, Gradients]:
+    def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> BothGradients:
         """The same from Kbar = dJ/dKfu (n, m), which may be overwritten."""
         gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
         return gradients, {"Z": Zbar}
@@ -86,18 +84,14 @@ class Points:
         """log Kfu, where the functions are Gaussians."""
         return kernel.exponents(self.Z) if type(kernel) is RBF and kernel.columns is None else None
 
-    def from_moments(
-        self, kernel: Kernel, form: Exponents, moments: Array, squares: Array
-    ) -> tuple[Gradients, Gradients]:
+    def from_moments(self, kernel: Kernel, form: Exponents, moments: Array, squares: Array) -> BothGradients:
         """The gradients again, from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,) with W = K̄∘K."""
         assert isinstance(kernel, RBF)
         gradients, Zbar = kernel.from_moments(form, moments, squares)
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
-        """d/dx Σ_j weights_j k_j(x) at each row of X, the weights (m,) or, of each row its own, (n, m).
-        (n, d)
-        """
+        """d/dx Σ_j weights_j k_j(x) at each row of X; weights are (m,), or (n, m) by row. (n, d)"""
         return kernel.pullback(self.Z, X, (weights + 0.0 * kernel(X, self.Z)).T)[1]
 
 
@@ -144,9 +138,7 @@ class Multiscale:
         """Raise if the kernel has no closed form here, or a width lies outside the kernel's space."""
         if not isinstance(kernel, RBF) or kernel.columns is not None:
             name = type(kernel).__name__
-            raise ParameterError(
-                f"a Multiscale basis needs a plain RBF kernel over all inputs, not {name}; use Points"
-            )
+            raise ParameterError(f"a Multiscale basis needs a plain RBF kernel, not {name}; use Points")
         scales = to_numpy(kernel.scales(self.centers))
         widths = to_numpy(self.widths)
         ratio = widths / scales
@@ -179,9 +171,7 @@ class Multiscale:
             E = E - 0.5 * (xp.log(tau2) + (v[:, k, None] - v[None, :, k]) ** 2 / tau2)
         return kernel.variance * xp.exp(E)
 
-    def gram_pullback(
-        self, kernel: Kernel, Kbar: Array, K: Array | None = None
-    ) -> tuple[Gradients, Gradients]:
+    def gram_pullback(self, kernel: Kernel, Kbar: Array, K: Array | None = None) -> BothGradients:
         assert isinstance(kernel, RBF)
         xp = namespace(self.centers)
         scales, t2 = self._t2(kernel)
@@ -221,16 +211,14 @@ class Multiscale:
         logc = 0.5 * xp.sum(xp.log(scales) + 0.5 * xp.log(t2) - 2.0 * xp.log(self.widths), axis=1)  # (m,)
         return Exponents.of(self.centers, self.widths, logc + float(np.log(kernel.variance)))
 
-    def cross_pullback(
-        self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None
-    ) -> tuple[Gradients, Gradients]:
+    def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> BothGradients:
         form, W = self.exponents(kernel), Kbar
         W *= self.cross(kernel, X) if K is None else K
         return self.from_moments(kernel, form, W.T @ form.features(form.within(X)))
 
     def from_moments(
         self, kernel: Kernel, form: Exponents, moments: Array, squares: Array | None = None
-    ) -> tuple[Gradients, Gradients]:
+    ) -> BothGradients:
         """The same from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
         assert isinstance(kernel, RBF)
         xp, v, s = namespace(moments), form.v, self.widths

@@ -1,7 +1,5 @@
 """Single queries in microseconds: a process folded into three arrays and one compiled function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,13 +29,11 @@ class CompiledPredictor:
     @staticmethod
     def of(
         kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
-    ) -> CompiledPredictor:
+    ) -> "CompiledPredictor":
         """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
         if not isinstance(kernel, Stationary) or type(kernel) not in PROFILES or kernel.columns is not None:
             name = type(kernel).__name__
-            raise ParameterError(
-                f"only RBF and Matérn kernels over all inputs can be compiled, not {name}; use predict"
-            )
+            raise ParameterError(f"only RBF and Matérn kernels can be compiled, not {name}; use predict")
         scales = to_numpy(kernel.scales(next(iter(basis.parameters.values()))))
         if isinstance(basis, Multiscale):
             centers, widths = to_numpy(basis.centers), to_numpy(basis.widths)
@@ -63,10 +59,8 @@ class CompiledPredictor:
         y_mean: float = 0.0,
         y_scale: float = 1.0,
         noise: float = 0.0,
-    ) -> CompiledPredictor:
-        """The same process where its inputs are (x - x_mean)/x_scale and its outputs (y - y_mean)/y_scale;
-        noise, in its own units, is added to the variance.
-        """
+    ) -> "CompiledPredictor":
+        """The same process in units of (x - x_mean)/x_scale and (y - y_mean)/y_scale, with noise added."""
         table, head, d = self.table.copy(), self.head.copy(), len(self.head) - 4
         head[4:] *= y_scale / x_scale
         head[0] = y_mean + y_scale * head[0] - head[4:] @ np.broadcast_to(x_mean, d)

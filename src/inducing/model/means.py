@@ -1,7 +1,5 @@
 """Prior means m(x): zero, a constant, a plane, a given field; their parameters are any real numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +18,7 @@ def _real(name: str, value: Any, most: int) -> Any:
     array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
         raise ParameterError(
-            f"{name} must have 1 to {most} dimensions and some entries, but has shape {array.shape}"
+            f"{name} must have 1 to {most} dimensions and some entries, not shape {array.shape}"
         )
     if not np.all(np.isfinite(array)):
         raise ParameterError(f"{name} must be finite, but is {value}")
@@ -29,10 +27,8 @@ def _real(name: str, value: Any, most: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Mean(Parametrised):
-    """A prior mean. `m(X)` is (n,), or (n, p) when a parameter has one column per output.
-
-    `pullback` turns vbar = dJ/dm(X) into dJ/dparameters. A mean (n,) may serve p outputs at once: vbar is
-    then (n, p), and the outputs' shares are added.
+    """A prior mean: `m(X)` is (n,), or (n, p) with a column of a parameter for each output; `pullback` turns
+    dJ/dm(X) into dJ/dparameters, adding up the shares of outputs that share a mean (n,).
     """
 
     def __call__(self, X: Array) -> Array:
@@ -92,15 +88,11 @@ class Linear(Mean):
         if len(weights) == 0:
             raise ParameterError(f"weights must hold one number per input, but is the number {self.weights}")
         if bias and weights[1:] != bias:
-            raise ParameterError(
-                f"bias has shape {bias}, but weights has shape {weights}; they differ in the outputs"
-            )
+            raise ParameterError(f"bias has shape {bias}, but weights {weights}; they differ in the outputs")
 
     def __call__(self, X: Array) -> Array:
         if X.shape[1] != len(self.weights):
-            raise ShapeError(
-                f"weights has {len(self.weights)} rows, but the inputs have {X.shape[1]} columns"
-            )
+            raise ShapeError(f"weights has {len(self.weights)} rows, but X has {X.shape[1]} columns")
         return X @ asarray_like(self.weights, X) + asarray_like(self.bias, X)
 
     def input_gradient(self, X: Array, output: int) -> Array:
@@ -148,13 +140,13 @@ class Field(Mean):
         d, p = np.shape(self.positions)[1], np.shape(self.values)[1]
         if X.shape[1] != d + 1:
             raise ShapeError(
-                f"a Field over {d} coordinates needs inputs of {d + 1} columns, but there are {X.shape[1]}"
+                f"a Field over {d} coordinates needs {d + 1} columns of inputs, not {X.shape[1]}"
             )
         rows = to_numpy(X)
         component = rows[:, -1].astype(int)
         if np.any(component != rows[:, -1]) or np.any((component < 0) | (component >= p)):
             raise ParameterError(
-                f"the last column must be the number of a component, 0 to {p - 1}; use fields.stack"
+                f"the last column must be a component's number, 0 to {p - 1}; use fields.stack"
             )
         if len(rows) == 0:
             return zeros_like_rows((0,), X)

@@ -1,7 +1,5 @@
 """`Observations`: what is believed of new y, by a likelihood and the posteriors of its processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +16,8 @@ LEAST_VARIANCE = 1e-300  # of variances that a likelihood is asked about
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Predictions of new observations: a likelihood, and a posterior for each process that it has.
-
-    `further` are the numbers of the new rows that the likelihood takes beside y, such as exposures. (n,)
+    """Predictions of new observations: a likelihood, a posterior for each of its processes; `further` are
+    numbers of new rows beside y.
     """
 
     likelihood: Likelihood

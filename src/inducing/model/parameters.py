@@ -1,7 +1,5 @@
 """What kernels and prior means have in common: named parameters, and a plain description to be read back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -52,10 +50,7 @@ def _plain(value: Any) -> Any:
 def read_spec(
     what: str, spec: Mapping[str, Any], kinds: Mapping[str, type[T]]
 ) -> tuple[type[T], dict[str, Any]]:
-    """The class that a spec names and the values of its fields. Raise if either is unknown.
-
-    A spec is plain data, so one from a stranger is safe to open.
-    """
+    """The class and field values that a spec, plain data from anyone, names. Raise if either is unknown."""
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
         raise ParameterError(f"a {what}'s spec must be a dictionary with a name, not {spec!r}")
     kind = kinds.get(spec["name"].lower())

@@ -83,9 +83,7 @@ class Posterior:
     log_evidence: float | None = None
     jitter: float = DEFAULT_JITTER
     one_output: bool = True
-    added: Array | None = (
-        None  # (m,), of the exact GP: the diagonal Σ of K + Σ, from which L can be made again
-    )
+    added: Array | None = None  # (m,), of the exact GP: the diagonal Σ of K + Σ, to make L again
     log_predictive: float | None = None  # Σ log⟨p(y|f)⟩ of the rows read online, each before it was read
     sites: Any = None  # the rows' sites under expectation propagation, to go on from
     online: OnlineTerms | None = field(default=None, repr=False)  # what the next `update` begins with
@@ -188,7 +186,7 @@ class Posterior:
             raise ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
             raise ParameterError(
-                "this process has no basis, or a variance above its prior's, and cannot be compiled"
+                "this process has no basis, or exceeds its prior's variance: it cannot be compiled"
             )
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return CompiledPredictor.of(*parts, degenerate=self.conditional == "deterministic")
@@ -339,9 +337,8 @@ def warn_if_negative(variance: Array) -> None:
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
-    """The process before any data: on an empty basis, or with α = 0 and C = 0 on a given one. [004 §3.6.1]
-
-    Functions of the given basis that lie in the span of those before them are left out, with a warning.
+    """The process before any data: on an empty basis, or with α = 0 and C = 0 on a given one, of which
+    functions in the span of those before are left out, with a warning. [004 §3.6.1]
     """
     if basis is None:
         empty = np.zeros((0, 0))
@@ -398,9 +395,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         raise ParameterError(f"{same} prior mean; these two have different ones")
     outputs = first.w.shape[1]
     if outputs != second.w.shape[1]:
-        raise ShapeError(
-            f"the processes have {outputs} and {second.w.shape[1]} outputs; the numbers must agree"
-        )
+        raise ShapeError(f"the processes have {outputs} and {second.w.shape[1]} outputs; they must agree")
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0

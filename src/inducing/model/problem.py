@@ -1,7 +1,5 @@
 """`Problem`: data, prior, noise or likelihood, and row of the table, checked once for batch computations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,10 +29,8 @@ DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One regression problem on one device.
-
-    Under Gaussian noise Y is what the prior mean leaves of y. With another likelihood Y is y itself, and
-    further numbers of each row that the likelihood takes.
+    """One regression problem on one device: Y is what the prior mean leaves of y under Gaussian noise, else y
+    itself and the further numbers of each row that its likelihood takes.
     """
 
     kernel: Kernel

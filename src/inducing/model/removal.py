@@ -1,7 +1,5 @@
 """The cost of removing basis functions, one at a time or in groups, and which go next. [004 §§3.3-3.5]"""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,9 +43,8 @@ class OnlineTerms(NamedTuple):
 
 
 class Removal:
-    """The groups of functions still kept, down-dated in O(m²) for each one dropped. [004 eqs 3.19-3.22, D.2]
-
-    The process is u = Luu v, v ~ N(w, precision⁻¹); `group` functions in a row come and go together.
+    """The groups of functions still kept, u = Luu v, v ~ N(w, precision⁻¹), down-dated in O(m²) for each one
+    dropped. [004 eqs 3.19-3.22, D.2]
     """
 
     def __init__(

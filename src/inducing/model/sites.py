@@ -1,7 +1,5 @@
 """`Sites`: the Gaussian factors that stand for each row's likelihood in a posterior."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

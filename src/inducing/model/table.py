@@ -7,8 +7,6 @@ the sites see, and what a query sees. Under Gaussian noise Σ the site is known 
 (engine/neighbours.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -90,9 +88,7 @@ TABLE = {row.name: row for row in (SoR, DTC, VFE, FITC, FIC, PITC, PIC, PEP, NEI
 
 
 def row(name: str, power: float | None = None, neighbours: int | np.ndarray | None = None) -> Approximation:
-    """The row called `name`; `power` is PEP's, between VFE (towards 0) and FITC (1), and `neighbours` are how
-    many rows or which ones NEIGHBOURS looks at.
-    """
+    """The row called `name`; `power` is PEP's, 0 to 1, `neighbours` NEIGHBOURS', how many or which."""
     if name not in TABLE:
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {', '.join(TABLE)}")
     if neighbours is not None:

@@ -1,7 +1,5 @@
 """Array namespaces (NumPy, PyTorch, CuPy): which one an array belongs to, and moving values between them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -20,9 +18,7 @@ COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.
 
 
 def worth_compiling(entries: int) -> bool:
-    """Whether a compiled loop is used on this many entries: by their number alone, so that results do not
-    depend on what the process ran before.
-    """
+    """Whether a compiled loop is used on this many entries: by number alone, so that results repeat."""
     return entries >= COMPILED
 
 

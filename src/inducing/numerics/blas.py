@@ -4,8 +4,6 @@ BLAS is column-major, so it sees a C-ordered array as its own transpose: a produ
 product from the left there, and upper and lower triangles swap names.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ triangles swap sides. Addresses come in as numbers, since compiled code that is 
 those of one process.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The exponential for compiled loops, as straight arithmetic that becomes vector instructions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

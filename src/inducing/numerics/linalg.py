@@ -4,8 +4,6 @@ Row chunks are C-ordered (rows, m). On the CPU, BLAS's own routines do half the 
 factor is a triangle or a result symmetric. `compiled_blas` has the same for compiled loops.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 
@@ -132,10 +130,8 @@ def nugget(m: int) -> float:
 
 
 def beyond_rounding(gamma: float, nu: float, squares: float) -> bool:
-    """Whether γ, what the basis leaves of k(x, x), is by half or more f's own, and not the nuggets'.
-
-    With ê = (K + νI)⁻¹k_u, γ = (ê, -1)ᵀ(K + νI)(ê, -1): ν(1 + |ê|²) of it comes from the nuggets. |ê|² is
-    `squares`.
+    """Whether γ, what the basis leaves of k(x, x), is by half or more f's own: of γ = (ê, -1)ᵀ(K + νI)(ê,
+    -1), ê = (K + νI)⁻¹k_u, the part ν(1 + |ê|²) comes from the nuggets. |ê|² is `squares`.
     """
     return gamma > 2.0 * nu * (1.0 + squares)
 
@@ -155,9 +151,8 @@ def identity(like: Array) -> Array:
 
 
 def independent_rows(K: np.ndarray, span: float) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of K that are not in the span of those before them, and the lower factor of K at these rows.
-
-    A row counts if what the others leave of its diagonal is above that share `span` of it. [004 eq. C.6]
+    """The rows of K that are not, up to a share `span` of their diagonal, in the span of those before them,
+    and the lower factor of K at these rows. [004 eq. C.6]
     """
     m = len(K)
     try:

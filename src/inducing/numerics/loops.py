@@ -1,7 +1,5 @@
 """Compiled inner loops: no interpreter lock, no threads of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .compiling import FAST, compiled, helper

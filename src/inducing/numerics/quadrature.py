@@ -5,8 +5,6 @@ at both ends. f is a function of u whose slope follows two scales: √var, and t
 log p bends, its `Feature`. So thirty or so nodes do where one scale would need thousands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -28,9 +26,7 @@ INFINITE = float("inf")
 
 
 class Tilted(NamedTuple):
-    """log⟨p(y|f)^a⟩, or ⟨log p(y|f)⟩ for a = 0, and its first and second derivative in the mean. (n,) each
-    [004 eq. 2.42]
-    """
+    """log⟨p(y|f)^a⟩, or ⟨log p(y|f)⟩ for a = 0, and two derivatives in the mean. (n,) each [004 eq. 2.42]"""
 
     log_average: Array
     q: Array
@@ -70,10 +66,7 @@ OfRows = Callable[[Any, Array], Any]  # (rows, f (k, j)) -> one or several array
 def nodes(
     functions: OfRows, log_density: OfRows, mean: Array, var: Array, feature: Feature, power: float
 ) -> Iterator[WeightedNodes]:
-    """Nodes and weights for every row, some rows at a time.
-
-    `log_density(rows, f)` gives log p(y|f); `functions(rows, f)` the same and then what is to be averaged.
-    """
+    """Nodes and weights, some rows at a time; `functions` gives log p(y|f) and what is to be averaged."""
     xp = namespace(mean)
     grid = _Grid(mean, xp.sqrt(var), feature)
     plan = _plan(grid, log_density, power)

@@ -5,8 +5,6 @@ nothing but an interval of t matters; it is cut at the places where p bends, and
 on every panel.
 """
 
-from __future__ import annotations
-
 from math import exp, inf, lgamma, log, log1p, pi, sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Special functions by array namespace: the same few names from SciPy, PyTorch or CuPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

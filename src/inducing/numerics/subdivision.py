@@ -1,7 +1,5 @@
 """Averages of any p(y|f) over f ~ N(mean, var): every row's integral is cut until two rules agree on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -102,9 +100,8 @@ def _panels(
         half, middle = 0.5 * (right - left), 0.5 * (right + left)
         t = middle[:, None] + half[:, None] * nodes  # (p, 15)
         with np.errstate(over="ignore"):  # exp(f) far out, where p is 0
-            value = (power or 1.0) * log_density(
-                y[row][:, None], mean[row][:, None] + scale[row][:, None] * t
-            )
+            f = mean[row][:, None] + scale[row][:, None] * t
+            value = (power or 1.0) * log_density(y[row][:, None], f)
         _check(value, first + row)
         g = value - 0.5 * t * t if power else -0.5 * t * t
         here = xp.max(g, axis=1)
@@ -189,6 +186,4 @@ def _check(value: Array, row: Array) -> None:
     wrong = xp.any(xp.isnan(value) | (value == np.inf), axis=1)
     if xp.any(wrong):
         bad = int(to_numpy(row[wrong])[0])
-        raise NonFiniteError(
-            f"the log density of row {bad} is NaN or +infinity at some f; it must be finite or -infinity"
-        )
+        raise NonFiniteError(f"the log density of row {bad} is NaN or +infinity at some f")

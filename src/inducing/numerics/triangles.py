@@ -5,8 +5,6 @@ as zero, up to the next multiple of four; the vectors that go in are filled up w
 needs a remainder.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np
@@ -140,10 +138,7 @@ def rank_one_upper(N: np.ndarray, t: float, e: np.ndarray, m: int) -> None:
 def delete_column(
     U: np.ndarray, n: int, i: int, cosine: np.ndarray, sine: np.ndarray, x: np.ndarray
 ) -> float:
-    """Take column i out of U (n, n) and rotate its rows back to a triangle of n - 1.
-
-    Rotation j turns rows (j, j + 1). The same rotations take the column that went to (x, ℓ); returns ℓ.
-    """
+    """Take column i out of U (n, n) and rotate rows back to a triangle, the column to (x, ℓ); returns ℓ."""
     for j in range(i):
         x[j] = U[j, i]
         row = U[j]
@@ -232,9 +227,7 @@ def drop_last(A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: 
 
 @_jit
 def remove_symmetric(N: np.ndarray, e: np.ndarray, n: int, i: int, row: np.ndarray) -> None:
-    """N without row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper triangles. [004 eq.
-    4.30]
-    """
+    """N less row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper. [004 eq. 4.30]"""
     own = N[i, i]
     for j in range(n - 1):
         row[j] = (N[j, i] if j < i else N[i, j + 1]) + 0.5 * own * e[j]

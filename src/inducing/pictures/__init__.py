@@ -1,3 +1,1 @@
-"""Plots and animations. May import the rooms from `numerics` to `streams`; Matplotlib loads when something is
-drawn.
-"""
+"""Plots and animations. May import the rooms from `numerics` to `streams`; Matplotlib loads when drawing."""

@@ -1,8 +1,4 @@
-"""Films of the optimisation of a basis: where inducing inputs go, and how wide they become. [000 §5]
-
-`record` keeps the steps of a fit, `animate` makes a film of them for one or two inputs, `Film.save` writes a
-GIF or a page of HTML.
-"""
+"""Films of the optimisation of a basis: `record` keeps the steps, `animate` draws them. [000 §5]"""
 
 from __future__ import annotations
 
@@ -88,9 +84,7 @@ class Recording:
         model = step.kernel, step.basis, task.approximation, step.noise
         posterior = condition(*model, task.X, task.y, mean=step.mean, **options)
         if not isinstance(posterior, Posterior):
-            raise UnknownNameError(
-                f"{task.approximation!r} cannot be drawn: choose an approximation that needs no blocks"
-            )
+            raise UnknownNameError(f"{task.approximation!r} cannot be drawn: choose one without blocks")
         return posterior
 
     def chosen(self, frames: int) -> np.ndarray:
@@ -142,9 +136,7 @@ def animate(
 def require_few_inputs(X: np.ndarray) -> None:
     """Raise if there are more inputs than two, which no film can show."""
     if X.shape[1] > 2:
-        raise ShapeError(
-            f"an animation needs one or two inputs, but X has {X.shape[1]} columns; leave others out"
-        )
+        raise ShapeError(f"an animation needs one or two inputs, but X has {X.shape[1]} columns")
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +151,7 @@ class Film:
         """Write the film as a GIF, or as a page of HTML with buttons: whole or not at all."""
         path = Path(path)
         if path.suffix.lower() not in FILM_SUFFIXES:
-            raise UnknownNameError(
-                f"{str(path)!r} is no animation known here; it must end in one of {' '.join(FILM_SUFFIXES)}"
-            )
+            raise UnknownNameError(f"{str(path)!r} must end in one of {' '.join(FILM_SUFFIXES)}")
         with replacing(path) as temporary:
             if path.suffix.lower() == ".gif":
                 self._save_gif(temporary, fps, dpi)

@@ -23,10 +23,7 @@ COLOURS = (BLUE, RED, *"#4a9a5a #8a5ab0 #d08a20 #2a9aa0 #a0506f #7a7a7a #b0a060"
 
 
 def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
-    """Make an empty figure that no window or global state knows about.
-
-    Without a layout its panels stay where they are put.
-    """
+    """Make an empty figure that no window or global state knows about; panels stay without a layout."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -84,10 +81,8 @@ def plot_predictions_1d(
 
 
 def plot_comparison(results: DataFrame) -> Figure:
-    """Draw what `ig.compare` found: error and log loss against m, and error against seconds. [000 Fig 2]
-
-    Lines are means over the repeats, bars reach from the least to the greatest. The exact GP, having no m, is
-    a level.
+    """Draw what `ig.compare` found: error and log loss against m, error against seconds, means over the
+    repeats with bars from least to greatest; the exact GP is a level. [000 Fig 2]
     """
     picture = canvas(13.0, 4.4)
     panels = [plain(ax) for ax in picture.subplots(1, 3)]
@@ -171,7 +166,5 @@ def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
     shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
     centers, widths = places(basis)
     if centers.shape[1] != 1:
-        raise ShapeError(
-            f"A one-dimensional plot needs a model with one input; this one has {centers.shape[1]}."
-        )
+        raise ShapeError(f"A plot needs a model with one input; this one has {centers.shape[1]}.")
     return (centers * scale + shift)[:, 0], None if widths is None else (widths * scale)[:, 0]

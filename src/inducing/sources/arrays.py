@@ -1,9 +1,4 @@
-"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here.
-
-Parquet files are in `parquet.py`, Dask's arrays and data frames in `dask_collections.py`.
-"""
-
-from __future__ import annotations
+"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here."""
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +43,7 @@ def as_source(
         return parquet.from_parquet(data, y, columns)
     if isinstance(data, Iterator):
         raise ParameterError(
-            "an iterator can be read only once; give a function that makes a new one each time it is called"
+            "an iterator can be read only once; give a function that makes a new one at each call"
         )
     if callable(data) and not hasattr(data, "shape"):
         return from_function(data)
@@ -69,10 +64,7 @@ def is_parted(data: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ArrayPiece:
-    """Some rows of arrays that are cut when they are read: memory maps, zarr, HDF5, NumPy.
-
-    In another process memory maps are opened again; of an array in memory those rows alone go there.
-    """
+    """Some rows of arrays, cut when they are read; elsewhere memory maps are opened again."""
 
     X: Any
     y: Any
@@ -152,9 +144,7 @@ def from_function(make: Callable[[], Iterable[Any]]) -> Source:
         raise EmptyDataError("the function gave an iterator without parts; at least one is needed")
     X, y = _pair(first)
     if np.ndim(X) != 2:
-        raise ShapeError(
-            f"the iterator must give (X, y) with X of two dimensions, but X has shape {np.shape(X)}"
-        )
+        raise ShapeError(f"the iterator must give (X, y) with X of two dimensions, not {np.shape(X)}")
     return Repeated(make, Layout(np.shape(X)[1], *_outputs(None if y is None else np.shape(y))))
 
 

@@ -1,9 +1,4 @@
-"""Dask's arrays and data frames: as sources, a part for each block, and as predictions cut like their inputs.
-
-This needs Dask, but no cluster; `distributed.py` puts sources on one.
-"""
-
-from __future__ import annotations
+"""Dask's arrays and data frames, as sources and as predictions cut like their inputs, without a cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

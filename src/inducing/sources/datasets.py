@@ -169,8 +169,7 @@ def _verify(file: Path, entry: DataFile) -> None:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != entry.sha256:
         raise DataNotFoundError(
-            f"{file} is not the file expected: its sha256 is {digest[:12]}…, not {entry.sha256[:12]}…: "
-            "replace it."
+            f"{file} is not the file expected: its sha256 is {digest[:12]}…, not {entry.sha256[:12]}…"
         )
 
 
@@ -184,8 +183,7 @@ def _download(entry: DataFile, target: Path) -> None:
                 shutil.copyfileobj(response, stream)
         except OSError as error:
             raise DataNotFoundError(
-                f"{entry.name} could not be downloaded from {entry.url} ({error}): put it into "
-                f"{target.parent}."
+                f"{entry.name} could not be downloaded from {entry.url} ({error}): put it in {target.parent}"
             ) from error
         _verify(temporary, entry)
 
@@ -221,9 +219,7 @@ def _crabs(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _sarcos(name: str, rng: np.random.Generator) -> Dataset:
-    """Joint positions, velocities and accelerations (21) to 7 torques; every fifth block of 128 rows, moments
-    of one movement, is held out.
-    """
+    """Positions, velocities, accelerations (21) to 7 torques; every fifth block of 128 rows is held out."""
     with np.load(path(name)) as a:
         X, Y = a["X"], a["Y"]
     names = [f"{what}{joint}" for what in ("position", "velocity", "acceleration") for joint in range(1, 8)]

@@ -11,8 +11,6 @@ finishes first. A worker runs as many parts at once as it has threads, each on o
 single-threaded BLAS.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque
@@ -60,7 +58,7 @@ def cluster(
             count = max(1, cores() // threads) if workers is None else workers
             if count < 1 or threads < 1:
                 raise ParameterError(
-                    f"a cluster needs at least one worker of one thread, but {count} of {threads} were asked"
+                    f"a cluster needs at least one worker and thread, not {count} and {threads}"
                 )
             places: dict[str, Any] = dict(host="127.0.0.1", dashboard_address="127.0.0.1:0", processes=True)
             local = distributed.LocalCluster(n_workers=count, threads_per_worker=threads, **places)
@@ -69,7 +67,7 @@ def cluster(
             client = opened.enter_context(closing(distributed.Client(address, timeout=CONNECT_TIMEOUT)))
         except (OSError, ValueError) as error:
             raise ClusterError(
-                f"there is no Dask scheduler at {address!r} ({error}); start one, or check the address"
+                f"there is no Dask scheduler at {address!r} ({error}); check the address"
             ) from error
         if dashboard:
             print(f"dashboard: {client.dashboard_link}", file=sys.stderr, flush=True)
@@ -167,7 +165,7 @@ def current_client() -> Any:
         return _dask().get_client()
     except ValueError as error:
         raise ClusterError(
-            "there is no Dask client; give one, or make one with distributed.cluster()"
+            "there is no Dask client; give one, or make one by distributed.cluster()"
         ) from error
 
 

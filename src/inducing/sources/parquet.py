@@ -64,7 +64,7 @@ class TableReader:
             missing = np.flatnonzero(frame[name].isna().to_numpy())
             if len(missing):
                 raise MissingValuesError(
-                    f"column {name!r} has no value in row {missing[0]}; remove or fill such rows"
+                    f"column {name!r} has no value in row {missing[0]}; fill or remove it"
                 )
         X = self.encoder.transform(frame).to_numpy()  # (c, d)
         y = [numbers(frame[name], name) for name in self.targets]
@@ -131,17 +131,14 @@ def from_parquet(
     encoder: Encoder | None = None,
     drop_missing: bool = False,
 ) -> Pieces:
-    """Make a source with a part for each row group of the files, which must all have the columns.
-
-    Memory is that of one row group.
-    """
+    """Make a source with a part for each row group of the files, which must all have the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     names_given = isinstance(y, list | tuple) and all(isinstance(name, str) for name in y)
     if not (y is None or isinstance(y, str) or names_given):
         raise ParameterError(
-            f"y must name the target column, or columns, of parquet files, but is a {type(y).__name__}"
+            f"y must name the target column(s) of parquet files, but is a {type(y).__name__}"
         )
     reader: TableReader | None = None
     pieces: list[ParquetPiece] = []

@@ -1,7 +1,5 @@
 """Feeding rows to a learner: in turns with progress, a batch whole or not at all, the best rows first."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

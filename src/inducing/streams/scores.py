@@ -1,7 +1,5 @@
 """Scores of a stream's predictions, each made before its row was read: running sums."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

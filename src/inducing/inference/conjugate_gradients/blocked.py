@@ -1,10 +1,8 @@
 """K(Z, X) V block by block: exact, for any kernel, and what the other products have in common with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,26 +14,6 @@ from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 
 # Costs are in nanoseconds on one core of a server of 2023, for one column of V; only their ratios matter.
 ENTRY = 3.4  # of a kernel entry of a block, used twice
-
-
-class KernelProduct(Protocol):
-    """K(Z, X) V for one kernel and one X, within tolerance · variance · Σ|v| of it."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def X(self) -> Array: ...
-
-    @property
-    def tolerance(self) -> float: ...
-
-    @property
-    def cost(self) -> float:
-        """Nanoseconds of one core for K(X, X) v."""
-        ...
-
-    def __call__(self, V: Array, Z: Array | None = None) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +31,7 @@ class Blocked:
 
     @property
     def cost(self) -> float:
+        """Nanoseconds of one core for K(X, X) v."""
         return (ENTRY if isinstance(self.kernel, RBF) else 2.0 * ENTRY) * 0.5 * float(self.X.shape[0]) ** 2
 
     def __call__(self, V: Array, Z: Array | None = None) -> Array:
@@ -122,8 +101,7 @@ def as_columns(V: Array, n: int) -> Array:
     """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
     if V.ndim not in (1, 2) or V.shape[0] != n:
         raise ShapeError(
-            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; give one entry or row for "
-            "each"
+            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; they must agree"
         )
     return V[:, None] if V.ndim == 1 else V
 
@@ -134,17 +112,13 @@ def in_lengthscales(kernel: Kernel, X: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(kernel.scaled(X))
 
 
-def check_approximate(what: str, product: KernelProduct, kernels: tuple[type[Kernel], ...]) -> None:
+def check_approximate(what: str, product: Any, kernels: tuple[type[Kernel], ...]) -> None:
     """Raise if a product that errs does not apply to this kernel, these arrays or this tolerance."""
     kind = type(product.kernel)
     if kind not in kernels:
         names = ", ".join(k.__name__ for k in kernels)
         raise ParameterError(f"the {what} is for {names} kernels, not for {kind.__name__}; use blocks")
     if not is_numpy(product.X):
-        raise ParameterError(
-            f"the {what} runs on NumPy arrays, not on {type(product.X).__name__}; use blocks"
-        )
+        raise ParameterError(f"the {what} runs on NumPy arrays, not {type(product.X).__name__}; use blocks")
     if not 0.0 < product.tolerance < 1.0:
-        raise ParameterError(
-            f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}; blocks need none"
-        )
+        raise ParameterError(f"the {what}'s tolerance must lie between 0 and 1, but is {product.tolerance}")

@@ -1,7 +1,5 @@
 """K(Z, X) V by the fast Gauss transform, an expansion about few centres; pays where lengthscales are long."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +29,7 @@ class _Clusters:
     radii: np.ndarray  # (K,)
 
     @staticmethod
-    def of(X: np.ndarray, owner: np.ndarray) -> _Clusters:
+    def of(X: np.ndarray, owner: np.ndarray) -> "_Clusters":
         """Centre each cluster in the middle of its box, which may halve the radius about its first point."""
         count = int(owner.max()) + 1
         low, high = np.full((count, X.shape[1]), np.inf), np.full((count, X.shape[1]), -np.inf)

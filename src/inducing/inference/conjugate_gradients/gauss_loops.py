@@ -5,8 +5,6 @@ each input in turn, without repeats: input i multiplies the monomials from heads
 before i.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ method for P^-½(K + Σ)P^-½, so the steps of a solve for a random right-hand s
 + tr log P^-½(K + Σ)P^-½. [002, Fast approximate solution of linear systems], [Gardner et al. 2018]
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,10 +57,7 @@ class Preconditioner:
         return 1.0 / self.noise - namespace(self.H).sum(self.H * self.H, axis=1)
 
     def sample(self, count: int, rng: np.random.Generator) -> Array:
-        """Columns z with P^-½z uniform on the sphere |P^-½z|² = n, so that the mean of zzᵀ is P. (n, count)
-
-        Of a fixed length, since the spread of a Gaussian's length would only add to the variance of traces.
-        """
+        """Columns z with P^-½z uniform on the sphere |P^-½z|² = n, so that zzᵀ has mean P. (n, count)"""
         n = self.noise.shape[0]
         e, f = (asarray_like(rng.standard_normal((size, count)), self.Phi) for size in (self.rank, n))
         xp = namespace(self.Phi)

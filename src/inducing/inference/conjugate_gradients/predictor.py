@@ -9,8 +9,6 @@ since k_*ᵀ(K + Σ)⁻¹k_* ≤ k(x, x) and K + Σ ⪰ σ²I. So tolerances are
 residuals follow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,8 +28,9 @@ from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
-from .blocked import Blocked, KernelProduct, block_pairs
+from .blocked import Blocked, block_pairs
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
+from .products import KernelProduct
 
 TOGETHER = 64  # queries whose variances are solved for at once
 PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
@@ -85,7 +84,7 @@ class System:
     preconditioner: Preconditioner
 
     @staticmethod
-    def of(P: Problem, solver: Solver) -> System:
+    def of(P: Problem, solver: Solver) -> "System":
         preconditioner = precondition(P.kernel, P.X, P.noise / P.weight(slice(None)), solver.rank, P.jitter)
         return System(P, solver, solver.product(P.kernel, P.X), preconditioner)
 
@@ -125,10 +124,8 @@ class System:
 
 @dataclass(frozen=True, eq=False)
 class Iterative:
-    """The exact GP on all rows, which keeps α = (K + Σ)⁻¹y and the preconditioner, but no factor of K.
-
-    A mean is one product with K; variances and covariances are solves, `TOGETHER` queries at a time. The
-    evidence is estimated when it is first asked for.
+    """The exact GP on all rows, with α = (K + Σ)⁻¹y and the preconditioner, but no factor of K: a mean is a
+    product with K, variances are solves, and the evidence is estimated when asked for.
     """
 
     system: System
@@ -279,9 +276,7 @@ def condition(
 ) -> Iterative:
     """The exact GP by conjugate gradients with a solver of one's own; the rest as in `inducing.condition`."""
     if approximation != "cg":
-        raise ParameterError(
-            f"conjugate gradients solve for 'cg', not for {approximation!r}; use inducing.condition"
-        )
+        raise ParameterError(f"conjugate gradients solve for 'cg', not for {approximation!r}; use condition")
     if power is not None:
         raise ParameterError("power is only for 'pep', not for 'cg'")
     X = as_inputs(X)

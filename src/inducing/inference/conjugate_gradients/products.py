@@ -10,16 +10,16 @@ Blocks cost n² whatever the kernel; a tree pays where lengthscales are short, t
 are long. [002, Fast approximate solution of linear systems]
 """
 
-from __future__ import annotations
-
 from ...model.kernels.base import Kernel
 from ...model.kernels.stationary import PROFILES, RBF
 from ...numerics.arrays import Array, is_numpy
-from .blocked import Blocked, KernelProduct
+from .blocked import Blocked
 from .gauss import Gauss, truncation
 from .tree import Tree
 
 __all__ = ["Blocked", "Gauss", "KernelProduct", "Tree", "choose", "truncation"]
+
+KernelProduct = Blocked | Tree | Gauss
 
 
 def choose(kernel: Kernel, X: Array, tolerance: float = 0.0) -> KernelProduct:

@@ -1,7 +1,5 @@
 """K(Z, X) V by a dual tree, which drops far pairs of points; it pays where lengthscales are short."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -31,15 +29,14 @@ class TreeNodes(NamedTuple):
     Xt: np.ndarray  # (d, n), in that order
 
     @staticmethod
-    def of(X: np.ndarray) -> TreeNodes:
+    def of(X: np.ndarray) -> "TreeNodes":
         from sklearn.neighbors import KDTree
 
         _, order, nodes, bounds = (np.asarray(part) for part in KDTree(X, leaf_size=LEAF).get_arrays())
         start, stop = nodes["idx_start"].astype(np.int64), nodes["idx_end"].astype(np.int64)
         leaf, low, high = nodes["is_leaf"].astype(bool), bounds[0].copy(), bounds[1].copy()
-        return TreeNodes(
-            order.astype(np.int64), start, stop, leaf, low, high, np.ascontiguousarray(X[order].T)
-        )
+        order, Xt = order.astype(np.int64), np.ascontiguousarray(X[order].T)
+        return TreeNodes(order, start, stop, leaf, low, high, Xt)
 
     def tops(self, count: int) -> list[int]:
         """The nodes of one level: `count` of them or more, if the tree is deep enough."""

@@ -3,8 +3,6 @@
 Inputs are in units of the lengthscale; `profile` is the number of the kernel's g in `stationary.PROFILES`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...numerics.compiling import FAST, compiled, helper
@@ -91,10 +89,7 @@ def add_leaves(
     s: np.ndarray,
     scratch: np.ndarray,
 ) -> None:
-    """out[:, i] += Σ_j g(|y_i - x_j|²) v_j over the points of two leaves: all distances, all g, the sums.
-
-    s and scratch have room for all pairs.
-    """
+    """out[:, i] += Σ_j g(|y_i - x_j|²) v_j over two leaves; s and scratch have room for all pairs."""
     first, last, count = at.start[q], at.stop[q], nodes.stop[r] - nodes.start[r]
     for i in range(first, last):
         squared_distances(at.Xt, i, nodes.Xt, nodes.start[r], count, s, (i - first) * count)

@@ -1,7 +1,5 @@
 """Covariance functions. `k(X, Z)` is the matrix, `k.diag(X)` its diagonal; `+` and `*` compose."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,39 +12,17 @@ from .periodic import Periodic, Trigonometric
 from .projected import Projected
 from .sphere import Sphere
 from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
-from .vector import KINDS, CurlFree, DivergenceFree, Independent, Shared, coregionalised
-
-__all__ = [
-    "BY_NAME",
-    "RBF",
-    "Constant",
-    "CurlFree",
-    "DivergenceFree",
-    "Independent",
-    "Kernel",
-    "Linear",
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "Periodic",
-    "Polynomial",
-    "Product",
-    "Projected",
-    "RationalQuadratic",
-    "Shared",
-    "Sphere",
-    "Sum",
-    "Trigonometric",
-    "coregionalised",
-    "from_spec",
-]
+from .vector import CurlFree, DivergenceFree, Independent, Shared, coregionalised
 
 _STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
 _LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
 # kernels whose last input is the number of a component
-_OF_VECTORS: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in KINDS}
+_VECTORS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)
+_OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
 _COMPOSITES: dict[str, type[Kernel]] = {"sum": Sum, "product": Product, "projected": Projected}
+_KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_COMPOSITES.values())
+__all__ = ["BY_NAME", "coregionalised", "from_spec", *(kind.__name__ for kind in _KINDS)]
 
 
 def from_spec(spec: Mapping[str, Any]) -> Kernel:

@@ -56,9 +56,7 @@ class Kernel(Parametrised):
         return self._diag(self._select(X))
 
     def scaled(self, X: Array) -> Array:
-        """X in coordinates whose distances the kernel measures, for a search of near rows; without columns
-        where it measures none. (n, g)
-        """
+        """X in coordinates whose distances the kernel measures, no columns where it measures none. (n, g)"""
         return self._select(X)[:, :0]
 
     def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
@@ -73,9 +71,7 @@ class Kernel(Parametrised):
         return gradients, Zbar
 
     def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
-        """The lower triangle of k(X, X), or some rows of it, on the CPU without all of what is above.
-        (n, n)
-        """
+        """The lower triangle of k(X, X), or some rows of it; on the CPU that alone is made. (n, n)"""
         first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
         if not is_numpy(X) or last - first == len(X) <= TRIANGLE:
             return self(X, X, out)
@@ -86,9 +82,7 @@ class Kernel(Parametrised):
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        """dJ/dparameters from dJ/dK of `triangle`, or of some rows of it, zero above the diagonal; Kbar may
-        be overwritten.
-        """
+        """dJ/dparameters from dJ/dK of `triangle`, zero above the diagonal; Kbar may be overwritten."""
         first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
         total: Gradients = {}
         for s in row_slices(last - first, TRIANGLE if is_numpy(X) else X.shape[0]):
@@ -169,9 +163,7 @@ class Kernel(Parametrised):
 
 
 def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
-    """The Cholesky factor of k(X, X) + diag(added), on the CPU in the place of k(X, X), of which the lower
-    triangle is made. (n, n)
-    """
+    """The Cholesky factor of k(X, X) + diag(added), on the CPU from the lower triangle, in place. (n, n)"""
     n = X.shape[0]
     if not is_numpy(X):
         return cholesky(plus_diagonal(kernel(X, X), added))

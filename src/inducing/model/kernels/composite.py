@@ -1,7 +1,5 @@
 """Sums and products of kernels. Each part selects its own columns; parameters have paths: "0.lengthscale"."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -38,9 +36,7 @@ class Composite(Kernel):
         flat: list[Kernel] = []
         for part in self.parts:
             if not isinstance(part, Kernel):
-                raise ParameterError(
-                    f"a {type(self).__name__} is made of kernels, not {part!r}; use Constant(...)"
-                )
+                raise ParameterError(f"a {type(self).__name__} is made of kernels, not {part!r}")
             flat.extend(part.parts if isinstance(part, type(self)) else [part])
         if not flat:
             raise ParameterError(f"a {type(self).__name__} needs at least one kernel, but got none")
@@ -52,11 +48,8 @@ class Composite(Kernel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {
-            f"{i}.{name}": value
-            for i, part in enumerate(self.parts)
-            for name, value in part.parameters.items()
-        }
+        parts = enumerate(self.parts)
+        return {f"{i}.{k}": value for i, part in parts for k, value in part.parameters.items()}
 
     @property
     def unconstrained(self) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Squared distances between two sets of rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling, zeros_like_rows

@@ -1,7 +1,5 @@
 """Kernels of the inner product x'z, with finite-dimensional feature spaces: linear, polynomial, constant."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -87,10 +85,8 @@ class Polynomial(Kernel):
         xp = namespace(X)
         t = xp.sum(X * X, axis=1) / (X.shape[1] * self.scale)
         p = kbar * (1.0 + t) ** (self.degree - 1)
-        return {
-            "scale": -(self.degree * self.variance / self.scale) * xp.sum(p * t),
-            "variance": xp.sum(p * (1.0 + t)),
-        }
+        scale = -(self.degree * self.variance / self.scale) * xp.sum(p * t)
+        return {"scale": scale, "variance": xp.sum(p * (1.0 + t))}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """Kernels of functions that repeat: the exponential of a sine distance, and a finite Fourier series."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from math import pi, sqrt
 from typing import Any, ClassVar

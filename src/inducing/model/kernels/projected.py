@@ -1,7 +1,5 @@
 """A kernel that sees a linear projection of the inputs: few directions, learned with the rest. [001 §5]"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
@@ -39,9 +37,7 @@ class Projected(Kernel):
         except (TypeError, ValueError) as error:
             raise ParameterError(f"matrix must hold numbers: {error}") from error
         if matrix.ndim != 2 or matrix.size == 0:
-            raise ParameterError(
-                f"matrix must have two dimensions (directions, inputs), but has shape {matrix.shape}"
-            )
+            raise ParameterError(f"matrix must have two dimensions (directions, inputs), not {matrix.shape}")
         if not np.all(np.isfinite(matrix)):
             raise ParameterError("matrix holds NaN or infinity; every entry must be finite")
         object.__setattr__(self, "matrix", matrix)
@@ -54,9 +50,8 @@ class Projected(Kernel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"matrix": self.matrix} | {
-            f"0.{name}": value for name, value in self.kernel.parameters.items()
-        }
+        inside = {f"0.{name}": value for name, value in self.kernel.parameters.items()}
+        return {"matrix": self.matrix} | inside
 
     @property
     def unconstrained(self) -> tuple[str, ...]:
@@ -70,9 +65,7 @@ class Projected(Kernel):
     def project(self, X: Array) -> Array:
         """WX, a row for each input. (n, g)"""
         if X.shape[1] != self.matrix.shape[1]:
-            raise ShapeError(
-                f"the matrix projects {self.matrix.shape[1]} inputs, but there are {X.shape[1]} columns"
-            )
+            raise ShapeError(f"the matrix projects {self.matrix.shape[1]} inputs, but there are {X.shape[1]}")
         return X @ asarray_like(self.matrix, X).T
 
     def scaled(self, X: Array) -> Array:

@@ -1,7 +1,5 @@
 """A kernel of places on a sphere, given by latitude and longitude."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from math import inf, pi
 from typing import Any, ClassVar
@@ -47,14 +45,12 @@ class Sphere(Kernel):
         """p: places as points of the unit sphere. (n, 3)"""
         if X.shape[1] != 2:
             raise ShapeError(
-                f"Sphere needs latitude and longitude, but there are {X.shape[1]} columns; name two in "
-                "columns="
+                f"Sphere needs latitude and longitude, but there are {X.shape[1]} columns; name two"
             )
         xp, place = namespace(X), RADIANS * X
         level = xp.cos(place[:, 0])
-        return xp.stack(
-            [level * xp.cos(place[:, 1]), level * xp.sin(place[:, 1]), xp.sin(place[:, 0])], axis=1
-        )
+        turn = place[:, 1]
+        return xp.stack([level * xp.cos(turn), level * xp.sin(turn), xp.sin(place[:, 0])], axis=1)
 
     def scaled(self, X: Array) -> Array:
         return self._of_points.scaled(self._points(self._select(X)))

@@ -1,7 +1,5 @@
 """Kernels of the scaled distance s = Σ (x - z)² / ℓ²: RBF, Matérn, rational quadratic."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ Inputs come by columns (d, n), in units of the lengthscale; `profile` is the num
 `stationary.PROFILES`.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

@@ -14,8 +14,6 @@ products the linear one:
 decomposition of a wind.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -250,5 +248,3 @@ class DivergenceFree(_Gradient):
 
 
 ROTATION = np.array([[0.0, -1.0], [1.0, 0.0]])  # a row for u = -∂ψ/∂y and one for v = ∂ψ/∂x
-
-KINDS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)

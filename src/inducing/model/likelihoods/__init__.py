@@ -7,8 +7,6 @@ needs only log p(y|f). `base` has what all share, `loops` those compiled for one
 `numerics` and `errors`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -24,39 +22,6 @@ from .several import Expected, LearnedNoise, LearnedScaleT, SeveralLikelihood, S
 from .shares import Beta
 from .times import Exponential, Gamma, Weibull
 
-__all__ = [
-    "BY_NAME",
-    "AsymmetricLaplace",
-    "Beta",
-    "Binary",
-    "Binomial",
-    "CensoredGaussian",
-    "Contaminated",
-    "Custom",
-    "Expected",
-    "Exponential",
-    "Gamma",
-    "Gaussian",
-    "Laplace",
-    "LearnedNoise",
-    "LearnedScaleT",
-    "Likelihood",
-    "LogScaleT",
-    "LogVariance",
-    "Logistic",
-    "NegativeBinomial",
-    "Ordinal",
-    "Poisson",
-    "Probit",
-    "SeveralLikelihood",
-    "Softmax",
-    "Squared",
-    "Step",
-    "StudentT",
-    "Weibull",
-    "from_spec",
-]
-
 _NAMED: tuple[type[Likelihood], ...] = (
     *(Gaussian, CensoredGaussian, Laplace, AsymmetricLaplace, StudentT, Contaminated),
     *(Probit, Step, Logistic, Ordinal),
@@ -65,6 +30,8 @@ _NAMED: tuple[type[Likelihood], ...] = (
     *(LearnedNoise, LearnedScaleT, Softmax),
 )
 BY_NAME: dict[str, type[Likelihood]] = {kind.__name__.lower(): kind for kind in _NAMED}
+_OTHERS = Binary, Custom, Expected, Likelihood, LogScaleT, LogVariance, SeveralLikelihood
+__all__ = ["BY_NAME", "from_spec", *(kind.__name__ for kind in (*_NAMED, *_OTHERS))]
 
 
 def from_spec(spec: Mapping[str, Any]) -> Likelihood:

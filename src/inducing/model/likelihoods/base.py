@@ -1,12 +1,11 @@
 """What every likelihood is: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, require_numbers, to_numpy
@@ -275,9 +274,7 @@ class Likelihood:
         """Mean and variance of y, given the further numbers of the rows, if they have any. (n,) each"""
         raise ParameterError(f"{self} does not say what mean and variance y has; ask about f instead")
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         """A draw of y for each f."""
         raise ParameterError(f"{self} does not say how to draw y; draw f instead")
 
@@ -311,9 +308,7 @@ class Likelihood:
             further = further.reshape(len(p), -1)
         return self._quantile(p, mean, var, further).reshape(shape)
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         """By halving an interval of x, y = `_observed(x)`."""
 
         def below(x: np.ndarray) -> np.ndarray:

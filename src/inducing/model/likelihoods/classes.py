@@ -1,12 +1,11 @@
 """Likelihoods of classes: two, or several in an order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import ParameterError
 from ...numerics.arrays import Array, asarray_like, namespace
@@ -55,18 +54,14 @@ class Binary(Likelihood):
         label = 2.0 * self.probability(mean, var) - 1.0
         return label, 1.0 - label * label
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         p = np.exp(self.log_density(1.0, f))
         return np.where(rng.uniform(size=p.shape) < p, 1.0, -1.0)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return np.where(y < 0.0, self.probability(-mean, var), 1.0)
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
 
 
@@ -127,9 +122,7 @@ class Probit(Binary):
 
 @dataclass(frozen=True)
 class Step(Binary):
-    """1 - flip where y agrees with the sign of f, else flip: noiseless classes with a share of wrong labels.
-    [004 §2.6]
-    """
+    """1 - flip where y agrees with the sign of f, else flip, the share of wrong labels. [004 §2.6]"""
 
     kind: ClassVar[int | None] = 2
     names: ClassVar[tuple[str, ...]] = ("flip",)
@@ -141,9 +134,7 @@ class Step(Binary):
     def __post_init__(self) -> None:
         value = number("flip", self.flip)
         if not 0.0 <= value < 0.5:
-            raise ParameterError(
-                f"flip is the share of wrong labels and must lie in [0, 0.5), but is {self.flip}"
-            )
+            raise ParameterError(f"flip, the share of wrong labels, must lie in [0, 0.5), but is {self.flip}")
         object.__setattr__(self, "flip", value)
 
     def log_density(self, y: Array, f: Array) -> Array:
@@ -184,9 +175,7 @@ class Step(Binary):
         if power > 0.0:
             return (1.0 - self.flip) ** power, self.flip**power
         if self.flip == 0.0:
-            raise ParameterError(
-                "the log density of a Step without flips has no average; use flip > 0 or a power"
-            )
+            raise ParameterError("log p of a Step without flips has no average; use flip > 0 or a power")
         return float(np.log1p(-self.flip)), float(np.log(self.flip))
 
 
@@ -239,7 +228,7 @@ class Ordinal(Likelihood):
         gaps = {f"gap{i}": gap for i, gap in enumerate(self.gaps, 1)}
         return {"threshold": self.threshold, **gaps, "noise": self.noise}
 
-    def with_parameters(self, values: Mapping[str, float]) -> Ordinal:
+    def with_parameters(self, values: Mapping[str, float]) -> "Ordinal":
         if set(values) - set(self.names):
             return super().with_parameters(values)  # which raises
         threshold, *gaps, noise = (self.parameters | dict(values)).values()
@@ -276,8 +265,9 @@ class Ordinal(Likelihood):
         low, high = xp.where(flip, -b, a), xp.where(flip, -a, b)
         log_low, hazard_low, _ = mills(low)
         log_high, hazard_high, _ = mills(high)
+        floor = 1e-300
         tilt = 0.5 * width * (low + high) + xp.log(
-            xp.maximum(hazard_high, 1e-300) / xp.maximum(hazard_low, 1e-300)
+            xp.maximum(hazard_high, floor) / xp.maximum(hazard_low, floor)
         )
         tilt = xp.minimum(xp.where(high < 0.0, tilt, log_low - log_high), -1e-300)
         inside = -xp.expm1(tilt)
@@ -323,9 +313,8 @@ class Ordinal(Likelihood):
 
     def _gradient(self, y: Array, below: Array, above: Array, noise: Array) -> dict[str, Array]:
         """A gap moves every threshold above it: those below class y > gap and above class y ≥ gap."""
-        gaps = {
-            f"gap{i}": below * (y > float(i)) + above * (y >= float(i)) for i in range(1, len(self.gaps) + 1)
-        }
+        numbers = range(1, len(self.gaps) + 1)
+        gaps = {f"gap{i}": below * (y > float(i)) + above * (y >= float(i)) for i in numbers}
         return {"threshold": below + above, **gaps, "noise": noise}
 
     def _feature(self, y: Array, power: float) -> Feature:
@@ -352,9 +341,7 @@ class Ordinal(Likelihood):
         average = xp.sum(p * classes, axis=-1)
         return average, xp.sum(p * (classes - average[..., None]) ** 2, axis=-1)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         seen = rng.normal(f, np.sqrt(self.noise))
         return np.searchsorted(self.thresholds, seen).astype(float)
 
@@ -363,9 +350,7 @@ class Ordinal(Likelihood):
 
         return ndtr((self._ends(y)[1] - mean) / np.sqrt(self.noise + var))
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         from scipy.special import ndtr
 
         z = (self.thresholds - mean[:, None]) / np.sqrt(self.noise + var)[:, None]

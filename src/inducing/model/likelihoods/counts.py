@@ -1,11 +1,10 @@
 """Likelihoods of counts: Poisson, negative binomial, binomial."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import LabelError
 from ...numerics.arrays import Array, namespace
@@ -80,9 +79,7 @@ class Poisson(Counts):
         xp, a = namespace(y), power or 1.0
         return Feature(xp.log((a * y + 0.5) / (a * exposure)), 1.3, 1.0 / xp.sqrt(a * y + 0.5), right=1.0)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.poisson(_rate(f, further)).astype(float)
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
@@ -93,10 +90,7 @@ class Poisson(Counts):
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape.
-
-    They are Poisson counts of a rate that is gamma distributed with this shape. y is as for `Poisson`.
-    """
+    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape, of gamma rates; y as in `Poisson`."""
 
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
@@ -128,9 +122,7 @@ class NegativeBinomial(Counts):
         xp = namespace(var)
         return super()._excess(rate, var) + rate * (rate * exp(var)) / self.shape + 0.0 * xp.abs(rate)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         rate = rng.gamma(self.shape, _rate(f, further) / self.shape)
         return rng.poisson(np.minimum(rate, 1e18)).astype(float)
 
@@ -174,9 +166,7 @@ class Binomial(Likelihood):
         first, second = (xp.exp(p.log_average(1.0, mean, var, power)) for power in (1.0, 2.0))
         return trials * first, trials * (first - second) + trials**2 * xp.maximum(second - first**2, 0.0)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         trials = 1 if further is None else np.asarray(further).reshape(np.shape(f)).astype(int)
         return rng.binomial(trials, log_sigmoid(np.asarray(f, dtype=float))[1]).astype(float)
 
@@ -187,9 +177,7 @@ class Binomial(Likelihood):
         inside = betainc(np.maximum(left, 1.0), np.maximum(y, 0.0) + 1.0, log_sigmoid(-f)[1])
         return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         """By halving the interval of successes."""
         trials = np.ones(len(p)) if further is None else further[:, 0]
         low, high = np.full(len(p), -1.0), trials.copy()

@@ -1,7 +1,5 @@
 """Likelihoods given as a function, and the square of f."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -35,9 +33,7 @@ class Custom(Likelihood):
         value = value if is_foreign(value) else np.asarray(value, dtype=float)
         shape = np.broadcast_shapes(y.shape, f.shape)
         if tuple(value.shape) != shape:
-            raise ShapeError(
-                f"the log density of arrays with shape {shape} came back with shape {tuple(value.shape)}"
-            )
+            raise ShapeError(f"the log density of shape {shape} came back with shape {tuple(value.shape)}")
         return value
 
     def _landmarks(self, y: Array) -> Array | None:
@@ -46,9 +42,7 @@ class Custom(Likelihood):
         return asarray_like(self.landmarks(y), y).reshape((y.shape[0], -1))
 
     def spec(self) -> dict[str, Any]:
-        raise ParameterError(
-            "a Custom likelihood is a function and has no plain description; save its parameters yourself"
-        )
+        raise ParameterError("a Custom likelihood has no plain description; save its parameters yourself")
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,7 @@ class Squared(Likelihood):
     kind: ClassVar[int | None] = 7
 
     def _check_rows(self, y: Array, *further: Array) -> None:
-        refuse(
-            y, y <= 0, "y is how often an input was seen and must be positive, but row {row} has {value:g}"
-        )
+        refuse(y, y <= 0, "y, how often an input was seen, must be positive, but row {row} has {value:g}")
 
     def log_density(self, y: Array, f: Array) -> Array:
         f, y = self.split(y, f)

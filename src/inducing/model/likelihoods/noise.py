@@ -1,11 +1,10 @@
 """Likelihoods of f plus Gaussian noise, seen or censored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
@@ -59,9 +58,7 @@ class Gaussian(Likelihood):
         mean, var = one_namespace(mean, var)
         return mean, var + self.variance
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.normal(f, np.sqrt(self.variance))
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
@@ -69,9 +66,7 @@ class Gaussian(Likelihood):
 
         return ndtr((y - mean) / np.sqrt(var + self.variance))
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         from scipy.special import ndtri
 
         return mean + np.sqrt(var + self.variance) * ndtri(p)
@@ -116,11 +111,8 @@ class CensoredGaussian(Likelihood):
         censored = side + 0.0 * value != 0.0
         beyond = self._beyond.log_density_slopes(side, f - y)
         where = namespace(value).where
-        return (
-            where(censored, beyond[0], value),
-            where(censored, beyond[1], slope),
-            where(censored, beyond[2], bend),
-        )
+        seen = value, slope, bend
+        return tuple(where(censored, late, own) for late, own in zip(beyond, seen))
 
     def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
         f, y, side = self.split(y, f)
@@ -149,26 +141,19 @@ class CensoredGaussian(Likelihood):
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
         return self._seen.predict(mean, var)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return self._seen.sample(f, rng)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return self._seen._cumulative(self._columns_of(y)[0], mean, var)
 
-    def _quantile(
-        self, p: np.ndarray, mean: np.ndarray, var: np.ndarray, further: np.ndarray | None
-    ) -> np.ndarray:
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         return self._seen._quantile(p, mean, var, None)
 
 
 @dataclass(frozen=True)
 class LogVariance(Likelihood):
-    """An error with mean 0 and variance known + exp(f): f is the log of the part that is not known.
-
-    y is the error, or the error and the known part of its variance. (n,) or (n, 2)
-    """
+    """An error of variance known + exp(f); y is the error, or it and the known part. (n,) or (n, 2)"""
 
     columns: ClassVar[int] = 2
     defaults: ClassVar[tuple[float, ...]] = (0.0,)
@@ -178,9 +163,7 @@ class LogVariance(Likelihood):
             refuse(known, known < 0.0, "a variance must not be negative, but row {row} has {value:g}")
 
     def _of_ratio(self, ratio: Array) -> tuple[Array, Array, Array]:
-        """log p at variance 1 as a function of ρ = y², minus twice its derivative in log ρ, and minus twice
-        its second.
-        """
+        """log p of ρ = y² at variance 1, and minus twice its first and second derivative in log ρ."""
         return -0.5 * (LOG_2PI + ratio), ratio, ratio
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:

@@ -4,12 +4,11 @@
 is never negative, a way out of regions where that of the likelihood itself is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import ENTRIES, FAR, Feature
@@ -49,9 +48,7 @@ class Kinked(Likelihood):
         return _kinked(y, mean, var, power, *self.rates)[:3]
 
     def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-        """|e| = (up + down)/2 |e| + (up - down)/2 e is a Laplace density, whose variances are exponentially
-        distributed, and a slope.
-        """
+        """|e| = (up + down)/2 |e| + (up - down)/2 e: a Laplace density and a slope."""
         y, mean, var, _ = self._rows(y, mean, var)
         _, up, down = self.rates
         tau = 0.5 * (up + down) / namespace(mean).sqrt((y - mean) ** 2 + var)
@@ -89,9 +86,7 @@ class Laplace(Kinked):
         mean, var = one_namespace(mean, var)
         return mean, var + 2.0 * self.scale**2
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.laplace(f, self.scale)
 
 
@@ -139,9 +134,7 @@ class AsymmetricLaplace(Kinked):
         _, up, down = self.rates
         return mean + 1.0 / up - 1.0 / down, var + 1.0 / up**2 + 1.0 / down**2
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         _, up, down = self.rates
         return f + rng.exponential(1.0 / up, np.shape(f)) - rng.exponential(1.0 / down, np.shape(f))
 
@@ -162,15 +155,8 @@ def _kinked(
     if power == 0.0:
         phi, P, M = xp.exp(log_phi), special(xp).ndtr(-z), special(xp).ndtr(z)
         above, below = s * phi - u * P, s * phi + u * M
-        return (
-            constant - up * above - down * below,
-            up * P - down * M,
-            -(up + down) * phi / s,
-            above,
-            below,
-            P,
-            M,
-        )
+        value = constant - up * above - down * below
+        return value, up * P - down * M, -(up + down) * phi / s, above, below, P, M
     up, down = power * up, power * down
     logs, hazards, rests = [], [], []
     for rate, side in ((up, -z), (down, z)):
@@ -193,10 +179,8 @@ def _kinked(
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """Student's t with df degrees of freedom and this scale about f: an outlier's pull fades instead of
-    growing.
-
-    Not log-concave: far from the mean r > 0, and an observation can widen the process.
+    """Student's t with df degrees of freedom and this scale about f: an outlier's pull fades. Not
+    log-concave: far from the mean r > 0, and an observation can widen the process.
     """
 
     located: ClassVar[bool] = True
@@ -259,9 +243,7 @@ class StudentT(Likelihood):
         mean, var = one_namespace(mean, var)
         return mean, var + (self.scale**2 * self.df / (self.df - 2.0) if self.df > 2.0 else np.inf)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return f + self.scale * rng.standard_t(self.df, np.shape(f))
 
     def mixture(self) -> tuple[np.ndarray, np.ndarray]:
@@ -336,9 +318,8 @@ class Contaminated(Likelihood):
     def _parts(self, square: Array, var: Array | float) -> tuple[Array, list[tuple[Array, Array]]]:
         """log p, and the share and the precision of either Gaussian, each widened by var."""
         xp = namespace(square)
-        a, b = (
-            1.0 / (width + var) + 0.0 * square for width in (self.variance, self.inflation * self.variance)
-        )
+        widths = self.variance, self.inflation * self.variance
+        a, b = (1.0 / (width + var) + 0.0 * square for width in widths)
         odds = float(np.log(self.share / (1.0 - self.share))) + 0.5 * (xp.log(b / a) + square * (a - b))
         log_one, one, two = log_sigmoid(-odds)
         value = float(np.log1p(-self.share)) - 0.5 * (LOG_2PI - xp.log(a) + square * a) - log_one
@@ -395,9 +376,7 @@ class Contaminated(Likelihood):
         mean, var = one_namespace(mean, var)
         return mean, var + self.variance * (1.0 + self.share * (self.inflation - 1.0))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         wide = np.where(rng.uniform(size=np.shape(f)) < self.share, self.inflation, 1.0)
         return rng.normal(f, np.sqrt(wide * self.variance))
 

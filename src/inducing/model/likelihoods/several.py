@@ -3,13 +3,12 @@
 They give ⟨log p(y|f)⟩ under independent f_j ~ N(mean_j, var_j), for variational inference (power 0).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.random import Generator
 
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
@@ -72,8 +71,7 @@ class SeveralLikelihood(Likelihood):
         if y.ndim != 1 or tuple(means.shape) != shape or tuple(variances.shape) != shape:
             shapes = [tuple(v.shape) for v in (y, means, variances)]
             raise ShapeError(
-                f"y, means and variances have shapes {shapes}, but must have (n,), (n, {shape[-1]}) and "
-                f"(n, {shape[-1]})"
+                f"y, means and variances have shapes {shapes}, but must have (n,) and twice (n, {shape[-1]})"
             )
         xp = namespace(means)
         if not xp.all((xp.abs(means) <= LARGEST) & (variances <= LARGEST**2) & (variances > 0.0)):
@@ -81,9 +79,7 @@ class SeveralLikelihood(Likelihood):
         return [y, means, xp.maximum(variances, LARGEST**-2)]
 
     def quantile(self, p: Array, means: Array, variances: Array, further: Array | None = None) -> np.ndarray:
-        """The y that an observation stays below, or at, with probability p, for means and variances (n, c).
-        (n,)
-        """
+        """The y that an observation stays at or below with probability p, for moments (n, c). (n,)"""
         means, variances = np.asarray(means, dtype=float), np.asarray(variances, dtype=float)
         p = np.broadcast_to(np.asarray(p, dtype=float), len(means))
         if not np.all((p > 0.0) & (p < 1.0)):
@@ -112,10 +108,8 @@ def _crossing(excess: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, st
         at_low, at_high = excess(low), excess(high)
         if np.all((at_low <= 0.0) & (at_high >= 0.0)):
             break
-        low, high = (
-            np.where(at_low > 0.0, low - (high - low), low),
-            np.where(at_high < 0.0, high + (high - low), high),
-        )
+        width = high - low
+        low, high = np.where(at_low > 0.0, low - width, low), np.where(at_high < 0.0, high + width, high)
     for _ in range(ROUNDS):
         slope = at_high - at_low
         x = high - at_high * (high - low) / np.where(slope == 0.0, 1.0, slope)
@@ -150,9 +144,7 @@ class LearnedNoise(SeveralLikelihood):
         means, variances = one_namespace(means, variances)
         return means[:, 0], variances[:, 0] + exp(means[:, 1] + 0.5 * variances[:, 1])
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         """A draw of y for each row of f (n, 2)."""
         return rng.normal(f[..., 0], np.sqrt(exp(f[..., 1])))
 
@@ -193,9 +185,7 @@ class LearnedScaleT(SeveralLikelihood):
         object.__setattr__(self, "df", within("df", self.df, *SHAPES))
 
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-        """Nodes of g (n, j), and mean and variance (n j,) of (f - y) exp(-g/2), about which Student's t has
-        scale 1.
-        """
+        """Nodes of g (n, j), and mean and variance (n j,) of (f - y) exp(-g/2): Student's t has scale 1."""
         xp = namespace(y)
         g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE[0], y)
         g = xp.clip(g, -STEEP / 2.0, STEEP / 2.0)
@@ -234,9 +224,7 @@ class LearnedScaleT(SeveralLikelihood):
         ratio = self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
         return means[:, 0], variances[:, 0] + ratio * exp(means[:, 1] + 0.5 * variances[:, 1])
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         """A draw of y for each row of f (n, 2)."""
         return f[..., 0] + np.sqrt(exp(f[..., 1])) * rng.standard_t(self.df, np.shape(f)[:-1])
 
@@ -306,9 +294,7 @@ class Softmax(SeveralLikelihood):
         chosen = y[:, None] == asarray_like(np.arange(self.classes), y)
         return namespace(y).log(namespace(y).sum(namespace(y).where(chosen, p, 0.0), axis=1))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         """A draw of the class for each row of f (n, c)."""
         return np.argmax(f + rng.gumbel(size=np.shape(f)), axis=-1).astype(float)
 

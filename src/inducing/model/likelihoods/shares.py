@@ -1,11 +1,10 @@
 """Likelihoods of shares, numbers between 0 and 1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
@@ -44,9 +43,8 @@ class Beta(Likelihood):
         xp, phi = namespace(f, y), self.precision
         _, mu, nu = log_sigmoid(f)
         functions, d = special(xp), phi * mu * nu
-        pull = (
-            functions.digamma(nu * phi + 1.0) - functions.digamma(mu * phi + 1.0) + xp.log(y) - xp.log1p(-y)
-        )
+        digamma = functions.digamma
+        pull = digamma(nu * phi + 1.0) - digamma(mu * phi + 1.0) + xp.log(y) - xp.log1p(-y)
         bend = functions.polygamma(1, nu * phi + 1.0) + functions.polygamma(1, mu * phi + 1.0)
         slope = d * pull + nu - mu
         return self.log_density(y, f), slope, d * (nu - mu) * pull - d * d * bend - 2.0 * mu * nu
@@ -75,9 +73,7 @@ class Beta(Likelihood):
         spread = xp.maximum(second - first**2, 0.0)
         return first, spread + (first - second) / (1.0 + self.precision)
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         _, mu, nu = log_sigmoid(np.asarray(f, dtype=float))
         return rng.beta(np.maximum(mu * self.precision, 1e-300), np.maximum(nu * self.precision, 1e-300))
 

@@ -1,11 +1,10 @@
 """Likelihoods of positive times, of which some may have been censored: exponential, gamma, Weibull."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
@@ -15,10 +14,8 @@ from .base import SHAPES, STEEP, Likelihood, exp, one_namespace, refuse, within
 
 @dataclass(frozen=True)
 class Times(Likelihood):
-    """Positive times whose scale is exp(f).
-
-    y is (n,), or (n, 2) with a second column: 0 where the time was seen, 1 where it is y or more (censored on
-    the right). Predictions are of the time itself.
+    """Positive times whose scale is exp(f); y is (n,), or (n, 2) with a second column that is 1 where the
+    time is y or more (censored on the right). Predictions are of the time itself.
     """
 
     columns: ClassVar[int] = 2
@@ -96,9 +93,7 @@ class PowerHazard(Times):
         scale = exp(mean + 0.5 * var)
         return scale * first, scale * (scale * (second * exp(var) - first**2))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return exp(np.asarray(f, dtype=float)) * rng.weibull(self._k, np.shape(f))
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
@@ -224,9 +219,7 @@ class Gamma(Times):
         scale = exp(mean + 0.5 * var)
         return scale, scale * (scale * (exp(var) * (1.0 + 1.0 / self.shape) - 1.0))
 
-    def sample(
-        self, f: np.ndarray, rng: np.random.Generator, further: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return exp(np.asarray(f, dtype=float)) * rng.gamma(self.shape, 1.0 / self.shape, np.shape(f))
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
@@ -234,9 +227,7 @@ class Gamma(Times):
 
 
 def _late(k: float, w: Array) -> tuple[Array, Array, Array]:
-    """log Q(k, x) + x, x = k e^w: the log of a gamma variable's survivors less its steep part; and its first
-    two derivatives in -w.
-    """
+    """log Q(k, x) + x, x = k e^w, of a gamma variable's survivors, and two derivatives in -w."""
     x = k * namespace(w).exp(w)
     value, rest = upper_gamma(k, x)
     return value, rest, x - (x + rest) * (k + rest)
