@@ -436,3 +436,35 @@ def test_benchmark_runs(tmp_path: Path) -> None:
     ):
         assert heading in text
     assert (tmp_path / "scaling.png").stat().st_size > 0
+
+
+def test_workers_follow_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large machine does small problems on one core: no thread is woken for less than its share."""
+    monkeypatch.setattr(workers, "_process_cores", lambda: 16)
+    counts = [workers.workers_for(n * m * (m + 64)) for n, m in SIZES_AND_WORKERS]
+    assert counts == list(SIZES_AND_WORKERS.values())
+    assert workers.chunk_rows(2000, 20, np.empty(0)) == 2000  # in one piece
+
+
+SIZES_AND_WORKERS = {(500, 20): 1, (2000, 100): 1, (10_000, 100): 9, (10_000, 500): 16, (44_000, 500): 16}
+
+
+def test_cores_obey_the_environment_and_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def container(line: str, files: dict[str, str], name: str) -> int:
+        root = tmp_path / name
+        for path, text in {"proc/self/cgroup": line, **files}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        return workers._quota(str(root))
+
+    assert container("0::/a/b\n", {"sys/fs/cgroup/a/cpu.max": "150000 100000\n"}, "above") == 2
+    both = {"sys/fs/cgroup/a/b/cpu.max": "max 100000\n", "sys/fs/cgroup/a/cpu.max": "300000 100000\n"}
+    assert container("0::/a/b\n", both, "own") == 3
+    old = {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}
+    files = {f"sys/fs/cgroup/cpu/a/{key}": value for key, value in old.items()}
+    assert container("3:cpu,cpuacct:/a\n1:memory:/a\n", files, "old") == 1
+    assert container("0::/\n", {}, "none") > 1000 and workers._quota(str(tmp_path / "nothing")) > 1000
+    monkeypatch.setenv("OMP_NUM_THREADS", "1,2")
+    assert workers.cores() == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "a few")
+    assert workers.cores() >= 1

@@ -15,7 +15,7 @@ from ..model.problem import Problem
 from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
-from ..numerics.workers import cores, row_slices, run_over
+from ..numerics.workers import row_slices, run_over, workers_for
 from .row_sites import add_terms
 from .sums import Back, Held, Work
 
@@ -68,15 +68,16 @@ def compiled(Phi: Array) -> bool:
 
 
 def range_count(P: Problem) -> int:
-    """The number of ranges of rows or blocks: one for each core, or a multiple where those would be long."""
+    """The number of ranges of rows or blocks: one for each worker, or a multiple if those would be long."""
     m = len(P.basis)
-    return -(-max(1, P.n * m * (m + 64) // RANGE) // cores()) * cores()
+    workers = workers_for(P.n * m * (m + 64))
+    return -(-max(1, P.n * m * (m + 64) // RANGE) // workers) * workers
 
 
 def on_all_cores(P: Problem) -> bool:
-    """Whether threads pay: one core needs half a millisecond for what is the least here."""
+    """Whether threads pay."""
     m = len(P.basis)
-    return P.n * m * (m + 64) >= 1 << 24
+    return workers_for(P.n * m * (m + 64)) > 1
 
 
 def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, rows: slice) -> None:

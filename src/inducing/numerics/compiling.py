@@ -68,8 +68,11 @@ def compiled(signature: Any = None, **options: Any) -> Callable[[Callable[..., A
 
 
 def helper(**options: Any) -> Any:
-    """Compile a function that compiled functions call."""
-    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+    """Compile a function that compiled functions call, into each of them: else a process that compiles runs
+    the copy that stands alone, and one that reads the cache the caller's own, which rounds sums differently.
+    """
+    inside = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
+    return numba.njit(nogil=True, **{**inside, **options})
 
 
 def pointed(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:

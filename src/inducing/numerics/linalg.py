@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import FactorisationError, JitterWarning
 from . import blas
 from .arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
-from .workers import cores, row_slices, run_over
+from .workers import row_slices, run_over, workers_for
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
 IN_PANELS = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
@@ -395,7 +395,17 @@ def from_lower(G: Array) -> Array:
 
 def gram(A: Array) -> Array:
     """AᵀA, symmetric."""
-    return from_lower(add_gram(zeros_like_rows((A.shape[1], A.shape[1]), A), A))
+    m = A.shape[1]
+    workers = workers_for(A.shape[0] * m * m) if is_numpy(A) else 1
+    G = zeros_like_rows((m, m), A)
+    if workers == 1:
+        return from_lower(add_gram(G, A))
+
+    def step(_: None, rows: slice) -> None:
+        np.matmul(A[:, rows].T, A[:, : rows.stop], out=G[rows, : rows.stop])
+
+    run_over(row_slices(m, -(-m // (2 * workers))), lambda: None, step, parallel=True)
+    return from_lower(G)
 
 
 def congruence(M: Array, T: Array) -> Array:
@@ -406,9 +416,10 @@ def congruence(M: Array, T: Array) -> Array:
 
 def times_lower_on_all_cores(A: Array, T: Array) -> Array:
     """`times_lower` for one large A: its rows are shared out. Overwrites A on the CPU."""
-    if not _fits_blas(A, T) or A.shape[0] < 256:
+    workers = workers_for(A.shape[0] * A.shape[1] ** 2) if _fits_blas(A, T) else 1
+    if workers == 1:
         return times_lower(A, T)
-    parts = row_slices(A.shape[0], -(-A.shape[0] // cores()))
+    parts = row_slices(A.shape[0], -(-A.shape[0] // workers))
 
     def step(_: None, rows: slice) -> None:
         times_lower(A[rows], T)

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +20,8 @@ from .arrays import Array, is_numpy, placed
 WorkerState = TypeVar("WorkerState")
 
 CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
+SHARE = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
+ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
 
@@ -59,19 +63,61 @@ def cores() -> int:
     return _process_cores() if _limits.threads is None else max(1, min(_limits.threads, _process_cores()))
 
 
+def workers_for(operations: float) -> int:
+    """The number of cores worth waking for so many multiplications: each gets a millisecond's worth or more,
+    so that small work is no slower on a large machine.
+    """
+    return max(1, min(cores(), int(operations) // SHARE))
+
+
 def _process_cores() -> int:
+    """The cores this process may use: of its affinity, its container's quota, and OMP_NUM_THREADS."""
     if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if asked.isdigit() and int(asked) > 0:
+        count = min(count, int(asked))
+    return max(1, min(count, _quota()))
+
+
+@cache
+def _quota(root: str = "/") -> int:
+    """The cores that a Linux container's quota allows, in all cgroups this process is in; many if none."""
+    most = 1 << 16
+    try:
+        lines = Path(root, "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return most
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        names: tuple[str, ...] = ("cpu.max",)
+        if controllers == "":
+            folder = Path(root, "sys/fs/cgroup")
+        elif "cpu" in controllers.split(","):
+            folder, names = Path(root, "sys/fs/cgroup/cpu"), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        else:
+            continue
+        own = Path(path.lstrip("/"))
+        for inside in (own, *own.parents):  # a limit of any group above counts, too
+            try:
+                quota, period = " ".join((folder / inside / name).read_text() for name in names).split()
+                if quota != "max" and int(quota) > 0:
+                    most = min(most, max(1, round(int(quota) / int(period))))
+            except (OSError, ValueError):
+                continue
+    return most
 
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
-    """The rows of a chunk: a chunk-by-m buffer fits the device's budget, every core gets as many chunks."""
+    """The rows of a chunk: a chunk-by-m buffer fits the device's budget, every worker gets as many chunks."""
     budget = CHUNK_BYTES if is_numpy(like) else DEVICE_BYTES
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
         chunks = max(1, -(-n // min(rows, 4096)))
-        chunks = -(-chunks // cores()) * cores()
+        workers = workers_for(n * m * (m + ENTRY))
+        chunks = -(-chunks // workers) * workers
         rows = -(-n // chunks)
     return max(1, min(rows, n))
 
