@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -286,7 +286,7 @@ def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarr
     return np.array([len(own), np.sum(p.argmax(axis=1) != own), loss])
 
 
-def _error_and_loss(scored: np.ndarray) -> tuple[dict[str, float], int]:
+def _error_and_loss(scored: Iterable[float]) -> tuple[dict[str, float], int]:
     rows, wrong, loss = map(float, scored)
     return ({"error in %": wrong / rows, "log loss": loss / rows}, int(rows)) if rows else ({}, 0)
 
