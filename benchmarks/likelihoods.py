@@ -2,6 +2,7 @@
 
     python benchmarks/likelihoods.py                          # every data set that is on this machine
     python benchmarks/likelihoods.py kin40k usps --data DIR   # some of them, their files in DIR
+    python benchmarks/likelihoods.py sonar --splits 10        # the mean over ten cuts of its rows
     python benchmarks/likelihoods.py --quick                  # seconds: does it all work?
     python benchmarks/likelihoods.py --evaluation             # a million labels and a million targets
 
@@ -17,7 +18,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,18 @@ class Table:
 
     def some(self, n: int) -> Table:
         return Table(self.X[:n], self.y[:n], self.Xs[:n], self.ys[:n])
+
+    def splits(self, count: int) -> Iterator[Table]:
+        """The table itself, or all its rows cut anew so many times, each class as before."""
+        from sklearn.model_selection import train_test_split
+
+        if count == 1:
+            yield self
+            return
+        X, y = np.concatenate([self.X, self.Xs]), np.concatenate([self.y, self.ys])
+        for seed in range(count):
+            X1, X2, y1, y2 = train_test_split(X, y, test_size=len(self.ys), random_state=seed, stratify=y)
+            yield Table(X1, y1, X2, y2)
 
 
 def _cut(name: str) -> Table:
@@ -106,6 +119,11 @@ class Score:
 
     def __str__(self) -> str:
         return f"{100 * self.error:6.2f} % {self.log_loss:8.4f} {self.seconds:8.2f} s"
+
+
+def average(scores: list[Score]) -> Score:
+    """The means over splits."""
+    return Score(*(float(np.mean([getattr(s, f.name) for s in scores])) for f in fields(Score)))
 
 
 def score(table: Table, fit: Callable[[Table], Callable[[np.ndarray], np.ndarray]]) -> Score:
@@ -239,6 +257,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"some of {', '.join(TABLES)}")
     parser.add_argument("--quick", action="store_true", help="few rows, inducing inputs and epochs")
     parser.add_argument("--data", help="the folder with the data sets' files")
+    parser.add_argument("--splits", type=int, default=1, help="cut each table anew so many times")
     parser.add_argument("--inducing", type=int, help="inducing inputs, for all tables alike")
     parser.add_argument("--evaluation", action="store_true", help="time one evaluation of a million rows")
     options = parser.parse_args()
@@ -262,7 +281,8 @@ def main() -> None:
         for who, fit in contenders(m, 2 if options.quick else 40):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                print(f"  {who:10s} {score(table, fit)}", flush=True)
+                scores = [score(part, fit) for part in table.splits(options.splits)]
+                print(f"  {who:10s} {average(scores)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -44,14 +44,17 @@ def table() -> pd.DataFrame:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasks")
     table().to_csv(folder / "train.csv", index=False)
+    (folder / "parts").mkdir()
+    for i, rows in enumerate(np.array_split(np.arange(N), 3)):
+        table().iloc[rows].to_parquet(folder / "parts" / f"{i}.parquet")
     return folder
 
 
-def fit(folder: Path, target: str, keep: str, *options: Any) -> str:
+def fit(folder: Path, target: str, keep: str, *options: Any, rows: str = "train.csv") -> str:
     """Fit a target from x; what else the table has is excluded, but for columns to keep."""
     others = [c for c in ("kind", "late", "calls", "hours", "y") if c not in (target, keep)]
     left_out = [word for name in others for word in ("--exclude", name)]
-    return run("fit", folder / "train.csv", "-t", target, "-o", folder / target, *QUICK, *left_out, *options)
+    return run("fit", folder / rows, "-t", target, "-o", folder / target, *QUICK, *left_out, *options)
 
 
 def predicted(folder: Path, target: str, *options: Any) -> pd.DataFrame:
@@ -61,9 +64,12 @@ def predicted(folder: Path, target: str, *options: Any) -> pd.DataFrame:
     return pd.read_csv(folder / "out.csv")
 
 
+@pytest.mark.parametrize("rows", ["train.csv", "parts"])
 @pytest.mark.parametrize(("target", "classes"), [("kind", ["left", "right"]), ("late", [False, True])])
-def test_text_and_booleans_are_classes_by_themselves(folder: Path, target: str, classes: list[Any]) -> None:
-    text = fit(folder, target, "")
+def test_text_and_booleans_are_classes_by_themselves(
+    folder: Path, target: str, classes: list[Any], rows: str
+) -> None:
+    text = fit(folder, target, "", rows=rows)
     assert "log loss" in text and "error" in text and "classes" in text
     out = predicted(folder, target)
     assert out[f"{target}_label"].tolist() == classes
@@ -80,11 +86,15 @@ def test_numbers_are_classes_when_asked(folder: Path) -> None:
     model = ig.load(folder / "code")
     assert model.classes_.tolist() == [0, 1] and type(model.likelihood_).__name__ == "Logistic"
     assert "--task must be" in run(*command, "--task", "sorting", code=1)
+    data.to_parquet(folder / "codes.parquet")
+    run("fit", f"{folder}/code*.parquet", *command[2:], "--task", "classification")  # a glob is read in parts
+    assert ig.load(folder / "code").classes_.tolist() == [0, 1]
 
 
-def test_counts_with_exposure(folder: Path) -> None:
-    text = fit(folder, "calls", "hours", "--likelihood", "poisson", "--further", "hours")
-    assert "Poisson()" in text and "NLPD" in text and "no diagnosis" in text
+@pytest.mark.parametrize("rows", ["train.csv", "parts"])
+def test_counts_with_exposure(folder: Path, rows: str) -> None:
+    text = fit(folder, "calls", "hours", "--likelihood", "poisson", "--further", "hours", rows=rows)
+    assert "Poisson()" in text and "NLPD" in text and "MSLL" not in text and "no diagnosis" in text
     out = predicted(folder, "calls", "--quantiles", "0.1,0.9")
     rate = np.exp(2 + np.sin(2 * np.array([-1.0, 1.0])))
     assert_allclose(out["calls_mean"], rate * [1, 10], rtol=0.25)  # the exposure of each row

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from inducing.engine.several import factorise_jointly, joint_gradient
+from inducing.inference.regression import as_problem
 from inducing.model.likelihoods import LearnedNoise, Softmax
 from inducing.model.problem import Problem, make_problem
 from inducing.model.table import VFE
@@ -66,3 +67,16 @@ def test_the_bound_is_not_below_that_of_worse_processes() -> None:
     given = problems([KF, KG], LearnedNoise(), Y)
     best = factorise_jointly(given, tolerance=1e-9).value
     assert best > factorise_jointly(given, tolerance=1e-9, sweeps=2, escalate=False).value
+
+
+def test_a_source_gives_the_same_processes() -> None:
+    source = ig.as_source(X, Y, chunk_rows=7)
+    here = factorise_jointly(problems([KF, KG], LearnedNoise(), Y), tolerance=1e-9)
+    parted = [
+        as_problem(kernel, ig.bases.Points(Z), VFE, LearnedNoise(), source, None, jitter=1e-6)
+        for kernel in (KF, KG)
+    ]
+    there = factorise_jointly(parted, tolerance=1e-9)
+    assert there.converged and there.value == pytest.approx(here.value, rel=1e-9)
+    for a, b in zip(here.each, there.each, strict=True):
+        assert_allclose(b.w, a.w, atol=1e-6)

@@ -218,13 +218,15 @@ def test_student_t_with_a_scale_that_changes() -> None:
     assert_allclose([mean, variance], np.ravel(expected), rtol=1e-6)
 
 
-def test_learned_noise_over_a_source() -> None:
+@pytest.mark.parametrize("way", ["learned", "learned-jointly"])
+def test_learned_noise_over_a_source(way: str) -> None:
     source = ig.as_source(X, NOISY, chunk_rows=100)
-    model = regressor(noise="learned", full_iter=3).fit(source)
+    model = regressor(noise=way, full_iter=3).fit(source)
     _, std = model.predict(np.array([[-1.0], [1.0]]), return_std=True)
     assert std[0] < 0.6 and 2.0 < std[1] < 4.0
-    with pytest.raises(ParameterError, match="must be 'learned'"):
-        regressor(noise="learned-jointly").fit(source)
+    assert model.approximation_ == "vfe"
+    with pytest.raises(ParameterError, match="must be Gaussian"):
+        regressor(noise=way, likelihood="studentt").fit(source)
 
 
 def test_counts_along_neighbours_are_saved_and_have_quantiles(tmp_path: Path) -> None:

@@ -74,3 +74,23 @@ def test_in_blocks_rows_are_those_of_pic_without_them():
     mean, variance = pic.predict(X[7:8], blocks=blocks[7:8])
     assert left.mean[7] == pytest.approx(mean[0], rel=1e-8)
     assert left.variance[7] == pytest.approx(variance[0] + 0.1, rel=1e-8)
+
+
+@pytest.mark.parametrize("approximation", ["sor", "vfe", "fitc"])
+def test_labels_are_left_out_with_the_other_sites_held(approximation):
+    X, y, Z = _problem()
+    labels, likelihood = np.where(y > 0, 1.0, -1.0), ig.likelihoods.Probit(0.5)
+    kernel, k = ig.kernels.RBF(0.9, 1.3), oracle.bind(oracle.rbf, lengthscale=0.9, variance=1.3)
+    left = ig.leave_one_out(kernel, Z, approximation, likelihood, X, labels, jitter=0.0)
+    sites = ig.condition(kernel, Z, approximation, likelihood, X, labels, jitter=0.0).sites
+    Q = oracle.q_matrix(oracle.points(k, Z.Z), X, X)
+    R = np.diag(k(X, X) - Q) * (approximation != "sor")
+    for i in (0, 7, 24):
+        tau, nu = (np.where(np.arange(25) == i, 0.0, part) for part in (sites.tau, sites.nu))
+        S = np.linalg.solve(np.eye(25) + Q * tau, Q)
+        assert left.mean[i] == pytest.approx((S @ nu)[i], rel=1e-6)
+        assert left.variance[i] == pytest.approx(S[i, i] + R[i], rel=1e-6)
+        expected = likelihood.log_average(labels[i], left.mean[i], left.variance[i])
+        assert left.log_density[i] == pytest.approx(float(expected), rel=1e-12)
+    with pytest.raises(ig.errors.ParameterError, match="needs a basis and no neighbours"):
+        ig.leave_one_out(kernel, None, "exact", likelihood, X, labels)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from ..estimators.classifier import SparseGPClassifier
     from ..estimators.regressor import SparseGPRegressor
-    from ..metrics import Scores
+    from ..metrics import Baseline, Scores
     from ..sources.source import Part, Source
     from ..sources.tables import Encoder
 
@@ -114,7 +115,7 @@ def fit(
     """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
     start, share = time.perf_counter(), test_fraction
     in_parts = scheduler is not None or workers is not None or is_large(table)
-    _check(approximation, task, further, noise, in_parts)
+    _check(approximation, task, noise)
     require_apart(out, table, checkpoint)
     if checkpoint is not None:
         require_apart(checkpoint, table)
@@ -122,27 +123,30 @@ def fit(
         kernel=None if kernel == "auto" else kernel, restarts=restarts, random_state=seed
     )
     shared |= {} if n_inducing is None else {"n_inducing": n_inducing}
-    labelled = False
     metadata: dict[str, Any] = {"target": target} | ({} if further is None else {"further": further})
-    if not in_parts:
+    if in_parts:
+        source, encoder, classes = _source_of(table, target, exclude or [], drop_missing, task, further)
+        labelled = classes is not None
+    else:
         X, y, encoder = inputs_and_target(table, target, exclude, drop_missing, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
     model: SparseGPClassifier | SparseGPRegressor
     with stop_on_interrupt():
         if labelled:
             model = _classifier(approximation, inducing, likelihood, max_iter, shared)
-            metrics, held = _fit_labels(model, X, y, share)
         else:
             model = _regressor(approximation, inducing, likelihood, max_iter, shared)
             model.set_params(basis=basis, noise=noise, full_iter=full_iter, checkpoint=checkpoint)
-            if in_parts:
-                source, encoder = _source_of(table, target, exclude or [], drop_missing)
-                with _on_cluster(source, scheduler, workers) as source:
-                    metrics, held = _fit_source(model, source, share)
-                result = model.fit_result_
-                metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
-            else:
-                metrics, held = _fit_rows(model, X, y, share)
+        if in_parts:
+            with _on_cluster(source, scheduler, workers) as source:
+                metrics, held = _fit_source(model, source, share)
+            if labelled and classes is not None and len(classes):
+                model.classes_ = classes[model.classes_]
+        else:
+            metrics, held = (_fit_labels if labelled else _fit_rows)(model, X, y, share)
+        if in_parts and not labelled:
+            result = model.fit_result_
+            metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
         model.save(out, metadata | {"encoder": encoder.to_json(), "held_out": metrics})
     inputs = f"{len(encoder.columns)} columns, {len(encoder.feature_names)} features"
     rows = {"training rows": f"{model.n_rows_}", "inputs": inputs} | _about(model)
@@ -158,9 +162,7 @@ def fit(
     typer.echo(f"Model: {out} ({file_size(out)})")
 
 
-def _check(
-    approximation: str, task: str | None, further: str | None, noise: str | None, in_parts: bool
-) -> None:
+def _check(approximation: str, task: str | None, noise: str | None) -> None:
     """Raise if these options do not go together, before any row is read."""
     from ..model.table import TABLE
 
@@ -172,8 +174,6 @@ def _check(
         raise UnknownNameError(f"--task must be regression or classification, not {task!r}.")
     if noise not in (None, "learned", "learned-jointly"):
         raise UnknownNameError(f"--noise must be learned or learned-jointly, not {noise!r}.")
-    if in_parts and (task == "classification" or further is not None):
-        raise ParameterError("Rows in parts are for regression of one column: use inducing.fit from Python.")
 
 
 def _regressor(
@@ -235,89 +235,119 @@ def _fit_rows(
     model: SparseGPRegressor, X: DataFrame, y: np.ndarray, share: float
 ) -> tuple[dict[str, float], int]:
     """Fit a model to a table without a share of its rows; the metrics there, and how many they are."""
-    import numpy as np
-
-    from ..metrics import Scores, smse
+    from ..metrics import Baseline
     from ..progress import Line
 
     test = _held_out(len(y), share, model.random_state)
     with Line(None) as progress:
         model.set_params(progress=progress).fit(X[~test], y[~test])
-    seen, held = (y if y.ndim == 1 else y[:, 0])[~test], y[test]
+    seen = (y if y.ndim == 1 else y[:, 0])[~test]
 
-    def score() -> dict[str, float]:
-        if model.likelihood_ is None:
-            mean, std = model.predict(X[test], return_std=True)
-            return Scores.of(held, mean, std**2, seen).metrics()
-        first, further = (held, None) if held.ndim == 1 else (held[:, 0], held[:, 1])
-        low, high = model.predict_quantiles(X[test], [0.025, 0.975], further).T
-        return {
-            "SMSE": smse(first, model.predict(X[test], further=further), seen),
-            "NLPD": -float(np.mean(model.log_density(X[test], held))),
-            "coverage of 95 %": float(np.mean((low <= first) & (first <= high))),
-        }
+    def score() -> tuple[dict[str, float], int]:
+        return _metrics(_observed(model, X[test], y[test], Baseline(float(seen.mean()), float(seen.var()))))
 
-    return _scored(score, len(held)), len(held)
+    return _scored(score, test.any())
 
 
-def _scored(score: Callable[[], dict[str, float]], rows: int) -> dict[str, float]:
-    """The metrics of held-out rows, none of no rows; where they fail a warning: the model is worth more."""
+def _scored(
+    score: Callable[[], tuple[dict[str, float], int]], some: bool
+) -> tuple[dict[str, float], int]:
+    """The metrics of held-out rows and how many they are, none where there are none; where they fail a
+    warning: the model is worth more.
+    """
     try:
-        return score() if rows else {}
+        return score() if some else ({}, 0)
     except (ValueError, ArithmeticError, OSError) as error:
         warnings.warn(f"the held-out rows cannot be scored: {error}", InducingWarning, stacklevel=2)
-        return {}
+        return {}, 0
 
 
 def _fit_labels(
     model: SparseGPClassifier, X: DataFrame, y: np.ndarray, share: float
 ) -> tuple[dict[str, float], int]:
     """Fit a classifier to a table without a share of its rows; error and log loss there, and how many."""
-    import numpy as np
-
     test = _held_out(len(y), share, model.random_state)
     model.fit(X[~test], y[~test])
-    known = test & np.isin(y, model.classes_)
-
-    def score() -> dict[str, float]:
-        p, own = model.predict_proba(X[known]), np.searchsorted(model.classes_, y[known])
-        loss = -np.mean(np.log(np.maximum(p[np.arange(len(p)), own], 1e-300)))
-        return {"error in %": float(np.mean(p.argmax(axis=1) != own)), "log loss": float(loss)}
-
-    return _scored(score, int(known.sum())), int(known.sum())
+    return _scored(lambda: _error_and_loss(_labels_scored(model, X[test], y[test])), test.any())
 
 
-def _source_of(table: Path, target: str, exclude: list[str], drop_missing: bool) -> tuple[Source, Encoder]:
-    """The rows of parquet files as a source, text columns encoded."""
-    from ..sources.parquet import encoder_of, from_parquet
+def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarray:
+    """How many of some rows have classes that the model knows, how many of these it has wrong, and their log
+    loss. (3,)
+    """
+    import numpy as np
+
+    known = np.isin(y, model.classes_)
+    if not known.any():
+        return np.zeros(3)
+    p = model.predict_proba(X[known])
+    own = np.searchsorted(model.classes_, y[known])
+    loss = -np.sum(np.log(np.maximum(p[np.arange(len(p)), own], 1e-300)))
+    return np.array([len(own), np.sum(p.argmax(axis=1) != own), loss])
+
+
+def _error_and_loss(scored: Iterable[float]) -> tuple[dict[str, float], int]:
+    rows, wrong, loss = map(float, scored)
+    return ({"error in %": wrong / rows, "log loss": loss / rows}, int(rows)) if rows else ({}, 0)
+
+
+def _source_of(
+    table: Path, target: str, exclude: list[str], drop_missing: bool, task: str | None, further: str | None
+) -> tuple[Source, Encoder, np.ndarray | None]:
+    """The rows of parquet files as a source, text columns encoded; and the labels that its numbers stand for
+    where the task is classification, none where numbers are the labels.
+    """
+    import numpy as np
+
+    from ..sources.parquet import encoder_of, from_parquet, target_labels
 
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    columns = from_parquet(table, [target, *exclude])  # looks at the columns alone
+    targets = [target] if further is None else [target, further]
+    columns = from_parquet(table, [*targets, *exclude])  # looks at the columns alone
     encoder = encoder_of(columns, list(columns.layout.feature_names or ()))
-    return from_parquet(table, target, encoder=encoder, drop_missing=drop_missing), encoder
+    labels = target_labels(columns, target) if task != "regression" else None
+    if labels is None and task == "classification":
+        labels = np.empty(0)
+    if labels is not None and further is not None:
+        raise ParameterError(f"Classes take no further column, but --further is {further!r}.")
+    coded = None if labels is None or labels.dtype.kind != "U" else tuple(labels.tolist())
+    y = target if further is None else targets
+    return from_parquet(table, y, encoder=encoder, drop_missing=drop_missing, labels=coded), encoder, labels
 
 
-def _fit_source(model: SparseGPRegressor, source: Source, share: float) -> tuple[dict[str, float], int]:
+def _fit_source(
+    model: SparseGPClassifier | SparseGPRegressor, source: Source, share: float
+) -> tuple[dict[str, float], int]:
     """Fit a model to a source without a share of its rows; the metrics there, and how many they are."""
-    from ..metrics import Scores
     from ..progress import Line
     from ..sources.source import split
 
     train, test = split(source.cached(), share, model.random_state) if share > 0 else (source, None)
+    labelled = hasattr(model, "class_weight")
     with Line(None) as progress:
-        model.set_params(progress=progress).fit(train.watched(progress.part))
-        scores = Scores()
+        if not labelled:
+            model.set_params(progress=progress)
+        model.fit(train.watched(progress.part))
 
-        def score() -> dict[str, float]:
-            nonlocal scores
+        def score() -> tuple[dict[str, float], int]:
             assert test is not None
-            scores = test.total(_scores, model.light())
-            if scores.rows == 0:
+            if labelled:
+                metrics, held = _error_and_loss(test.total(_scores_of_labels, _nameless(model)))
+            else:
+                metrics, held = _metrics(test.total(_scores, _nameless(model.light())))
+            if held == 0:
                 raise EmptyDataError("none was held out; raise --test-fraction, or set it to 0")
-            return scores.metrics()
+            return metrics, held
 
-        return _scored(score, test is not None), scores.rows
+        return _scored(score, test is not None)
+
+
+def _nameless(model: Any) -> Any:
+    """A copy of a model that takes rows without the names of their columns."""
+    light = copy(model)
+    vars(light).pop("feature_names_in_", None)
+    return light
 
 
 @contextmanager
@@ -333,10 +363,38 @@ def _on_cluster(source: Source, scheduler: str | None, workers: int | None) -> I
 
 
 def _scores(part: Part, model: SparseGPRegressor) -> Scores:
-    from ..estimators.base import predict_rows
     from ..metrics import Baseline, Scores
 
     if len(part.X) == 0:
         return Scores()
-    mean, std = predict_rows(part, model, return_std=True)
-    return Scores.of(part.Y[:, 0], mean, std**2, Baseline(model.y_mean_, model.y_scale_**2))
+    y = part.Y[:, 0] if part.Y.shape[1] == 1 else part.Y
+    return _observed(model, part.X, y, Baseline(model.y_mean_, model.y_scale_**2))
+
+
+def _scores_of_labels(part: Part, model: SparseGPClassifier) -> np.ndarray:
+    return _labels_scored(model, part.X, part.Y[:, 0])
+
+
+def _observed(model: SparseGPRegressor, X: Any, y: np.ndarray, trivial: Baseline) -> Scores:
+    """Score predictions of y (n,), or of y and the further numbers of the rows (n, 2)."""
+    import numpy as np
+
+    from ..metrics import Scores
+
+    if model.likelihood_ is None:
+        mean, std = model.predict(X, return_std=True)
+        return Scores.of(y, mean, std**2, trivial)
+    first, further = (y, None) if y.ndim == 1 else (y[:, 0], y[:, 1])
+    low, high = model.predict_quantiles(X, [0.025, 0.975], further).T
+    wrong, trivially_wrong = first - model.predict(X, further=further), first - trivial.mean
+    inside, loss = float(np.sum((low <= first) & (first <= high))), -float(np.sum(model.log_density(X, y)))
+    squares = float(wrong @ wrong), float(trivially_wrong @ trivially_wrong)
+    return Scores(len(first), *squares, loss, np.nan, inside)
+
+
+def _metrics(scores: Scores) -> tuple[dict[str, float], int]:
+    """The metrics that there are, and of how many rows: no trivial predictor has the likelihood of another
+    than Gaussian noise.
+    """
+    values = scores.metrics() if scores.rows else {}
+    return {name: value for name, value in values.items() if value == value}, scores.rows

@@ -122,11 +122,13 @@ def factorise(
     memory: SiteMemory | None = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
+    kept: Held | None = None,
 ) -> Factors:
     """The first pass, or a likelihood's sweeps from the process in `memory`, which is renewed;
-    `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter.
+    `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter. `kept` is
+    `Held.features` of a problem that differs in y alone.
     """
-    whitening, kept = _whitening(P, escalate), _room(P)
+    whitening, kept = _whitening(P, escalate), _room(P) if kept is None else kept
     Linv = whitening[2]
     if P.likelihood is not None:
         point = _settle(P, Linv, kept, memory, tolerance, sweeps)

@@ -18,7 +18,9 @@ from ..model.problem import Problem
 from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_weighted_gram, row_squares, times_lower
 from ..numerics.workers import chunk_rows, row_slices, run_over
+from ..sources.source import Part
 from .evidence import Factors, gradient_from, prior_factors
+from .parts import Parted, Setting
 from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, converge, warn_if_unsettled
 
@@ -51,6 +53,18 @@ class Joint:
         return namespace(changes[0]).concat(changes)
 
 
+@dataclass(frozen=True, eq=False)
+class JointSums:
+    """The sums of a pass, of each process; + joins those of different rows."""
+
+    each: tuple[Sums, ...] = ()
+
+    def __add__(self, other: JointSums) -> JointSums:
+        if not (self.each and other.each):
+            return self if self.each else other
+        return JointSums(tuple(a + b for a, b in zip(self.each, other.each, strict=True)))
+
+
 @dataclass(eq=False)
 class JointMemory:
     """The processes of the last evaluation, from which the next one starts."""
@@ -70,7 +84,7 @@ class JointFactors:
 
 
 def factorise_jointly(
-    problems: Sequence[Problem],
+    problems: Sequence[Problem | Parted],
     *,
     escalate: bool = True,
     memory: JointMemory | None = None,
@@ -85,7 +99,7 @@ def factorise_jointly(
         start = Joint(tuple(Process({}, zero, zero[:, :1]) for zero in zeros)).factored()
 
     def run(joint: Joint, rate: float, safe: bool) -> tuple[Joint, float, float]:
-        sums = joint_pass(problems, priors, joint)
+        sums = _over_rows(problems, priors, joint, True)
         return Joint(tuple(Process(s.sites, s.G, s.b) for s in sums)), float(sums[0].terms), 0.0
 
     point: FixedPoint = converge(
@@ -101,15 +115,38 @@ def factorise_jointly(
         warn_if_unsettled(point, problems[0].likelihood)
     if memory is not None:
         memory.joint = joint
-    last = joint_pass(problems, priors, joint, gram=False)
+    last = _over_rows(problems, priors, joint, False)
     each = tuple(
-        replace(
-            F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=Held(tau=p.sites[0][0], nu=p.sites[0][1])
-        )
+        replace(F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=_held(p))
         for F, p in zip(priors, joint.processes, strict=True)
     )
     value = joint.base(0.0) + float(last[0].terms)
     return JointFactors(each, value, last[0].likelihood, point.n_sweeps, point.converged)
+
+
+def _held(process: Process) -> Held | None:
+    """The sites of rows in memory; those of a source follow from the process, and are not kept."""
+    return Held(tau=process.sites[0][0], nu=process.sites[0][1]) if process.sites else None
+
+
+def _over_rows(
+    problems: Sequence[Problem | Parted], priors: Sequence[Factors], joint: Joint, gram: bool
+) -> Sequence[Sums]:
+    """A sweep over rows in memory, or over those of a source, where they are."""
+    first = problems[0]
+    if isinstance(first, Parted):
+        settings = [P.setting for P in problems if isinstance(P, Parted)]
+        return first.source.total(_over_part, settings, priors, joint, gram).each
+    return joint_pass([P for P in problems if isinstance(P, Problem)], priors, joint, gram=gram)
+
+
+def _over_part(
+    part: Part, settings: Sequence[Setting], priors: Sequence[Factors], joint: Joint, gram: bool
+) -> JointSums:
+    if not len(part.X):
+        return JointSums()
+    sums = joint_pass([setting.on(part) for setting in settings], priors, joint, gram=gram)
+    return JointSums(tuple(replace(total.to_numpy(), sites={}) for total in sums))
 
 
 def joint_gradient(problems: Sequence[Problem], F: JointFactors) -> list[Gradients]:

@@ -62,6 +62,7 @@ class Held:
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
     Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES
+    filled: bool = False  # whether Φ and R are those of another problem with the same kernel, basis and rows
 
     @staticmethod
     def room_for(P: Problem) -> Held:
@@ -74,6 +75,11 @@ class Held:
             return Held(R, Phi=zeros_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
         Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if is_numpy(P.X) and size <= KFU_BYTES else None
         return Held(R, Kfu)
+
+    @property
+    def features(self) -> Held:
+        """Φ and R alone, for another problem with the same kernel, basis and rows."""
+        return Held(self.R, Phi=self.Phi, filled=self.Phi is not None)
 
     def sites(self, rows: slice) -> tuple[Array, Array]:
         """τ and ν of some rows, of a likelihood that is not Gaussian."""

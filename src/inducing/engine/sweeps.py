@@ -145,13 +145,14 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
-        Phi, _ = _features(P, form, sweep.Linv, Held(held.R, Phi=held.Phi), s, rows, fill=True)
+        Phi, _ = _features(P, form, sweep.Linv, held, s, rows, fill=not held.filled)
         if before is not None and not at_once:
             tau, nu = (asarray_like(a, P.X)[rows] for a in before)
             s.G = add_weighted_gram(s.G, Phi, tau, s.buffer(1, count(rows)))
             s.b += Phi.T @ nu[:, None]
 
-    sums = run_pass(P, step, b=True)
+    nothing_left = held.filled and (before is None or at_once)
+    sums = Work(P, True, True) if nothing_left else run_pass(P, step, b=True)
     if before is not None and at_once and held.Phi is not None:
         sums.G, sums.b = gaussian.kept_sums(P, held.Phi, *before)
     return sums

@@ -213,8 +213,8 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
-    elif noise_way(model.noise) is not None and (model.noise != "learned" or model.likelihood is not None):
-        message = f"for rows in parts noise={model.noise!r} must be 'learned', and Gaussian; else give arrays"
+    elif noise_way(model.noise) is not None and model.likelihood is not None:
+        message = f"for rows in parts noise={model.noise!r} must be Gaussian; else give arrays"
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)
         message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"

@@ -20,7 +20,7 @@ from ..inference.regression import problem_of
 from ..learning import outofcore, recipes
 from ..learning.choice import Choice, choose
 from ..learning.diagnosis import Diagnosis, diagnosis_of
-from ..learning.noise import NoiseFit, learn_noise, noise_of_sample
+from ..learning.noise import NOISE_WAYS, NoiseFit, jointly_over, learn_noise, noise_of_sample
 from ..learning.stages import Fit
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -298,6 +298,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             start = result.kernel, result.basis, "vfe", result.noise
             P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
             learned = noise_of_sample(P, result, self.max_iter)
+            if self.noise == NOISE_WAYS[1]:
+                learned = jointly_over(scaled, task.stage(), learned)
         self._take(learned, scaling, one_output or likelihood is not None, moments.n)
         self.n_rows_, self.n_features_in_ = moments.n, source.n_features
         self.__dict__.pop("feature_names_in_", None)

@@ -33,7 +33,9 @@ from .regression import approximation_of, posterior_of, problem_of
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """What the other rows say of each row's y: mean, variance and log density."""
+    """What the other rows say of each row: mean and variance of y, under a likelihood of f, and the log
+    density of y.
+    """
 
     mean: np.ndarray  # (n,) or (n, p)
     variance: np.ndarray  # (n,)
@@ -59,7 +61,10 @@ def leave_one_out(
     neighbours: Any = None,
     weights: Any = None,
 ) -> LeftOut:
-    """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`."""
+    """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`.
+
+    Under Gaussian noise they equal those of refits; a likelihood's are refits with the other sites held.
+    """
     row = approximation_of(approximation, power, neighbours)
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     return left_out_of(problem_of(kernel, basis, row, noise, X, y, **options))
@@ -67,6 +72,10 @@ def leave_one_out(
 
 def left_out_of(P: Problem) -> LeftOut:
     """The same for a checked problem."""
+    if P.likelihood is not None and (P.row.name in ("exact", "sod") or P.row.keeps == "neighbours"):
+        raise ParameterError(
+            f"leave_one_out under {P.likelihood} needs a basis and no neighbours; use 'fitc'"
+        )
     if P.row.name in ("exact", "sod"):
         with blas_for(P.n):
             error, variance = exact_left_out(P)
@@ -80,7 +89,8 @@ def left_out_of(P: Problem) -> LeftOut:
 def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
     """Errors (n, p) of y and variances (n,) of f as predictions of y."""
     if P.likelihood is not None:
-        raise ParameterError("leave_one_out needs Gaussian noise")
+        mean, of_f = to_numpy(P.Y)[:, 0] - to_numpy(error)[:, 0], np.maximum(to_numpy(variance), 1e-300)
+        return LeftOut(mean, of_f, to_numpy(P.likelihood.log_predictive(P.observed(slice(None)), mean, of_f)))
     m0 = to_numpy(P.mean(P.X))
     errors, of_y = to_numpy(error), to_numpy(variance) + to_numpy(P.noise)
     density = -0.5 * np.mean(np.log(2.0 * np.pi * of_y)[:, None] + errors**2 / of_y[:, None], axis=1)

@@ -87,10 +87,11 @@ class ClassesEvidence:
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
         total: dict[str, Any] = {}
-        value = 0.0
+        value, kept = 0.0, None
         with blas_for(len(P.basis)):
             for own, memory in zip(self.problems(P), self.memories, strict=True):
-                F = factorise(own, escalate=False, memory=memory, tolerance=CLIMB_TOLERANCE)
+                F = factorise(own, escalate=False, memory=memory, tolerance=CLIMB_TOLERANCE, kept=kept)
+                kept = None if F.kept is None else F.kept.features
                 part, gradient = gradient_from(own, F)
                 value += part
                 total = {name: total.get(name, 0.0) + g for name, g in gradient.items()}
@@ -143,9 +144,9 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
     Several starts (`_starts`) are raced for a few iterations each, on a sample of the rows; the best goes on
-    with all of them. The race is won by the evidence per row and, where there are enough rows to hold some
-    out, the mean log probability of their labels, added: a hundred labels alone are a poor judge, and the
-    evidence alone of many lengthscales is too kind. If going on made the held-out labels less probable, it is
+    with all of them. The race is won by the evidence per row, less a nat for each lengthscale, and, where
+    there are enough rows to hold some out, the mean log probability of their labels, added: a hundred labels
+    alone are a poor judge. If going on made the held-out labels less probable, it is
     taken back. The result has all rows.
     """
     P = start.rows
@@ -215,7 +216,7 @@ def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, 
         most = min(stage.max_iterations, RACE_ITERATIONS)
         stage = replace(stage, evidence=ClassesEvidence(own), max_iterations=most)
         trials.append((stage, stage.run()))
-    scores = np.array([outcome.run.value / sample.rows.n for _, outcome in trials])
+    scores = np.array([_fair_value(outcome) / sample.rows.n for _, outcome in trials])
     if judge is not None and len(trials) > 1:
         scores += [np.mean(judge(*trial)) for trial in trials]
     best = int(np.argmax(scores))
@@ -244,6 +245,13 @@ def _starts(learning: Stage, signs: Array) -> list[Stage]:
         exact = replace(exact, evidence=evidence, restarts=0, max_iterations=40, least_gain=LEAST_GAIN)
         starts.append(replace(learning, problem=replace(P, kernel=exact.run().parameters.kernel)))
     return starts
+
+
+def _fair_value(outcome: Outcome) -> float:
+    """The evidence less a nat for each parameter of the kernel, by which their fit is too kind (Akaike): a
+    few hundred labels do not tell thirty lengthscales apart.
+    """
+    return outcome.run.value - sum(np.size(v) for v in outcome.parameters.kernel.parameters.values())
 
 
 def _binary(outcome: Outcome) -> Binary:

@@ -16,7 +16,7 @@ from ..engine.parts import Parted
 from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
 from ..errors import ParameterError
 from ..inference.left_out import left_out_errors
-from ..inference.regression import posterior_from, posterior_of, problem_of
+from ..inference.regression import as_problem, posterior_from, posterior_of, problem_of
 from ..model.bases import Basis, Multiscale, Points
 from ..model.kernels.base import Kernel
 from ..model.kernels.composite import Sum
@@ -30,6 +30,7 @@ from ..model.table import VFE
 from ..numerics.arrays import Array, namespace, to_numpy
 from ..numerics.workers import blas_for
 from ..sources.moments import Columns
+from ..sources.source import Source
 from .objective import SITE_TOLERANCE, HeldOut, moved, targets
 from .packing import Parameters
 from .recipes import Task, split, train
@@ -237,7 +238,7 @@ class JointEvidence:
         return [replace(P, kernel=kernel, mean=Constant(float(value))) for kernel, value in pairs]
 
     @staticmethod
-    def observations(problems: Sequence[Problem], F: JointFactors) -> Observations:
+    def observations(problems: Sequence[Problem | Parted], F: JointFactors) -> Observations:
         likelihood = problems[0].likelihood
         assert likelihood is not None
         pairs = zip(problems, F.each, strict=True)
@@ -276,3 +277,27 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
     score = -np.inf if outcome.score is None else outcome.score
     fit = replace(fit, noise=outcome.parameters.noise, value=F.value)
     return NoiseFit(fit, observations, 1.0, VFE.name, score)
+
+
+def jointly_over(source: Source, start: Stage, learned: NoiseFit) -> NoiseFit:
+    """f and g by their common evidence on the rows of `start`, then both from all rows of a source."""
+    few = jointly(start, learned)
+    likelihood = few.observations.likelihood
+    both: list[Problem | Parted] = [
+        as_problem(
+            post.kernel,
+            post.basis,
+            VFE,
+            likelihood,
+            source,
+            None,
+            mean=post.mean_function,
+            jitter=post.jitter,
+        )
+        for post in few.observations.posteriors
+    ]
+    with blas_for(len(both[0].basis)):
+        F = factorise_jointly(both, tolerance=SITE_TOLERANCE)
+    observations = JointEvidence.observations(both, F)
+    fit = replace(few.fit, posterior=observations.posteriors[0], value=F.value)
+    return replace(few, fit=fit, observations=observations)

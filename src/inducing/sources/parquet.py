@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, MissingValuesError, ParameterError
 from .source import Layout, Pieces, first_line
-from .tables import SUFFIXES, Encoder, complete_rows, is_numeric, numbers, require_columns
+from .tables import SUFFIXES, Encoder, complete_rows, is_label, is_numeric, numbers, require_columns
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,6 +26,7 @@ class TableReader:
     targets: tuple[str, ...]
     one_output: bool
     drop_missing: bool = False
+    labels: tuple[str, ...] | None = None  # of a text target, which becomes their numbers
 
     @staticmethod
     def of(
@@ -35,6 +36,7 @@ class TableReader:
         *,
         encoder: Encoder | None = None,
         drop_missing: bool = False,
+        labels: tuple[str, ...] | None = None,
     ) -> TableReader:
         """Make the reader of a table of these columns; the inputs are `columns`, or all but the targets."""
         targets = () if y is None else (y,) if isinstance(y, str) else tuple(y)
@@ -45,7 +47,7 @@ class TableReader:
             raise ColumnError("The table has no columns to use as inputs; add at least one.")
         if set(targets) & set(encoder.columns):
             raise ColumnError(f"Column {targets[0]!r} is both an input and a target; choose one.")
-        return TableReader(encoder, targets, y is None or isinstance(y, str), drop_missing)
+        return TableReader(encoder, targets, y is None or isinstance(y, str), drop_missing, labels)
 
     @property
     def layout(self) -> Layout:
@@ -67,6 +69,9 @@ class TableReader:
                     f"column {name!r} has no value in row {missing[0]}; fill or remove it"
                 )
         X = self.encoder.transform(frame).to_numpy()  # (c, d)
+        if self.labels is not None:
+            text = Encoder(self.targets, {self.targets[0]: self.labels}).transform(frame)
+            return X, text.to_numpy().argmax(axis=1).astype(float)
         y = [numbers(frame[name], name) for name in self.targets]
         return X, None if not y else y[0] if self.one_output else np.stack(y, axis=1)
 
@@ -130,6 +135,7 @@ def from_parquet(
     *,
     encoder: Encoder | None = None,
     drop_missing: bool = False,
+    labels: tuple[str, ...] | None = None,
 ) -> Pieces:
     """Make a source with a part for each row group of the files, which must all have the columns."""
     import pyarrow as pa
@@ -149,7 +155,9 @@ def from_parquet(
             raise ColumnError(f"{path!r} could not be read as parquet: {first_line(error)}") from error
         names = [str(name) for name in metadata.schema.to_arrow_schema().names]
         if reader is None:
-            reader = TableReader.of(names, y, columns, encoder=encoder, drop_missing=drop_missing)
+            reader = TableReader.of(
+                names, y, columns, encoder=encoder, drop_missing=drop_missing, labels=labels
+            )
         missing = [name for name in reader.columns if name not in names]
         if missing:
             have = ", ".join(map(repr, names))
@@ -179,3 +187,18 @@ def encoder_of(source: Pieces, columns: Sequence[str]) -> Encoder:
         values = {name: pd.concat([values[name], frame[name]]).drop_duplicates() for name in text}
     categories = {name: Encoder.fit(values[name].to_frame(name)).categories[name] for name in text}
     return Encoder(tuple(columns), categories)
+
+
+def target_labels(source: Pieces, target: str) -> np.ndarray | None:
+    """The labels of a column of parquet files that holds text or booleans, sorted; None of one with numbers.
+    (classes,)
+    """
+    import pyarrow.parquet as pq
+
+    piece = next(piece for piece in source.pieces if isinstance(piece, ParquetPiece))
+    column = pq.read_schema(piece.path).empty_table().to_pandas()[target]
+    if not is_label(column, target):
+        return None
+    if is_numeric(column, target):
+        return np.array([False, True])
+    return np.array(encoder_of(source, [target]).categories[target])

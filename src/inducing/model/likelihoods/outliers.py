@@ -16,9 +16,7 @@ from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
 from .base import LARGEST, SHAPES, Likelihood, exp, one_namespace, scale, within
 from .noise import LogVariance
 
-FEWEST_DF = (
-    0.5  # of a mixture of Gaussians in place of nodes: its weights reach the farther, the fewer they are
-)
+FEWEST_DF = 0.5  # that a mixture of Gaussians serves: the fewer, the farther its weights reach
 
 
 @dataclass(frozen=True)
