@@ -1,4 +1,4 @@
-"""Faults in the middle of things: kill -9 of fits, streams, saves and workers, full disks, signals, threads and
+"""Faults in the middle of things: kill -9 of fits, streams, saves and workers, full disks, signals, threads,
 forks. Nothing may be lost or left behind, and results must be those of undisturbed runs.
 
 python benchmarks/faults.py                      # all of them, 20 times each; minutes

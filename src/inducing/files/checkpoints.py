@@ -46,13 +46,13 @@ class Checkpoint:
         """
         if value < self._best or (not force and time.monotonic() - self._last < INTERVAL):
             return
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save as to_bytes
 
         arrays, head = {"x": np.ascontiguousarray(x)}, {"fingerprint": self.fingerprint}
         try:
             with replacing(self.path) as part:
-                save_file(arrays, part, head | {"sha256": digest(self.fingerprint, arrays)})
-        except (OSError, *NOT_TENSORS) as error:
+                part.write_bytes(to_bytes(arrays, head | {"sha256": digest(self.fingerprint, arrays)}))
+        except OSError as error:
             message = f"the checkpoint {self.path} cannot be written ({error}); the fit goes on without"
             warnings.warn(message, CheckpointWarning, stacklevel=2)
         else:

@@ -20,8 +20,8 @@ from .arrays import Array, is_numpy, placed
 WorkerState = TypeVar("WorkerState")
 
 CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
-SHARE = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
-ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
+WAKING = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
+PER_ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
 
@@ -67,7 +67,7 @@ def workers_for(operations: float) -> int:
     """The number of cores worth waking for so many multiplications: each gets a millisecond's worth or more,
     so that small work is no slower on a large machine.
     """
-    return max(1, min(cores(), int(operations) // SHARE))
+    return max(1, min(cores(), int(operations) // WAKING))
 
 
 def _process_cores() -> int:
@@ -116,7 +116,7 @@ def chunk_rows(n: int, m: int, like: Array) -> int:
     rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
     if is_numpy(like):
         chunks = max(1, -(-n // min(rows, 4096)))
-        workers = workers_for(n * m * (m + ENTRY))
+        workers = workers_for(n * m * (m + PER_ENTRY))
         chunks = -(-chunks // workers) * workers
         rows = -(-n // chunks)
     return max(1, min(rows, n))
