@@ -12,7 +12,7 @@ from ..model.problem import Problem, noise_gradient
 from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares, scaled_sum, times_lower
-from ..numerics.workers import ENTRY, chunk_rows, row_slices, run_over, workers_for
+from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
 from . import block_passes, gaussian_blocks
 from . import gaussian_rows as gaussian
 from .row_sites import add_terms
@@ -111,7 +111,7 @@ def run_pass(
         ranges, parallel = gaussian.range_count(P), gaussian.on_all_cores(P)
         tasks = row_slices(P.n, -(-P.n // ranges)) if P.blocks is None else groups(P, ranges)
     elif P.blocks is None:
-        workers = workers_for(P.n * m * (m + ENTRY)) if is_numpy(P.X) else 1
+        workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1
         parallel = workers > 1 and (P.likelihood is None or P.n * m * (m + 64) >= SWEEP_FLOPS)
         tasks = row_slices(P.n, _chunk(P) if parallel else workers * _chunk(P))
     else:
