@@ -44,7 +44,7 @@ from .mappers import Mapper, as_mapper, in_threads, suited
 from .residuals import check_gaussian
 
 EXPERT_ROWS = 512  # rows of an expert where the blocks are left to k-means
-LEAST_LEFT = 2.0**-48  # of the prior variance, the least that an expert leaves
+LEAST_OF_PRIOR = 2.0**-48  # of the prior variance, the least that an expert leaves
 QUERIES_TOGETHER = 512  # queries that the BCM looks at together
 
 
@@ -195,7 +195,7 @@ def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
     assert isinstance(expert.basis, Points)
     V = solve_lower(expert.L, expert.kernel(expert.basis.Z, X))  # (b, t)
     xp, prior = namespace(V), expert.kernel.diag(X)
-    left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_LEFT * prior)  # at a row without noise it is 0
+    left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_OF_PRIOR * prior)  # at a row without noise it is 0
     return prior / left, V.T @ expert.w
 
 

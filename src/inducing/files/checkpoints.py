@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import CheckpointWarning, ModelFileError
 from .atomic import replacing
-from .tensors import NOT_TENSORS, digest, tensors
+from .tensors import DamagedError, digest, tensors
 
 INTERVAL = 5.0  # seconds between writes
 
@@ -34,7 +34,7 @@ class Checkpoint:
             x, fingerprint = arrays["x"], head["fingerprint"]
             if head["sha256"] != digest(fingerprint, arrays):
                 raise KeyError("its contents do not match its checksum")
-        except NOT_TENSORS as error:
+        except (DamagedError, KeyError) as error:
             raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
         if fingerprint != self.fingerprint or x.shape != otherwise.shape or x.dtype != otherwise.dtype:
             raise ModelFileError(
@@ -48,13 +48,13 @@ class Checkpoint:
         """
         if value < self._best or (not force and time.monotonic() - self._last < INTERVAL):
             return
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save as to_bytes
 
         arrays, head = {"x": np.ascontiguousarray(x)}, {"fingerprint": self.fingerprint}
         try:
             with replacing(self.path) as part:
-                save_file(arrays, part, head | {"sha256": digest(self.fingerprint, arrays)})
-        except (OSError, *NOT_TENSORS) as error:
+                part.write_bytes(to_bytes(arrays, head | {"sha256": digest(self.fingerprint, arrays)}))
+        except OSError as error:
             message = f"the checkpoint {self.path} cannot be written ({error}); the fit goes on without"
             warnings.warn(message, CheckpointWarning, stacklevel=2)
         else:

@@ -9,22 +9,36 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from .records import Arrays
 
-NOT_TENSORS = SafetensorError, OSError, TypeError, LookupError, AttributeError, MemoryError, OverflowError
+
+class DamagedError(Exception):
+    """An error that a file is none of safetensors, or not whole."""
 
 
 def tensors(
     path: Path, check: Callable[[dict[str, str]], None] | None = None
 ) -> tuple[dict[str, str], Arrays]:
     """Read the metadata and the arrays of a file; `check` may refuse the metadata before arrays are read."""
-    with safe_open(path, framework="numpy") as file:
-        head = file.metadata() or {}
-        if check is not None:
-            check(head)
-        return head, {name: np.array(file.get_tensor(name)) for name in file.keys()}
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            head = file.metadata() or {}
+            if check is not None:
+                check(head)
+            return head, {name: np.array(file.get_tensor(name)) for name in file.keys()}
+    except (
+        SafetensorError,
+        OSError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        MemoryError,
+        OverflowError,
+    ) as error:
+        raise DamagedError(" ".join(str(error).split())) from error
 
 
 def digest(text: str, arrays: Arrays) -> str:

@@ -68,8 +68,13 @@ def compiled(signature: Any = None, **options: Any) -> Callable[[Callable[..., A
 
 
 def helper(**options: Any) -> Any:
-    """Compile a function that compiled functions call."""
-    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+    """Compile a function that compiled functions call.
+
+    One with fast math is inlined: else a process that compiles runs the copy that stands alone, and one that
+    reads the cache the caller's own, which rounds sums differently.
+    """
+    how = {"forceinline": bool(options.get("fastmath"))} | options
+    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **how)
 
 
 def pointed(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
