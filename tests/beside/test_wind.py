@@ -302,7 +302,7 @@ def test_c13_in_its_quick_form(ascat: None, tmp_path: Any) -> None:
 
 
 def test_an_assumed_site_acts_on_what_is_above_the_prior_mean():
-    """One component a node: the process that assumes it is the Gaussian posterior, with any prior mean."""
+    """One component a node: what assumes it is the Gaussian posterior, whatever the prior mean."""
     rng = np.random.default_rng(3)
     X, p = rng.normal(size=(4, 2)), 2
     centres, spread = rng.normal(size=(4, 1, p)), np.broadcast_to(0.3 * np.eye(p), (4, 1, p, p))

@@ -274,10 +274,8 @@ def test_workers_of_another_version_are_refused(monkeypatch):
     other = {"host": {"python": "3.9.1"}, "packages": {"distributed": "2024.1"}}
 
     class Client:
-        def sync(self, function, callback_timeout):
+        def get_versions(self):
             return {"client": own, "workers": {"tcp://a": own, "tcp://b": other}}
-
-        _get_versions = None
 
     with pytest.raises(ClusterError, match="tcp://b has Python and Dask .'3.9', '2024.1'"):
         distributed._check_versions(Client())

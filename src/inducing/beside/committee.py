@@ -5,6 +5,8 @@ queries come together (transduction, [003 Definition 9]). The other rules combin
 query on its own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +44,7 @@ from .mappers import Mapper, as_mapper, in_threads, suited
 from .residuals import check_gaussian
 
 EXPERT_ROWS = 512  # rows of an expert where the blocks are left to k-means
-LEAST_OF_EXPERTS = 2.0**-48  # of the prior variance, the least that an expert leaves
+LEAST_OF_PRIOR = 2.0**-48  # of the prior variance, the least that an expert leaves
 QUERIES_TOGETHER = 512  # queries that the BCM looks at together
 
 
@@ -83,8 +85,10 @@ RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
 
 @dataclass(frozen=True, eq=False)
 class Committee:
-    """Experts on disjoint blocks, each the exact posterior of its own data; `mapper(function, experts)` is
-    `map` in threads, or by workers, to whom every expert goes once.
+    """Experts on disjoint blocks, each the exact posterior of its own data.
+
+    `mapper(function, experts)` is `map` in threads, or by the workers of a cluster: then every expert goes
+    there once, and queries and answers travel.
     """
 
     experts: tuple[Posterior, ...]
@@ -146,7 +150,9 @@ class Committee:
         """Joint covariance of f(X), all rows together: `predict` takes up to `chunk` of them."""
         X = self._queries(X)
         if not self.rule.joint:
-            raise ConditionalError(f"{self.rule.name!r} has no joint covariance; use 'bcm'")
+            raise ConditionalError(
+                f"{self.rule.name!r} takes each query alone: no joint covariance; use 'bcm'"
+            )
         return self.on(Points(X)).covariance(X)
 
     def _alone(self, X: Array) -> Marginals:
@@ -162,8 +168,9 @@ class Committee:
         if self.rule.corrected:
             total = total + (1.0 - weights)
         mean = mean / total[:, None]
-        mean = mean[:, 0] if first.one_output else mean
-        return Marginals(mean + mean_of(first, X), self.kernel.diag(X) / total)
+        return Marginals(
+            (mean[:, 0] if first.one_output else mean) + mean_of(first, X), self.kernel.diag(X) / total
+        )
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
         """Ask every expert; the answers come in the experts' order."""
@@ -188,9 +195,7 @@ def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
     assert isinstance(expert.basis, Points)
     V = solve_lower(expert.L, expert.kernel(expert.basis.Z, X))  # (b, t)
     xp, prior = namespace(V), expert.kernel.diag(X)
-    left = xp.maximum(
-        prior - xp.sum(V * V, axis=0), LEAST_OF_EXPERTS * prior
-    )  # at a row without noise it is 0
+    left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_OF_PRIOR * prior)  # at a row without noise it is 0
     return prior / left, V.T @ expert.w
 
 
@@ -232,7 +237,9 @@ def condition(
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, row, noise, X, y, **options)
     if chunk < 1:
-        raise ParameterError(f"chunk, the queries looked at together, must be at least 1, but is {chunk}")
+        raise ParameterError(
+            f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
+        )
     check_gaussian(P, approximation)
     rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
     mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)

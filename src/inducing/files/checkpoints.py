@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import CheckpointWarning, ModelFileError
 from .atomic import replacing
-from .tensors import NOT_TENSORS, digest, tensors
+from .tensors import DamagedError, digest, tensors
 
 INTERVAL = 5.0  # seconds between writes
 
@@ -32,7 +32,7 @@ class Checkpoint:
             x, fingerprint = arrays["x"], head["fingerprint"]
             if head["sha256"] != digest(fingerprint, arrays):
                 raise KeyError("its contents do not match its checksum")
-        except NOT_TENSORS as error:
+        except (DamagedError, KeyError) as error:
             raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
         if fingerprint != self.fingerprint or x.shape != otherwise.shape or x.dtype != otherwise.dtype:
             raise ModelFileError(

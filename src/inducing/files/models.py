@@ -34,7 +34,7 @@ from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
 from .records import ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
-from .tensors import NOT_TENSORS, digest, tensors
+from .tensors import DamagedError, digest, tensors
 
 FORMAT, VERSION = "inducing", "1"
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
@@ -121,10 +121,9 @@ def read(path: Path) -> tuple[Plain, Arrays]:
         raise ModelFileError(f"there is no model file {str(path)!r}: check the name")
     try:
         head, arrays = tensors(path, check=_check_format)
-    except NOT_TENSORS as error:
-        reason = " ".join(str(error).split())
+    except DamagedError as error:
         raise ModelFileError(
-            f"{str(path)!r} is no model file, or is truncated or corrupt ({reason})"
+            f"{str(path)!r} is no model file, or is truncated or corrupt ({error})"
         ) from error
     except ModelFileError as error:
         raise ModelFileError(f"{str(path)!r} {error}") from error

@@ -2,6 +2,8 @@
 the file has bytes.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,9 @@ import numpy as np
 
 from .records import Arrays
 
-NOT_TENSORS = OSError, TypeError, LookupError, AttributeError, MemoryError, OverflowError
+
+class DamagedError(Exception):
+    """An error that a file is none of safetensors, or not whole."""
 
 
 def tensors(
@@ -25,8 +29,16 @@ def tensors(
             if check is not None:
                 check(head)
             return head, {name: np.array(file.get_tensor(name)) for name in file.keys()}
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+    except (
+        SafetensorError,
+        OSError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        MemoryError,
+        OverflowError,
+    ) as error:
+        raise DamagedError(" ".join(str(error).split())) from error
 
 
 def digest(text: str, arrays: Arrays) -> str:

@@ -68,11 +68,13 @@ def compiled(signature: Any = None, **options: Any) -> Callable[[Callable[..., A
 
 
 def helper(**options: Any) -> Any:
-    """Compile a function that compiled functions call, into each of them: else a process that compiles runs
-    the copy that stands alone, and one that reads the cache the caller's own, which rounds sums differently.
+    """Compile a function that compiled functions call.
+
+    One with fast math is inlined: else a process that compiles runs the copy that stands alone, and one that
+    reads the cache the caller's own, which rounds sums differently.
     """
-    inside = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
-    return numba.njit(nogil=True, **{**inside, **options})
+    how = {"forceinline": bool(options.get("fastmath"))} | options
+    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **how)
 
 
 def pointed(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:

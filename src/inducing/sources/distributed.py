@@ -12,6 +12,7 @@ single-threaded BLAS.
 """
 
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -240,10 +241,13 @@ def _workers(client: Any) -> dict[str, int]:
 
 def _check_versions(client: Any) -> None:
     """Raise if workers do not answer, or have another Python or Dask: nothing would be understood."""
-    try:
-        found = client.sync(client._get_versions, callback_timeout=2 * CALL_SECONDS)
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(f"the workers do not answer ({error}); look at their logs") from error
+    answers: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: answers.append(client.get_versions()), daemon=True)
+    asking.start()
+    asking.join(timeout=2 * CALL_SECONDS)
+    if not answers:
+        raise ClusterError("the workers do not answer; look at their logs")
+    found = answers[0]
     own = _versions(found["client"])
     for address, versions in found["workers"].items():
         if _versions(versions) != own:

@@ -10,7 +10,7 @@ from ..errors import EmptyDataError
 from ..model.kernels.distances import MIDDLE_ROWS
 from .source import Part, Source
 
-NO_FARTHER = 1e6  # times the median distance from the median, up to which rows set the units
+MOST_SPREADS = 1e6  # times the median distance from the median, up to which rows set the units
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
 
 
 def together(A: np.ndarray) -> np.ndarray | slice:
-    """The rows that lie no more than NO_FARTHER times as far out as most, in every column."""
+    """The rows that lie no more than MOST_SPREADS times as far out as most, in every column."""
     some = A[:: max(1, len(A) // MIDDLE_ROWS)]
     centre = np.median(some, axis=0)
     spread = np.median(np.abs(some - centre), axis=0)
-    near = np.all((np.abs(A - centre) <= NO_FARTHER * spread) | (spread == 0), axis=1)
+    near = np.all((np.abs(A - centre) <= MOST_SPREADS * spread) | (spread == 0), axis=1)
     return near if np.any(near) and not np.all(near) else slice(None)
 
 
