@@ -65,9 +65,7 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
     values, vectors = values[::-1], U[:, ::-1] / root[:, None]
     if values[-1] <= FAINT * values[0]:
         good = int(np.sum(values > FAINT * values[0]))
-        raise ParameterError(
-            f"only {good} of {count} eigenvalues are above rounding; ask for {good} functions"
-        )
+        raise ParameterError(f"only {good} of {count} eigenvalues are above rounding; ask for {good}")
     peaks = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(count)]  # (count,)
     return Eigenfunctions(kernel, X, w, values, vectors * np.sign(peaks))
 
@@ -87,9 +85,7 @@ class GaussianEigenfunctions:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.deviation < math.inf:
-            raise ParameterError(
-                f"the density's deviation must be positive and finite, not {self.deviation:g}"
-            )
+            raise ParameterError(f"the deviation must be positive and finite, not {self.deviation:g}")
         if np.size(self.kernel.lengthscale) != 1:
             raise ShapeError(f"the closed form has one input, the kernel {np.size(self.kernel.lengthscale)}")
 

@@ -47,9 +47,7 @@ class KernelPCA:
         queries = as_queries(X, self.basis.Z.shape[1])
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
-            raise ParameterError(
-                f"it has {len(self)} components, but {count} were asked for; lower the noise"
-            )
+            raise ParameterError(f"{len(self)} components, but {count} were asked for; lower the noise")
         K = self.kernel(to_numpy(queries), self.basis.Z)
         return asarray_like(K @ self.coefficients[:, :count], queries)
 

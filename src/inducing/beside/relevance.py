@@ -81,9 +81,7 @@ class RelevanceVectors(Corrected):
     def predict_proba(self, X: Any) -> Array:
         """⟨p(y|f)⟩ of the labels -1 and +1: the wider f, the nearer to one half. (t, 2) [004 eq. 5.8]"""
         if not isinstance(self.likelihood, Binary):
-            raise ConditionalError(
-                "this machine learned values, not labels; give it a likelihood for classes"
-            )
+            raise ConditionalError("this machine learned values, not labels; give it a likelihood of labels")
         mean, variance = self.predict(X)
         p = self.likelihood.probability(to_numpy(mean), np.maximum(to_numpy(variance), NO_VARIANCE))
         return asarray_like(np.stack([1.0 - p, p], axis=1), mean)

@@ -82,9 +82,8 @@ def _print_kernel(estimator: Any) -> None:
         names = columns_of(estimator)[0].feature_names
     except ModelFileError:
         names = tuple(f"x{i + 1}" for i in range(d))
-    scale = np.broadcast_to(
-        estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_, d
-    )  # (d,)
+    own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_
+    scale = np.broadcast_to(own, d)  # (d,)
     for path, part in _parts(estimator.kernel_.spec()):
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
         table = Table("input")

@@ -56,17 +56,15 @@ def second_blocks(
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
     totals = moments, squares
-    s.residual += second(
-        F.gaussians, rows, frame, matrices, factors, filled, _space(s, F, group), s.G, totals
-    )
+    space = _space(s, F, group)
+    s.residual += second(F.gaussians, rows, frame, matrices, factors, filled, space, s.G, totals)
     weight = P.weight(group.rows)
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
     noise_bar[group.rows] = diagonal / weight - extra
     lengths = own[:d] * frame[1]  # Σ W (x - x')²/ℓ³
-    shared = np.ndim(P.kernel.lengthscale) == 0
-    add_gradients(
-        s.kernel, {"lengthscale": lengths.sum() if shared else lengths, "variance": own[d] / F.prior}
-    )
+    if np.ndim(P.kernel.lengthscale) == 0:
+        lengths = lengths.sum()
+    add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[d] / F.prior})
     add_moments(P, F, s, X, V, moments, squares)
 
 

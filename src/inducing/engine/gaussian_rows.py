@@ -173,9 +173,8 @@ def _deterministic(
     mean, V, lengths = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise)
     sign = 1.0 if P.row.bound else -1.0
     matrices, filled = (plain(back.T), plain(back.alpha.T)), (mean, V, lengths)
-    second_deterministic(
-        F.gaussians, data, (tau, given), matrices, sign, P.uniform, filled, _space(s, F), totals
-    )
+    space = _space(s, F)
+    second_deterministic(F.gaussians, data, (tau, given), matrices, sign, P.uniform, filled, space, totals)
     if given:
         spread = F.prior - lengths if P.row.bound else lengths
         add_terms(P, s, rows, mean[:, 0], spread, 0.0, tau, Y[:, 0])

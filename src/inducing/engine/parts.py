@@ -190,9 +190,7 @@ def make_parted(
         raise ParameterError("the source has no targets; name the target column, or give y")
     noise, likelihood, noise_name = split_noise(noise, row)
     if row.own_block:
-        raise ParameterError(
-            "'pic' needs the data at every query; over a source use 'pitc', of the same evidence"
-        )
+        raise ParameterError("'pic' needs the data at every query; over a source use 'pitc'")
     if row.keeps == "neighbours" and (np.ndim(row.neighbours) > 0 or likelihood is not None):
         what = "a number of neighbours" if likelihood is None else "Gaussian noise"
         raise ParameterError(f"{row.name!r} over a source needs {what}; give the rows as arrays for more")

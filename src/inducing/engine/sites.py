@@ -237,11 +237,9 @@ class Processes:
     def posteriors(self, *, evidence: bool = True) -> list[Posterior]:
         c = self.Y.shape[1]
         values: list[float | None] = self.log_evidence() if evidence else [None] * c
-        P = (
-            None
-            if self.Pi is None
-            else np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
-        )
+        P = None
+        if self.Pi is not None:
+            P = np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
         state = self.n_sweeps, self.converged, self.changes, self.projected
         return [
             Posterior(

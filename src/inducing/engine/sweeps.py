@@ -173,9 +173,9 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
         Phi, R = _features(P, form, sweep.Linv, held, s, rows)
         spread = row_squares(times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True))
         mean = (Phi @ sweep.w)[:, 0]
-        old = (
-            (0.0 * mean, 0.0 * mean) if before is None else tuple(asarray_like(a, P.X)[rows] for a in before)
-        )
+        old = 0.0 * mean, 0.0 * mean
+        if before is not None:
+            old = tuple(asarray_like(a, P.X)[rows] for a in before)
         new = propose(P, rows, mean, spread, R, *old, safe=sweep.safe)
         tau[rows], nu[rows] = (a + sweep.rate * (b - a) for a, b in zip(old, new[:2], strict=True))
         s.terms = s.terms + xp.sum(new.terms)

@@ -50,16 +50,13 @@ class Inputs(BaseEstimator):
         if hasattr(X, "tocsr"):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
         if isinstance(X, Source) or isinstance(y, Source):
-            raise ShapeError(
-                "X and y must be arrays here; a source holds both and is X of `fit` and `predict`"
-            )
+            raise ShapeError("X and y must be arrays here; a source is X of `fit` and `predict` alone")
         require_numbers(X, "X")
         if not isinstance(y, str | None):
             require_numbers(y, "y", text=not options.get("y_numeric", False))
         try:
-            checked = validate_data(
-                self, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, **options
-            )
+            options |= {"dtype": np.float64, "ensure_all_finite": False}
+            checked = validate_data(self, X, y, reset=reset, **options)
         except ValueError as error:
             raise named(error) from error
         if isinstance(checked, tuple) and checked[1].dtype.kind == "f":

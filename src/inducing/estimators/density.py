@@ -189,10 +189,8 @@ class GPDensity(DensityMixin, Estimator):
         scores: dict[Any, float] = {}
         for name, prior in self._priors(U.shape[1]):
             bars.show("density", f"density: smoothness {name:g}, {len(scores)} tried before")
-            hold, rule = (
-                isinstance(prior, OrnsteinUhlenbeck),
-                dict(convergence=self.tol, damping=self.damping),
-            )
+            hold = isinstance(prior, OrnsteinUhlenbeck)
+            rule = {"convergence": self.tol, "damping": self.damping}
             trial = estimate(prior, U, times, limit=self.max_iter, hold=hold, **rule)
             score = _score(trial, U, times)
             since += 1

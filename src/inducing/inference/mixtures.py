@@ -72,9 +72,7 @@ class Mixtures:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=float))
         n, k, p = self.b.shape
         if self.log_c.shape != (n, k) or self.Lam.shape != (n, k, p, p):
-            raise ShapeError(
-                f"log_c {self.log_c.shape}, b {self.b.shape} and Lam {self.Lam.shape} do not fit"
-            )
+            raise ShapeError(f"log_c {self.log_c.shape}, b {self.b.shape}, Lam {self.Lam.shape} do not fit")
         if np.any(np.isnan(self.log_c)) or not (
             np.all(np.isfinite(self.b)) and np.all(np.isfinite(self.Lam))
         ):
@@ -118,9 +116,7 @@ def _canonical(mean: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     try:
         L = np.linalg.cholesky(A)
     except np.linalg.LinAlgError as error:
-        raise FactorisationError(
-            "a Gaussian in a mixture has a covariance that is not positive definite"
-        ) from error
+        raise FactorisationError("a covariance in a mixture is not positive definite") from error
     Lam = np.linalg.inv(A)
     Lam = 0.5 * (Lam + np.swapaxes(Lam, -1, -2))
     b = np.einsum("...pq,...q->...p", Lam, mean)

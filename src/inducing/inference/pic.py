@@ -116,9 +116,7 @@ class PICPredictor(Corrected):
             return X, np.empty(0)
         labels = to_numpy(blocks)
         if labels.shape != (X.shape[0],):
-            raise ShapeError(
-                f"blocks must have one label per query ({X.shape[0]}), but has shape {labels.shape}"
-            )
+            raise ShapeError(f"blocks must have one label per query ({X.shape[0]}), not shape {labels.shape}")
         return X, labels
 
 

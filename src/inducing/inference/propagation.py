@@ -80,9 +80,7 @@ def expectation_propagation(
     posts = None if start is None else [start] if isinstance(start, Posterior) else list(start)
     if posts is not None:
         if posts[0].kernel.spec() != kernel.spec():
-            raise ParameterError(
-                "start has another kernel; give its sites to a process of this one by from_sites"
-            )
+            raise ParameterError("start has another kernel; from_sites gives its sites to this one")
         run = Processes.resumed(posts, likelihood, X, Y)
     elif basis is not None:
         basis = basis.on(X)
@@ -199,10 +197,8 @@ class _Growth:
     def _block(self, turns: loops.Turns, Pi: np.ndarray, rows: slice, rate: float, again: bool) -> None:
         run, learner, X = self.run, self.learner, self.run.X[rows]
         known = learner.basis.cross(run.kernel, X) if len(learner.basis) else np.empty((len(X), 0))
-        K, kss = (
-            np.concatenate([known, run.kernel(X, X)], axis=1),
-            np.asarray(run.kernel.diag(X), dtype=float),
-        )
+        K = np.concatenate([known, run.kernel(X, X)], axis=1)
+        kss = np.asarray(run.kernel.diag(X), dtype=float)
         data = loops.SiteRows(Pi, run.tau[rows], run.nu[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
         asked = learner.asked

@@ -65,9 +65,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         if len(self.values) > MOST_CLASSES:
-            raise LabelError(
-                f"the target has more than {MOST_CLASSES} different values; use SparseGPRegressor"
-            )
+            raise LabelError(f"y has more than {MOST_CLASSES} different values; use SparseGPRegressor")
 
     def __add__(self, other: "Labels") -> "Labels":
         return Labels(np.union1d(self.values, other.values))

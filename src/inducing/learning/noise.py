@@ -191,9 +191,7 @@ def _tempered(P: Problem, g: Posterior, temperature: float) -> Problem:
 
 def _student(P: Problem) -> StudentT:
     if not isinstance(P.likelihood, StudentT):
-        raise ParameterError(
-            f"noise is learned as a process for Gaussian noise and StudentT, not {P.likelihood}"
-        )
+        raise ParameterError(f"noise can be a process for Gaussian noise and StudentT, not {P.likelihood}")
     return P.likelihood
 
 

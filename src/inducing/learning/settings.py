@@ -26,9 +26,7 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         if not self.median > 0 or not self.sigma > 0:
-            raise ParameterError(
-                f"median and sigma of a prior must be positive, not {self.median}, {self.sigma}"
-            )
+            raise ParameterError(f"a median and sigma must be positive, not {self.median}, {self.sigma}")
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:
         """Σ log N(log θ | log median, sigma²) up to a constant, and its derivative in θ."""

@@ -86,7 +86,7 @@ def projected_start(start: Stage, directions: int) -> Stage:
     P, kernel, d, m = start.rows, start.problem.kernel, start.rows.X.shape[1], len(start.problem.basis)
     if not isinstance(kernel, Stationary) or kernel.columns is not None:
         raise ParameterError(
-            f"a projection needs a stationary kernel of all inputs, not {type(kernel).__name__}"
+            f"projections need a stationary kernel of all inputs, not {type(kernel).__name__}"
         )
     if not 1 <= directions <= d:
         raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")

@@ -17,9 +17,7 @@ def _real(name: str, value: Any, most: int) -> Any:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
     array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
-        raise ParameterError(
-            f"{name} must have 1 to {most} dimensions and some entries, not shape {array.shape}"
-        )
+        raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
     if not np.all(np.isfinite(array)):
         raise ParameterError(f"{name} must be finite, but is {value}")
     return float(array) if array.ndim == 0 else array
@@ -139,15 +137,11 @@ class Field(Mean):
     def __call__(self, X: Array) -> Array:
         d, p = np.shape(self.positions)[1], np.shape(self.values)[1]
         if X.shape[1] != d + 1:
-            raise ShapeError(
-                f"a Field over {d} coordinates needs {d + 1} columns of inputs, not {X.shape[1]}"
-            )
+            raise ShapeError(f"a Field over {d} coordinates needs {d + 1} input columns, not {X.shape[1]}")
         rows = to_numpy(X)
         component = rows[:, -1].astype(int)
         if np.any(component != rows[:, -1]) or np.any((component < 0) | (component >= p)):
-            raise ParameterError(
-                f"the last column must be a component's number, 0 to {p - 1}; use fields.stack"
-            )
+            raise ParameterError(f"the last column must be a component, 0 to {p - 1}; use fields.stack")
         if len(rows) == 0:
             return zeros_like_rows((0,), X)
         return asarray_like(self._spline(rows[:, :-1])[np.arange(len(rows)), component], X)

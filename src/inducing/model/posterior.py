@@ -185,9 +185,7 @@ class Posterior:
         if not self.one_output:
             raise ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
-            raise ParameterError(
-                "this process has no basis, or exceeds its prior's variance: it cannot be compiled"
-            )
+            raise ParameterError("a process without a basis, or wider than its prior, cannot be compiled")
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return CompiledPredictor.of(*parts, degenerate=self.conditional == "deterministic")
 

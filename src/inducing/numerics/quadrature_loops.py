@@ -98,9 +98,8 @@ def _edges(student: bool, theta: np.ndarray, y: float, mean: float, scale: float
     if student:
         centre, width = (y - mean) / scale, theta[1] / scale  # of p, in t
         gap = log_density(student, theta, y, y) - log_density(student, theta, y, mean)
-        reach = sqrt(
-            2.0 * (NEGLIGIBLE + gap)
-        )  # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
+        # beyond, exp(-t²/2) of the largest p is nothing beside p at t = 0
+        reach = sqrt(2.0 * (NEGLIGIBLE + gap))
         low, high = -reach, reach
     else:
         gap = 0.0

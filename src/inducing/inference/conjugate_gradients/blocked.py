@@ -100,9 +100,7 @@ def block_pairs(kernel: Kernel, n: int) -> list[tuple[slice, slice]]:
 def as_columns(V: Array, n: int) -> Array:
     """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
     if V.ndim not in (1, 2) or V.shape[0] != n:
-        raise ShapeError(
-            f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns; they must agree"
-        )
+        raise ShapeError(f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns")
     return V[:, None] if V.ndim == 1 else V
 
 

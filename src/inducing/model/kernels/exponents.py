@@ -50,12 +50,10 @@ class Exponents:
         """(m, d + 2), or (m, 2d + 1) with widths of their own."""
         xp, v, P = namespace(self.v), self.v, self.P
         if P is None:
-            return xp.concat(
-                [v, xp.ones_like(v[:, :1]), (self.constants - 0.5 * row_squares(v))[:, None]], axis=1
-            )
-        return xp.concat(
-            [v * P, -0.5 * P, (self.constants - 0.5 * xp.sum(v * v * P, axis=1))[:, None]], axis=1
-        )
+            level = self.constants - 0.5 * row_squares(v)
+            return xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
+        level = self.constants - 0.5 * xp.sum(v * v * P, axis=1)
+        return xp.concat([v * P, -0.5 * P, level[:, None]], axis=1)
 
     def features(self, U: Array) -> Array:
         xp = namespace(U)

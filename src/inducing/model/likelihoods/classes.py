@@ -265,10 +265,9 @@ class Ordinal(Likelihood):
         low, high = xp.where(flip, -b, a), xp.where(flip, -a, b)
         log_low, hazard_low, _ = mills(low)
         log_high, hazard_high, _ = mills(high)
-        floor = 1e-300
-        tilt = 0.5 * width * (low + high) + xp.log(
-            xp.maximum(hazard_high, floor) / xp.maximum(hazard_low, floor)
-        )
+
+        ratio = xp.maximum(hazard_high, 1e-300) / xp.maximum(hazard_low, 1e-300)
+        tilt = 0.5 * width * (low + high) + xp.log(ratio)
         tilt = xp.minimum(xp.where(high < 0.0, tilt, log_low - log_high), -1e-300)
         inside = -xp.expm1(tilt)
         at_high, at_low = hazard_high / inside, hazard_low * xp.exp(tilt) / inside

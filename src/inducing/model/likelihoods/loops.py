@@ -186,9 +186,8 @@ def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, fl
     u, root = (mean - y) / scale, sqrt(var) / scale  # in units of b
     below, hb, restb = mills(-u / root - root)
     above, ha, resta = mills(u / root - root)
-    centre = (
-        -0.5 * (u / root) ** 2 - LOG_ROOT_2PI
-    )  # log t = log(√v N(u; 0, v)/h), where the square of z cancels
+    # log t = log(√v N(u; 0, v)/h), where the square of z cancels
+    centre = -0.5 * (u / root) ** 2 - LOG_ROOT_2PI
     below = centre - log(hb) if u > -root * root else below + 0.5 * root * root + u
     above = centre - log(ha) if u < root * root else above + 0.5 * root * root - u
     top = max(below, above)
