@@ -246,12 +246,10 @@ def _fit_rows(
     def score() -> tuple[dict[str, float], int]:
         return _metrics(_observed(model, X[test], y[test], Baseline(float(seen.mean()), float(seen.var()))))
 
-    return _scored(score, test.any())
+    return _scored(score, bool(test.any()))
 
 
-def _scored(
-    score: Callable[[], tuple[dict[str, float], int]], some: bool
-) -> tuple[dict[str, float], int]:
+def _scored(score: Callable[[], tuple[dict[str, float], int]], some: bool) -> tuple[dict[str, float], int]:
     """The metrics of held-out rows and how many they are, none where there are none; where they fail a
     warning: the model is worth more.
     """
@@ -268,7 +266,7 @@ def _fit_labels(
     """Fit a classifier to a table without a share of its rows; error and log loss there, and how many."""
     test = _held_out(len(y), share, model.random_state)
     model.fit(X[~test], y[~test])
-    return _scored(lambda: _error_and_loss(_labels_scored(model, X[test], y[test])), test.any())
+    return _scored(lambda: _error_and_loss(_labels_scored(model, X[test], y[test])), bool(test.any()))
 
 
 def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarray:
