@@ -147,7 +147,7 @@ def test_rows_in_ranges_give_the_same(workers: int, monkeypatch: pytest.MonkeyPa
     expected = [
         ig.log_evidence_and_gradient(kernel, basis, name, NOISE, X, Y, **options[name]) for name in options
     ]
-    monkeypatch.setattr(_gaussian_rows, "cores", lambda: workers)
+    monkeypatch.setattr(_gaussian_rows, "workers_for", lambda operations: workers)
     monkeypatch.setattr(_gaussian_rows, "RANGE", 20 * M * (M + 64))
     for held in (_passes.Held.room_for, lambda P: _passes.Held()):
         monkeypatch.setattr(_passes.Held, "room_for", staticmethod(held))
