@@ -284,6 +284,23 @@ def _parameters(function: Function) -> int:
     return len([name for name in names if name not in ("self", "cls")])
 
 
+def test_signatures_of_the_core_name_what_they_take():
+    """In model/, engine/ and inference/ none says Any: `Array` and `Given` say which numbers are meant."""
+
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            if module.split("/")[0] in ("model", "engine", "inference"):
+                for name, function in _functions(tree):
+                    a = function.args
+                    said = [arg.annotation for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+                    if any(
+                        node is not None and ast.unparse(node) == "Any" for node in (*said, function.returns)
+                    ):
+                        yield f"{module}: {name}"
+
+    assert broken(rules()) == []
+
+
 def test_no_test_draws_from_a_generator_of_its_module():
     """What it drew would depend on which tests ran before."""
 

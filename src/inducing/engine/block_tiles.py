@@ -4,8 +4,6 @@ Rows come block after block, `edges` says where. Blocks that fit a tile together
 basis.
 """
 
-from typing import Any
-
 import numpy as np
 from numba.core import types
 
@@ -21,7 +19,7 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
-from ..numerics.compiling import FAST, Flag, Given1, Given2, Out1, Out2, compiled, helper
+from ..numerics.compiling import FAST, Flag, Given1, Given2, Numbers, Out1, Out2, compiled, helper
 from ..numerics.exponential import EXACT, exponential
 from .tiles import Gaussians, MatricesType, Space, Totals, by_differences, copied, cross, features, finish
 
@@ -88,12 +86,12 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
     types.float64(Gaussians, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
 )
 def first_blocks(
-    basis: Any,
-    rows: Any,
-    own_frame: Any,
+    basis: Numbers,
+    rows: Numbers,
+    own_frame: Numbers,
     Linv: np.ndarray,
-    factors: Any,
-    space: Any,
+    factors: Numbers,
+    space: Numbers,
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
@@ -154,15 +152,15 @@ def own_moments(
     fastmath=FAST,
 )
 def second_blocks(
-    basis: Any,
-    rows: Any,
-    own_frame: Any,
-    matrices: Any,
-    factors: Any,
-    filled: Any,
-    space: Any,
+    basis: Numbers,
+    rows: Numbers,
+    own_frame: Numbers,
+    matrices: Numbers,
+    factors: Numbers,
+    filled: Numbers,
+    space: Numbers,
     G: np.ndarray,
-    totals: Any,
+    totals: Numbers,
 ) -> float:
     """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)) and Φ̄ = w vᵀ - pB⁻¹ΦD⁻¹ - 2ΦG_D, block by block; returns Σ
     eᵀD⁻¹e.

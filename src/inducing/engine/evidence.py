@@ -240,7 +240,9 @@ def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any
     return value, gradient
 
 
-def _over(P: Problem | Parted, one_pass: Callable[..., Sums], matrices: Any, kept: Held | None) -> Sums:
+def _over(
+    P: Problem | Parted, one_pass: Callable[..., Sums], matrices: Array | Sweep | Back, kept: Held | None
+) -> Sums:
     """A pass over rows in memory, or over those of a source, where they are."""
     return one_pass(P, matrices, kept) if isinstance(P, Problem) else P.total(one_pass, matrices)
 

@@ -83,7 +83,7 @@ def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]
     return np.empty(room), np.empty(room)
 
 
-def _space(s: Work, F: Form, group: Group) -> Any:
+def _space(s: Work, F: Form, group: Group) -> tuple[np.ndarray, ...]:
     """Four buffers of a tile of rows, or of the longest block, and their features."""
     tile = max(TILE, int(np.max(np.diff(group.edges))))
     if s.tiles is None or s.tiles[0].shape[1] != tile:

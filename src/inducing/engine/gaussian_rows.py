@@ -161,7 +161,7 @@ def _deterministic(
     noise_bar: np.ndarray,
     s: Work,
     rows: slice,
-    data: Any,
+    data: tuple[Array, ...],
     totals: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The rows where R is not in D: V, and dJ/dk(x, x) where it counts."""
@@ -196,7 +196,7 @@ def _sharing(
     noise_bar: np.ndarray,
     s: Work,
     rows: slice,
-    data: Any,
+    data: tuple[Array, ...],
     totals: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows where R is in D: V, and dJ/dk(x, x)."""

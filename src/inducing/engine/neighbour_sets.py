@@ -2,13 +2,11 @@
 sets.
 """
 
-from typing import Any
-
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..model.kernels.distances import squared_distances
-from ..numerics.arrays import to_numpy, worth_compiling
+from ..numerics.arrays import Given, to_numpy, worth_compiling
 from ..numerics.workers import run_over
 
 SEED = 0  # of the order of the rows
@@ -57,7 +55,7 @@ def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
     return N
 
 
-def as_sets(neighbours: Any, n: int) -> np.ndarray:
+def as_sets(neighbours: Given, n: int) -> np.ndarray:
     """Given sets as integers (n, q), -1 for none, the neighbours first. Raise if they are no sets of other
     rows, or have circles.
     """

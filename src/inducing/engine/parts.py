@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
 from ..model.problem import Problem, as_noise, check_basis, check_jitter, less_mean, split_noise
 from ..model.table import Approximation
-from ..numerics.arrays import Array, asarray_like, to_numpy
+from ..numerics.arrays import Array, Given, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
 from .passes import first_pass
@@ -117,7 +116,7 @@ class Parted(Setting):
     def setting(self) -> Setting:
         return Setting(*(getattr(self, f.name) for f in fields(Setting)))
 
-    def total(self, one_pass: Callable[..., Sums], matrices: Any) -> Sums:
+    def total(self, one_pass: Callable[..., Sums], matrices: Array) -> Sums:
         """A pass over all rows."""
         sums = self.source.total(_over_part, one_pass, self.setting, matrices)
         if one_pass is first_pass and sums.count == 0:
@@ -130,7 +129,7 @@ class Parted(Setting):
         return tuple(np.concatenate(values) for values in zip(*pairs, strict=True))
 
 
-def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Any) -> Sums:
+def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Array) -> Sums:
     """One pass over the rows of a part."""
     if not len(part.X):
         return Sums()
@@ -170,13 +169,13 @@ def make_parted(
     kernel: Kernel,
     basis: Basis | None,
     row: Approximation,
-    noise: Any,
+    noise: Given,
     source: Source,
     *,
     mean: Mean | None,
     jitter: float,
-    blocks: Any,
-    weights: Any,
+    blocks: Given,
+    weights: Given,
     search: Callable[[Problem], Problem] | None = None,
 ) -> Parted:
     """Check all that needs no rows, which are checked when read; `search` finds neighbours in a part."""

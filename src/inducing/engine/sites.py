@@ -28,7 +28,7 @@ from ..model.likelihoods.loops import Asked
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.sites import Sites
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import Given, to_numpy
 from ..numerics.blas import addresses
 from ..numerics.linalg import (
     add_symmetric_product,
@@ -57,7 +57,7 @@ class Processes:
         kernel: Kernel,
         basis: Basis,
         L: np.ndarray,
-        likelihood: Any,
+        likelihood: Given,
         X: np.ndarray,
         Y: np.ndarray,
         mean: Mean,

@@ -196,7 +196,7 @@ def copied(A: Array, out: Array | None = None) -> Array:
     return namespace(A).asarray(A, copy=True) if out is None else scratch_copy(A, out)
 
 
-def _joined(a: Any, b: Any) -> Any:
+def _joined(a: Array, b: Array) -> Array:
     """a + b; gradients by name. Nothing is 0.0, and adds no pass over what it is added to."""
     if isinstance(a, dict):
         add_gradients(total := dict(a), b)
@@ -204,7 +204,7 @@ def _joined(a: Any, b: Any) -> Any:
     return b if isinstance(a, float) and a == 0.0 else a if isinstance(b, float) and b == 0.0 else a + b
 
 
-def _as_numpy(a: Any) -> Any:
+def _as_numpy(a: Array) -> Array:
     if isinstance(a, dict):
         return {key: _as_numpy(value) for key, value in a.items()}
     if isinstance(a, tuple):

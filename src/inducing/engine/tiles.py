@@ -6,7 +6,6 @@ the interpreter nor its lock.
 """
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numba.core import types
@@ -19,6 +18,7 @@ from ..numerics.compiling import (
     Flag,
     Given1,
     Given2,
+    Numbers,
     Out1,
     Out2,
     Out3,
@@ -87,7 +87,7 @@ def by_differences(
 
 
 @_jit
-def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Any, out: np.ndarray) -> None:
+def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Numbers, out: np.ndarray) -> None:
     """Kfu of some rows, from their features."""
     v, P, constants, coefficients, reach = form
     if largest + reach > NEAR_CENTRE:
@@ -101,8 +101,8 @@ def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Any, out: np.ndar
 def tile_of(
     at: np.ndarray,
     X: np.ndarray,
-    frame: Any,
-    form: Any,
+    frame: Numbers,
+    form: Numbers,
     Kfu: np.ndarray,
     lo: int,
     hi: int,
@@ -127,14 +127,14 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
 
 @compiled(types.void(Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST)
 def first(
-    basis: Any,
-    rows: Any,
+    basis: Numbers,
+    rows: Numbers,
     root: np.ndarray,
     whitener: np.ndarray,
     share: float,
     uniform: bool,
     R: np.ndarray,
-    space: Any,
+    space: Numbers,
     G: np.ndarray,
     b: np.ndarray,
 ) -> None:
@@ -176,7 +176,7 @@ def first(
 
 @compiled(types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
 def whiten(
-    basis: Any, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
+    basis: Numbers, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
 ) -> None:
     """Fill Φ and R = k(x, x) - φᵀφ of rows; A is room for the features of a tile of them."""
     at, (centre, scale, wide), form, prior = basis
@@ -230,15 +230,15 @@ def finish(
     fastmath=FAST,
 )
 def second_deterministic(
-    basis: Any,
-    rows: Any,
-    sites: Any,
-    matrices: Any,
+    basis: Numbers,
+    rows: Numbers,
+    sites: Numbers,
+    matrices: Numbers,
     sign: float,
     uniform: bool,
-    filled: Any,
-    space: Any,
-    totals: Any,
+    filled: Numbers,
+    space: Numbers,
+    totals: Numbers,
 ) -> None:
     """The second pass where R is not in D: fill the mean Kα, V and lengths = |T k_u|², and add to the totals.
 
@@ -288,16 +288,16 @@ def second_deterministic(
     fastmath=FAST,
 )
 def second(
-    basis: Any,
-    rows: Any,
-    sites: Any,
+    basis: Numbers,
+    rows: Numbers,
+    sites: Numbers,
     power: float,
-    residual: Any,
-    matrices: Any,
-    filled: Any,
-    space: Any,
+    residual: Numbers,
+    matrices: Numbers,
+    filled: Numbers,
+    space: Numbers,
     G: np.ndarray,
-    totals: Any,
+    totals: Numbers,
 ) -> None:
     """The second pass where R is in D: fill R unless it is known, τ unless it is given (then Y holds ν), the
     mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add 2Φ diag(r̄)Φᵀ

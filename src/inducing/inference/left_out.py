@@ -24,7 +24,7 @@ from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
-from ..numerics.arrays import Array, asarray_like, namespace, to_numpy
+from ..numerics.arrays import Array, Given, asarray_like, namespace, to_numpy
 from ..numerics.linalg import row_squares
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 from .exact import exact_left_out
@@ -50,16 +50,16 @@ def leave_one_out(
     kernel: Kernel,
     basis: Basis | None,
     approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any,
+    noise: Given,
+    X: Given,
+    y: Given,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
+    blocks: Given = None,
     power: float | None = None,
-    neighbours: Any = None,
-    weights: Any = None,
+    neighbours: Given = None,
+    weights: Given = None,
 ) -> LeftOut:
     """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`.
 

@@ -71,7 +71,7 @@ def with_neighbours(P: Problem) -> Problem:
     return replace(P, blocks=blocks, sets=find_neighbours(Z, blocks, int(neighbours)))
 
 
-def _with_given(P: Problem, neighbours: Any) -> Problem:
+def _with_given(P: Problem, neighbours: Array) -> Problem:
     """The problem with given sets, in the numbers of the data as given; rows not used are not there."""
     if P.labels is not None:
         raise ParameterError("blocks= says where to look for neighbours: leave it out, or give their number")
@@ -243,11 +243,11 @@ class NeighboursPredictor:
             "`posterior.compile()` compiles the process without neighbours"
         )
 
-    def rows(self, X: Any) -> np.ndarray:
+    def rows(self, X: Array) -> np.ndarray:
         """The numbers of each query's neighbours among the rows of positive weight. (t, n_neighbours)"""
         return self._nearest(coordinates(self.kernel, queries_like(X, self.data.X)))
 
-    def predict(self, X: Any) -> Marginals:
+    def predict(self, X: Array) -> Marginals:
         """Mean and variance of each f(x) on its own, some near queries at a time; `covariance` is joint."""
         X = queries_like(X, self.data.X)
         mean, variance = zeros_like_rows((X.shape[0], self._p), X), zeros_like_rows((X.shape[0],), X)
@@ -261,7 +261,7 @@ class NeighboursPredictor:
         warn_if_negative(variance)
         return Marginals(self._with_prior_mean(X, mean), variance)
 
-    def mean(self, X: Any) -> Array:
+    def mean(self, X: Array) -> Array:
         """The mean alone. (t,) or (t, p)"""
         X = queries_like(X, self.data.X)
         mean = zeros_like_rows((X.shape[0], self._p), X)
@@ -272,7 +272,7 @@ class NeighboursPredictor:
         self._over(X, step)
         return self._with_prior_mean(X, mean)
 
-    def covariance(self, X: Any) -> Array:
+    def covariance(self, X: Array) -> Array:
         """Joint covariance of f(X). (t, t)"""
         X = queries_like(X, self.data.X)
         kernel, t = self.kernel, X.shape[0]
@@ -299,11 +299,11 @@ class NeighboursPredictor:
             joint = joint + b @ (kernel(XN, XN[s]) - Phi_N @ Phi_N[s].T) @ b[:, s].T
         return 0.5 * (joint + joint.T)
 
-    def sample(self, X: Any, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
+    def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
         """Draws of f(X) from the joint. (size, t) or (size, t, p)"""
         return draws(self.mean(X), self.covariance(X), size, rng)
 
-    def gradient(self, X: Any) -> Array:
+    def gradient(self, X: Array) -> Array:
         """d mean / d x at each row, its neighbours held. (t, d) or (t, d, p)"""
         X = queries_like(X, self.data.X)
         kernel, post = self.kernel, self.posterior

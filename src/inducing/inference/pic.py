@@ -1,6 +1,6 @@
 """PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import Problem, queries_like
-from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.arrays import Array, Given, namespace, to_numpy
 from ..numerics.linalg import cholesky, contiguous, gram, plus_diagonal, solve_lower
 
 
@@ -20,14 +20,14 @@ class Predictor(Protocol):
     def log_evidence(self) -> float | None: ...
 
     @property
-    def kernel(self) -> Any: ...
+    def kernel(self) -> Kernel: ...
 
     @property
-    def basis(self) -> Any: ...
+    def basis(self) -> Basis: ...
 
-    def predict(self, X: Any) -> Marginals: ...
+    def predict(self, X: Given) -> Marginals: ...
 
-    def covariance(self, X: Any) -> Array: ...
+    def covariance(self, X: Given) -> Array: ...
 
 
 class Corrected:
@@ -64,7 +64,7 @@ class PICPredictor(Corrected):
         assert problem.blocks is not None and problem.labels is not None
         self._rows = {problem.labels[rows[0]].item(): rows for rows in problem.blocks}
 
-    def predict(self, X: Any, blocks: Any = None) -> Marginals:
+    def predict(self, X: Given, blocks: Given = None) -> Marginals:
         """Mean and variance of each f(x); `blocks` names the block of each row. Without it, PITC's."""
         X, labels = self._queries(X, blocks)
         xp = namespace(X)
@@ -78,7 +78,7 @@ class PICPredictor(Corrected):
                 variance[rows] = xp.linalg.diagonal(R) + xp.sum((H @ self.posterior.A) ** 2, axis=1)
         return Marginals(mean, variance)
 
-    def covariance(self, X: Any, blocks: Any = None) -> Array:
+    def covariance(self, X: Given, blocks: Given = None) -> Array:
         """Joint covariance of f(X): residuals are correlated inside a block only. Without blocks, PITC's."""
         X, labels = self._queries(X, blocks)
         if blocks is None:
@@ -93,7 +93,7 @@ class PICPredictor(Corrected):
         half = H @ self.posterior.A
         return joint + half @ half.T
 
-    def _own_block(self, X: Array, label: Any) -> tuple[Array, Array, Array]:
+    def _own_block(self, X: Array, label: Given) -> tuple[Array, Array, Array]:
         """For queries of one block: mean less m0 (q, p), H with f* = Hw + r*, and the covariance of r*."""
         post, P = self.posterior, self._problem
         Phi = post.features(X)
@@ -110,7 +110,7 @@ class PICPredictor(Corrected):
         H = Phi - T.T @ solve_lower(L, Phib)
         return Phi @ post.w + T.T @ E, H, R - gram(contiguous(T))
 
-    def _queries(self, X: Any, blocks: Any) -> tuple[Array, np.ndarray]:
+    def _queries(self, X: Given, blocks: Given) -> tuple[Array, np.ndarray]:
         X = queries_like(X, self._problem.X)
         if blocks is None:
             return X, np.empty(0)

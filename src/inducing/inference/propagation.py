@@ -9,7 +9,7 @@ memory.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from .online import KERNEL_ROWS, Learner
 # of tolerance: closer functions leave nothing but rounding of the rows seen through them
 FINEST_BASIS = 1e-11
 
+Posteriors = Any  # a Posterior, or one for each column of labels
+
 
 def expectation_propagation(
     kernel: Kernel,
@@ -50,7 +52,7 @@ def expectation_propagation(
     jitter: float = DEFAULT_JITTER,
     start: Posterior | Sequence[Posterior] | None = None,
     approximation: Literal["fitc", "dtc"] = "fitc",
-) -> Any:
+) -> Posteriors:
     """The posterior of f given labels, counts or any other y, with `sites` and `log_evidence`. [004 §4.6]
 
     The basis is found among the rows, as by `update`, and has at most `capacity` functions (None: no limit):

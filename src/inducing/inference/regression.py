@@ -19,7 +19,7 @@ from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, su
 from ..model.sites import Sites
 from ..model.table import FITC, TABLE, Approximation
 from ..model.table import row as row_of_table
-from ..numerics.arrays import Array, to_numpy
+from ..numerics.arrays import Array, Given, to_numpy
 from ..numerics.linalg import contiguous
 from ..numerics.workers import blas_for
 from ..sources.source import Source
@@ -37,16 +37,16 @@ def condition(
     kernel: Kernel,
     basis: Basis | None,
     approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any = None,
+    noise: Given,
+    X: Given,
+    y: Given = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
+    blocks: Given = None,
     power: float | None = None,
-    neighbours: Any = None,
-    weights: Any = None,
+    neighbours: Given = None,
+    weights: Given = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Posterior | Predictor:
@@ -88,16 +88,16 @@ def log_evidence(
     kernel: Kernel,
     basis: Basis | None,
     approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any = None,
+    noise: Given,
+    X: Given,
+    y: Given = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
+    blocks: Given = None,
     power: float | None = None,
-    neighbours: Any = None,
-    weights: Any = None,
+    neighbours: Given = None,
+    weights: Given = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> float:
@@ -116,16 +116,16 @@ def log_evidence_and_gradient(
     kernel: Kernel,
     basis: Basis | None,
     approximation: str,
-    noise: Any,
-    X: Any,
-    y: Any = None,
+    noise: Given,
+    X: Given,
+    y: Given = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
+    blocks: Given = None,
     power: float | None = None,
-    neighbours: Any = None,
-    weights: Any = None,
+    neighbours: Given = None,
+    weights: Given = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
@@ -138,7 +138,7 @@ def log_evidence_and_gradient(
     return gradient_of(P, tolerance=tolerance, sweeps=sweeps)
 
 
-def approximation_of(name: str, power: float | None = None, neighbours: Any = None) -> Approximation:
+def approximation_of(name: str, power: float | None = None, neighbours: Given = None) -> Approximation:
     """The row of the table called `name`; the exact GP and its relatives are FITC's, with another basis."""
     if name in BESIDE:
         raise ParameterError(
@@ -160,14 +160,14 @@ def as_problem(
     kernel: Kernel,
     basis: Basis | None,
     approximation: Approximation,
-    noise: Any,
-    X: Any,
-    y: Any = None,
+    noise: Given,
+    X: Given,
+    y: Given = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
-    weights: Any = None,
+    blocks: Given = None,
+    weights: Given = None,
 ) -> Problem | Parted:
     """The checked problem behind `condition`, `log_evidence` and `fit`, on arrays or on a source."""
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
@@ -190,14 +190,14 @@ def problem_of(
     kernel: Kernel,
     basis: Basis | None,
     approximation: str | Approximation,
-    noise: Any,
-    X: Any,
-    y: Any,
+    noise: Given,
+    X: Given,
+    y: Given,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
-    weights: Any = None,
+    blocks: Given = None,
+    weights: Given = None,
 ) -> Problem:
     """The checked problem on arrays; the exact GP and its relatives bring a basis of their own."""
     entry = approximation_of(approximation) if isinstance(approximation, str) else approximation

@@ -22,7 +22,6 @@ their weights. Libraries that take long to load are imported when they are first
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +29,7 @@ from numpy.typing import ArrayLike
 from ..errors import EmptyDataError, ParameterError, ShapeError
 from ..model.kernels.base import Kernel
 from ..model.problem import as_inputs, as_noise, as_targets
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import Given, to_numpy
 from ..sources.moments import together
 from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
@@ -377,7 +376,7 @@ def _check_count(value: object, what: str) -> None:
         raise ParameterError(f"{what} must be a whole number of at least 1, but is {value!r}")
 
 
-def _needed(value: Any, rule: str, argument: str) -> Any:
+def _needed(value: Given, rule: str, argument: str) -> Given:
     """Raise if a rule was not given what it needs."""
     if value is None:
         raise ParameterError(f"the rule {rule!r} needs {argument}=, which was not given")

@@ -1,6 +1,6 @@
 """Prior means m(x): zero, a constant, a plane, a given field; their parameters are any real numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..numerics.arrays import Array, asarray_like, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import Array, Given, asarray_like, namespace, to_numpy, zeros_like_rows
 from .kernels.base import Gradients
 from .parameters import Parametrised, made, read_spec
 
 
-def _real(name: str, value: Any, most: int) -> Any:
+def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
     array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
@@ -125,7 +125,7 @@ class Field(Mean):
             raise ShapeError(f"positions {positions} and values {values} must be (N, d) and (N, p)")
 
     @cached_property
-    def _spline(self) -> Any:
+    def _spline(self) -> Callable[[np.ndarray], np.ndarray]:
         from scipy.interpolate import RBFInterpolator
 
         try:
@@ -165,7 +165,7 @@ def _columns(vbar: Array) -> Array:
     return vbar[:, None] if vbar.ndim == 1 else vbar
 
 
-def _over_outputs(name: str, gradient: Array, value: Any) -> Array:
+def _over_outputs(name: str, gradient: Array, value: Given) -> Array:
     """A gradient (..., p) in the shape of its parameter: summed over the outputs that share one value."""
     if np.ndim(value) == 0:
         return namespace(gradient).sum(gradient, axis=-1)

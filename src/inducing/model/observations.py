@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..numerics.arrays import Array, to_numpy
+from ..numerics.arrays import Array, Given, to_numpy
 from .likelihoods import Likelihood
 from .posterior import Marginals, Posterior
 
@@ -30,12 +30,12 @@ class Observations:
         variance = np.maximum(variance, LEAST_VARIANCE)
         return Marginals(mean, variance) if len(parts) > 1 else Marginals(mean[:, 0], variance[:, 0])
 
-    def predict(self, X: Array, further: Any = None) -> Marginals:
+    def predict(self, X: Array, further: Given = None) -> Marginals:
         """Mean and variance of y at each row. (n,) each"""
         mean, variance = self.latent(X)
         return Marginals(*self.likelihood.predict(mean, variance, _column(further, len(mean))))
 
-    def quantile(self, X: Array, p: float, further: Any = None) -> np.ndarray:
+    def quantile(self, X: Array, p: float, further: Given = None) -> np.ndarray:
         """The y that an observation stays below, or at, with probability p. (n,)"""
         mean, variance = self.latent(X)
         column = _column(further, len(mean))
@@ -45,7 +45,7 @@ class Observations:
         """The log density of observations y, (n,) or (n, columns). (n,)"""
         return self.likelihood.log_predictive(y, *self.latent(X))
 
-    def sample(self, X: Array, size: int, rng: np.random.Generator, further: Any = None) -> np.ndarray:
+    def sample(self, X: Array, size: int, rng: np.random.Generator, further: Given = None) -> np.ndarray:
         """Draws of y that share draws of the processes. (size, n)"""
         draws = [post.sample(X, size, rng) for post in self.posteriors]
         f = np.stack(draws, axis=-1) if len(draws) > 1 else draws[0]
@@ -75,7 +75,7 @@ def _query(post: Posterior) -> Callable[[Array], Any]:
     return lambda x: np.ravel(post.predict(np.reshape(x, (1, -1))))
 
 
-def _column(further: Any, n: int) -> np.ndarray | None:
+def _column(further: Given, n: int) -> np.ndarray | None:
     """The further numbers of n rows. (n,)"""
     if further is None:
         return None

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from ..errors import InducingError, ParameterError, UnknownNameError
+from ..numerics.arrays import Given
 
 T = TypeVar("T", bound="Parametrised")
 
@@ -39,7 +40,7 @@ class Parametrised:
         return {"name": type(self).__name__} | values
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Given) -> Given:
     if isinstance(value, Parametrised):
         return value.spec()
     if isinstance(value, np.ndarray):

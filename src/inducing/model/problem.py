@@ -9,6 +9,7 @@ from ..errors import EmptyDataError, NoiseError, ParameterError, ShapeError
 from ..numerics.arrays import (
     LARGEST_NUMBER,
     Array,
+    Given,
     asarray_like,
     is_foreign,
     is_numpy,
@@ -78,17 +79,17 @@ class Problem:
         """The noise of every row, where it is one number."""
         return self.noise[0]
 
-    def weight(self, rows: Any) -> Array | float:
+    def weight(self, rows: slice | np.ndarray) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
 
-    def copies(self, rows: Any) -> Array:
+    def copies(self, rows: slice | np.ndarray) -> Array:
         """How many sites a row's likelihood has: its weight, and one where that is less."""
         xp, ones = namespace(self.X), self.noise[rows]
         return (
             xp.ones_like(ones) if self.weights is None else xp.maximum(self.weights[rows], xp.ones_like(ones))
         )
 
-    def observed(self, rows: Any) -> Array:
+    def observed(self, rows: slice | np.ndarray) -> Array:
         """y of some rows as a likelihood takes it: (c,), or (c, q) with further numbers of each row."""
         return self.Y[rows, 0] if self.Y.shape[1] == 1 else self.Y[rows]
 
@@ -113,7 +114,7 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
     )
 
 
-def as_inputs(X: Any, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array:
+def as_inputs(X: Given, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array:
     """X as an (n, d) array of finite floats up to `most`; PyTorch and CuPy arrays stay what they are."""
     require_numbers(X, name)
     if is_foreign(X):
@@ -134,7 +135,7 @@ def as_inputs(X: Any, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array
     return X
 
 
-def as_queries(X: Any, d: int) -> Array:
+def as_queries(X: Given, d: int) -> Array:
     """X as inputs with the d columns that the data had."""
     X = as_inputs(X)
     if X.shape[1] != d:
@@ -142,7 +143,7 @@ def as_queries(X: Any, d: int) -> Array:
     return X
 
 
-def queries_like(X: Any, data: Array) -> Array:
+def queries_like(X: Given, data: Array) -> Array:
     """X as inputs with the columns of the data, and of their kind: one namespace, dtype and device."""
     X = as_queries(X, data.shape[1])
     if (is_numpy(X) and is_numpy(data)) or _kind(X) == _kind(data):
@@ -156,7 +157,7 @@ def _kind(a: Array) -> str:
     return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
 
 
-def as_targets(y: Any, X: Array, *, name: str = "y", most: float = LARGEST_NUMBER) -> Array:
+def as_targets(y: Given, X: Array, *, name: str = "y", most: float = LARGEST_NUMBER) -> Array:
     """y as a finite (n,) or (n, p) array on X's device."""
     require_numbers(y, name)
     if not is_numpy(X):
@@ -175,7 +176,7 @@ def as_targets(y: Any, X: Array, *, name: str = "y", most: float = LARGEST_NUMBE
     return y
 
 
-def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
+def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
     """The noise variance of every row (n,), and whether it is one number."""
     require_numbers(noise, "noise")
     values = asarray_like(noise, X)
@@ -195,7 +196,7 @@ def as_noise(noise: Any, X: Array) -> tuple[Array, bool]:
     return xp.broadcast_to(values, (n,)), values.ndim == 0
 
 
-def _as_weights(weights: Any, X: Array) -> Array | None:
+def _as_weights(weights: Given, X: Array) -> Array | None:
     if weights is None:
         return None
     values = asarray_like(weights, X)
@@ -212,7 +213,7 @@ def _as_weights(weights: Any, X: Array) -> Array | None:
     return values
 
 
-def as_blocks(labels: Any, n: int) -> list[np.ndarray]:
+def as_blocks(labels: Given, n: int) -> list[np.ndarray]:
     """Row numbers of each block, in the order of the labels."""
     labels = to_numpy(labels)
     if labels.shape != (n,):
@@ -222,7 +223,7 @@ def as_blocks(labels: Any, n: int) -> list[np.ndarray]:
     return np.split(order, edges)
 
 
-def check_jitter(jitter: Any) -> None:
+def check_jitter(jitter: Given) -> None:
     if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
         raise ParameterError(
             f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}"
@@ -252,14 +253,14 @@ def make_problem(
     kernel: Kernel,
     basis: Basis,
     row: Approximation,
-    noise: Any,
-    X: Any,
-    y: Any,
+    noise: Given,
+    X: Given,
+    y: Given,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
-    weights: Any = None,
+    blocks: Given = None,
+    weights: Given = None,
 ) -> Problem:
     """Check everything and put it on X's device."""
     X = as_inputs(X)
@@ -306,7 +307,7 @@ def make_problem(
     )
 
 
-def split_noise(noise: Any, row: Approximation) -> tuple[Any, Likelihood | None, str]:
+def split_noise(noise: Given, row: Approximation) -> tuple[Any, Likelihood | None, str]:
     """The noise variance, the likelihood if `noise` is one, and the name of either in gradients."""
     if not isinstance(noise, Likelihood):
         return noise, None, "noise"

@@ -19,6 +19,7 @@ import numba as _numba
 from numba.core import event, types
 
 numba: Any = _numba  # whose types name no target options
+Numbers = Any  # an array, a tuple of arrays and numbers, or an address, inside compiled code
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 QUIET_SECONDS = 1.0  # seconds of compiling, after which it is said
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"

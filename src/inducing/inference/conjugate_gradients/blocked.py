@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
 from ...model.kernels.base import Kernel
 from ...model.kernels.stationary import RBF, Stationary
-from ...numerics.arrays import SMALL, Array, is_numpy, zeros_like_rows
+from ...numerics.arrays import SMALL, Array, Given, is_numpy, zeros_like_rows
 from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 
 # Costs are in nanoseconds on one core of a server of 2023, for one column of V; only their ratios matter.
@@ -110,7 +109,7 @@ def in_lengthscales(kernel: Kernel, X: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(kernel.scaled(X))
 
 
-def check_approximate(what: str, product: Any, kernels: tuple[type[Kernel], ...]) -> None:
+def check_approximate(what: str, product: Given, kernels: tuple[type[Kernel], ...]) -> None:
     """Raise if a product that errs does not apply to this kernel, these arrays or this tolerance."""
     kind = type(product.kernel)
     if kind not in kernels:

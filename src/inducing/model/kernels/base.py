@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import (
     LARGEST_NUMBER,
     Array,
+    Given,
     asarray_like,
     is_numpy,
     namespace,
@@ -186,7 +187,7 @@ def add_gradients(total: Gradients, part: Gradients) -> None:
         total[name] = total[name] + gradient if name in total else gradient
 
 
-def positive(name: str, value: Any, *, scalar: bool = False, most: float = LARGEST_NUMBER) -> Any:
+def positive(name: str, value: Given, *, scalar: bool = False, most: float = LARGEST_NUMBER) -> Given:
     """`value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite, or
     beyond `most` either way.
     """

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from math import erfc, exp, inf, isfinite, lgamma, log, log1p, nan, pi, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba.core import types
 
 from ...numerics.compiled_blas import call_at
-from ...numerics.compiling import Given1, Out2, compiled, helper, pointed, pointer
+from ...numerics.compiling import Given1, Numbers, Out2, compiled, helper, pointed, pointer
 from ...numerics.quadrature_loops import average
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def tilt_rows(
 
 
 @_jit
-def _usable(y: float, mean: float, var: float, out: Any) -> bool:
+def _usable(y: float, mean: float, var: float, out: Numbers) -> bool:
     out[0], out[1], out[2] = nan, nan, nan
     return 0.0 < var < inf and isfinite(y) and isfinite(mean)
 
 
 @_pointed
-def gaussian(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def gaussian(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         total, e = theta[0] + var[0], y[0] - mean[0]
         out[0], out[1] = -LOG_ROOT_2PI - 0.5 * (log(total) + e * e / total), e / total
@@ -62,46 +62,46 @@ def gaussian(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
 
 
 @_pointed
-def probit(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def probit(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], q, out[2] = _probit(theta[0], y[0] * mean[0], var[0])
         out[1] = y[0] * q
 
 
 @_pointed
-def step(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def step(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], q, out[2] = _step(theta[0], y[0] * mean[0], var[0])
         out[1] = y[0] * q
 
 
 @_pointed
-def logistic(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def logistic(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], q, out[2] = _logistic(y[0] * mean[0], var[0])
         out[1] = y[0] * q
 
 
 @_pointed
-def laplace(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def laplace(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], out[1], out[2] = _laplace(theta[0], y[0], mean[0], var[0])
 
 
 @_pointed
-def student(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def student(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], out[1], out[2] = average(True, theta, y[0], mean[0], var[0])
 
 
 @_pointed
-def poisson(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def poisson(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], out[1], out[2] = average(False, theta, y[0], mean[0], var[0])
 
 
 @_pointed
-def squared(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+def squared(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
         out[0], out[1], out[2] = _squared(y[0], mean[0], var[0])
 
@@ -121,7 +121,7 @@ class Asked:
             self.at, self.theta = pointer(BY_KIND[likelihood.kind]), likelihood.theta
             return
 
-        def ask(theta: Any, y: Any, mean: Any, var: Any, out: Any) -> None:
+        def ask(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
             out[0] = out[1] = out[2] = nan
             try:
                 out[0], out[1], out[2] = map(float, likelihood.tilted(y[0], mean[0], var[0]))
