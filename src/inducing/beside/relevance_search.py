@@ -1,7 +1,5 @@
-"""The search for relevance vectors: functions join, change precision, leave. [Tipping, Faul 2003]
-
-The same steps serve values with noise, labels, whose likelihood expectation propagation turns into sites of
-Gaussian form (`LabelSearch`), and vectors in feature space (`kernel_pca`).
+"""The search for relevance vectors, for values with noise, labels by EP's sites (`LabelSearch`) and vectors
+in feature space (`kernel_pca`): functions join, change precision, leave. [Tipping, Faul 2003]
 """
 
 import math

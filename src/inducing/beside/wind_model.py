@@ -76,10 +76,9 @@ class Beams:
 
     @staticmethod
     def ers(across: Any, heading: float = 0.0) -> "Beams":
-        """The fore, mid and aft beam of ERS, or one side of ASCAT: 45°, 90°, 135° to the right of the flight.
-
-        `across` (n,) is where a node lies in the swath, from 0 (near) to 1 (far); incidences go from 34° to
-        64°, 25° to 53° and 34° to 64°.
+        """The fore, mid and aft beam of ERS, or one side of ASCAT, at 45°, 90°, 135°; `across` (n,) is where
+        a node lies in the swath, 0 (near) to 1 (far), for incidences of 34° to 64°, 25° to 53° and 34° to
+        64°.
         """
         across = np.asarray(across, dtype=float)[:, None]
         near, far = np.array([34.0, 25.0, 34.0]), np.array([64.0, 53.0, 64.0])

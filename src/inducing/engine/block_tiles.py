@@ -1,7 +1,5 @@
-"""PITC's passes as compiled loops, for an RBF kernel and Gaussian basis functions; see evidence.py, tiles.py.
-
-Rows come block after block, `edges` says where. Blocks that fit a tile together share their products with the
-basis.
+"""PITC's passes as compiled loops, for an RBF kernel and Gaussian basis functions: rows come block after
+block, and blocks that fit a tile together share their products with the basis; see evidence.py, tiles.py.
 """
 
 import numpy as np
@@ -95,9 +93,7 @@ def first_blocks(
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
-    """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Ks and Ls keep all K and L⁻¹, or have room for a
-    tile's.
-    """
+    """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Ks and Ls keep K and L⁻¹, all or a tile's."""
     at, (centre, scale, wide), form, prior = basis
     (X, Y, noise, edges), (own_centre, inverse) = rows, own_frame
     (keep, Ks, Ls), (work, A) = factors, space

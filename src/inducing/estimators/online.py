@@ -163,11 +163,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         return y * scale + mean
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
-        """Choose the n rows of X whose y would teach the model most, the best first; returns their numbers
-        (n,).
-
-        The expected information gain [004 §3.8.1], with noise of any shape taken as Gaussian of its variance.
-        """
+        """Choose the n rows of X whose y would teach the model most, the best first. (n,) [004 §3.8.1]"""
         check_is_fitted(self)
         if type(self.likelihood_) not in UNITS:
             raise ParameterError(f"the gain of a row without its y is not known for {self.likelihood_}")

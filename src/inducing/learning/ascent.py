@@ -23,10 +23,8 @@ FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objec
 
 
 class BoundedFunction(Protocol):
-    """A value to be raised, of bounded variables, with its gradient in them.
-
-    `value_and_gradient` raises FactorisationError where there is none; only a start must have one. L-BFGS-B
-    minimises -scale · value, in steps of `units`.
+    """A value to be raised, of bounded variables, with its gradient, in steps of `units`; L-BFGS-B minimises
+    -scale · value. Only at a start must `value_and_gradient` not raise FactorisationError.
     """
 
     @property

@@ -108,10 +108,8 @@ class Linear(Mean):
 
 @dataclass(frozen=True, eq=False)
 class Field(Mean):
-    """m(x, i): component i of known values (N, p) at positions (N, d), with a thin-plate spline between.
-
-    Inputs are (x, i) as `fields.stack` makes them: a forecast of the wind, say, that observations correct.
-    [004 §5.4.4] It is given, not learned.
+    """m(x, i): component i of known values (N, p) at positions (N, d), with a thin-plate spline between: a
+    forecast of the wind, say, given and not learned; inputs as `fields.stack` makes them. [004 §5.4.4]
     """
 
     positions: Any

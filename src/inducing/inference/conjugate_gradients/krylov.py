@@ -134,11 +134,8 @@ def conjugate_gradients(
     max_iterations: int,
     what: str,
 ) -> Solution:
-    """Solve A X = B until each column's residual norm is at most its target; `multiply` is the product with
-    A.
-
-    A column that has arrived leaves, so that products are made for the others alone. Where max_iterations end
-    before the targets are met there is one IterationWarning, which says how far off they are.
+    """Solve A X = B, `multiply` the product with A, until each column's residual norm is at most its target;
+    columns that have arrived leave. One IterationWarning says how far off others are at max_iterations.
     """
     xp, n, p = namespace(B), B.shape[0], B.shape[1]
     out_X, out_R = zeros_like_rows((n, p), B), xp.asarray(B, copy=True)

@@ -1,7 +1,5 @@
-"""Compiled loops for the lower triangle of k(X, X) and its derivatives, of stationary kernels.
-
-Inputs come by columns (d, n), in units of the lengthscale; `profile` is the number of the kernel's g in
-`stationary.PROFILES`.
+"""Compiled loops for the lower triangle of k(X, X) and its derivatives, of stationary kernels: inputs come by
+columns (d, n), in lengthscales; `profile` is the number of g in `stationary.PROFILES`.
 """
 
 from math import sqrt
