@@ -20,7 +20,7 @@ check: lint
 
 # The array API's checks of scikit-learn run only where SciPy is told so when it is imported.
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 	$(BIN)/python -m fuzz --seconds $(SECONDS)
 	SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -q -k array_api tests/estimators/test_estimators.py
 

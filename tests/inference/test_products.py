@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -148,17 +149,18 @@ def test_truncation_bounds_the_series() -> None:
 
 
 def test_monomials_in_their_order() -> None:
+    monomials = numba.njit(lambda x, order, heads, out: _gauss.monomials(x, order, heads, out))
     heads, factors, below = _gauss.heads_and_factors(3, 5)
     assert list(below) == [0] + [math.comb(3 + p - 1, 3) for p in range(1, 6)]
     out = np.empty(len(factors))
     out[0] = 1.0
-    assert _gauss.monomials(np.array([2.0, 3.0, 5.0]), 5, heads, out) == len(factors)
+    assert monomials(np.array([2.0, 3.0, 5.0]), 5, heads, out) == len(factors)
     expected = [2**i * 3**j * 5**k for i in range(5) for j in range(5 - i) for k in range(5 - i - j)]
     assert sorted(out) == sorted(expected)
     x, y = np.array([0.3, -0.2, 0.4]), np.array([0.5, 0.7, -0.1])
     left, right = np.ones(len(factors)), np.ones(len(factors))
-    _gauss.monomials(x, 5, heads, left)
-    _gauss.monomials(y, 5, heads, right)
+    monomials(x, 5, heads, left)
+    monomials(y, 5, heads, right)
     series = sum((x @ y) ** k / math.factorial(k) for k in range(5))
     assert_allclose(np.sum(left * right * factors), series, rtol=1e-14)
 
@@ -166,7 +168,9 @@ def test_monomials_in_their_order() -> None:
 def test_exponentials() -> None:
     t = np.concatenate([-np.logspace(-300, 2.8, 3000), np.linspace(-40.0, 0.0, 3000), [0.0, -1e5]])
     values = -2.0 * t
-    _trees.profiles(values, len(t), 0, np.empty_like(t))
+    numba.njit(lambda s, n, kind, scratch: _trees.profiles(s, n, kind, scratch))(
+        values, len(t), 0, np.empty_like(t)
+    )
     assert_allclose(values, np.exp(t), rtol=0, atol=4e-16)
 
 

@@ -18,6 +18,7 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from inducing.errors import (
+    ColumnError,
     InducingError,
     LabelError,
     NonFiniteError,
@@ -372,7 +373,7 @@ def test_labels_refused_by_row() -> None:
         Poisson().check([-1, 3])
     with pytest.raises(NonFiniteError, match="row 1"):
         Gaussian(1.0).check([0.0, np.nan])
-    with pytest.raises(LabelError, match="numbers"):
+    with pytest.raises(ColumnError, match="y must hold numbers, but holds text"):
         Logistic().check(["yes", "no"])
     with pytest.raises(InducingError):
         Logistic().log_average(0.3, 0.0, 1.0)

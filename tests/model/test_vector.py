@@ -509,7 +509,7 @@ def test_a_field_is_an_ordinary_posterior(tmp_path: Any) -> None:
         ),
         (lambda t: t.tilted(np.zeros((2, 2)), np.zeros((2, 2, 2))), ShapeError, "6 vectors"),
         (lambda t: means.Field(X, X[:3]), ShapeError, "positions"),
-        (lambda t: means.Field(X, X)(X), ShapeError, "3 columns"),
+        (lambda t: means.Field(X, X)(X), ShapeError, "3 input columns"),
         (lambda t: means.Field(X, X)(stack(X, 3)), ParameterError, "0 to 1"),
         (lambda t: means.Field(X[:2], X[:2])(stack(X)), ParameterError, "2 positions"),
     ],
