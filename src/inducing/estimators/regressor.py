@@ -213,6 +213,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
 
     def _settled(self) -> SparseGPRegressor:
         """This regressor with FITC and 100 functions where row and size are left open."""
+        for name, value in (("n_inducing", self.n_inducing), ("time_budget", self.time_budget)):
+            if isinstance(value, str) and (name, value) != ("n_inducing", "auto"):
+                raise ParameterError(f"{name} must be a number, not {value!r}")
         settled = copy(self)
         settled.left_open = self.n_inducing == "auto"
         if settled.left_open:
@@ -239,7 +242,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         if self.kernel is None or self.kernel == "auto":
             candidates = start_kernels(data, data.target_variance(None))
         most = np.inf if self.max_file_size is None else self.max_file_size
-        choice = choose(task, candidates, aim=self.objective, most_bytes=most)
+        choice = choose(task, candidates, aim=self.objective, neighbours=self.neighbours, most_bytes=most)
         self.choice_, self.approximation_ = choice, choice.approximation
         return choice.fit
 

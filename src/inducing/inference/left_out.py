@@ -40,6 +40,7 @@ class LeftOut:
     mean: np.ndarray  # (n,) or (n, p)
     variance: np.ndarray  # (n,)
     log_density: np.ndarray  # (n,), of y, the mean over outputs
+    error: np.ndarray  # (n,) or (n, p), y less the mean
 
     @property
     def std(self) -> np.ndarray:
@@ -90,12 +91,14 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
     """Errors (n, p) of y and variances (n,) of f as predictions of y."""
     if P.likelihood is not None:
         mean, of_f = to_numpy(P.Y)[:, 0] - to_numpy(error)[:, 0], np.maximum(to_numpy(variance), 1e-300)
-        return LeftOut(mean, of_f, to_numpy(P.likelihood.log_predictive(P.observed(slice(None)), mean, of_f)))
+        density = to_numpy(P.likelihood.log_predictive(P.observed(slice(None)), mean, of_f))
+        return LeftOut(mean, of_f, density, to_numpy(error)[:, 0])
     m0 = to_numpy(P.mean(P.X))
     errors, of_y = to_numpy(error), to_numpy(variance) + to_numpy(P.noise)
     density = -0.5 * np.mean(np.log(2.0 * np.pi * of_y)[:, None] + errors**2 / of_y[:, None], axis=1)
     mean = to_numpy(P.Y) - errors + (m0 if m0.ndim == 2 else m0[:, None])
-    return LeftOut(mean[:, 0] if P.one_output else mean, of_y, density)
+    one = P.one_output
+    return LeftOut(mean[:, 0] if one else mean, of_y, density, errors[:, 0] if one else errors)
 
 
 def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:

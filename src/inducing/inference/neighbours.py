@@ -18,7 +18,6 @@ from ..engine.parts import Parted, Setting
 from ..errors import ModelFileError, ParameterError
 from ..files.models import save
 from ..files.records import ROWS_PREFIX, Arrays, Plain, array, expect, posterior_from, posterior_record
-from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.means import Zero
@@ -38,6 +37,7 @@ from ..numerics.workers import blas_for, row_slices, run_over
 from ..sources.source import Part
 from . import selection
 from .near_rows import NearestRows, Rows, near_queries
+from .pic import Corrected
 
 BLOCK_ROWS = 1024  # at most in a block that neighbours are looked for in
 UNION_ROWS = 1024  # at most that queries looked at together may have as neighbours, if one alone has no more
@@ -138,7 +138,7 @@ class Near:
     given: Conditionals  # the queries given their neighbours
 
 
-class NeighboursPredictor:
+class NeighboursPredictor(Corrected):
     """The posterior of w, with each query correlated to the residuals of its nearest training rows.
 
     With N the n_neighbours rows nearest to a query (of all rows, not only earlier ones), b = A⁻¹c with A = (R
@@ -176,18 +176,6 @@ class NeighboursPredictor:
         rows = Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
         count, n = P.row.n_neighbours, len(rows)
         return NeighboursPredictor(post, rows, n if count >= n - 1 else count)
-
-    @property
-    def log_evidence(self) -> float | None:
-        return self.posterior.log_evidence
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.posterior.kernel
-
-    @property
-    def basis(self) -> Basis:
-        return self.posterior.basis
 
     @property
     def _p(self) -> int:

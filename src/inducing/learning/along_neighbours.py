@@ -8,14 +8,14 @@ from ..errors import FactorisationError
 from ..inference import selection
 from ..inference.neighbours import coordinates, with_neighbours
 from ..metrics import Baseline, msll, smse
-from ..model.bases import Basis, Points, as_multiscale
+from ..model.bases import Basis, Points, as_multiscale, as_points
 from ..model.kernels.base import Kernel
 from ..model.problem import Problem
 from ..model.table import FITC
 from ..numerics.arrays import to_numpy
 from .objective import HeldOut, moved, parameters_of, targets
 from .stages import NeighbourGain, Outcome, Stage, counting_on
-from .starts import LEAST_GAIN, START_ROWS, stage_file
+from .starts import LEAST_GAIN, START_ROWS, stage_file, times
 
 SUBSETS = (2_000, 10_000)  # rows
 SUBSET_ITERATIONS = (40, 15, 10)  # at most, on the first, second, ... of them; the last on all rows
@@ -97,11 +97,10 @@ def _from_few_rows(start: Stage) -> Stage:
     n, kernel = start.rows.n, start.problem.kernel
     few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:START_ROWS])).quietly()
     few = replace(few, restarts=0, max_iterations=START_ITERATIONS, least_gain=LEAST_GAIN)
-    names = {name: value for name, value in kernel.parameters.items() if name.endswith("lengthscale")}
-    shorter = kernel.with_parameters({name: SHORT_START * np.asarray(value) for name, value in names.items()})
+    shorter = times(kernel, "lengthscale", SHORT_START)
     given = parameters_of(few.problem)
     trials = []
-    for other in (kernel, shorter) if names else (kernel,):
+    for other in (kernel, shorter):
         try:
             trials.append(few.at(given._replace(kernel=other)).run())
         except FactorisationError:  # too little noise for an exact GP of these rows
@@ -112,7 +111,7 @@ def _from_few_rows(start: Stage) -> Stage:
     learned = replace(few.after(best), max_iterations=60 - START_ITERATIONS).run().parameters
     basis = parameters_of(start.problem).basis
     if not isinstance(basis, Points):
-        basis = as_multiscale(learned.kernel, Points(basis.centers))
+        basis = as_multiscale(learned.kernel, as_points(basis))
     return start.at(learned._replace(basis=basis))
 
 

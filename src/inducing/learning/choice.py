@@ -13,16 +13,17 @@ import numpy as np
 
 from ..errors import FactorisationError, UnknownNameError
 from ..inference.left_out import left_out_of
-from ..model.bases import Basis, Multiscale, Points
+from ..model.bases import as_points
 from ..model.kernels.base import Kernel
 from ..model.kernels.dot import Linear
 from ..model.kernels.stationary import Stationary
 from ..numerics.arrays import to_numpy
+from .ascent import INTERRUPTED
 from .objective import HeldOut, parameters_of, targets
 from .packing import Parameters
 from .recipes import Task, split, train
 from .stages import Fit, Outcome, Stage
-from .starts import LEAST_GAIN
+from .starts import LEAST_GAIN, times
 
 AIMS = ("both", "rmse", "log_loss")
 COMPARED_ROWS = 500  # rows that kernels are compared on
@@ -31,8 +32,7 @@ SHORTER_START = 0.2  # times the lengthscales given: a second start, for functio
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
 FINAL_ITERATIONS = 40
-EXACT_UP_TO = 10_000  # the most of an exact GP: its file and its time grow as their square and cube
-NEAR_ROWS = 20
+EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
 SAME = 1.0  # nats: optima as near as that are one
 LINEAR_SHARE = 0.1  # of the noise: the variance that a linear term starts with
@@ -87,7 +87,12 @@ class Learned:
 
 
 def choose(
-    task: Task, kernels: dict[str, Kernel], *, aim: str = "both", most_bytes: float = math.inf
+    task: Task,
+    kernels: dict[str, Kernel],
+    *,
+    aim: str = "both",
+    neighbours: int = 20,
+    most_bytes: float = math.inf,
 ) -> Choice:
     """Learn `task` with the kernel and the row of the table that rows not learned from prefer.
 
@@ -106,31 +111,27 @@ def choose(
             outcome = found[best_of(trials, aim)][1]
             whole = at_own_basis(start.exact_on(np.arange(n)), outcome.parameters)
             return Choice(whole.fit(whole.unmoved(outcome.run)), "exact", tuple(trials))
-    return _sparse(task, learned, aim, most_bytes)
+    return _sparse(task, learned, aim, neighbours, most_bytes)
 
 
-def _sparse(task: Task, learned: Sequence[Learned], aim: str, most_bytes: float) -> Choice:
+def _sparse(task: Task, learned: Sequence[Learned], aim: str, neighbours: int, most_bytes: float) -> Choice:
     """The better of neighbours and FITC, each with the best kernel."""
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
     if 4.0 * n * (d + task.problem.p) < most_bytes:
         kernel = learned[0].parameters.kernel if learned else task.kernel
-        near = replace(task, kernel=kernel, basis=_on_points(task.basis), approximation="neighbours")
-        tasks["neighbours"] = replace(near, neighbours=NEAR_ROWS)
+        near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
+        tasks["neighbours"] = replace(near, neighbours=neighbours)
     trials: list[Trial] = []
     fits: list[Fit] = []
     for name, each in tasks.items():
-        if fits and time.monotonic() > task.deadline:
+        if fits and (time.monotonic() > task.deadline or fits[-1].message == INTERRUPTED):
             break
         began = time.perf_counter()
         fits.append(train("auto", each))
         trials.append(_judged(each, fits[-1], name, began))
     best = best_of(trials, aim)
     return Choice(fits[best], list(tasks)[best], tuple(trials))
-
-
-def _on_points(basis: Basis) -> Points:
-    return Points(basis.centers) if isinstance(basis, Multiscale) else basis  # type: ignore[return-value]
 
 
 def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
@@ -158,17 +159,26 @@ def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARE
     with a linear term.
     """
     n = start.rows.n
-    few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:rows])).quietly()
-    few = replace(few, restarts=0, max_iterations=KERNEL_ITERATIONS, least_gain=LEAST_GAIN)
+    few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:rows]))
+    few = replace(few, trace=None, checkpoint=None, restarts=0)
+    few = replace(few, max_iterations=KERNEL_ITERATIONS, least_gain=LEAST_GAIN)
     given = parameters_of(few.problem)
 
+    stopped = False
+
     def learned_from(name: str, kernel: Kernel, base: Parameters) -> list[Learned]:
-        outcome = _climbed(at_own_basis(few, base._replace(kernel=kernel)))
-        return [] if outcome is None else [Learned(name, outcome.parameters, outcome.run.value)]
+        nonlocal stopped
+        outcome = None if stopped else _climbed(at_own_basis(few, base._replace(kernel=kernel)))
+        if outcome is None:
+            return []
+        stopped = outcome.run.interrupted
+        return [Learned(name, outcome.parameters, outcome.run.value)]
 
     (name, first), *others = kernels.items()
     learned = learned_from(name, first, given)
-    learned += learned_from(f"{name}, from short lengthscales", _scaled(first, SHORTER_START), given)
+    learned += learned_from(
+        f"{name}, from short lengthscales", times(first, "lengthscale", SHORTER_START), given
+    )
     learned.sort(key=lambda each: -each.value)
     if not learned:
         return []
@@ -210,6 +220,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, 
             outcome = replace(outcome, parameters=guarded(guarding, outcome.parameters))
             judged = at_own_basis(judging, outcome.parameters)
             trials.append((exact_trial(judged, each.name, began), outcome))
+            if outcome.run.interrupted:
+                break
     return trials
 
 
@@ -225,13 +237,11 @@ def guarded(learning: Stage, parameters: Parameters) -> Parameters:
         except FactorisationError:
             return -np.inf
 
-    def wider(p: Parameters) -> Parameters:
-        names = {name: value for name, value in p.kernel.parameters.items() if name.endswith("variance")}
-        kernel = p.kernel.with_parameters({name: WIDER * np.asarray(value) for name, value in names.items()})
-        return p._replace(kernel=kernel)
-
     best = density(parameters)
-    for step in (wider, lambda p: p._replace(noise=WIDER * p.noise)):
+    for step in (
+        lambda p: p._replace(kernel=times(p.kernel, "variance", WIDER)),
+        lambda p: p._replace(noise=WIDER * p.noise),
+    ):
         for _ in range(MOST_WIDER):
             candidate = step(parameters)
             value = density(candidate)
@@ -246,10 +256,8 @@ def exact_trial(stage: Stage, name: str, began: float) -> Trial:
     P = stage.rows
     left = left_out_of(P)
     weights = to_numpy(P.weight(slice(None))) * np.ones(P.n)
-    y = to_numpy(P.Y) + 0.0
-    m0 = to_numpy(P.mean(P.X))
-    errors = y + (m0 if m0.ndim == 2 else m0[:, None]) - left.mean.reshape(y.shape)
-    rmse = float(np.sqrt(np.average(np.mean(errors**2, axis=1), weights=weights)))
+    squares = np.mean(left.error.reshape(P.n, -1) ** 2, axis=1)
+    rmse = float(np.sqrt(np.average(squares, weights=weights)))
     density = float(np.average(left.log_density, weights=weights))
     return Trial(f"exact, {name}", rmse, density, time.perf_counter() - began)
 
@@ -273,12 +281,6 @@ def _climbed(stage: Stage) -> Outcome | None:
         return stage.run()
     except FactorisationError:  # too little noise for an exact GP of these rows
         return None
-
-
-def _scaled(kernel: Kernel, factor: float) -> Kernel:
-    """The kernel with its lengthscales times a factor."""
-    names = {name: value for name, value in kernel.parameters.items() if name.endswith("lengthscale")}
-    return kernel.with_parameters({name: factor * np.asarray(value) for name, value in names.items()})
 
 
 def _like(kernel: Kernel, other: Kernel) -> Kernel:

@@ -12,6 +12,7 @@ from ..numerics.arrays import Array
 from .along_neighbours import FIRST_NEIGHBOURS, SUBSETS, placed_basis
 from .objective import PseudoTargets, parameters_of
 from .stages import FIRST_SEARCH, Outcome, Stage, mean_density
+from .starts import times
 
 SCALES = (1.0, 0.4)  # times the lengthscales given: starts that are raced on the first subset
 LAST_TOLERANCE, LAST_SWEEPS = 1e-3, 60  # of the sites that are kept
@@ -80,9 +81,8 @@ def learn_along_neighbours(start: Stage, signs: Array) -> ClassesAlongNeighbours
 
 def _scaled(stage: Stage, scale: float) -> Stage:
     """The stage with all lengthscales of its kernel times a number."""
-    kernel = stage.problem.kernel
-    lengths = {k: scale * np.asarray(v) for k, v in kernel.parameters.items() if k.endswith("lengthscale")}
-    return stage.at(parameters_of(stage.problem)._replace(kernel=kernel.with_parameters(lengths)))
+    kernel = times(stage.problem.kernel, "lengthscale", scale)
+    return stage.at(parameters_of(stage.problem)._replace(kernel=kernel))
 
 
 def _score(outcome: Outcome) -> float:

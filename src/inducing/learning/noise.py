@@ -17,7 +17,7 @@ from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint
 from ..errors import ParameterError
 from ..inference.left_out import left_out_errors
 from ..inference.regression import as_problem, posterior_from, posterior_of, problem_of
-from ..model.bases import Basis, Multiscale, Points
+from ..model.bases import as_points
 from ..model.kernels.base import Kernel
 from ..model.kernels.composite import Sum
 from ..model.kernels.stationary import RBF, Stationary
@@ -158,7 +158,7 @@ def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
     """The problem of g, given what f leaves of each row."""
     kernel, mean, likelihood = prior
     options: dict[str, Any] = dict(mean=mean, jitter=P.jitter, weights=P.weights)
-    return problem_of(kernel, _points(P.basis), VFE, likelihood, P.X, errors, **options)
+    return problem_of(kernel, as_points(P.basis), VFE, likelihood, P.X, errors, **options)
 
 
 def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
@@ -193,10 +193,6 @@ def _student(P: Problem) -> StudentT:
     if not isinstance(P.likelihood, StudentT):
         raise ParameterError(f"noise can be a process for Gaussian noise and StudentT, not {P.likelihood}")
     return P.likelihood
-
-
-def _points(basis: Basis) -> Points:
-    return Points(basis.centers) if isinstance(basis, Multiscale) else basis  # type: ignore[return-value]
 
 
 # Jointly
@@ -252,7 +248,7 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
     levels = [float(getattr(post.mean_function, "value", 0.0)) for post in (f, g)]
     options: dict[str, Any] = dict(mean=Constant(levels), jitter=max(f.jitter, g.jitter), weights=P.weights)
     likelihood = learned.observations.likelihood
-    kernel, basis = Sum((f.kernel, g.kernel)), _points(f.basis)
+    kernel, basis = Sum((f.kernel, g.kernel)), as_points(f.basis)
     both = problem_of(kernel, basis, VFE, likelihood, P.X, targets(P)[:, 0], **options)
     held, rest = split(start)
     own = "kernel" if isinstance(f.kernel, Sum) else "kernel.0"  # sums of sums are flat

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
-from ..model.bases import Basis, Multiscale, Points, as_multiscale
+from ..model.bases import Basis, Multiscale, Points, as_multiscale, as_points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.problem import DEFAULT_JITTER, Problem
@@ -225,7 +225,7 @@ def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut 
 def _on_points(stage: Stage) -> Stage:
     """The stage with points at the centres of its basis."""
     basis = stage.problem.basis
-    return stage if isinstance(basis, Points) else stage.with_basis(Points(basis.centers))
+    return stage if isinstance(basis, Points) else stage.with_basis(as_points(basis))
 
 
 def _widened(parameters: Parameters) -> Parameters:

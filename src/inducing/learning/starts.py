@@ -8,6 +8,7 @@ import numpy as np
 from ..errors import FactorisationError, ParameterError
 from ..inference import selection
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
+from ..model.kernels.base import Kernel
 from ..model.kernels.projected import Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.posterior import Posterior
@@ -104,6 +105,12 @@ def projected_start(start: Stage, directions: int) -> Stage:
     projected = Projected(kernel.with_parameters({"lengthscale": 1.0}), matrix)
     stage = start.at(parameters_of(P)._replace(kernel=projected))
     return replace(stage, fixed=(*start.fixed, "kernel.0.lengthscale"))
+
+
+def times(kernel: Kernel, kind: str, factor: float) -> Kernel:
+    """The kernel with all its parameters of a kind, "lengthscale" or "variance", times a factor."""
+    names = {name: value for name, value in kernel.parameters.items() if name.endswith(kind)}
+    return kernel.with_parameters({name: factor * np.asarray(value) for name, value in names.items()})
 
 
 def stage_file(checkpoint: str | Path | None, stage: int | str) -> Path | None:

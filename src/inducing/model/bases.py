@@ -259,6 +259,11 @@ def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
     return Multiscale(basis.Z, widths)
 
 
+def as_points(basis: Basis) -> Points:
+    """Points at the centres of a basis."""
+    return basis if isinstance(basis, Points) else Points(basis.centers)
+
+
 def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarray, np.ndarray]:
     """One basis that holds both, equal functions once, and where the functions of each are in it."""
     if len(first) == 0 or len(second) == 0:
