@@ -2,7 +2,6 @@
 
 python benchmarks/exact.py                                     # n = 20,000: a minute, and 7 GB for Cholesky
 python benchmarks/exact.py --rows 100000 --only cg             # what no factor fits in
-python benchmarks/exact.py --rows 100000 --only cg --product choose --lengthscale 0.05
 INDUCING_DATA=folder python benchmarks/exact.py --data kin40k
 """
 
@@ -67,7 +66,6 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.01, help="variance, beside a prior variance of 1")
     parser.add_argument("--data", choices=["smooth", "kin40k"], default="smooth")
     parser.add_argument("--only", choices=["cg", "both"], default="both")
-    parser.add_argument("--product", choices=["blocks", "choose"], default="blocks")
     parser.add_argument("--rank", type=int, default=200)
     parser.add_argument("--variances", type=int, default=8, help="for so many of the queries")
     parser.add_argument("--evidence", action="store_true", help="the log evidence, too")
@@ -79,22 +77,18 @@ def main() -> None:
     kernel = ig.kernels.RBF(given.lengthscale)
     print(
         f"{given.data}, n = {len(X)}, d = {X.shape[1]}, RBF of lengthscale {given.lengthscale:g}, noise "
-        f"variance {given.noise:g}; preconditioner of rank {given.rank}, product by {given.product}"
+        f"variance {given.noise:g}; preconditioner of rank {given.rank}"
     )
     ig.condition(kernel, None, "cg", given.noise, X[:3000], y[:3000]).predict(
         Xs[:3]
     )  # loads what is compiled
-    make: Any = products.Blocked if given.product == "blocks" else lambda k, A: products.choose(k, A, 1e-10)
-    solver = iterative.Solver(rank=given.rank, product=make)
+    solver = iterative.Solver(rank=given.rank)
 
     def solve() -> Any:
         return iterative.condition(kernel, None, "cg", given.noise, X, y, solver=solver)
 
     found, seconds = timed("conjugate gradients", solve)
-    kind = type(found.system.product).__name__
-    print(
-        f"  {found.solution.products} iterations, products by {kind}, rank {found.system.preconditioner.rank}"
-    )
+    print(f"  {found.solution.products} iterations, rank {found.system.preconditioner.rank}")
     mean, asking = timed(f"  means of {QUERIES} queries", lambda: found.mean(Xs))
     variance, _ = timed(
         f"  variances of {given.variances} queries", lambda: found.predict(Xs[: given.variances]).variance

@@ -12,8 +12,10 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from experiments import reproduce
+from experiments.dual_tree import Tree
+from experiments.gauss_transform import Gauss
 from inducing import errors
-from inducing.inference.conjugate_gradients import krylov, products
+from inducing.inference.conjugate_gradients import krylov
 from inducing.inference.conjugate_gradients import predictor as iterative
 from inducing.inference.conjugate_gradients.predictor import Solver
 from inducing.inference.regression import problem_of
@@ -249,7 +251,7 @@ def test_fit_by_conjugate_gradients() -> None:
     assert exact.value - value < 0.5
 
 
-@pytest.mark.parametrize("lengthscale, kind", [(0.04, products.Tree), (3.0, products.Gauss)])
+@pytest.mark.parametrize("lengthscale, kind", [(0.04, Tree), (3.0, Gauss)])
 def test_with_approximate_products(lengthscale: float, kind: Any) -> None:
     kernel = ig.kernels.RBF(lengthscale, 1.3)
     solver = Solver(tolerance=1e-4, product=lambda k, X: kind(k, X, 1e-12))

@@ -133,16 +133,6 @@ def _fields() -> None:
     t.tilted(np.zeros((n, p)), np.tile(np.eye(p), (n, 1, 1)))
 
 
-def _conjugate_gradients() -> None:
-    from ..inference.conjugate_gradients.gauss import Gauss
-    from ..inference.conjugate_gradients.tree import Tree
-
-    X, y = _rows(600)
-    for product in (Gauss(_kernel(), X, 1e-6), Tree(_kernel("Matern32"), X, 1e-6)):
-        product(y[:, None])
-        product(y[:, None], X[:50])
-
-
 def _predictors() -> None:
     from ..inference.regression import condition
     from ..model.bases import Points
@@ -162,6 +152,5 @@ PARTS: dict[str, Callable[[], None]] = {
     "expectation propagation": _propagation,
     "densities": _densities,
     "vector fields": _fields,
-    "conjugate gradients": _conjugate_gradients,
     "predictions of single rows": _predictors,
 }

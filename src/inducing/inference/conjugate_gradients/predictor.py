@@ -28,9 +28,8 @@ from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
-from .blocked import Blocked, block_pairs
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
-from .products import KernelProduct
+from .products import Blocked, KernelProduct, block_pairs
 
 TOGETHER = 64  # queries whose variances are solved for at once
 PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
@@ -43,8 +42,7 @@ class Solver:
     tolerance is how far a mean may be from the exact GP's, relative to the root mean square of y, and a
     variance, relative to the prior's; rank is the preconditioner's; probes are those of the log determinant,
     drawn with the seed rng, so that the same parameters give the same evidence. product makes the products
-    with K from a kernel and X: `Blocked`, or whichever of blocks, tree and Gauss transform costs least,
-    `lambda kernel, X: products.choose(kernel, X, 1e-10)`.
+    with K from a kernel and X.
     """
 
     tolerance: float = 1e-6

@@ -1,38 +1,98 @@
-"""Products K(Z, X) V without keeping the matrix: in blocks, by a dual tree, by the fast Gauss transform.
+"""Products K(Z, X) V without keeping the matrix: `product(V)` is K(X, X) V, `product(V, Z)` is K(Z, X) V."""
 
-Each is a value that knows the kernel and X, and is called with V: `product(V)` is K(X, X) V and `product(V,
-Z)` is K(Z, X) V. The tree and the Gauss transform err, by no more than `tolerance` of the prior variance
-times Σ|v|, at every row:
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
-    |(K v)_i - product(v)_i| ≤ tolerance · k(0) · Σ_j |v_j|
+import numpy as np
 
-Blocks cost n² whatever the kernel; a tree pays where lengthscales are short, the Gauss transform where they
-are long. [002, Fast approximate solution of linear systems]
-"""
-
+from ...errors import ShapeError
 from ...model.kernels.base import Kernel
-from ...model.kernels.stationary import PROFILES, RBF
-from ...numerics.arrays import Array, is_numpy
-from .blocked import Blocked
-from .gauss import Gauss, truncation
-from .tree import Tree
-
-__all__ = ["Blocked", "Gauss", "KernelProduct", "Tree", "choose", "truncation"]
-
-KernelProduct = Blocked | Tree | Gauss
+from ...model.kernels.stationary import RBF
+from ...numerics.arrays import SMALL, Array, is_numpy, zeros_like_rows
+from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 
 
-def choose(kernel: Kernel, X: Array, tolerance: float = 0.0) -> KernelProduct:
-    """The product of least cost for K(X, X) v within the tolerance; in blocks, and exact, for one of 0.
+class KernelProduct(Protocol):
+    """A product with K(Z, X); Z = X if not given."""
 
-    Costs are counted, not guessed from the lengthscale: n²/2 entries for blocks; the boxes and points that a
-    sample of leaves look at for the tree; the terms and centres of the best plan for the Gauss transform.
-    Other kernels and a GPU's arrays go in blocks.
+    def __call__(self, V: Array, Z: Array | None = None) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Blocked:
+    """The product block by block, for any kernel, on the CPU or a GPU; exact. With Z = X each block below the
+    diagonal serves twice, and a matrix of no more than one block is kept.
     """
-    blocks = Blocked(kernel, X)
-    if tolerance == 0.0 or not is_numpy(X) or type(kernel) not in PROFILES:
-        return blocks
-    rivals: list[KernelProduct] = [blocks, Tree(kernel, X, tolerance)]
-    if isinstance(kernel, RBF):
-        rivals.append(Gauss(kernel, X, tolerance))
-    return min(rivals, key=lambda product: product.cost)
+
+    kernel: Kernel
+    X: Array  # (n, d)
+
+    def __call__(self, V: Array, Z: Array | None = None) -> Array:
+        """K(Z, X) V; Z = X if not given. Memory O(n p) on each core."""
+        columns = as_columns(V, self.X.shape[0])
+        if is_numpy(self.X):
+            out = self._in_blocks(np.ascontiguousarray(columns), Z)
+        else:
+            out = self._in_slabs(columns, self.X if Z is None else Z)
+        return out[:, 0] if V.ndim == 1 else out
+
+    @cached_property
+    def _matrix(self) -> np.ndarray:
+        return self.kernel(self.X, self.X)
+
+    def _in_blocks(self, V: np.ndarray, Z: np.ndarray | None) -> np.ndarray:
+        X, length, symmetric = self.X, side(self.kernel), Z is None
+        rows = X if Z is None else Z
+        if symmetric and len(X) <= length:
+            return self._matrix @ V
+        if symmetric:
+            tasks = block_pairs(self.kernel, len(X))
+        else:
+            above, across = row_slices(len(rows), length), row_slices(len(X), length)
+            tasks = [(i, j) for i in above for j in across]
+            if len(above) < 4 * cores():  # few queries: the columns are shared out
+                tasks = [(i, j) for j in across for i in above]
+
+        def start() -> tuple[np.ndarray, np.ndarray]:
+            return np.zeros((len(rows), V.shape[1])), np.empty(length**2, dtype=X.dtype)
+
+        def step(state: tuple[np.ndarray, np.ndarray], pair: tuple[slice, slice]) -> None:
+            out, space = state
+            i, j = pair
+            shape = i.stop - i.start, j.stop - j.start
+            K = self.kernel(rows[i], X[j], space[: shape[0] * shape[1]].reshape(shape))
+            out[i] += K @ V[j]
+            if symmetric and i != j:
+                out[j] += K.T @ V[i]
+
+        parts = run_over(tasks, start, step, parallel=len(rows) * len(X) >= SMALL)
+        return sum((out for out, _ in parts[1:]), parts[0][0])
+
+    def _in_slabs(self, V: Array, Z: Array) -> Array:
+        """On a GPU: as many rows at a time as the device's budget allows."""
+        out = zeros_like_rows((Z.shape[0], V.shape[1]), self.X)
+        rows = max(1, min(Z.shape[0], DEVICE_BYTES // (self.X.dtype.itemsize * self.X.shape[0])))
+        for s in row_slices(Z.shape[0], rows):
+            out[s] = self.kernel(Z[s], self.X) @ V
+        return out
+
+
+def side(kernel: Kernel) -> int:
+    """Rows and columns of a block on the CPU: enough that what a call costs does not show, and few where a
+    kernel needs several passes, which should find the block in cache.
+    """
+    return 1024 if isinstance(kernel, RBF) else 512
+
+
+def block_pairs(kernel: Kernel, n: int) -> list[tuple[slice, slice]]:
+    """The blocks of K(X, X) on and below its diagonal."""
+    slices = row_slices(n, side(kernel))
+    return [(i, j) for a, i in enumerate(slices) for j in slices[: a + 1]]
+
+
+def as_columns(V: Array, n: int) -> Array:
+    """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
+    if V.ndim not in (1, 2) or V.shape[0] != n:
+        raise ShapeError(f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns")
+    return V[:, None] if V.ndim == 1 else V

@@ -1,4 +1,11 @@
-"""K(Z, X) V by the fast Gauss transform, an expansion about few centres; pays where lengthscales are long."""
+"""K(Z, X) V by the fast Gauss transform, an expansion about few centres; pays where lengthscales are long.
+
+Inputs are in units of the lengthscale. Monomials of a total degree below p come in order of degree. Those of
+degree k + 1 are those of degree k times each input in turn, without repeats: input i multiplies the monomials
+from heads[k, i] on, which hold no input before i.
+"""
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -6,18 +13,22 @@ from functools import cached_property
 
 import numpy as np
 
-from ...errors import ParameterError
-from ...model.kernels.base import Kernel
-from ...model.kernels.stationary import RBF
-from ...numerics.arrays import SMALL
-from ...numerics.workers import chunk_rows, cores, row_slices, run_over
-from .blocked import as_columns, check_approximate, in_lengthscales
+from inducing.errors import ParameterError
+from inducing.inference.conjugate_gradients.products import as_columns
+from inducing.model.kernels.base import Kernel
+from inducing.model.kernels.stationary import RBF
+from inducing.numerics.arrays import SMALL
+from inducing.numerics.compiling import FAST, compiled, helper
+from inducing.numerics.workers import chunk_rows, cores, row_slices, run_over
+
+from .fast_products import check_approximate, in_lengthscales
 
 MOST_CLUSTERS = 1024
 MOST_TERMS, MOST_DEGREE = 1 << 16, 150  # of one expansion
 SAMPLED_ROWS = 256  # that costs are estimated from
 TERM, DEGREE, POINT = 1.0, 8.0, 30.0  # costs of a term, of its degree for each coordinate, of an expansion
 CENTRE = 3.0  # cost of a centre looked at
+_LOG_FACTORIALS = np.array([math.lgamma(i + 1.0) for i in range(200)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +40,7 @@ class _Clusters:
     radii: np.ndarray  # (K,)
 
     @staticmethod
-    def of(X: np.ndarray, owner: np.ndarray) -> "_Clusters":
+    def of(X: np.ndarray, owner: np.ndarray) -> _Clusters:
         """Centre each cluster in the middle of its box, which may halve the radius about its first point."""
         count = int(owner.max()) + 1
         low, high = np.full((count, X.shape[1]), np.inf), np.full((count, X.shape[1]), -np.inf)
@@ -84,6 +95,139 @@ def _terms(d: int, degrees: np.ndarray) -> np.ndarray:
     return table[degrees]
 
 
+def heads_and_factors(d: int, degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where each input begins to multiply (degrees, d), 1/α! of monomials, how many are below each degree."""
+    exponents = [np.zeros((1, d), dtype=int)]
+    heads, begin, below = np.zeros((max(degree - 1, 1), d), dtype=np.int64), 0, [0, 1]
+    first = np.zeros(d, dtype=int)  # of the last degree: the first monomial without any input before i
+    for k in range(degree - 1):
+        last, parts = exponents[-1], []
+        heads[k] = begin + first
+        at, fresh = 0, np.zeros(d, dtype=int)
+        for i in range(d):
+            part = last[first[i] :].copy()
+            part[:, i] += 1
+            fresh[i] = at
+            at += len(part)
+            parts.append(part)
+        begin += len(last)
+        first = fresh
+        exponents.append(np.concatenate(parts))
+        below.append(begin + len(exponents[-1]))
+    alpha = np.concatenate(exponents)
+    return heads, np.exp(-np.sum(_LOG_FACTORIALS[alpha], axis=1)), np.array(below)
+
+
+@compiled()
+def farthest_points(
+    X: np.ndarray, most: int, owner: np.ndarray, nearest: np.ndarray, snapshots: np.ndarray
+) -> int:
+    """Choose centres: each time the point farthest from those taken. O(n most d)
+
+    owner is each point's centre and nearest the squared distance to it; snapshots keeps owner at 1, 2, 4, ...
+    centres. How many were taken: fewer than `most` where no distance is left. [Gonzalez 1985]
+    """
+    n, d = X.shape
+    at, kept = 0, 0
+    for i in range(n):
+        nearest[i] = np.inf
+    for k in range(most):
+        far, next_at = -1.0, 0
+        for i in range(n):
+            s = 0.0
+            for j in range(d):
+                t = X[i, j] - X[at, j]
+                s += t * t
+            if s < nearest[i]:
+                nearest[i], owner[i] = s, k
+            if nearest[i] > far:
+                far, next_at = nearest[i], i
+        at = next_at
+        if k + 1 == 1 << kept:
+            snapshots[kept, :] = owner
+            kept += 1
+        if far == 0.0:
+            return k + 1
+    return most
+
+
+@helper(fastmath=FAST)
+def monomials(u: np.ndarray, degree: int, heads: np.ndarray, out: np.ndarray) -> int:
+    """Fill out with out[0] times each monomial of u of a degree below `degree`; returns how many."""
+    end = 1
+    for k in range(degree - 1):
+        at = end
+        for i in range(len(u)):
+            head, x = heads[k, i], u[i]
+            for j in range(end - head):
+                out[at + j] = x * out[head + j]
+            at += end - head
+        end = at
+    return end
+
+
+@compiled(fastmath=FAST)
+def gather(
+    X: np.ndarray,
+    owner: np.ndarray,
+    V: np.ndarray,
+    first: int,
+    last: int,
+    centres: np.ndarray,
+    degrees: np.ndarray,
+    heads: np.ndarray,
+    C: np.ndarray,
+    scratch: np.ndarray,
+) -> None:
+    """C[k, c] += Σ_j v_jc exp(-|u|²/2) u^α, u = x_j - centre_k, first ≤ j < last. C (clusters, p, terms)"""
+    d = X.shape[1]
+    u = np.empty(d)
+    for j in range(first, last):
+        k, s = owner[j], 0.0
+        for i in range(d):
+            u[i] = X[j, i] - centres[k, i]
+            s += u[i] * u[i]
+        scratch[0] = np.exp(-0.5 * s)
+        count = monomials(u, degrees[k], heads, scratch)
+        for c in range(V.shape[1]):
+            v, row = V[j, c], C[k, c]
+            for t in range(count):
+                row[t] += v * scratch[t]
+
+
+@compiled(fastmath=FAST)
+def evaluate(
+    Y: np.ndarray,
+    first: int,
+    last: int,
+    centres: np.ndarray,
+    reach: np.ndarray,
+    degrees: np.ndarray,
+    heads: np.ndarray,
+    C: np.ndarray,
+    scratch: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """out[i, c] += Σ_k exp(-|w|²/2) Σ_α C[k, c, α] w^α, w = y_i - centre_k, over clusters within reach_k."""
+    d = Y.shape[1]
+    w = np.empty(d)
+    for i in range(first, last):
+        for k in range(len(centres)):
+            s = 0.0
+            for j in range(d):
+                w[j] = Y[i, j] - centres[k, j]
+                s += w[j] * w[j]
+            if s > reach[k] * reach[k]:
+                continue
+            scratch[0] = np.exp(-0.5 * s)
+            count = monomials(w, degrees[k], heads, scratch)
+            for c in range(C.shape[1]):
+                row, total = C[k, c], 0.0
+                for t in range(count):
+                    total += row[t] * scratch[t]
+                out[i, c] += total
+
+
 @dataclass(frozen=True, eq=False)
 class Gauss:
     """The improved fast Gauss transform, for the RBF kernel. [Yang et al. 2005], [Raykar et al. 2005]
@@ -109,8 +253,6 @@ class Gauss:
     @cached_property
     def _plan(self) -> tuple[_Clusters, float]:
         """The number of clusters, of 1, 2, 4, ..., that costs least, and that cost."""
-        from .gauss_loops import farthest_points
-
         X, n, d = self._scaled_X, len(self.X), self._scaled_X.shape[1]
         most = max(1, min(MOST_CLUSTERS, n // 4))
         owner, snapshots = np.zeros(n, dtype=np.int64), np.zeros((most.bit_length(), n), dtype=np.int64)
@@ -147,8 +289,6 @@ class Gauss:
 
     def __call__(self, V: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
         """K(Z, X) V within the tolerance. Memory O(clusters · terms · p) on each core."""
-        from .gauss_loops import evaluate, gather, heads_and_factors
-
         clusters, X = self._plan[0], self._scaled_X
         Y = X if Z is None else in_lengthscales(self.kernel, Z)
         columns = np.ascontiguousarray(as_columns(V, len(X)))
