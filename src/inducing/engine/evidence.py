@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, is_numpy, namespace
 from ..numerics.linalg import (
@@ -228,9 +229,10 @@ def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any
     if F.jitter:
         Kuu_bar = plus_diagonal(Kuu_bar, F.jitter / len(P.basis) * namespace(M).linalg.trace(Kuu_bar))
     kernel, basis = P.basis.gram_pullback(P.kernel, Kuu_bar, F.Kuu)
-    through = sums + Sums(kernel=kernel, basis=basis)
-    gradient = {f"kernel.{k}": g for k, g in through.kernel.items()}
-    gradient |= {f"basis.{k}": g for k, g in through.basis.items()}
+    add_gradients(sums.kernel, kernel)
+    add_gradients(sums.basis, basis)
+    gradient = {f"kernel.{k}": g for k, g in sums.kernel.items()}
+    gradient |= {f"basis.{k}": g for k, g in sums.basis.items()}
     if P.likelihood is None:
         gradient[P.noise_name] = sums.noise
     gradient |= {f"likelihood.{k}": g for k, g in sums.likelihood.items()}

@@ -44,7 +44,7 @@ class Sums:
     sites: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # τ and ν (c,), by part
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(*(_joined(getattr(self, f.name), getattr(other, f.name)) for f in fields(Sums)))
+        return Sums(*(_joined(getattr(self, name), getattr(other, name)) for name in Sums.__match_args__))
 
     def to_numpy(self) -> Sums:
         """The same as NumPy arrays, which travel."""

@@ -50,14 +50,18 @@ def _layout(A: np.ndarray) -> tuple[bytes, int]:
 def _call(name: str, like: np.ndarray, *arguments: bytes | int | float | np.ndarray) -> None:
     """Call the routine of `like`'s precision; a call releases the interpreter lock."""
     double = like.dtype == np.float64
-    real = ctypes.c_double if double else ctypes.c_float
+    by_type = DOUBLE if double else SINGLE
+    routine = _routine(("d" if double else "s") + name, len(arguments))
+    routine(*[by_type[type(a)](a) for a in arguments])
 
-    def pointer(a: bytes | int | float | np.ndarray) -> Any:
-        if isinstance(a, np.ndarray):
-            return a.ctypes.data
-        return a if isinstance(a, bytes) else ctypes.byref(ctypes.c_int(a) if isinstance(a, int) else real(a))
 
-    _routine(("d" if double else "s") + name, len(arguments))(*map(pointer, arguments))
+SINGLE: dict[type, Any] = {
+    np.ndarray: lambda a: a.ctypes.data,
+    bytes: lambda a: a,
+    int: lambda a: ctypes.byref(ctypes.c_int(a)),
+    float: lambda a: ctypes.byref(ctypes.c_float(a)),
+}
+DOUBLE = SINGLE | {float: lambda a: ctypes.byref(ctypes.c_double(a))}
 
 
 @cache

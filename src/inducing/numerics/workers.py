@@ -70,8 +70,9 @@ def workers_for(operations: float) -> int:
     return max(1, min(cores(), int(operations) // WAKING))
 
 
+@cache
 def _process_cores() -> int:
-    """The cores this process may use: of its affinity, its container's quota, and OMP_NUM_THREADS."""
+    """The cores this process may use, by affinity, container quota and OMP_NUM_THREADS at the first call."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -82,7 +83,6 @@ def _process_cores() -> int:
     return max(1, min(count, _quota()))
 
 
-@cache
 def _quota(root: str = "/") -> int:
     """The cores that a Linux container's quota allows, in all cgroups this process is in; many if none."""
     most = 1 << 16
@@ -198,6 +198,7 @@ def _executor() -> ThreadPoolExecutor:
 def _forget_threads() -> None:
     global _pool, _pool_lock
     _pool, _pool_lock = None, threading.Lock()
+    _process_cores.cache_clear()
     single_threaded_blas.forget_calls()
 
 

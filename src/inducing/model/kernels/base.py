@@ -49,12 +49,12 @@ class Kernel(Parametrised):
         self._check_columns()
 
     def __call__(self, X: Array, Z: Array, out: Array | None = None) -> Array:
-        selected = self._select(X)
-        return self._matrix(selected, selected if Z is X else self._select(Z), out)
+        selected = self._checked(X)
+        return self._matrix(selected, selected if Z is X else self._checked(Z), out)
 
     def diag(self, X: Array) -> Array:
         """k(x, x) of each row. (n,)"""
-        return self._diag(self._select(X))
+        return self._diag(self._checked(X))
 
     def scaled(self, X: Array) -> Array:
         """X in coordinates whose distances the kernel measures, no columns where it measures none. (n, g)"""
@@ -142,7 +142,8 @@ class Kernel(Parametrised):
             raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {columns}")
         object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
 
-    def _select(self, X: Array) -> Array:
+    def _checked(self, X: Given) -> Array:
+        """The columns of X that this kernel looks at, as finite floats."""
         if isinstance(X, list | tuple):
             X = np.asarray(X)
         if is_numpy(X) and X.dtype.kind != "f":
@@ -150,6 +151,9 @@ class Kernel(Parametrised):
             X = X.astype(float)
         if is_numpy(X):
             require_finite(X, "X")
+        return self._select(X)
+
+    def _select(self, X: Array) -> Array:
         if X.ndim != 2:
             raise ShapeError(
                 f"inputs must have two dimensions (rows, columns), but have shape {tuple(X.shape)}"
