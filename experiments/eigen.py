@@ -4,11 +4,13 @@ regression.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from inducing.beside.eigenfunctions import Eigenfunctions, GaussianEigenfunctions, eigenfunctions, shrinkage
+from inducing.beside.eigenfunctions import Eigenfunctions, eigenfunctions, shrinkage
 from inducing.beside.local import neighbours
 from inducing.inference.regression import condition
 from inducing.model.kernels import RBF, Matern12, Matern32, Matern52
@@ -22,6 +24,46 @@ MODES, VARIANCE = (-1.5, 1.5), 0.05  # of the mixture
 LENGTHSCALES = (0.2, 0.4)
 DRAWN = (1, 2, 5)
 FUNCTIONS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianEigenfunctions:
+    """The RBF kernel under N(0, s²) in closed form. With a = 1/4s², b = 1/2ℓ², c = √(a² + 2ab), A = a + b +
+    c, B = b/A:
+
+    λ_k = variance √(2a/A) B^k,   φ_k(x) = (√(a/c) 2^k k!)^-½ exp(-(c - a)x²) H_k(√(2c) x)
+                                                                          [Rasmussen, Williams 2006 §4.3.1]
+    """
+
+    kernel: RBF
+    deviation: float  # s
+    count: int
+
+    @property
+    def _constants(self) -> tuple[float, float, float]:
+        a = 0.25 / self.deviation**2
+        b = 0.5 / float(np.reshape(self.kernel.lengthscale, ())) ** 2
+        return a, b, math.sqrt(a * a + 2.0 * a * b)
+
+    @property
+    def values(self) -> np.ndarray:
+        """λ. (count,)"""
+        a, b, c = self._constants
+        A = a + b + c
+        return float(self.kernel.variance) * math.sqrt(2.0 * a / A) * (b / A) ** np.arange(self.count)
+
+    def __call__(self, Y: np.ndarray) -> np.ndarray:
+        """φ_k at each row of Y. (t, count)"""
+        a, _, c = self._constants
+        y = Y[:, 0]
+        z = math.sqrt(2.0 * c) * y
+        H = np.empty((len(y), self.count))  # H_k / √(2^k k!), by its recurrence
+        H[:, 0] = 1.0
+        for k in range(1, self.count):
+            H[:, k] = math.sqrt(2.0 / k) * z * H[:, k - 1]
+            if k > 1:
+                H[:, k] -= math.sqrt((k - 1) / k) * H[:, k - 2]
+        return (c / a) ** 0.25 * np.exp(-(c - a) * y * y)[:, None] * H
 
 
 def density(x: np.ndarray) -> np.ndarray:

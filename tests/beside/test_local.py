@@ -94,4 +94,4 @@ def test_refusals() -> None:
     predictor = neighbours(KERNEL, 0.1, X, Y)
     with pytest.raises(errors.ShapeError, match="X has 1 columns"):
         predictor.predict(XS[:, :1])
-    assert predictor.log_evidence is None and predictor.basis is None
+    assert predictor.log_evidence is None and len(predictor.basis) == 0

@@ -58,12 +58,6 @@ def test_experts_travel_once(client: Any) -> None:
     assert [placed[expert] for expert in found.experts] == futures
 
 
-def test_neighbours_on_a_cluster(client: Any) -> None:
-    here = ig.local.neighbours(KERNEL, 0.09, X, Y, size=7).predict(XS[:3])
-    there = ig.local.neighbours(KERNEL, 0.09, X, Y, size=7, mapper=client).predict(XS[:3])
-    assert_allclose(there.mean, here.mean, rtol=1e-12)
-
-
 def test_an_error_on_a_worker_is_raised_here(client: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         list(mappers.as_mapper(client)(lambda item: 1 // item, [1, 0]))

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..model.kernels.base import Kernel
-from ..model.kernels.stationary import RBF
 from ..model.problem import as_inputs, as_queries
 from ..numerics.arrays import Array, asarray_like, to_numpy
 
@@ -68,53 +67,6 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
         raise ParameterError(f"only {good} of {count} eigenvalues are above rounding; ask for {good}")
     peaks = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(count)]  # (count,)
     return Eigenfunctions(kernel, X, w, values, vectors * np.sign(peaks))
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianEigenfunctions:
-    """The RBF kernel under N(0, s²) in closed form. With a = 1/4s², b = 1/2ℓ², c = √(a² + 2ab), A = a + b +
-    c, B = b/A:
-
-    λ_k = variance √(2a/A) B^k,   φ_k(x) = (√(a/c) 2^k k!)^-½ exp(-(c - a)x²) H_k(√(2c) x)
-                                                                          [Rasmussen, Williams 2006 §4.3.1]
-    """
-
-    kernel: RBF
-    deviation: float  # s
-    count: int
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.deviation < math.inf:
-            raise ParameterError(f"the deviation must be positive and finite, not {self.deviation:g}")
-        if np.size(self.kernel.lengthscale) != 1:
-            raise ShapeError(f"the closed form has one input, the kernel {np.size(self.kernel.lengthscale)}")
-
-    @property
-    def _constants(self) -> tuple[float, float, float]:
-        a = 0.25 / self.deviation**2
-        b = 0.5 / float(np.reshape(self.kernel.lengthscale, ())) ** 2
-        return a, b, math.sqrt(a * a + 2.0 * a * b)
-
-    @property
-    def values(self) -> np.ndarray:
-        """λ. (count,)"""
-        a, b, c = self._constants
-        A = a + b + c
-        return float(self.kernel.variance) * math.sqrt(2.0 * a / A) * (b / A) ** np.arange(self.count)
-
-    def __call__(self, Y: Any) -> Array:
-        """φ_k at each row of Y, in the kind of Y. (t, count)"""
-        a, _, c = self._constants
-        Y = as_queries(Y, 1)
-        y = to_numpy(Y)[:, 0]
-        z = math.sqrt(2.0 * c) * y
-        H = np.empty((len(y), self.count))  # H_k / √(2^k k!), by its recurrence
-        H[:, 0] = 1.0
-        for k in range(1, self.count):
-            H[:, k] = math.sqrt(2.0 / k) * z * H[:, k - 1]
-            if k > 1:
-                H[:, k] -= math.sqrt((k - 1) / k) * H[:, k - 2]
-        return asarray_like((c / a) ** 0.25 * np.exp(-(c - a) * y * y)[:, None] * H, Y)
 
 
 def shrinkage(values: Any, noise: float, n: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Kernel ridge regression and support vector machines on multiscale functions, for scikit-learn. [000]"""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,18 +17,18 @@ from .base import Inputs, generator
 from .preparation import checked_weights
 
 
+@dataclass(eq=False, repr=False)
 class _Machine(Inputs):
     """Base of the two estimators: learning and evaluating the function."""
 
-    coef_: Any
-    intercept_: Any
-    n_basis: int
-    basis: str
-    lengthscale: Any
-    max_iter: int
-    jitter: float
-    standardize: bool
-    random_state: Any
+    n_basis: int = 50
+    _: KW_ONLY
+    basis: str = "multiscale"
+    lengthscale: Any = None
+    max_iter: int = 100
+    jitter: float = 1e-8
+    standardize: bool = True
+    random_state: Any = None
 
     def _fit(self, X: np.ndarray, T: np.ndarray, weights: np.ndarray, solver: RiskSolver) -> None:
         """Learn from X (n, d) in the user's units and targets T (n, q) of positive weights."""
@@ -44,7 +45,8 @@ class _Machine(Inputs):
         wide = self.basis == "multiscale"
         f = machine(risk, self.n_basis, multiscale=wide, max_iter=self.max_iter, rng=rng)
         self.kernel_, self.basis_, self.objective_, self.n_iter_ = f.kernel, f.basis, f.risk, f.n_iterations
-        self.coef_, self.intercept_ = f.c, f.b
+        self.coef_: Any = f.c
+        self.intercept_: Any = f.b
 
     def _values(self, X: Any) -> np.ndarray:
         """f at each row. (n, q)"""
@@ -53,6 +55,7 @@ class _Machine(Inputs):
         return Machine(self.kernel_, self.basis_, c, self.intercept_, self.objective_, self.n_iter_).values(X)
 
 
+@dataclass(eq=False, repr=False)
 class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     """Kernel ridge regression on few Gaussian basis functions, whose centres and widths are learned. [000 §6]
 
@@ -85,26 +88,8 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     x_mean_, x_scale_ : (d,).
     """
 
-    def __init__(
-        self,
-        n_basis: int = 50,
-        *,
-        basis: str = "multiscale",
-        lengthscale: Any = None,
-        alpha: float = 0.1,
-        max_iter: int = 100,
-        jitter: float = 1e-8,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.n_basis = n_basis
-        self.basis = basis
-        self.lengthscale = lengthscale
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.jitter = jitter
-        self.standardize = standardize
-        self.random_state = random_state
+    _: KW_ONLY
+    alpha: float = 0.1
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p); a row of weight w counts w times."""
@@ -129,6 +114,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
         return F[:, 0] if self.coef_.ndim == 1 else F
 
 
+@dataclass(eq=False, repr=False)
 class MultiscaleSVM(ClassifierMixin, _Machine):
     """A support vector machine on few Gaussians, whose centres and widths are learned. [000 §5, §6]
 
@@ -157,28 +143,9 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
     x_mean_, x_scale_ : (d,).
     """
 
-    def __init__(
-        self,
-        n_basis: int = 50,
-        *,
-        basis: str = "multiscale",
-        lengthscale: Any = None,
-        C: float = 1.0,
-        loss: str = "squared_hinge",
-        max_iter: int = 100,
-        jitter: float = 1e-8,
-        standardize: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.n_basis = n_basis
-        self.basis = basis
-        self.lengthscale = lengthscale
-        self.C = C
-        self.loss = loss
-        self.max_iter = max_iter
-        self.jitter = jitter
-        self.standardize = standardize
-        self.random_state = random_state
+    _: KW_ONLY
+    C: float = 1.0
+    loss: str = "squared_hinge"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and class labels y (n,); a row of weight w counts w times."""

@@ -144,32 +144,6 @@ def tilt_rows(
 
 
 @_jit
-def solved(M: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """M⁻¹B, by elimination with pivots; B is (p, c)."""
-    p, M, B = len(M), M.copy(), B.copy()
-    for j in range(p):
-        best = j
-        for i in range(j + 1, p):
-            if abs(M[i, j]) > abs(M[best, j]):
-                best = i
-        for c in range(p):
-            M[j, c], M[best, c] = M[best, c], M[j, c]
-        for c in range(B.shape[1]):
-            B[j, c], B[best, c] = B[best, c], B[j, c]
-        for i in range(p):
-            if i != j:
-                t = M[i, j] / M[j, j]
-                for c in range(j, p):
-                    M[i, c] -= t * M[j, c]
-                for c in range(B.shape[1]):
-                    B[i, c] -= t * B[j, c]
-    for j in range(p):
-        for c in range(B.shape[1]):
-            B[j, c] /= M[j, j]
-    return B
-
-
-@_jit
 def symmetric(M: np.ndarray) -> np.ndarray:
     return 0.5 * (M + M.T)
 
@@ -178,7 +152,7 @@ def symmetric(M: np.ndarray) -> np.ndarray:
 def effective(Lam: np.ndarray, b: np.ndarray, Gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The site exp(bᵀg - ½ gᵀΛg) as it acts on φᵀv where g = φᵀv + N(0, Γ): (I + ΛΓ)⁻¹Λ and (I + ΛΓ)⁻¹b."""
     M = np.eye(len(b)) + np.dot(Lam, Gamma)
-    return symmetric(solved(M, Lam)), solved(M, b.copy().reshape(-1, 1))[:, 0]
+    return symmetric(np.linalg.solve(M, Lam)), np.linalg.solve(M, b)
 
 
 @compiled()
@@ -220,15 +194,15 @@ def sweep(
             return place, largest, total
         total += value
         M = I + np.dot(r, cov)
-        new_Lam = symmetric(-solved(M, r))
-        new_b = solved(M, (q - np.dot(r, cavity)).reshape(-1, 1))[:, 0]
+        new_Lam = symmetric(-np.linalg.solve(M, r))
+        new_b = np.linalg.solve(M, q - np.dot(r, cavity))
         new_Lam = site_Lam[i] + rate * (new_Lam - site_Lam[i])
         new_b = site_b[i] + rate * (new_b - site_b[i])
         in_Lam, in_b = effective(new_Lam, new_b, Gamma[i])
         step_Lam, step_b = in_Lam - out_Lam, in_b - out_b
         M = I + np.dot(step_Lam, s)
-        change = symmetric(solved(M, step_Lam))  # S loses Gᵀ(I + ΔΛ s)⁻¹ΔΛ G
-        shift = solved(M, (step_b - np.dot(step_Lam, mu)).reshape(-1, 1))[:, 0]
+        change = symmetric(np.linalg.solve(M, step_Lam))  # S loses Gᵀ(I + ΔΛ s)⁻¹ΔΛ G
+        shift = np.linalg.solve(M, step_b - np.dot(step_Lam, mu))
         if not (np.all(np.isfinite(change)) and np.all(np.isfinite(shift))):
             return place, largest, total
         spread = np.trace(s + Gamma[i]) / p

@@ -348,7 +348,7 @@ class NeighboursPredictor(Corrected):
         groups = list(near_queries(Z, most))
         if q == len(self.data):
             _ = self._L
-        parallel = is_numpy(X) and X.shape[0] * len(self.basis) >= SMALL
+        parallel = is_numpy(X) and X.shape[0] * max(q, len(self.basis)) >= SMALL
         near = self._given_all if q == len(self.data) else self._given
 
         def one(_: None, queries: np.ndarray) -> None:

@@ -23,7 +23,7 @@ from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_inputs
 from ..model.sites import Sites
 from ..numerics.arrays import Array, to_numpy
-from ..numerics.linalg import cholesky_escalating, identity, inverse_lower
+from ..numerics.linalg import cholesky_escalating
 from ..numerics.workers import blas_for
 from . import propagation_loops as loops
 from .online import KERNEL_ROWS, Learner
@@ -122,20 +122,6 @@ def from_sites(
     run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), mean or Zero(), sites.share, jitter)
     run.take([sites])
     return run.posteriors(evidence=False)[0]
-
-
-def to_sites(post: Posterior) -> Sites:
-    """The sites of a process that has one row for each of its basis functions. [004 eq. 4.26]
-
-    Λ = -(C⁻¹ + K)⁻¹,   a = -C⁻¹α,   with off-diagonal elements of Λ that are 0 for sites of single rows
-    """
-    L, w = to_numpy(post.L), to_numpy(post.w)[:, 0]
-    if post.A is None:
-        raise ParameterError("the sites of an exact GP are its data: τ = 1/noise and a = y")
-    Linv, Ainv = inverse_lower(L), np.linalg.inv(to_numpy(post.A))
-    B = Ainv.T @ Ainv
-    tau = np.diag(Linv.T @ (B - identity(B)) @ Linv).copy()
-    return Sites(tau, Linv.T @ (B @ w))
 
 
 def _rows(X: Array) -> np.ndarray:
