@@ -19,6 +19,7 @@ _HOMES = {  # of functions and classes
     "inference.online": "update update_together information_gain most_informative",
     "inference.propagation": "expectation_propagation",
     "model.posterior": "Posterior prior kl_divergence",
+    "model.problem": "NoiseByLevel",
     "model.sites": "Sites",
     "beside.relevance": "relevance_vectors",
     "beside.kernel_pca": "sparse_kernel_pca",
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from .model.posterior import Posterior as Posterior
     from .model.posterior import kl_divergence as kl_divergence
     from .model.posterior import prior as prior
+    from .model.problem import NoiseByLevel as NoiseByLevel
     from .model.sites import Sites as Sites
     from .pictures import animation as animation
     from .pictures import plots as plots

@@ -11,7 +11,7 @@ from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
-from ..model.problem import Problem, as_noise, check_basis, check_jitter, less_mean, split_noise
+from ..model.problem import NoiseByLevel, Problem, as_noise, check_basis, check_jitter, less_mean, split_noise
 from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, asarray_like, to_numpy
 from ..numerics.workers import on_device
@@ -32,7 +32,7 @@ class Setting:
     kernel: Kernel
     basis: Basis
     row: Approximation
-    noise: float
+    noise: float | NoiseByLevel
     mean: Mean
     jitter: float
     blocks: int | None  # rows of a block inside a part, 0 for whole parts; None where the row has no blocks
@@ -50,7 +50,7 @@ class Setting:
             kernel=self.kernel,
             basis=self.basis.on(X),
             row=self.row,
-            noise=as_noise(self.noise, X)[0],
+            noise=as_noise(1.0, X)[0],
             X=X,
             Y=less_mean(self.mean, X, y) if self.likelihood is None else y if y.ndim == 2 else y[:, None],
             mean=self.mean,
@@ -58,12 +58,13 @@ class Setting:
             weights=None,
             labels=None,
             blocks=None if self.blocks is None else _blocks(part, self.blocks),
-            one_noise=True,
+            one_noise=self.one_noise,
             one_output=y.ndim == 1 or self.likelihood is not None,
             likelihood=self.likelihood,
             noise_name=self.noise_name,
             part=part.index,
         )
+        P = P.with_noise(self.noise)
         return P if self.search is None else self._with_neighbours(P)
 
     def _with_neighbours(self, P: Problem) -> Problem:
@@ -78,6 +79,10 @@ class Setting:
             _found[key] = found.blocks, found.sets
         blocks, sets = _found[key]
         return replace(P, blocks=blocks, sets=sets)
+
+    @property
+    def one_noise(self) -> bool:
+        return not isinstance(self.noise, NoiseByLevel)
 
     @property
     def general(self) -> bool:
@@ -101,16 +106,21 @@ class Parted(Setting):
         return self.source.layout.one_output or self.likelihood is not None
 
     @property
-    def one_noise(self) -> bool:
-        return True
+    def noise_model(self) -> float | NoiseByLevel:
+        return self.noise
 
     @property
     def uniform(self) -> bool:
-        return self.likelihood is None
+        return self.likelihood is None and self.one_noise and not self.kernel.uncertain
 
     @property
     def common_noise(self) -> float:
+        assert not isinstance(self.noise, NoiseByLevel)
         return self.noise
+
+    @property
+    def known_noise(self) -> bool:
+        return False
 
     @property
     def setting(self) -> Setting:
@@ -183,7 +193,7 @@ def make_parted(
         raise ParameterError(f"{row.name!r} needs a basis")
     if weights is not None:
         raise ParameterError("a source has no weights for its rows; leave weights out, or give arrays")
-    if np.ndim(noise) != 0:
+    if not isinstance(noise, NoiseByLevel) and np.ndim(noise) != 0:
         raise ParameterError("noise must be one number for a source, which has no variances for its rows")
     if source.layout.n_outputs == 0:
         raise ParameterError("the source has no targets; name the target column, or give y")
@@ -201,7 +211,8 @@ def make_parted(
         raise ParameterError(
             f"over a source, blocks is None or the number of rows of a block inside a part, not {blocks!r}"
         )
-    noise = float(as_noise(noise, np.zeros((1, 1)))[0][0])
+    if not isinstance(noise, NoiseByLevel):
+        noise = float(as_noise(noise, np.zeros((1, 1)))[0][0])
     size = None if not row.blocks else 0 if blocks is None else int(blocks)
     return Parted(
         kernel,

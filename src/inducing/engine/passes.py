@@ -8,7 +8,7 @@ machines. Chunks of rows are shared out to all cores where there is enough to do
 from collections.abc import Callable
 
 from ..model.kernels.base import add_gradients
-from ..model.problem import Problem, noise_gradient
+from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares, scaled_sum, times_lower
@@ -98,6 +98,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     sums = run_pass(P, step, G=P.general, compiled=form is not None)
     if P.likelihood is None:
         sums.noise = noise_gradient(P, noise_bar)
+        add_gradients(sums.kernel, scatter_pullback(P, noise_bar))
     return sums
 
 

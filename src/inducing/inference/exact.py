@@ -6,7 +6,7 @@ import numpy as np
 
 from ..model.kernels.base import SEVERAL_THREADS, TRIANGLE, Gradients, add_gradients, gram_factor
 from ..model.posterior import Posterior
-from ..model.problem import Problem, noise_gradient
+from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..numerics.arrays import Array, is_numpy, namespace
 from ..numerics.linalg import IN_PANELS, inverse_lower, log_det_from_factor, row_squares, solve_lower
 from ..numerics.workers import row_slices, run_over
@@ -77,6 +77,7 @@ def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Arra
     noise_bar = diagonal / P.weight(slice(None))
     if P.weights is not None:
         noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
+    add_gradients(kernel, scatter_pullback(P, noise_bar))
     gradient: Gradients = {f"kernel.{k}": g for k, g in kernel.items()}
     gradient[P.noise_name] = noise_gradient(P, noise_bar)
     slopes = P.mean.pullback(P.X, alpha[:, 0] if P.one_output else alpha)

@@ -20,7 +20,7 @@ from ..inference.regression import DENSE, gradient_of, model_of, posterior_from,
 from ..model.likelihoods import Likelihood
 from ..model.observations import Observations
 from ..model.posterior import Posterior
-from ..model.problem import Problem, as_inputs, as_noise, as_targets
+from ..model.problem import NoiseByLevel, Problem, as_inputs, as_noise, as_targets, scatter
 from ..model.table import Approximation
 from ..numerics.arrays import Array, namespace, to_numpy
 from ..numerics.workers import blas_for
@@ -112,7 +112,7 @@ class HeldOut(NamedTuple):
         return HeldOut(X, _as_columns(as_targets(y, X)))
 
     def log_densities(
-        self, posterior: Posterior | Predictor | Observations, noise: float | Likelihood
+        self, posterior: Posterior | Predictor | Observations, noise: float | NoiseByLevel | Likelihood
     ) -> np.ndarray:
         """log p(y | data) of each row, the mean over its outputs. (t,)"""
         ask = posterior.latent if isinstance(posterior, Observations) else posterior.predict
@@ -121,7 +121,9 @@ class HeldOut(NamedTuple):
             Y = to_numpy(self.Y)
             y = Y[:, 0] if Y.shape[1] == 1 else Y
             return noise.log_predictive(y, to_numpy(mean), np.maximum(to_numpy(variance), 1e-300))
-        variance = to_numpy(variance)[:, None] + noise
+        known = getattr(posterior, "kernel", None)
+        added = as_noise(noise, self.X)[0] + (0.0 if known is None else scatter(known, self.X))
+        variance = to_numpy(variance + added)[:, None]
         squares = (to_numpy(self.Y) - to_numpy(_as_columns(mean))) ** 2 / variance
         return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)
 
@@ -133,7 +135,7 @@ class HeldOutScore:
     """
 
     def __init__(self, objective: Objective, held_out: HeldOut) -> None:
-        if not objective.P.one_noise:
+        if objective.P.known_noise:
             raise ParameterError("held-out rows have no noise of their own: give noise as one number")
         self.objective, self.held_out = objective, held_out
         if isinstance(objective.evidence, RowEvidence):
@@ -221,6 +223,8 @@ def parameters_of(P: Problem | Parted) -> Parameters:
     """The parameters of a problem, in NumPy."""
     noise: Any = P.likelihood
     if noise is None:
+        noise = P.noise_model
+    if noise is None:
         noise = float(to_numpy(P.common_noise)) if P.one_noise else to_numpy(P.noise).copy()
     basis = P.basis.with_parameters({name: to_numpy(value) for name, value in P.basis.parameters.items()})
     return Parameters(P.kernel, basis, noise, P.mean)
@@ -236,8 +240,8 @@ def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyP
     if isinstance(P, Parted):
         return replace(P, kernel=kernel, basis=basis, noise=noise, mean=mean)
     Y = (targets(P) if y is None else y) - _as_columns(mean(P.X))
-    noise = as_noise(noise, P.X)[0] if P.one_noise else P.noise  # noise per row is held
-    return replace(P, kernel=kernel, basis=basis.on(P.X), noise=noise, mean=mean, Y=Y)
+    P = replace(P, kernel=kernel, basis=basis.on(P.X), mean=mean, Y=Y)
+    return P if P.known_noise and not kernel.uncertain else P.with_noise(noise)  # noise per row is held
 
 
 def plainly(P: Problem, row: Approximation) -> Problem:

@@ -9,7 +9,7 @@ moves; holding that ratio is what "hyperparameters" alone means.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,12 @@ import numpy as np
 from ..errors import ShapeError, UnknownNameError
 from ..model.bases import Basis, Multiscale
 from ..model.kernels.base import Kernel
+from ..model.kernels.category import code_columns
 from ..model.kernels.projected import Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean
+from ..model.problem import NoiseByLevel
 
 LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
 LOGS = -12.0, 12.0  # of variables that are infinite at a bound
@@ -29,7 +31,7 @@ OPTIMIZE = ("all", "hyperparameters", "basis")
 
 
 class Parameters(NamedTuple):
-    """All that an optimisation may move, in NumPy; noise is one number, one per row, or a likelihood."""
+    """All that an optimisation may move, in NumPy; noise is a number, one per row or level, a likelihood."""
 
     kernel: Kernel
     basis: Basis
@@ -43,7 +45,7 @@ class Parameters(NamedTuple):
         if isinstance(self.noise, Likelihood):
             values |= {f"likelihood.{k}": v for k, v in self.noise.parameters.items()}
         else:
-            values["noise"] = self.noise
+            values["noise"] = self.noise.values if isinstance(self.noise, NoiseByLevel) else self.noise
         return values | {f"mean.{k}": v for k, v in self.mean.parameters.items()}
 
     def with_raw(self, raw: Mapping[str, Any]) -> Parameters:
@@ -53,6 +55,7 @@ class Parameters(NamedTuple):
             noise: Any = self.noise.with_parameters(learned)
         else:
             noise = float(raw["noise"]) if np.ndim(raw["noise"]) == 0 else raw["noise"]
+            noise = replace(self.noise, values=noise) if isinstance(self.noise, NoiseByLevel) else noise
         kernel = self.kernel.with_parameters(_under("kernel.", raw))
         basis = self.basis.with_parameters(_under("basis.", raw))
         return Parameters(kernel, basis, noise, self.mean.with_parameters(_under("mean.", raw)))
@@ -160,7 +163,7 @@ class Packing:
             held |= {key for key in known if key.startswith("basis.") == (optimize == "hyperparameters")}
         if isinstance(noise, Likelihood):
             return held | {f"likelihood.{name}" for name in noise.held}
-        return held | ({"noise"} if np.ndim(noise) else set())
+        return held | ({"noise"} if not isinstance(noise, NoiseByLevel) and np.ndim(noise) else set())
 
     def _steps(self, name: str, x: np.ndarray) -> np.ndarray:
         """Steps of equal worth: a lengthscale for places, one for all else."""
@@ -260,6 +263,8 @@ class Packing:
         for name, where in self.slices.items():
             size = 1.0 if name in self.positive else 0.3
             step[where] = size * rng.standard_normal(where.stop - where.start)
+            if name in PLACES:  # levels of categories are no places to move in
+                step[where].reshape(-1, len(self.spread))[:, code_columns(self.origin.kernel)] = 0.0
         low, high = np.array(self.bounds, dtype=float).T if self.bounds else (step, step)
         return np.clip(self.start + step, low, high)
 

@@ -172,7 +172,7 @@ def auto(start: Stage) -> Outcome:
         learning = informed_start(learning)
     legs = _legs(start)
     whole = len(legs)
-    if held is None and start.validation_fraction > 0.0 and P.one_noise:
+    if held is None and start.validation_fraction > 0.0 and not P.known_noise:
         legs = legs[:1]  # too few rows to judge by, and only VFE's bound needs no judge
     outcomes = _climbed(start, learning, legs, judge)
     last = outcomes[-1]
@@ -277,7 +277,7 @@ def split(start: Stage) -> tuple[np.ndarray | None, np.ndarray]:
     if not 0.0 <= share < 1.0:
         raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
     count = min(max(round(share * n), LEAST_HELD), MOST_HELD)
-    if share == 0.0 or not start.rows.one_noise or n < 5 * count:
+    if share == 0.0 or start.rows.known_noise or n < 5 * count:
         return None, np.arange(n)
     order = np.random.default_rng(n).permutation(n)
     return np.sort(order[:count]), np.sort(order[count:])

@@ -12,6 +12,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.projected import Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.posterior import Posterior
+from ..model.problem import NoiseByLevel
 from ..model.table import VFE
 from ..numerics.arrays import to_numpy
 from ..sources.moments import Columns
@@ -55,8 +56,10 @@ def informed_start(start: Stage) -> Stage:
         ratio = kernel.scales(basis.centers) / given.kernel.scales(basis.centers)
         basis = replace(basis, widths=basis.widths * ratio)
     informed = start.at(Parameters(kernel, basis, noise, mean))
-    if P.likelihood is None and P.one_noise and "noise" not in start.fixed:
-        informed = start.at(Parameters(kernel, basis, max(noise, mean_residual(informed.rows)), mean))
+    if P.likelihood is None and not P.known_noise and "noise" not in start.fixed:
+        least, by_level = mean_residual(informed.rows), isinstance(noise, NoiseByLevel)
+        noise = replace(noise, values=np.maximum(noise.values, least)) if by_level else max(noise, least)
+        informed = start.at(Parameters(kernel, basis, noise, mean))
     if start.prelude == "all":
         return informed
     most = min(10, start.max_iterations)
@@ -68,7 +71,7 @@ def informed_start(start: Stage) -> Stage:
 def exact_start(start: Stage, rows: int = SUBSET_ROWS) -> Stage:
     """The stage with kernel and noise learned by an exact GP on a random subset of the rows."""
     P = start.rows
-    if not P.one_noise:
+    if P.known_noise:
         raise ParameterError("the -basis recipes learn one noise from a subset; give noise as one number")
     chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:rows])
     checkpoint = stage_file(start.checkpoint, "exact")

@@ -1,7 +1,7 @@
 """`Problem`: data, prior, noise or likelihood, and row of the table, checked once for batch computations."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,12 +20,36 @@ from ..numerics.arrays import (
     zeros_like_rows,
 )
 from .bases import Basis, Points
-from .kernels.base import Kernel
+from .kernels.base import Gradients, Kernel
 from .likelihoods import Gaussian, Likelihood, SeveralLikelihood
 from .means import Mean, Zero
 from .table import Approximation
 
 DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseByLevel:
+    """A noise variance for each level of a category in a column of X, learned as one number is."""
+
+    values: Any  # (levels,)
+    column: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", as_noise(self.values, np.zeros((np.size(self.values), 1)))[0])
+
+    def rows(self, X: Array) -> Array:
+        """The noise of each row. (n,)"""
+        codes = to_numpy(X[:, self.column]).astype(int)
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(self.values):
+            count, worst = len(self.values), codes.min() if codes.min() < 0 else codes.max()
+            raise NoiseError(f"there is noise for levels 0 to {count - 1}, but a row has level {worst}")
+        return asarray_like(self.values[codes], X)
+
+    def summed(self, X: Array, per_row: Array) -> np.ndarray:
+        """Numbers by row added up by level. (levels,)"""
+        codes = to_numpy(X[:, self.column]).astype(int)
+        return np.bincount(codes, to_numpy(per_row), minlength=len(self.values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +61,7 @@ class Problem:
     kernel: Kernel
     basis: Basis
     row: Approximation
-    noise: Array  # (n,), a broadcast view when it is one number
+    noise: Array  # (n,), a broadcast view when it is one number; with the scatter of f at unknown inputs
     X: Array  # (n, d)
     Y: Array  # (n, p)
     mean: Mean
@@ -45,13 +69,14 @@ class Problem:
     weights: Array | None  # (n,): row i counts weights_i times
     labels: np.ndarray | None  # (n,): the block of each row, for the rows of the table that use blocks
     blocks: list[np.ndarray] | None  # row numbers of each block
-    one_noise: bool
+    one_noise: bool  # whether that which can be learned is one number
     one_output: bool
     kept: np.ndarray | None = None  # the rows of the data as given that are used, where not all are
     n_given: int = 0
     likelihood: Likelihood | None = None  # None is Gaussian noise
     noise_name: str = "noise"  # in the gradient
     sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, -1 for none, those last
+    noise_model: Any = None  # a number, one per level or per row, where `noise` is more than that
     part: int = 0  # the number of the rows' part, where they are part of a source
 
     @property
@@ -72,12 +97,26 @@ class Problem:
     @property
     def uniform(self) -> bool:
         """One noise and no weights: what is common to all rows then moves into m-by-m matrices."""
-        return self.one_noise and self.weights is None and self.likelihood is None
+        alike = self.one_noise and self.noise_model is None
+        return alike and self.weights is None and self.likelihood is None
 
     @property
     def common_noise(self) -> Array:
         """The noise of every row, where it is one number."""
         return self.noise[0]
+
+    @property
+    def known_noise(self) -> bool:
+        """Whether the noise was given row by row: it is then not learned, and unknown at other rows."""
+        return not self.one_noise and not isinstance(self.noise_model, NoiseByLevel)
+
+    def with_noise(self, noise: Given) -> Self:
+        """The same problem with this noise: a number, one per level, or one per row."""
+        values, one = as_noise(noise, self.X)
+        scattered = self.kernel.uncertain and self.likelihood is None
+        model = noise if scattered or isinstance(noise, NoiseByLevel) else None
+        values = values + scatter(self.kernel, self.X) if scattered else values
+        return replace(self, noise=values, one_noise=one, noise_model=model)
 
     def weight(self, rows: slice | np.ndarray) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
@@ -94,8 +133,23 @@ class Problem:
         return self.Y[rows, 0] if self.Y.shape[1] == 1 else self.Y[rows]
 
 
+def scatter(kernel: Kernel, X: Array) -> Array | float:
+    """The prior variance of f about its average where inputs have variances, 0 where they are known. (n,)"""
+    return kernel.point_diag(X) - kernel.diag(X) if kernel.uncertain else 0.0
+
+
+def scatter_pullback(P: Problem, per_row: Array) -> Gradients:
+    """dJ/d(kernel's parameters) through the part of the noise that is the scatter of f at unknown inputs."""
+    if P.noise_model is None or not P.kernel.uncertain:
+        return {}
+    own = P.kernel.diag_pullback(P.X, per_row)
+    return {k: g - own[k] for k, g in P.kernel.point_diag_pullback(P.X, per_row).items()}
+
+
 def noise_gradient(P: Problem, per_row: Array) -> Array:
-    """dJ/dnoise in the shape noise was given: summed for one number, zero for rows that are not used."""
+    """dJ/dnoise in the shape noise was given: summed for one number or by level, zero for rows not used."""
+    if isinstance(P.noise_model, NoiseByLevel):
+        return P.noise_model.summed(P.X, per_row)
     if P.one_noise:
         return namespace(per_row).sum(per_row)
     if P.kept is None:
@@ -109,9 +163,9 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
     """The same problem on some of its rows, with these as its basis: the subset of data. [003 §3]"""
     kept = rows if P.kept is None else P.kept[rows]
     weights = None if P.weights is None else P.weights[rows]
-    return replace(
-        P, X=P.X[rows], Y=P.Y[rows], noise=P.noise[rows], basis=Points(P.X[rows]), weights=weights, kept=kept
-    )
+    model = P.noise_model[rows] if P.known_noise and P.noise_model is not None else P.noise_model
+    some = replace(P, X=P.X[rows], Y=P.Y[rows], noise=P.noise[rows], weights=weights, kept=kept)
+    return replace(some, basis=Points(some.X), noise_model=model)
 
 
 def as_inputs(X: Given, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array:
@@ -178,6 +232,8 @@ def as_targets(y: Given, X: Array, *, name: str = "y", most: float = LARGEST_NUM
 
 def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
     """The noise variance of every row (n,), and whether it is one number."""
+    if isinstance(noise, NoiseByLevel):
+        return noise.rows(X), False
     require_numbers(noise, "noise")
     values = asarray_like(noise, X)
     n = X.shape[0]
@@ -268,7 +324,7 @@ def make_problem(
         raise EmptyDataError("X has no rows; at least one is needed")
     noise, likelihood, noise_name = split_noise(noise, row)
     y = as_targets(y if likelihood is None else likelihood.check(to_numpy(y)), X)
-    noise, one_noise = as_noise(noise, X)
+    given, (noise, one_noise) = noise, as_noise(noise, X)
     check_jitter(jitter)
     weights = _as_weights(weights, X)
     n_given, kept = X.shape[0], None
@@ -286,7 +342,7 @@ def make_problem(
     mean = Zero() if mean is None else mean
     Y = less_mean(mean, X, y) if likelihood is None else y if y.ndim == 2 else y[:, None]
     labels = blocks if row.blocks or row.keeps == "neighbours" else None
-    return Problem(
+    P = Problem(
         kernel=kernel,
         basis=basis,
         row=row,
@@ -305,6 +361,9 @@ def make_problem(
         likelihood=likelihood,
         noise_name=noise_name,
     )
+    if likelihood is not None or not (kernel.uncertain or isinstance(given, NoiseByLevel)):
+        return P
+    return P.with_noise(given if one_noise or isinstance(given, NoiseByLevel) else noise)
 
 
 def split_noise(noise: Given, row: Approximation) -> tuple[Any, Likelihood | None, str]:

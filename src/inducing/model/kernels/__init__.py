@@ -5,7 +5,9 @@ from typing import Any
 
 from ...errors import ParameterError
 from ..parameters import made, read_spec
+from .averaged import Averaged
 from .base import Kernel
+from .category import Category, categories_of, code_columns
 from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
 from .periodic import Periodic, Trigonometric
@@ -20,14 +22,22 @@ BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEA
 # kernels whose last input is the number of a component
 _VECTORS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)
 _OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
+_OF_COLUMNS: dict[str, type[Kernel]] = {"category": Category, "averaged": Averaged}  # of columns of a kind
 _COMPOSITES: dict[str, type[Kernel]] = {"sum": Sum, "product": Product, "projected": Projected}
-_KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_COMPOSITES.values())
-__all__ = ["BY_NAME", "coregionalised", "from_spec", *(kind.__name__ for kind in _KINDS)]
+_KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_OF_COLUMNS.values(), *_COMPOSITES.values())
+__all__ = [
+    "BY_NAME",
+    "categories_of",
+    "code_columns",
+    "coregionalised",
+    "from_spec",
+    *(kind.__name__ for kind in _KINDS),
+]
 
 
 def from_spec(spec: Mapping[str, Any]) -> Kernel:
     """The kernel that `kernel.spec()` described."""
-    kind, values = read_spec("kernel", spec, BY_NAME | _OF_VECTORS | _COMPOSITES)
+    kind, values = read_spec("kernel", spec, BY_NAME | _OF_VECTORS | _OF_COLUMNS | _COMPOSITES)
     if kind is Projected:
         values["kernel"] = from_spec(values.get("kernel", {}))
     if issubclass(kind, Composite):

@@ -62,7 +62,8 @@ class Kernel(Parametrised):
 
     def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
         """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), which is overwritten; K saves work."""
-        gradients, Zbar = self._pullback(self._select(X), self._select(Z), Kbar, K)
+        selected = self._select(X)
+        gradients, Zbar = self._pullback(selected, selected if Z is X else self._select(Z), Kbar, K)
         columns = getattr(self, "columns", None)
         if columns is not None:
             full = zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
@@ -94,6 +95,19 @@ class Kernel(Parametrised):
     def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         """dJ/dparameters from kbar = dJ/d diag (n,)."""
         return self._diag_pullback(self._select(X), kbar)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether inputs have variances, so that `point_diag` is more than `diag`."""
+        return False
+
+    def point_diag(self, X: Array) -> Array:
+        """The prior variance of f at the input itself, whatever that is where it is not known. (n,)"""
+        return self.diag(X)
+
+    def point_diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        """dJ/dparameters from kbar = dJ/d point_diag (n,)."""
+        return self.diag_pullback(X, kbar)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         raise NotImplementedError

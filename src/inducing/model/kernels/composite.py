@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add, mul
 from typing import Any, Self
 
 import numpy as np
@@ -65,12 +67,30 @@ class Composite(Kernel):
     def scaled(self, X: Array) -> Array:
         return namespace(X).concat([part.scaled(X) for part in self.parts], axis=1)
 
+    @property
+    def uncertain(self) -> bool:
+        return any(part.uncertain for part in self.parts)
+
+    def point_diag(self, X: Array) -> Array:
+        return self._joined([part.point_diag(X) for part in self.parts])
+
+    def point_diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        kbars = self._kbars([part.point_diag(X) for part in self.parts], kbar)
+        return _by_path([part.point_diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
+
+    def _diag(self, X: Array) -> Array:
+        return self._joined([part.diag(X) for part in self.parts])
+
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        kbars = self._diag_kbars(X, kbar)
+        kbars = self._kbars([part.diag(X) for part in self.parts], kbar)
         return _by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
-    def _diag_kbars(self, X: Array, kbar: Array) -> list[Array]:
-        """dJ/d diag of each part."""
+    def _joined(self, parts: list[Array]) -> Array:
+        """The variances of the parts put together. (n,)"""
+        raise NotImplementedError
+
+    def _kbars(self, parts: list[Array], kbar: Array) -> list[Array]:
+        """dJ/d(variance of each part)."""
         raise NotImplementedError
 
 
@@ -84,11 +104,8 @@ class Sum(Composite):
             K = np.add(K, part(X, Z), out=K) if is_numpy(K) else K + part(X, Z)
         return K
 
-    def _diag(self, X: Array) -> Array:
-        k = self.parts[0].diag(X)
-        for part in self.parts[1:]:
-            k = k + part.diag(X)
-        return k
+    def _joined(self, parts: list[Array]) -> Array:
+        return reduce(add, parts)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         # a part may overwrite its Kbar, so each but the last has a copy of its own
@@ -96,8 +113,8 @@ class Sum(Composite):
         results.append(self.parts[-1].pullback(X, Z, Kbar))
         return _gathered(results)
 
-    def _diag_kbars(self, X: Array, kbar: Array) -> list[Array]:
-        return [kbar for _ in self.parts]
+    def _kbars(self, parts: list[Array], kbar: Array) -> list[Array]:
+        return [kbar for _ in parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +127,8 @@ class Product(Composite):
             K = np.multiply(K, part(X, Z), out=K) if is_numpy(K) else K * part(X, Z)
         return K
 
-    def _diag(self, X: Array) -> Array:
-        k = self.parts[0].diag(X)
-        for part in self.parts[1:]:
-            k = k * part.diag(X)
-        return k
+    def _joined(self, parts: list[Array]) -> Array:
+        return reduce(mul, parts)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         Ks = [part(X, Z) for part in self.parts]  # (n, m) each
@@ -124,8 +138,8 @@ class Product(Composite):
         ]
         return _gathered(results)
 
-    def _diag_kbars(self, X: Array, kbar: Array) -> list[Array]:
-        return [kbar * others for others in products_without_each([part.diag(X) for part in self.parts])]
+    def _kbars(self, parts: list[Array], kbar: Array) -> list[Array]:
+        return [kbar * others for others in products_without_each(parts)]
 
 
 def _by_path(gradients: list[Gradients]) -> Gradients:
