@@ -2,6 +2,7 @@
 installed.
 
 python benchmarks/gpu.py            # needs PyTorch with CUDA; CuPy and GPyTorch are optional
+python benchmarks/gpu.py --only times neighbours
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 import inducing as ig
+from inducing.inference.regression import approximation_of, gradient_of, problem_of
 
 NAMES = ("sor", "dtc", "vfe", "fitc", "fic", "pitc", "pic", "pep")
 
@@ -108,6 +110,33 @@ def ours(n: int, m: int, d: int, dtype: torch.dtype) -> None:
         )
 
 
+def small(n: int = 10_000, m: int = 500, d: int = 8) -> None:
+    """A problem whose time is launches and waiting, not arithmetic."""
+    X, y, Z = problem(n, m, d)
+    kernel, basis = ig.kernels.RBF([2.0] * d, 1.4), ig.bases.Points(Z)
+    for name in ("vfe", "fitc"):
+        P = problem_of(kernel, basis, approximation_of(name), 0.02, X, y, jitter=1e-6)
+        seconds = timed(lambda P=P: gradient_of(P), 20)[0]
+        print(f"inducing {name:5s} n={n:>9,} m={m} d={d}: {1e3 * seconds:.1f} ms", flush=True)
+
+
+def neighbours(n: int, m: int, d: int, q: int) -> None:
+    """One value and gradient along neighbours, beside FITC's; the search is timed apart."""
+    X, y, Z = problem(n, m, d)
+    for kind in (ig.kernels.RBF, ig.kernels.Matern32):
+        kernel, basis = kind([2.0] * d, 1.4), ig.bases.Points(Z)
+        for name, count in (("fitc", None), ("neighbours", q)):
+            start = time.perf_counter()
+            P = problem_of(kernel, basis, approximation_of(name, None, count), 0.02, X, y, jitter=1e-6)
+            found = time.perf_counter() - start
+            seconds, memory = timed(lambda P=P: gradient_of(P))
+            size = f"n={n:,} m={m} d={d} q={count or 0}"
+            print(
+                f"{kind.__name__} {name} {size}: {seconds:.3f} s, {memory:.2f} GiB; made in {found:.1f} s",
+                flush=True,
+            )
+
+
 def single_precision() -> None:
     X, y, Z = problem(100_000, 256, 8)
     kernel = ig.kernels.RBF([2.0] * 8, 1.4)
@@ -167,29 +196,43 @@ def gpytorch(n: int, m: int, d: int) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="agreement only")
-    parser.add_argument("--profile", action="store_true")
-    quick = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}: float64 products at {product_rate():.1f} TFlop/s")
-    agreement()
-    if quick.quick:
-        return
-    single_precision()
+def profiled(n: int, m: int, d: int) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    X, y, Z = problem(n, m, d)
+    kernel, basis = ig.kernels.RBF([2.0] * d, 1.4), ig.bases.Points(Z)
+    for name in ("vfe", "fitc"):
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as p:
+            ig.log_evidence_and_gradient(kernel, basis, name, 0.02, X, y, jitter=1e-6)
+        print(p.key_averages().table(sort_by="cuda_time_total", row_limit=18, max_name_column_width=60))
+
+
+def times() -> None:
     for n in (1_000_000, 10_000_000):
         for dtype in (torch.float64, torch.float32):
             ours(n, 1024, 8, dtype)
-    gpytorch(1_000_000, 1024, 8)
-    if quick.profile:
-        from torch.profiler import ProfilerActivity, profile
 
-        X, y, Z = problem(1_000_000, 1024, 8)
-        kernel, basis = ig.kernels.RBF([2.0] * 8, 1.4), ig.bases.Points(Z)
-        for name in ("vfe", "fitc"):
-            with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as p:
-                ig.log_evidence_and_gradient(kernel, basis, name, 0.02, X, y, jitter=1e-6)
-            print(p.key_averages().table(sort_by="cuda_time_total", row_limit=18, max_name_column_width=60))
+
+SECTIONS = {
+    "agreement": agreement,
+    "single": single_precision,
+    "times": times,
+    "small": small,
+    "neighbours": lambda: neighbours(1_000_000, 512, 8, 20),
+    "gpytorch": lambda: gpytorch(1_000_000, 1024, 8),
+    "profile": lambda: profiled(1_000_000, 1024, 8),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="agreement only")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="these sections")
+    given = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}: float64 products at {product_rate():.1f} TFlop/s")
+    every = [name for name in SECTIONS if name != "profile"]
+    for name in ["agreement"] if given.quick else given.only or every:
+        SECTIONS[name]()
 
 
 if __name__ == "__main__":

@@ -1,40 +1,43 @@
 """Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas."""
 
-import numpy as np
-
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_symmetric_product, row_squares, times_lower
 from .block_factors import Whole
 from .neighbours import Conditionals
-from .sums import BLOCK_BYTES, Back, Group, Held, Work, copied, count, finish, scratch_copy
+from .sums import BATCH_BYTES, BLOCK_BYTES, Back, Group, Held, Work, copied, count, finish, scratch_copy
 
 BlockFactor = Whole | Conditionals  # of D of one block
 
 
-def factor_of_block(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:
-    """The factor of D of one block: along neighbours, or as a whole."""
+def factor_of_block(P: Problem, Phi: Array, group: Group, part: slice, s: Work) -> BlockFactor:
+    """The factor of D of one block, or of a batch of them: along neighbours, or as a whole."""
+    if group.batch is not None:
+        return Conditionals.of_batch(P, Phi, group)
+    rows = group.rows[part]
     return Whole.of(P, Phi, rows) if P.sets is None else Conditionals.of(P, Phi, rows, s)
 
 
 def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> None:
     """Add what `passes.first_pass` sums over a group of blocks."""
     rows, c = group.rows, len(group.rows)
-    Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c)), Linv, transposed=True)
-    H, Y = copied(Phi, s.buffer(1, c)), copied(P.Y[rows])
+    Phi = group.only(times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c)), Linv, transposed=True))
+    H, Y = copied(Phi, s.buffer(1, c)), copied(group.only(P.Y[rows]))
     for i, part in enumerate(group.parts):
-        block = factor_of_block(P, Phi[part], rows[part], s)
+        block = factor_of_block(P, Phi[part], group, part, s)
         share = count(part) / P.n  # of what may be kept
-        if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= share * BLOCK_BYTES:
+        room = share * (BLOCK_BYTES if group.batch is None else BATCH_BYTES)
+        if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= room:
             held.blocks[group.first + i] = block
         H[part], Y[part] = block.whitened(Phi[part], H[part]), block.whitened(Y[part])
         s.log_D = s.log_D + block.log_det
     s.G = add_gram(s.G, H)
     s.b += H.T @ Y
     if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
-        xp, weight = namespace(P.X), P.weights[rows]
-        s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
+        xp, own = namespace(P.X), rows[group.kept]
+        weight = P.weights[own]
+        s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[own]) + xp.log(weight))
 
 
 def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, group: Group) -> None:
@@ -43,20 +46,21 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     X = P.X[rows]
     xp = namespace(X)
     K = P.basis.cross(P.kernel, X, s.buffer(0, c))
-    Phi = times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True)
+    Phi = group.only(times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
     S = times_lower(copied(Phi, s.buffer(2, c)), back.LBinv, transposed=True)
-    E = P.Y[rows] - Phi @ back.w
+    E = group.only(P.Y[rows]) - Phi @ back.w
     V, GPhi, diagonal = copied(E), copied(Phi, s.buffer(3, c)), zeros_like_rows((c,), X)
     for i, part in enumerate(group.parts):
-        block = _block(P, held, group.first + i, Phi[part], rows[part], s)
+        block = _block(P, held, Phi[part], group, i, s)
         V[part], S[part], GD, GPhi[part] = block.bars(s, p, Phi[part], E[part], S[part], GPhi[part])
-        diagonal[part] = xp.linalg.diagonal(GD)
+        diagonal[part] = xp.linalg.diagonal(GD).reshape(-1)
         add_gradients(s.kernel, block.kernel_gradient(P.kernel, X[part], GD))
     s.residual = s.residual + xp.sum(E * V)
     S = times_lower(S, back.LBinv)  # D⁻¹ΦᵀB⁻¹
-    weight, noise = P.weight(rows), P.noise[rows]
+    own = rows[group.kept]
+    weight, noise = P.weight(own), P.noise[own]
     extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
-    noise_bar[rows] = diagonal / weight - extra
+    noise_bar[own] = diagonal[group.kept] / weight - extra
     s.G = add_symmetric_product(s.G, GPhi, Phi)
     S *= -p
     S -= GPhi
@@ -66,10 +70,10 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
 def residual_blocks(P: Problem, back: Back, held: Held, s: Work, group: Group) -> None:
     """Add Σ |Te|² over the blocks of a group."""
     K = P.basis.cross(P.kernel, P.X[group.rows], s.buffer(0, len(group.rows)))
-    E = P.Y[group.rows] - K @ back.alpha
-    Phi = times_lower(K, back.Linv, transposed=True)
+    E = group.only(P.Y[group.rows] - K @ back.alpha)
+    Phi = group.only(times_lower(K, back.Linv, transposed=True))
     for i, part in enumerate(group.parts):
-        E[part] = _block(P, held, group.first + i, Phi[part], group.rows[part], s).whitened(E[part])
+        E[part] = _block(P, held, Phi[part], group, i, s).whitened(E[part])
     s.residual = s.residual + namespace(E).sum(E * E)
 
 
@@ -79,15 +83,16 @@ def leave_out_blocks(
     """Fill C⁻¹y and the diagonal of C⁻¹ = D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹, C = Q + D, at the rows of a group."""
     rows = group.rows
     K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows)))
-    E = P.Y[rows] - K @ back.alpha
-    Phi = times_lower(K, back.Linv, transposed=True)
+    E = group.only(P.Y[rows] - K @ back.alpha)
+    Phi = group.only(times_lower(K, back.Linv, transposed=True))
     for i, part in enumerate(group.parts):
-        block = _block(P, held, group.first + i, Phi[part], rows[part], s)
+        block, own = _block(P, held, Phi[part], group, i, s), rows[part][group.kept]
         S = block.precision_times(times_lower(copied(Phi[part]), back.LBinv, transposed=True))
-        V[rows[part]] = block.precision_times(E[part])
-        precision[rows[part]] = block.precision_diagonal - row_squares(S)
+        V[own] = block.precision_times(E[part])[group.kept]
+        precision[own] = (block.precision_diagonal - row_squares(S))[group.kept]
 
 
-def _block(P: Problem, held: Held, number: int, Phi: Array, rows: np.ndarray, s: Work) -> BlockFactor:
-    """The factor of a block, as it was kept or made again."""
-    return (held.blocks or {}).get(number) or factor_of_block(P, Phi, rows, s)
+def _block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s: Work) -> BlockFactor:
+    """The factor of block i of a group, as it was kept or made again."""
+    kept = (held.blocks or {}).get(group.first + i)
+    return kept or factor_of_block(P, Phi, group, group.parts[i], s)

@@ -11,7 +11,8 @@ With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
     G_D = ½ (MᵀW + WᵀM),  W = diag(d̄)M + U     2G_DΦᵀ = Mᵀ(2d̄ MΦᵀ + UΦᵀ) + Uᵀ MΦᵀ
 
 where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row: compiled
-loops do them on NumPy arrays, elsewhere dense matrices of the block's size. A weight w makes the noise σ²/w.
+loops do them on NumPy arrays. Elsewhere they are dense, of many blocks at once: blocks of about one size are
+filled up to the longest with rows that count nothing (`batches`). A weight w makes the noise σ²/w.
 """
 
 from __future__ import annotations
@@ -23,23 +24,35 @@ import numpy as np
 from ..model.kernels.base import Gradients, Kernel
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
-from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ..numerics import batched
+from ..numerics.arrays import (
+    Array,
+    asarray_like,
+    indices_like,
+    is_numpy,
+    namespace,
+    worth_compiling,
+    zeros_like_rows,
+)
 from ..numerics.blas import addresses
-from ..numerics.linalg import add_outer, from_lower, plus_diagonal, row_squares
+from ..numerics.linalg import add_outer, from_lower, row_squares
+from ..numerics.workers import DEVICE_BYTES
 from .block_factors import BlockAdjoints
-from .sums import Work, copied
+from .sums import Group, Work, copied
 
 
 @dataclass(frozen=True, eq=False)
 class Conditionals:
     """Rows given their neighbours: coefficients b and variance d of each, and the factor they came from."""
 
-    rows: np.ndarray  # (c,), the places of the rows in the block
-    N: np.ndarray  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
+    rows: Array  # (c,), the places of the rows in their block
+    N: Array  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
     coef: Array  # (c, n_neighbours), b
     cond_var: Array  # (c,), d
-    factor: Array  # (c, n_neighbours, n_neighbours), A; where compiled its factor, see `factorise`
+    factor: Array  # of A: (n_neighbours, n_neighbours, c), or as `neighbour_loops.factorise` packs it
     compiled: bool = False
+    size: int = 0  # the rows of a block, where several are done together
+    real: Array | float = 1.0  # (c,), 0 for rows that fill up a block
 
     @staticmethod
     def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> Conditionals:
@@ -50,6 +63,17 @@ class Conditionals:
         place[rows] = own
         R = add_outer(P.kernel.triangle(P.X[rows], s.square(len(rows))), Phi, -1.0)
         return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
+
+    @staticmethod
+    def of_batch(P: Problem, Phi: Array, group: Group) -> Conditionals:
+        """All rows of a group of blocks that `batches` has made; Φ is 0 for those that count nothing."""
+        assert group.batch is not None
+        own, N, real = group.batch
+        k, b, rows = group.count, len(group.rows) // group.count, group.rows
+        Phis, X = Phi.reshape(k, b, -1), P.X[rows].reshape(k, b, -1)
+        R = P.kernel.grams(X)
+        R -= Phis @ namespace(R).matrix_transpose(Phis)
+        return conditionals(R, own, N, P.noise[rows] / P.weight(rows), real)
 
     @property
     def log_det(self) -> Array:
@@ -63,11 +87,11 @@ class Conditionals:
     def times(self, A: Array, out: Array | None = None) -> Array:
         """M A, of A at all rows of the block. (c, m)"""
         own = A[self.rows] if len(self.rows) < len(A) else copied(A, out)
-        return add_gathered(own, self.N, self.coef, A, -1.0)
+        return add_gathered(own, self.N, self.coef, A, -1.0, size=self.size)
 
     def back(self, A: Array, out: Array | None = None) -> Array:
         """MᵀA, where these are all rows of the block. (b, m)"""
-        return add_scattered(copied(A, out), self.N, self.coef, A, -1.0)
+        return add_scattered(copied(A, out), self.N, self.coef, A, -1.0, size=self.size)
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
         MA = self.times(A, out)
@@ -80,27 +104,43 @@ class Conditionals:
     @property
     def precision_diagonal(self) -> Array:
         inverse = 1.0 / self.cond_var[:, None]
-        return add_scattered(copied(inverse), self.N, self.coef * self.coef, inverse)[:, 0]
+        squares = self.coef * self.coef
+        return add_scattered(copied(inverse), self.N, squares, inverse, size=self.size)[:, 0]
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
+        if not self.compiled:
+            return self._bars_of_batch(p, Phi, E, PhiB)
+        from .neighbour_loops import add_rank_two, scatter_both
+
         N, d, b = self.N, self.cond_var, len(self.rows)
         ME, MB, MPhi = self.times(E), self.times(PhiB, s.buffer(4, b)), self.times(Phi, s.buffer(5, b))
         dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
         u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d[:, None]
-        x = add_gathered(scaled(2.0 * dbar, MPhi, PhiB), N, u, Phi)
-        GPhi = self._back_both(x, u, MPhi, out)
-        V, S = self.back(ME / d[:, None]), self.back(scaled(1.0 / d, MB, MB), PhiB)
-        return BlockAdjoints(V, S, self._rank_two(dbar, u, s.square(b)), GPhi)
+        x = add_gathered(np.multiply(2.0 * dbar[:, None], MPhi, out=PhiB), N, u, Phi)
+        GPhi, GD = copied(x, out), s.square(b)  # GPhi is Mᵀx + UᵀMΦ
+        scatter_both(N, -self.coef, x, u, MPhi, GPhi)
+        V, S = self.back(ME / d[:, None]), self.back(np.multiply((1.0 / d)[:, None], MB, out=MB), PhiB)
+        assert GD is not None
+        add_rank_two(N, self.coef, dbar, u, GD)
+        return BlockAdjoints(V, S, GD, GPhi)
 
-    def _back_both(self, A: Array, u: Array, B: Array, out: Array | None) -> Array:
-        """MᵀA + UᵀB. (b, m)"""
-        if self.compiled:
-            from .neighbour_loops import scatter_both
-
-            total = copied(A, out)
-            scatter_both(self.N, -self.coef, A, u, B, total)
-            return total
-        return add_scattered(self.back(A, out), self.N, u, B)
+    def _bars_of_batch(self, p: int, Phi: Array, E: Array, PhiB: Array) -> BlockAdjoints:
+        """`bars` by products with dense matrices, of all blocks at once; G_D is (blocks, b, b)."""
+        xp, c, b = namespace(E), len(self.rows), self.size
+        turned, d = xp.matrix_transpose, self.cond_var.reshape(-1, b, 1)
+        e, S, phi = (A.reshape(c // b, b, -1) for A in (E, PhiB, Phi))
+        M = asarray_like(np.eye(b), E) - dense(self.N, self.coef, b).reshape(-1, b, b)
+        Me, MS, MPhi = M @ e, M @ S, M @ phi
+        lengths = row_squares(Me.reshape(c, -1)) + p * row_squares(MS.reshape(c, -1))
+        dbar = (0.5 * self.real * (lengths / self.cond_var - p) / self.cond_var).reshape(-1, b, 1)
+        every = Me @ turned(e) + p * (MS @ turned(S))
+        N = indices_like(self.N, E)
+        u = self.solve(xp.take_along_axis(every.reshape(c, b), N, axis=1)) / self.cond_var[:, None]
+        U = dense(N, u, b).reshape(-1, b, b)
+        GPhi = turned(M) @ (2.0 * dbar * MPhi + U @ phi) + turned(U) @ MPhi
+        V, S = turned(M) @ (Me / d), turned(M) @ (MS / d)
+        GD = turned(M) @ (dbar * M + U)
+        return BlockAdjoints(V.reshape(c, -1), S.reshape(c, -1), GD, GPhi.reshape(c, -1))
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
@@ -109,45 +149,71 @@ class Conditionals:
 
             solve(self.rows, self.N, self.factor, B)
             return B
-        B = B * _there(self.rows, self.N, B)
-        return namespace(B).linalg.solve(self.factor, B[:, :, None])[:, :, 0]
-
-    def _rank_two(self, dbar: Array, u: Array, out: np.ndarray | None) -> Array:
-        """G_D = Σ d̄ mmᵀ + ½(muᵀ + umᵀ), what is above the diagonal added to what is below. (b, b)"""
-        xp, b = namespace(u), len(self.rows)
-        if self.compiled:
-            from .neighbour_loops import add_rank_two
-
-            assert out is not None
-            add_rank_two(self.N, self.coef, dbar, u, out)
-            return out
-        M = asarray_like(np.eye(b), u) - dense(self.N, self.coef, b)
-        half = M.T @ (dbar[:, None] * M + dense(self.N, u, b))
-        return xp.tril(half) + xp.tril(half.T, k=-1)
+        half = batched.solve(self.factor, (B * _there(self.rows, self.N, B)).T)
+        return batched.solve(self.factor, half, transposed=True).T
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
-        return kernel.triangle_pullback(X, GD)
+        if self.compiled:
+            return kernel.triangle_pullback(X, GD)
+        return kernel.grams_pullback(X.reshape(-1, self.size, X.shape[1]), GD)
 
 
-def conditionals(R: Array, rows: np.ndarray, N: np.ndarray, noise: Array) -> Conditionals:
-    """Rows of a block given their neighbours, from the lower triangle of R (b, b) and the rows' noise (b,).
+def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | float = 1.0) -> Conditionals:
+    """Rows given their neighbours, from the lower triangle of R of a block (b, b) and its noise (b,), or from
+    R of several blocks (k, b, b), whose rows these are (k b,) but for those that are not `real`.
 
     A query has no noise. A conditional variance below the noise, as only rounding makes one, is the noise.
     """
-    xp, (c, q) = namespace(R), N.shape
-    if is_numpy(R) and worth_compiling(R.size):
+    xp, (c, q), b = namespace(R), N.shape, R.shape[-1]
+    if is_numpy(R) and R.ndim == 2 and worth_compiling(R.size):
         from .neighbour_loops import factorise
 
         coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
         factorise(R, rows, N, np.ascontiguousarray(noise), factor, coef, cond_var)
         return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
-    D, there = plus_diagonal(from_lower(R), noise), _there(rows, N, R)
-    A = D[N[:, :, None], N[:, None, :]] * there[:, :, None] * there[:, None, :]
-    A = A + (1.0 - there)[:, :, None] * asarray_like(np.eye(q), D)
-    cross = D[N, rows[:, None]] * there
-    coef = xp.linalg.solve(A, cross[:, :, None])[:, :, 0]
-    cond_var = D[rows, rows] - xp.sum(cross * coef, axis=1)
-    return Conditionals(rows, N, coef, xp.maximum(cond_var, noise[rows]), A)
+    first = indices_like(np.arange(c) // b * b if R.ndim == 3 else np.zeros(c, dtype=np.int64), R)
+    entries = (from_lower(R) if R.ndim == 2 else R).reshape(-1)
+    both = xp.concat([indices_like(N, R), indices_like(rows, R)[:, None]], axis=1).T  # (q + 1, c)
+    least = noise[first + both]
+    there = xp.concat([_there(rows, N, R).T, xp.ones_like(least[:1])], axis=0)
+
+    def column(j: int) -> Array:
+        a = xp.take(entries, ((first + both[j:]) * b + both[j]).reshape(-1)).reshape(q + 1 - j, c)
+        a[0] += least[j]
+        return a
+
+    L = batched.factorise(column, there, least)
+    cond_var = L[q, q] ** 2 * real + (1.0 - real)
+    coef = batched.solve(L[:q, :q], L[q, :q], transposed=True).T
+    return Conditionals(rows, N, coef, cond_var, L[:q, :q], size=b, real=real)
+
+
+def batches(P: Problem) -> list[Group]:
+    """Blocks of about one size as groups that fit a device's budget, filled up to their longest by the first
+    row of each, which then counts nothing.
+    """
+    assert P.blocks is not None and P.sets is not None
+    sizes = np.array([len(rows) for rows in P.blocks])
+    place, order, found, at = np.empty(P.n, dtype=np.int64), np.argsort(-sizes, kind="stable"), [], 0
+    place[np.concatenate(P.blocks)] = np.concatenate([np.arange(size) for size in sizes])
+    sets = indices_like(P.sets, P.X)
+    xp, N = namespace(P.X), indices_like(place, P.X)
+    N = namespace(sets).where(sets < 0, N[:, None], N[sets])
+    while at < len(order):
+        b = int(sizes[order[at]])
+        widest = max(len(P.basis), b, P.sets.shape[1] ** 2)
+        chosen = order[at : at + max(1, DEVICE_BYTES // (2 * P.X.dtype.itemsize * widest * b))]
+        real = np.arange(b) < sizes[chosen][:, None]  # (k, b)
+        rows = np.tile([[P.blocks[i][0]] for i in chosen], b)
+        rows[real] = np.concatenate([P.blocks[i] for i in chosen])
+        own = np.tile(np.arange(b), len(chosen))
+        places, numbers, mask = (indices_like(a, P.X) for a in (own, rows.reshape(-1), real.reshape(-1)))
+        near = xp.where(mask[:, None], N[numbers], places[:, None])
+        batch = places, near, asarray_like(real.reshape(-1), P.X)
+        kept = indices_like(np.flatnonzero(real), P.X)
+        found.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
+        at += len(chosen)
+    return found
 
 
 def conditionals_by_pairs(
@@ -168,49 +234,53 @@ def conditionals_by_pairs(
 # Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.
 
 
-def add_gathered(out: Array, N: np.ndarray, C: Array, A: Array, sign: float = 1.0) -> Array:
-    """out_i + sign Σ_j C_ij A[N_ij], in out's memory on the CPU. out (c, m), A (b, m)"""
+def add_gathered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, size: int = 0) -> Array:
+    """out_i + sign Σ_j C_ij A[N_ij], in out's memory on the CPU. out (c, m), A (b, m)
+
+    With a size, A has several blocks of it, with as many rows of N each.
+    """
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import gather
 
         gather(N, C, A, sign, out)
         return out
-    return out + sign * (dense(N, C, A.shape[0]) @ A)
+    b = size or A.shape[0]
+    if not b:
+        return out
+    k = A.shape[0] // b
+    blocks = dense(N, C, b).reshape(k, N.shape[0] // k, b)
+    return out + sign * (blocks @ A.reshape(k, b, A.shape[1])).reshape(out.shape)
 
 
-def add_scattered(out: Array, N: np.ndarray, C: Array, A: Array, sign: float = 1.0) -> Array:
+def add_scattered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, size: int = 0) -> Array:
     """out with sign C_ij A_i added to its rows N_ij, in its memory on the CPU. out (b, m), A (c, m)"""
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import scatter
 
         scatter(N, C, A, sign, out)
         return out
-    return out + sign * (dense(N, C, out.shape[0]).T @ A)
+    b = size or out.shape[0]
+    k = out.shape[0] // b
+    blocks = namespace(A).matrix_transpose(dense(N, C, b).reshape(k, N.shape[0] // k, b))
+    return out + sign * (blocks @ A.reshape(k, N.shape[0] // k, A.shape[1])).reshape(out.shape)
 
 
-def sampled(N: np.ndarray, A: Array, B: Array) -> Array:
+def sampled(N: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """A_i · B[N_ij]. (c, q)"""
-    if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
-        from .neighbour_loops import dots
+    from .neighbour_loops import dots
 
-        out = np.zeros(N.shape)
-        dots(N, A, B, out)
-        return out
-    return (A @ B.T)[np.arange(len(N))[:, None], N]
-
-
-def scaled(a: Array, A: Array, out: Array) -> Array:
-    """diag(a) A, in `out` on the CPU."""
-    return np.multiply(a[:, None], A, out=out) if is_numpy(A) else a[:, None] * A
-
-
-def dense(N: np.ndarray, C: Array, columns: int) -> Array:
-    """The matrix itself. (c, columns)"""
-    out = zeros_like_rows((len(N), columns), C)
-    out[np.arange(len(N))[:, None], N] = C
+    out = np.zeros(N.shape)
+    dots(N, A, B, out)
     return out
 
 
-def _there(rows: np.ndarray, N: np.ndarray, like: Array) -> Array:
+def dense(N: Array, C: Array, columns: int) -> Array:
+    """The matrix itself. (c, columns)"""
+    out = zeros_like_rows((len(N), columns), C)
+    out[indices_like(np.arange(len(N)), C)[:, None], indices_like(N, C)] = C
+    return out
+
+
+def _there(rows: Array, N: Array, like: Array) -> Array:
     """1 where a row has a neighbour, 0 where its own place stands for none. (c, q)"""
-    return asarray_like(N != rows[:, None], like)
+    return namespace(like).astype(indices_like(N != rows[:, None], like), like.dtype)

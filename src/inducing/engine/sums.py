@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
+BATCH_BYTES = 1 << 32  # the same on a device
 KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache
 PHI_BYTES = 1 << 27  # up to this size Φ is kept between the sweeps of an evaluation
 
@@ -58,6 +59,7 @@ class Held:
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, BlockFactor] | None = None  # by number, within BLOCK_BYTES
+    batches: list[Group] | None = None  # of blocks along neighbours, off the CPU
     runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # K and L⁻¹ by compiled run of PITC's blocks
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
@@ -65,9 +67,9 @@ class Held:
     filled: bool = False  # whether Φ and R are those of another problem with the same kernel, basis and rows
 
     @staticmethod
-    def room_for(P: Problem) -> Held:
+    def room_for(P: Problem, batches: list[Group] | None = None) -> Held:
         if P.blocks is not None:
-            return Held(blocks={}, runs={})
+            return Held(blocks={}, runs={}, batches=batches)
         kept = P.general if P.likelihood is None else P.row.keeps != "nothing"
         R = zeros_like_rows((P.n,), P.X) if kept else None
         size = P.n * len(P.basis) * P.X.dtype.itemsize
@@ -145,11 +147,18 @@ class Group:
     first: int  # number of the first block
     rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
     edges: np.ndarray  # where each begins in `rows`, and where the last one ends
+    kept: Any = ...  # where `rows` are no filling, see `neighbours.batches`
+    batch: tuple[Array, Array, Array] | None = None  # places and neighbours in a block; 0 for filling, or 1
+    count: int = 1  # the blocks of a batch
 
     @property
     def parts(self) -> list[slice]:
         """Where each block is in `rows`."""
         return [slice(int(a), int(b)) for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)]
+
+    def only(self, A: Array) -> Array:
+        """A with 0 in the rows that are filling. (c, m)"""
+        return A if self.batch is None else A * self.batch[2][:, None]
 
 
 def groups(P: Problem, count: int) -> list[Group]:

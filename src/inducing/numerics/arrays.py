@@ -96,6 +96,15 @@ def asarray_like(value: Any, like: Array) -> Array:
     return xp.asarray(to_numpy(value), dtype=like.dtype, device=array_api_compat.device(like))
 
 
+def indices_like(numbers: Array, like: Array) -> Array:
+    """Row numbers as an array with the namespace and device of `like`, which indexing then need not move."""
+    if is_numpy(like) or type(numbers) is type(like):
+        return numbers
+    import array_api_compat
+
+    return namespace(like).asarray(numbers, device=array_api_compat.device(like))
+
+
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
     if is_numpy(like):

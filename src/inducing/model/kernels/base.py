@@ -92,6 +92,17 @@ class Kernel(Parametrised):
             add_gradients(total, self.pullback(X[start:stop], X[:stop], Kbar[start:stop, :stop])[0])
         return total
 
+    def grams(self, X: Array) -> Array:
+        """k(X, X) of several sets of rows. X (k, b, d), result (k, b, b)"""
+        return namespace(X).stack([self(rows, rows) for rows in X])
+
+    def grams_pullback(self, X: Array, Kbar: Array) -> Gradients:
+        """dJ/dparameters from Kbar = dJ/dK of `grams` (k, b, b), which is overwritten."""
+        total: Gradients = {}
+        for rows, bar in zip(X, Kbar, strict=True):
+            add_gradients(total, self.pullback(rows, rows, bar)[0])
+        return total
+
     def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         """dJ/dparameters from kbar = dJ/d diag (n,)."""
         return self._diag_pullback(self._select(X), kbar)

@@ -18,24 +18,27 @@ def squared_distances(
     constant: float = 0.0,
     factor: float = 1.0,
 ) -> Array:
-    """constant + factor Σ_k ((x_k - z_k) scale_k)² for every pair. (n, m)
+    """constant + factor Σ_k ((x_k - z_k) scale_k)² for every pair; of batches of rows, too. (..., n, m)
 
     By differences of the rows as they are: nothing cancels, however far the data lie from the origin, and no
     row changes what others give.
     """
-    if scale is None:
-        scale = namespace(X).ones_like(X[0]) if X.shape[0] else X[:0].sum(axis=0)
-    if is_numpy(X) and worth_compiling(X.shape[0] * Z.shape[0]):
+    if is_numpy(X) and X.ndim == 2 and worth_compiling(X.shape[0] * Z.shape[0]):
         from ...numerics.loops import affine_squared_distances
 
+        if scale is None:
+            scale = np.ones(X.shape[1], dtype=X.dtype)
         if out is None:
             out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
         affine_squared_distances(X, np.ascontiguousarray(Z.T), scale, constant, factor, out)
         return out
-    s = zeros_like_rows((X.shape[0], Z.shape[0]), X) + constant
-    for k in range(X.shape[1]):
-        difference = (X[:, k, None] - Z[None, :, k]) * scale[k]
-        s += factor * difference * difference
+    s = zeros_like_rows((*X.shape[:-1], Z.shape[-2]), X) + constant
+    for k in range(X.shape[-1]):
+        difference = X[..., :, None, k] - Z[..., None, :, k]
+        if scale is not None:
+            difference *= scale[k]
+        difference *= difference if factor == 1.0 else factor * difference
+        s += difference
     return s
 
 

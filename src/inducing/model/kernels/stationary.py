@@ -72,6 +72,31 @@ class Stationary(Kernel):
         lengthscale = as_parameter(squares / self.scales(self._select(X)), self.lengthscale)
         return {"lengthscale": lengthscale, "variance": total / self.variance}
 
+    def grams(self, X: Array) -> Array:
+        return self._profile(self._squares_within(X)[1])
+
+    def grams_pullback(self, X: Array, Kbar: Array) -> Gradients:
+        xp = namespace(X)
+        U, s = self._squares_within(X)
+        if reach(U.reshape(-1, U.shape[-1])) > FAR_OUT:
+            return super().grams_pullback(X, Kbar)
+        K = self._profile(xp.asarray(s, copy=True))
+        gradients = self._profile_gradients(s, K, Kbar)
+        gradients["variance"] = _total(Kbar, K) / self.variance
+        Kbar *= self._slope(s, K)
+        one = xp.ones_like(U[..., :1])
+        rows = Kbar @ xp.concat([U, one], axis=-1)  # Σ W_ij (u_i - u_j)² from W U, W 1 and 1ᵀW
+        both = rows[..., -1:] + xp.matrix_transpose(Kbar) @ one
+        squares = xp.sum(both * U * U - 2.0 * U * rows[..., :-1], axis=(0, 1))
+        lengthscale = as_parameter(squares / self.scales(U[0]), self.lengthscale)
+        return gradients | {"lengthscale": lengthscale}
+
+    def _squares_within(self, X: Array) -> tuple[Array, Array]:
+        """Rows about the first of their set in lengthscales (k, b, d), and their squared distances."""
+        X = X if self.columns is None else X[..., list(self.columns)]
+        U = (X - X[:, :1]) / self.scales(X[0])
+        return U, squared_distances(U, U)
+
     def _by_loops(self, X: Array) -> bool:
         return type(self) in PROFILES and is_numpy(X) and worth_compiling(len(X) ** 2)
 
