@@ -87,7 +87,7 @@ class Factors:
     B: Array
     LBinv: Array  # of the Cholesky factor of B
     w: Array  # (m, p), whitened posterior mean
-    base: float  # of the log evidence, all but the rows' residuals or terms
+    base: Any  # of the log evidence, all but the rows' residuals or terms; on a device until it is asked for
     kept: Held | None  # of rows in memory
     point: FixedPoint | None = None  # of a likelihood that is not Gaussian
 
@@ -146,11 +146,11 @@ def factorise(
         return Factors(*whitening, end.B, end.LBinv, end.w, end.base(P.row.power), kept, point)
     sums = _over(P, first_pass, Linv, kept)
     B, LB, LBinv, w = information_factors(sums.G, sums.b)
-    constant = sums.count * math.log(2 * math.pi) + float(sums.log_D) + float(log_det_from_factor(LB))
-    correction = float(sums.correction)
+    constant = sums.count * math.log(2 * math.pi) + sums.log_D + log_det_from_factor(LB)
+    correction = sums.correction
     if P.row.bound:
-        correction -= 0.5 * (float(namespace(B).linalg.trace(B)) - len(P.basis))
-    base = -0.5 * (P.p * constant + float(namespace(w).sum(w * w))) - P.p * correction
+        correction = correction - 0.5 * (namespace(B).linalg.trace(B) - len(P.basis))
+    base = -0.5 * (P.p * constant + namespace(w).sum(w * w)) - P.p * correction
     return Factors(*whitening, B, LBinv, w, base, kept)
 
 
@@ -199,9 +199,9 @@ def log_evidence(P: Problem | Parted, F: Factors) -> float:
     """log q(y), with residuals of a second pass: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
     if P.likelihood is not None:
         sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
-        return F.base + float(_over(P, sweep_pass, sweep, F.kept).terms)
+        return float(F.base + _over(P, sweep_pass, sweep, F.kept).terms)
     back = Back(F.w, F.Linv.T @ F.w, F.Linv if P.row.share else None)
-    return F.base - 0.5 * float(_over(P, residual_pass, back, F.kept).residual)
+    return float(F.base - 0.5 * _over(P, residual_pass, back, F.kept).residual)
 
 
 def log_evidence_and_gradient(
@@ -221,7 +221,7 @@ def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any
     """The evidence of a posterior and its gradient, given the factors of the first pass or of the sweeps."""
     Binv = gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
-    value = F.base + float(sums.terms) - 0.5 * float(sums.residual)
+    value = float(F.base + sums.terms - 0.5 * sums.residual)
 
     M = plus_diagonal(F.w @ F.w.T + P.p * Binv, -P.p)
     if P.general:

@@ -13,6 +13,7 @@ from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import add_product
+from ..numerics.workers import DEVICE_BYTES
 
 if TYPE_CHECKING:
     from .block_passes import BlockFactor
@@ -75,8 +76,8 @@ class Held:
         size = P.n * len(P.basis) * P.X.dtype.itemsize
         if P.likelihood is not None:
             return Held(R, Phi=zeros_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
-        Kfu = np.empty((P.n, len(P.basis)), dtype=P.X.dtype) if is_numpy(P.X) and size <= KFU_BYTES else None
-        return Held(R, Kfu)
+        fits = size <= (KFU_BYTES if is_numpy(P.X) else DEVICE_BYTES)
+        return Held(R, zeros_like_rows((P.n, len(P.basis)), P.X) if fits else None)
 
     @property
     def features(self) -> Held:

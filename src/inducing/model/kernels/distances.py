@@ -52,6 +52,6 @@ def middle(Z: Array) -> Array:
     )
 
 
-def reach(U: Array) -> float:
-    """The largest squared length of a row, 0 where there are none."""
-    return float(namespace(U).max(row_squares(U))) if 0 not in U.shape else 0.0
+def reach(*arrays: Array) -> float:
+    """The sum of the largest squared lengths of rows, 0 where there are none; a device is asked once."""
+    return float(sum(namespace(U).max(row_squares(U)) for U in arrays if 0 not in U.shape))

@@ -64,7 +64,7 @@ class Exponents:
         """The exponents of every pair. (n, m)"""
         U, xp = self.within(X), namespace(X)
         exact = is_numpy(U) and (digits or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES)
-        if exact or reach(U) + reach(self.v) > NEAR_CENTRE:
+        if exact or reach(U, self.v) > NEAR_CENTRE:
             return self._by_differences(X, out)
         left, right = self.features(U), self.coefficients
         return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T

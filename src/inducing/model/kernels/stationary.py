@@ -116,7 +116,7 @@ class Stationary(Kernel):
         W *= self._slope(s, K)
         centre = middle(Z)
         U, V = (X - centre) / scales, (Z - centre) / scales
-        if reach(U) + reach(V) > FAR_OUT:
+        if reach(U, V) > FAR_OUT:
             lengthscale, Zbar = self._by_differences(X, Z, scales, W)
         else:
             lengthscale, Zbar = self._from_moments(V, scales, *_moments(W, U))
