@@ -79,7 +79,7 @@ def evidence(kernel: str, row: str, rows: int = 3000) -> Callable[[], Any]:
         import inducing as ig
 
         X, y = table(rows)
-        k, b = getattr(ig.kernels, kernel)(1.0, np.ones(4)), ig.bases.Points(X[:100])
+        k, b = getattr(ig.kernels, kernel)(np.ones(4)), ig.bases.Points(X[:100])
         options = {"blocks": np.arange(rows) // 100} if row == "pitc" else {}
         ig.log_evidence_and_gradient(k, b, row, 0.1, X, y, **options)
 
@@ -90,14 +90,14 @@ def conjugate_gradients() -> None:
     import inducing as ig
 
     X, y = table()
-    ig.condition(ig.kernels.RBF(1.0, np.ones(4)), ig.bases.Points(X[:10]), "cg", 0.1, X, y).predict(X[:10])
+    ig.condition(ig.kernels.RBF(np.ones(4)), ig.bases.Points(X[:10]), "cg", 0.1, X, y).predict(X[:10])
 
 
 def compiled_predictor() -> None:
     import inducing as ig
 
     X, y = table(300)
-    model = ig.condition(ig.kernels.RBF(1.0, np.ones(4)), ig.bases.Points(X[:10]), "fitc", 0.1, X, y)
+    model = ig.condition(ig.kernels.RBF(np.ones(4)), ig.bases.Points(X[:10]), "fitc", 0.1, X, y)
     model.compile()(X[0])
 
 

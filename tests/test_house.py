@@ -388,23 +388,3 @@ import inducing.numerics.loops
 print(first == call())
 """
     assert python(code) == ["True"]
-
-
-def test_compiled_functions_that_others_call_are_inlined() -> None:
-    """Where fast math may reorder sums, a function that stands alone and its copy in a caller round
-    differently, and which of them runs depends on whether this process compiled or read the cache.
-    """
-    from importlib import import_module
-
-    from numba.core.dispatcher import Dispatcher
-
-    names = [name for name, tree in MODULES.items() if "'helper'" in ast.dump(tree)]
-    assert "numerics/triangles.py" in names
-    modules = [import_module(f"inducing.{name.removesuffix('.py').replace('/', '.')}") for name in names]
-    helpers = [
-        value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)
-    ]
-    options = {helper.py_func.__name__: helper.targetoptions for helper in helpers}
-    fast = {name: how for name, how in options.items() if how.get("fastmath")}
-    assert "solve_forward" in fast
-    assert [name for name, how in fast.items() if not how.get("forceinline")] == []

@@ -3,7 +3,6 @@ block, and blocks that fit a tile together share their products with the basis; 
 """
 
 import numpy as np
-from numba.core import types
 
 from ..model.kernels.exponents import NEAR_CENTRE
 from ..numerics.compiled_blas import (
@@ -17,16 +16,29 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
-from ..numerics.compiling import FAST, Flag, Given1, Given2, Numbers, Out1, Out2, compiled, helper
+from ..numerics.compiling import (
+    FAST,
+    Addresses,
+    Flag,
+    Given1,
+    Given2,
+    Numbers,
+    Out1,
+    Out2,
+    Real,
+    compiled,
+    helper,
+    signature,
+    tuple_of,
+)
 from ..numerics.exponential import EXACT, exponential
 from .tiles import Gaussians, MatricesType, Space, Totals, by_differences, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
-Edges = types.Array(types.int64, 1, "C", readonly=True)
-BlockRows = types.Tuple((Given2, Given2, Given1, Edges))  # X, Y, noise over weight, edges of the blocks
-OwnFrame = types.Tuple((Out1, Out1))  # centre and inverse lengthscales of the kernel itself
-FactorsType = types.Tuple((Flag, Out1, Out1))  # whether they are kept, K and L⁻¹ of the blocks
-FilledBlocks = types.Tuple((Out2, Out1, Out1))  # V, the diagonal of G_D, the moments of the kernel's own
+BlockRows = tuple_of(Given2, Given2, Given1, Addresses)  # X, Y, noise over weight, edges of the blocks
+OwnFrame = tuple_of(Out1, Out1)  # centre and inverse lengthscales of the kernel itself
+FactorsType = tuple_of(Flag, Out1, Out1)  # whether they are kept, K and L⁻¹ of the blocks
+FilledBlocks = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, the moments of the kernel's own
 
 
 @_jit
@@ -81,7 +93,7 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
 
 
 @compiled(
-    types.float64(Gaussians, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
+    signature(Real, Gaussians, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
 )
 def first_blocks(
     basis: Numbers,
@@ -142,8 +154,8 @@ def own_moments(
 
 
 @compiled(
-    types.float64(
-        Gaussians, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
+    signature(
+        Real, Gaussians, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
     ),
     fastmath=FAST,
 )

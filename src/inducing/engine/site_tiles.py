@@ -3,13 +3,12 @@
 from math import sqrt
 
 import numpy as np
-from numba.core import types
 
 from ..numerics.compiled_blas import add_gram, times_lower
-from ..numerics.compiling import FAST, Addresses, Given1, Given2, Out1, Out2, compiled
+from ..numerics.compiling import FAST, Addresses, Given1, Given2, Out1, Out2, compiled, signature
 
 
-@compiled(types.void(Addresses, Given2, Given2, Given1, Out2, Out1, Out1), fastmath=FAST)
+@compiled(signature("void", Addresses, Given2, Given2, Given1, Out2, Out1, Out1), fastmath=FAST)
 def marginals(
     at: np.ndarray,
     Phi: np.ndarray,
@@ -38,7 +37,7 @@ def marginals(
             spread[lo + i] = s
 
 
-@compiled(types.void(Addresses, Given2, Given1, Given1, Out2, Out2, Out1), fastmath=FAST)
+@compiled(signature("void", Addresses, Given2, Given1, Given1, Out2, Out2, Out1), fastmath=FAST)
 def add_sites(
     at: np.ndarray,
     Phi: np.ndarray,

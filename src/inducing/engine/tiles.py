@@ -8,7 +8,6 @@ the interpreter nor its lock.
 from math import sqrt
 
 import numpy as np
-from numba.core import types
 
 from ..model.kernels.exponents import NEAR_CENTRE
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
@@ -25,21 +24,23 @@ from ..numerics.compiling import (
     Real,
     compiled,
     helper,
+    signature,
+    tuple_of,
 )
 from ..numerics.exponential import EXACT, exponential
 
 _jit = helper(fastmath=FAST)
-Frame = types.Tuple((Out1, Out1, Flag))  # centre, scale, whether each function has widths of its own
-FormType = types.Tuple((Out2, Out2, Out1, Out2, Real))  # v, P, constants, coefficients, largest |v|²
-Gaussians = types.Tuple((Addresses, Frame, FormType, Real))  # of the basis: BLAS, frame, form and k(x, x)
-RowsType = types.Tuple((Given2, Given2, Given1, Given1, Out2))  # X, Y, noise, weight, Kfu where it is kept
-Space = types.Tuple((Out3, Out2))  # four buffers of a tile of rows, and their features
-Totals = types.Tuple((Out2, Out1))  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
-SitesType, GivenSites = types.Tuple((Out1, Flag)), types.Tuple((Given1, Flag))  # τ, and whether it is given
-ResidualType = types.Tuple((Out1, Flag))  # R, and whether it is known
-PairType = types.Tuple((Given2, Given2))  # T, αᵀ
-MatricesType = types.Tuple((Given2, Given2, Given2, Given2))  # Luu⁻¹, B⁻¹ or LB⁻¹, wᵀ, αᵀ
-FilledPlain, FilledType = types.Tuple((Out2, Out2, Out1)), types.Tuple((Out2, Out2, Out1, Out1))
+Frame = tuple_of(Out1, Out1, Flag)  # centre, scale, whether each function has widths of its own
+FormType = tuple_of(Out2, Out2, Out1, Out2, Real)  # v, P, constants, coefficients, largest |v|²
+Gaussians = tuple_of(Addresses, Frame, FormType, Real)  # of the basis: BLAS, frame, form and k(x, x)
+RowsType = tuple_of(Given2, Given2, Given1, Given1, Out2)  # X, Y, noise, weight, Kfu where it is kept
+Space = tuple_of(Out3, Out2)  # four buffers of a tile of rows, and their features
+Totals = tuple_of(Out2, Out1)  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
+SitesType, GivenSites = tuple_of(Out1, Flag), tuple_of(Given1, Flag)  # τ, and whether it is given
+ResidualType = tuple_of(Out1, Flag)  # R, and whether it is known
+PairType = tuple_of(Given2, Given2)  # T, αᵀ
+MatricesType = tuple_of(Given2, Given2, Given2, Given2)  # Luu⁻¹, B⁻¹ or LB⁻¹, wᵀ, αᵀ
+FilledPlain, FilledType = tuple_of(Out2, Out2, Out1), tuple_of(Out2, Out2, Out1, Out1)
 
 
 @helper(fastmath=EXACT)
@@ -125,7 +126,9 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
             out[i, j] = A[i, j]
 
 
-@compiled(types.void(Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST)
+@compiled(
+    signature("void", Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST
+)
 def first(
     basis: Numbers,
     rows: Numbers,
@@ -174,7 +177,7 @@ def first(
                     total[j] += t * row[j]
 
 
-@compiled(types.void(Gaussians, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
+@compiled(signature("void", Gaussians, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
 def whiten(
     basis: Numbers, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
 ) -> None:
@@ -226,7 +229,7 @@ def finish(
 
 
 @compiled(
-    types.void(Gaussians, RowsType, GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals),
+    signature("void", Gaussians, RowsType, GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals),
     fastmath=FAST,
 )
 def second_deterministic(
@@ -282,8 +285,18 @@ def second_deterministic(
 
 
 @compiled(
-    types.void(
-        Gaussians, RowsType, SitesType, Real, ResidualType, MatricesType, FilledType, Space, Out2, Totals
+    signature(
+        "void",
+        Gaussians,
+        RowsType,
+        SitesType,
+        Real,
+        ResidualType,
+        MatricesType,
+        FilledType,
+        Space,
+        Out2,
+        Totals,
     ),
     fastmath=FAST,
 )

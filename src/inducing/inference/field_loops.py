@@ -7,7 +7,7 @@ import numpy as np
 from ..engine.site_loops import LEAST_SHARE
 from ..numerics.compiling import compiled, helper
 
-_jit = helper(forceinline=False)  # most are called in many places
+_jit = helper()
 
 
 @_jit

@@ -8,12 +8,8 @@ those of one process.
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic as _intrinsic
-from numba.np.arrayobj import make_array
 
-from .compiling import helper
+from .compiling import helper, intrinsic
 
 ROUTINES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
 GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(ROUTINES))
@@ -21,12 +17,14 @@ PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NT
 STRIP = 96  # columns at a time of a product whose upper triangle is not wanted
 
 _jit = helper()
-intrinsic: Any = _intrinsic  # whose first argument is the compiler's own
 
 
 @intrinsic
 def call_at(context: Any, address: Any, arguments: Any) -> Any:
     """Call what is at `address` Fortran's way: with pointers to arrays, letters and numbers."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.np.arrayobj import make_array
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         byte = ir.IntType(8).as_pointer()

@@ -1,30 +1,81 @@
 """Functions that Numba compiles: `Compiled` ones are called from Python, helpers from compiled code alone.
 
 A `Compiled` function is compiled when it is first called, for what it is called with or for the one signature
-it has, and kept in Numba's cache on disk; where no cache can be written it is compiled in every process. A
-helper needs no way in from Python, which is a good part of what a compilation costs. `FUNCTIONS` lists all of
-the first kind that are imported, for `inducing.warm`.
+it has, and kept in Numba's cache on disk; where no cache can be written it is compiled in every process.
+Numba itself is imported then and not before. `FUNCTIONS` lists all that are imported, for `inducing.warm`.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import cache, update_wrapper
+from types import CodeType
 from typing import Any
 
-import numba as _numba
-from numba.core import event, types
-
-numba: Any = _numba  # whose types name no target options
 Numbers = Any  # an array, a tuple of arrays and numbers, or an address, inside compiled code
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 QUIET_SECONDS = 1.0  # seconds of compiling, after which it is said
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"
 FUNCTIONS: dict[str, Compiled] = {}  # by module and name
 _lock = threading.RLock()
+
+# signatures in Numba's notation: numbers, arrays that are only read (and may be read-only), arrays written to
+Addresses, Places = "Array(int64, 1, 'C', True)", "Array(int64, 1, 'C')"
+Given1, Given2 = (f"Array(float64, {k}, 'C', True)" for k in (1, 2))
+Out1, Out2, Out3 = (f"Array(float64, {k}, 'C')" for k in (1, 2, 3))
+Real, Int, Flag = "float64", "int64", "boolean"
+
+
+def tuple_of(*kinds: str) -> str:
+    """The type of a tuple."""
+    return f"Tuple(({', '.join(kinds)},))"
+
+
+def signature(result: str, *kinds: str) -> str:
+    """The type of a function."""
+    return f"{result}({', '.join(kinds)})"
+
+
+@cache
+def _numba() -> tuple[Any, Any, Any]:
+    """Numba, what it is told beyond its options, and who says that it compiles."""
+    import numba
+
+    from . import linking
+
+    notice = linking.Notice(NOTICE, QUIET_SECONDS)
+    linking.event.register("numba:compile", notice)
+    return numba, linking, notice
+
+
+class Helper:
+    """A function that compiled functions call, as yet Python's own."""
+
+    def __init__(self, function: Callable[..., Any], make: Callable[[Callable[..., Any]], Any]) -> None:
+        self.py_func, self._make = function, make
+        self._made: Any = None
+
+    def made(self) -> Any:
+        """What Numba makes of it."""
+        if self._made is None:
+            self._made = self._make(self.py_func)
+            _with_helpers(self.py_func)
+        return self._made
+
+
+def _with_helpers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, after the helpers among its module's names became Numba's."""
+
+    def names(code: CodeType) -> set[str]:
+        inner = [names(part) for part in code.co_consts if isinstance(part, CodeType)]
+        return set(code.co_names).union(*inner)
+
+    known = function.__globals__
+    for name in names(function.__code__):
+        if isinstance(known.get(name), Helper):
+            known[name] = known[name].made()
+    return function
 
 
 class Compiled:
@@ -42,9 +93,10 @@ class Compiled:
         return (self._ready or self.ready())(*arguments)
 
     def ready(self) -> Any:
-        """What Numba made of it."""
+        """What Numba makes of it."""
         with _lock:
             if self._ready is None:
+                _with_helpers(self._function)
                 try:
                     self._ready = self._make(**self._options, cache=True)(self._function)
                 except RuntimeError as error:  # of a cache that cannot be written
@@ -58,33 +110,40 @@ class Compiled:
         return self._ready is not None and bool(getattr(self._ready, "signatures", True))
 
 
-def compiled(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
+def compiled(kind: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
     """Compile a function that Python calls, for one signature or for each kind of arguments it meets."""
-    signatures = () if signature is None else (signature,)
 
     def make(**how: Any) -> Any:
-        return numba.njit(*signatures, **how)
+        numba, linking, _ = _numba()
+        return numba.njit(*([] if kind is None else [kind]), pipeline_class=linking.WholeCompiler, **how)
 
     return lambda function: Compiled(function, make, {"nogil": True, **options})
 
 
-def helper(**options: Any) -> Any:
-    """Compile a function that compiled functions call.
-
-    One with fast math is inlined: else a process that compiles runs the copy that stands alone, and one that
-    reads the cache the caller's own, which rounds sums differently.
-    """
-    how = {"forceinline": bool(options.get("fastmath"))} | options
-    return numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, **how)
-
-
-def pointed(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
+def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
     """Compile a function that compiled functions call by its address, `pointer(function)`."""
 
     def make(**how: Any) -> Any:
-        return numba.cfunc(signature, **how)
+        numba, linking, _ = _numba()
+        return numba.cfunc(kind, pipeline_class=linking.WholeCompiler, **how)
 
     return lambda function: Compiled(function, make, options)
+
+
+def helper(**options: Any) -> Any:
+    """Compile a function that compiled functions call."""
+
+    def make(function: Callable[..., Any]) -> Any:
+        numba, linking, _ = _numba()
+        how = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": linking.PartCompiler}
+        return numba.njit(nogil=True, **how, **options)(function)
+
+    return lambda function: Helper(function, make)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function of the compiler that writes instructions, for compiled functions to call."""
+    return Helper(function, lambda body: _numba()[0].extending.intrinsic(body))
 
 
 def pointer(function: Compiled) -> int:
@@ -92,48 +151,7 @@ def pointer(function: Compiled) -> int:
     return function.ready().address
 
 
-class _Notice(event.Listener):
-    """Says once on stderr that functions of this package are being compiled, when that takes long."""
-
-    def __init__(self) -> None:
-        self.open, self.began, self.spent = 0, 0.0, 0.0
-        self.timer: threading.Timer | None = None
-
-    def on_start(self, event: Any) -> None:
-        if self.open == 0 and self._is_ours(event) and self.spent < QUIET_SECONDS:
-            self.began = time.monotonic()
-            self.timer = threading.Timer(QUIET_SECONDS - self.spent, self.say)
-            self.timer.daemon = True
-            self.timer.start()
-        self.open += 1
-
-    def on_end(self, event: Any) -> None:
-        self.open -= 1
-        if self.open == 0 and self.timer is not None:
-            self.timer.cancel()
-            self.timer, self.spent = None, self.spent + time.monotonic() - self.began
-
-    def say(self) -> None:
-        self.spent = QUIET_SECONDS
-        print(NOTICE, file=sys.stderr, flush=True)
-
-    @staticmethod
-    def _is_ours(event: Any) -> bool:
-        return event.data["dispatcher"].py_func.__module__.startswith("inducing.")
-
-
-_notice = _Notice()
-event.register("numba:compile", _notice)
-
-
 def expected() -> None:
     """Let compiling go on without a notice: it was asked for."""
-    _notice.spent = QUIET_SECONDS
-
-
-# what compiled functions take: numbers, arrays that they only read (and that may be read-only), and arrays
-# that they write to
-Addresses = types.Array(types.int64, 1, "C", readonly=True)
-Given1, Given2 = (types.Array(types.float64, k, "C", readonly=True) for k in (1, 2))
-Out1, Out2, Out3 = (types.Array(types.float64, k, "C") for k in (1, 2, 3))
-Real, Flag = types.float64, types.boolean
+    notice = _numba()[2]
+    notice.spent = notice.patience

@@ -2,11 +2,7 @@
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
-from .compiled_blas import intrinsic
-from .compiling import helper
+from .compiling import helper, intrinsic
 
 ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
 TINY = -708.0  # exponents below give numbers that are not normal, and slow; they are zero here
@@ -17,6 +13,8 @@ EXACT = {"contract", "nsz", "arcp"}
 @intrinsic
 def _scaled_by_bits(context: Any, p: Any, t: Any) -> Any:
     """p 2ᵏ, k the integer in the last bits of t: added to p's exponent."""
+    from llvmlite import ir
+    from numba.core import types
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         word = ir.IntType(64)

@@ -11,10 +11,9 @@ from math import erfc, exp, inf, isfinite, lgamma, log, log1p, nan, pi, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba.core import types
 
 from ...numerics.compiled_blas import call_at
-from ...numerics.compiling import Given1, Numbers, Out2, compiled, helper, pointed, pointer
+from ...numerics.compiling import Given1, Int, Numbers, Out2, compiled, helper, pointed, pointer, signature
 from ...numerics.quadrature_loops import average
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 # no fast math: the tails are about rounding; a division by zero is infinite, no exception
 _jit = helper(error_model="numpy")
-_pointed = pointed(types.void(*[types.CPointer(types.float64)] * 5), error_model="numpy")
+_pointed = pointed(signature("void", *["CPointer(float64)"] * 5), error_model="numpy")
 _CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.POINTER(ctypes.c_double)] * 5)
 
 LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
@@ -38,7 +37,7 @@ def tilt(at: int, theta: np.ndarray, y: float, mean: float, var: float, out: np.
     call_at(at, (theta, y, mean, var, out))
 
 
-@compiled(types.void(types.int64, Given1, Given1, Given1, Given1, Out2))
+@compiled(signature("void", Int, Given1, Given1, Given1, Given1, Out2))
 def tilt_rows(
     at: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
 ) -> None:
