@@ -33,7 +33,8 @@ relevance_vectors sparse_kernel_pca Sites fit fit_expectation_propagation Fit Lo
 SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity MultiscaleKernelRidge MultiscaleSVM compare
 as_source load backend kernels means bases approximations augmentation committee distributed eigenfunctions
 iterative local products likelihoods mixtures fields wind wind_model errors metrics progress datasets plots
-animation recipes selection outofcore sources squared warm NoiseByLevel __version__
+animation recipes selection outofcore sources squared warm NoiseByLevel sobol_indices probability_of_maximum
+probability_above __version__
 """
 INSIDE = """
 kernels.RBF kernels.Matern12 kernels.Matern32 kernels.Matern52 kernels.Linear kernels.Polynomial

@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 _HOMES = {  # of functions and classes
     "inference.regression": "condition log_evidence log_evidence_and_gradient",
     "inference.left_out": "leave_one_out",
+    "inference.sensitivity": "sobol_indices",
+    "model.paths": "probability_of_maximum probability_above",
     "inference.neighbours": "NeighboursPredictor",
     "inference.online": "update update_together information_gain most_informative",
     "inference.propagation": "expectation_propagation",
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from .inference import selection as selection
     from .inference.conjugate_gradients import predictor as iterative
     from .inference.conjugate_gradients import products as products
+    from .inference.left_out import leave_one_out as leave_one_out
     from .inference.neighbours import NeighboursPredictor as NeighboursPredictor
     from .inference.online import information_gain as information_gain
     from .inference.online import most_informative as most_informative
@@ -98,6 +101,7 @@ if TYPE_CHECKING:
     from .inference.regression import condition as condition
     from .inference.regression import log_evidence as log_evidence
     from .inference.regression import log_evidence_and_gradient as log_evidence_and_gradient
+    from .inference.sensitivity import sobol_indices as sobol_indices
     from .learning import outofcore as outofcore
     from .learning import recipes as recipes
     from .learning.diagnosis import Diagnosis as Diagnosis
@@ -111,6 +115,8 @@ if TYPE_CHECKING:
     from .model import likelihoods as likelihoods
     from .model import means as means
     from .model import table as approximations
+    from .model.paths import probability_above as probability_above
+    from .model.paths import probability_of_maximum as probability_of_maximum
     from .model.posterior import Posterior as Posterior
     from .model.posterior import kl_divergence as kl_divergence
     from .model.posterior import prior as prior

@@ -6,6 +6,8 @@ import pytest
 import inducing as ig
 import oracle
 import oracle_neighbours as dense
+from inducing.inference.left_out import Jackknife
+from inducing.inference.regression import approximation_of, problem_of
 
 
 def _problem(outputs=1):
@@ -94,3 +96,40 @@ def test_labels_are_left_out_with_the_other_sites_held(approximation):
         assert left.log_density[i] == pytest.approx(float(expected), rel=1e-12)
     with pytest.raises(ig.errors.ParameterError, match="needs a basis and no neighbours"):
         ig.leave_one_out(kernel, None, "exact", likelihood, X, labels)
+
+
+@pytest.mark.parametrize("noise", [0.1, ig.likelihoods.Probit(), ig.likelihoods.Poisson()])
+@pytest.mark.parametrize("row", ["vfe", "fitc", "pep"])
+def test_over_a_source_as_in_memory(row, noise):
+    X, y, Z = _problem()
+    if not isinstance(noise, float):
+        y = np.where(y > 0, 1.0, -1.0) if isinstance(noise, ig.likelihoods.Probit) else np.round(np.exp(y))
+    options = {"power": 0.5} if row == "pep" else {}
+    kernel, source = ig.kernels.RBF(0.9, 1.3), ig.as_source((X, y), chunk_rows=7)
+    ours = ig.leave_one_out(kernel, Z, row, noise, source, **options)
+    theirs = ig.leave_one_out(kernel, Z, row, noise, X, y, **options)
+    for name in ("mean", "variance", "log_density", "error"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-6, atol=1e-8)
+    with pytest.raises(ig.errors.ParameterError, match="over a source has no 'pitc'"):
+        ig.leave_one_out(kernel, Z, "pitc", 0.1, ig.as_source((X, y)))
+
+
+@pytest.mark.parametrize("row", ["exact", "vfe", "fitc", "sor"])
+def test_the_jackknife_is_that_of_refits(row):
+    X, y, Z = _problem()
+    kernel, Xs = ig.kernels.Matern52(0.9, 1.3), np.random.default_rng(8).uniform(-2, 2, (6, 2))
+    P = problem_of(kernel, Z, approximation_of(row), 0.1, X, y)
+    found = Jackknife.of(P).interval(Xs, 0.8)
+    left = ig.leave_one_out(kernel, Z, row, 0.1, X, y)
+    std = np.sqrt(ig.condition(kernel, Z, row, 0.1, X, y).predict(Xs).variance + 0.1)
+    low, high = [], []
+    for i in range(25):
+        rest = np.arange(25) != i
+        mean = ig.condition(kernel, Z, row, 0.1, X[rest], y[rest]).predict(Xs).mean
+        reach = std * abs(y[i] - left.mean[i]) / left.std[i]
+        low.append(mean - reach)
+        high.append(mean + reach)
+    # of 25 and a new one, 21 are ⌈.8 · 26⌉
+    np.testing.assert_allclose(found[:, 1], np.sort(high, axis=0)[20], rtol=1e-6)
+    np.testing.assert_allclose(found[:, 0], np.sort(low, axis=0)[4], rtol=1e-6)
+    assert np.all(np.isinf(Jackknife.of(P).interval(Xs, 0.99)))  # 25 rows cannot promise that

@@ -1,20 +1,25 @@
 """Predictions of y under any likelihood: means, deviations, quantiles and draws in the user's units."""
 
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
-from ..files.records import Arrays, Plain, posterior_from, posterior_record
+from ..files.records import Arrays, Plain, array, expect, posterior_from, posterior_record
+from ..inference.left_out import Jackknife, LeftOut, left_out_of, upper_quantile
 from ..inference.pic import PICPredictor
+from ..inference.sensitivity import Sobol, sobol_indices
 from ..model import likelihoods
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.observations import Observations
+from ..model.paths import Paths
 from ..model.posterior import Posterior
+from ..model.problem import Problem
 from ..numerics.arrays import to_numpy
 from .base import Estimator, Regression, generator
-from .preparation import per_output
+from .preparation import fitted_problem, per_output
 
 
 class Observing(Regression, Estimator):
@@ -68,6 +73,89 @@ class Observing(Regression, Estimator):
         columns = [observations.quantile(Xs, float(q), further) for q in p.ravel()]
         values = np.stack(columns, axis=1) * self.y_scale_ + self.y_mean_
         return values if p.ndim else values[:, 0]
+
+    def predict_interval(
+        self, X: Any, level: float = 0.9, conformal: str | None = None, further: Any = None
+    ) -> np.ndarray:
+        """The ends of an interval that holds a new observation with probability `level`. (n, 2)
+
+        By default those are quantiles, as true as the model. conformal="jackknife+" takes the errors of the
+        training rows, each left out, instead of the model's word for them, and "split" those of the rows
+        given to `calibrate`: "split" then holds `level` of rows of that kind whatever their distribution.
+        """
+        if not 0.0 < level < 1.0:
+            raise ParameterError(f"level must lie between 0 and 1, but is {level}")
+        if conformal is None:
+            return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level], further)
+        if conformal == "split":
+            if not hasattr(self, "scores_"):
+                raise ParameterError("conformal='split' needs rows not fitted to: call calibrate(X, y)")
+            mean, std = self.predict(X, return_std=True, further=further)
+            reach = float(upper_quantile(self.scores_, level)) * std
+            return np.stack([mean - reach, mean + reach], axis=1)
+        if conformal != "jackknife+":
+            raise ParameterError(f"conformal must be None, 'jackknife+' or 'split', not {conformal!r}")
+        Xs = self._queries(X)
+        return self._jackknife.interval(Xs, level) * self.y_scale_ + self.y_mean_
+
+    def calibrate(self, X: Any, y: Any) -> Self:
+        """Keep how far rows that were not fitted to lie from their prediction, in its standard deviations
+        (`scores_`), for conformal="split".
+        """
+        mean, std = self.predict(X, return_std=True)
+        y = np.asarray(y, dtype=float)
+        if mean.ndim != 1 or y.shape != mean.shape:
+            raise ParameterError(f"calibrate takes one target for each of {len(mean)} rows, not {y.shape}")
+        self.scores_ = np.sort(np.abs(y - mean) / std)
+        return self
+
+    @property
+    def loo_(self) -> LeftOut:
+        """What the other rows say of each row fitted to, in their order and in the units of y: `mean`, `std`,
+        `log_density`. Kernel and basis are held, nothing is fitted again.
+        """
+        found = left_out_of(self._problem)
+        of_y = self._likelihood is None or self._likelihood.located
+        scale = self.y_scale_ if of_y else 1.0
+        return LeftOut(
+            found.mean * scale + (self.y_mean_ if of_y else 0.0),
+            per_output(found.variance, scale),
+            found.log_density - float(np.mean(np.log(scale))),
+            found.error * scale,
+        )
+
+    @cached_property
+    def _jackknife(self) -> Jackknife:
+        return Jackknife.of(self._problem)
+
+    @property
+    def _problem(self) -> Problem:
+        check_is_fitted(self)
+        own = (getattr(self, name, None) for name in ("_rows", "_likelihood", "_centres"))
+        return fitted_problem(self, *own)
+
+    def paths(self, size: int = 1, random_state: Any = 0) -> Paths:
+        """Draws of the whole function f, to be called at any X: values (size, n), `gradient` (size, n, d)."""
+        check_is_fitted(self)
+        if not hasattr(self.posterior_, "paths"):
+            raise ParameterError(
+                "this model has no whole functions: it needs the data at every query; fit 'fitc' instead"
+            )
+        units = self.x_mean_, self.x_scale_, self.y_mean_, self.y_scale_
+        return self.posterior_.paths(size, generator(random_state)).in_units(*units)
+
+    def sobol_indices(self, low: Any = None, high: Any = None, random_state: Any = 0) -> Sobol:
+        """The share of the variance of f that each input has alone (`first`) and with others (`total`), with
+        standard deviations, for inputs uniform from `low` to `high`; by default uniform with the mean and
+        standard deviation they had in the fit.
+        """
+        check_is_fitted(self)
+        ends = [
+            np.full(self.n_features_in_, side) if given is None else self._in_model_units(np.ravel(given))
+            for given, side in ((low, -np.sqrt(3.0)), (high, np.sqrt(3.0)))
+        ]
+        process = self.posterior_ if hasattr(self.posterior_, "paths") else self.paths()
+        return sobol_indices(process, *ends, rng=generator(random_state))
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """The log density of observations y, (n,) or with the further numbers of the rows (n, 2). (n,)"""
@@ -130,10 +218,12 @@ class Observing(Regression, Estimator):
         """Describe the likelihood and the process of the noise, where there are any."""
         check_is_fitted(self)
         plain: Plain = {"likelihood": None if self._likelihood is None else self._likelihood.spec()}
+        own = {"scores": self.scores_} if hasattr(self, "scores_") else {}
         if self.noise_posterior_ is None:
-            return plain, {}
+            return plain, own
         second, arrays = posterior_record(self.noise_posterior_)
-        return plain | {"noise_posterior": second}, {f"noise.{name}": a for name, a in arrays.items()}
+        own |= {f"noise.{name}": a for name, a in arrays.items()}
+        return plain | {"noise_posterior": second}, own
 
     def _restore_observing(self, plain: Plain, arrays: Arrays) -> None:
         """Take what `_observing_record` has described; older files have neither."""
@@ -141,3 +231,6 @@ class Observing(Regression, Estimator):
         self._likelihood = None if spec is None else likelihoods.from_spec(spec)
         own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
         self.noise_posterior_ = None if second is None else posterior_from(second, own)
+        if "scores" in arrays:
+            self.scores_ = array(arrays, "scores", 1)
+            expect(bool(np.all(np.diff(self.scores_) >= 0)), "scores", self.scores_)

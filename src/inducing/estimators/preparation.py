@@ -21,6 +21,7 @@ from ..errors import (
     UnknownNameError,
 )
 from ..inference import selection
+from ..inference.regression import DENSE, approximation_of, problem_of
 from ..learning.choice import best_kernel
 from ..learning.noise import NOISE_WAYS
 from ..learning.recipes import Task
@@ -30,7 +31,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, SeveralLikelihood, Squared, StudentT
 from ..model.means import Constant, Mean
-from ..model.problem import as_noise
+from ..model.problem import Problem, as_noise
 from ..model.table import TABLE
 from ..numerics.arrays import to_numpy
 from ..sources.moments import center_and_scale
@@ -179,6 +180,40 @@ def start_noise(
     if model.mean is not None or likelihood.located:
         return noise, model.mean
     return noise, Constant(likelihood.likeliest(data.Y, data.weights))
+
+
+def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres: Any) -> Problem:
+    """The problem that a regressor has solved, on the rows (X, y, weights) as given, with the centres of its
+    blocks; raise if the rows are not at hand.
+    """
+    if rows is None or model.noise_posterior_ is not None:
+        raise ParameterError(
+            "what the others say of a row needs the rows of a fit in memory, and noise that is no process of "
+            "its own; files and sources do not hold them"
+        )
+    (X, y, weights), fit = rows, model.fit_result_
+    kept, name = weights > 0, model.approximation_
+    X, y, weights = (X[kept] - model.x_mean_) / model.x_scale_, y[kept], weights[kept]
+    if likelihood is None:
+        y = (y - model.y_mean_) / model.y_scale_
+    elif likelihood.located:
+        first = ((y if y.ndim == 1 else y[:, 0]) - model.y_mean_) / model.y_scale_
+        y = first if y.ndim == 1 else np.column_stack([first, y[:, 1:]])
+    noise = fit.noise
+    if likelihood is None and np.ndim(model.noise) > 0:
+        noise = np.asarray(model.noise, dtype=float)[kept] / model.y_scale_**2
+    return problem_of(
+        fit.kernel,
+        None if name in DENSE else fit.posterior.basis,
+        approximation_of(name, model.power, model.neighbours if name == "neighbours" else None),
+        noise,
+        X,
+        y,
+        mean=fit.mean,
+        jitter=model.jitter,
+        blocks=None if centres is None else selection.nearest(X, centres),
+        weights=None if np.all(weights == 1.0) else weights,
+    )
 
 
 def per_output(a: np.ndarray, scale: Any) -> np.ndarray:

@@ -207,7 +207,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         learned = self._chosen(task, data) if self._leaves_all_open() else settled._learn(task, optimize)
         rows = float(data.weights[data.seen(likelihood)].sum())
         self._take(learned, scaling, one_output, rows)
-        self.n_rows_ = len(X)
+        self.n_rows_, self._rows = len(X), (X, y, weights)
         self.report_ = self._report(self.fit_result_, task.problem, rows)
         return self
 
@@ -304,6 +304,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)
         self._take(learned, scaling, one_output or likelihood is not None, moments.n)
+        self.__dict__.pop("_rows", None)
         self.n_rows_, self.n_features_in_ = moments.n, source.n_features
         self.__dict__.pop("feature_names_in_", None)
         if source.layout.feature_names is not None:
@@ -383,7 +384,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         self.noise_ = None if np.ndim(self.noise) > 0 or noise is None else noise * np.square(self.y_scale_)
         assert result.posterior.log_evidence is not None
         self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
-        self.__dict__.pop("metadata_", None)
+        for name in ("metadata_", "scores_", "_jackknife"):
+            self.__dict__.pop(name, None)
 
     def _shift(self, rows: float) -> float:
         """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""

@@ -9,12 +9,13 @@ Without row i, the others and all parameters held, a Gaussian posterior predicts
 with μ = φᵀw, s = φᵀB⁻¹φ and the row's site τ, ν: one pass over the rows, no refit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from ..engine.evidence import factorise
+from ..engine.parts import Parted, Setting
 from ..engine.passes import leave_out_pass
 from ..engine.row_sites import LEAST_LEFT
 from ..engine.sums import Back
@@ -24,11 +25,15 @@ from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
+from ..model.sites import Sites
 from ..numerics.arrays import Array, Given, asarray_like, namespace, to_numpy
-from ..numerics.linalg import row_squares
+from ..numerics.linalg import inverse_lower, row_squares
 from ..numerics.workers import blas_for, chunk_rows, row_slices
-from .exact import exact_left_out
-from .regression import approximation_of, posterior_of, problem_of
+from ..sources.source import Part
+from .exact import exact_left_out, exact_posterior
+from .regression import approximation_of, as_problem, posterior_of
+
+JACKKNIFE_NUMBERS = 1 << 22  # predictions without a row that are held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +58,7 @@ def leave_one_out(
     approximation: str,
     noise: Given,
     X: Given,
-    y: Given,
+    y: Given = None,
     *,
     mean: Mean | None = None,
     jitter: float = DEFAULT_JITTER,
@@ -62,17 +67,20 @@ def leave_one_out(
     neighbours: Given = None,
     weights: Given = None,
 ) -> LeftOut:
-    """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`.
+    """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`; X may be
+    a source, whose rows come in the order of its parts.
 
     Under Gaussian noise they equal those of refits; a likelihood's are refits with the other sites held.
     """
     row = approximation_of(approximation, power, neighbours)
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
-    return left_out_of(problem_of(kernel, basis, row, noise, X, y, **options))
+    return left_out_of(as_problem(kernel, basis, row, noise, X, y, **options))
 
 
-def left_out_of(P: Problem) -> LeftOut:
+def left_out_of(P: Problem | Parted) -> LeftOut:
     """The same for a checked problem."""
+    if isinstance(P, Parted):
+        return _left_out_of_parts(P)
     if P.likelihood is not None and (P.row.name in ("exact", "sod") or P.row.keeps == "neighbours"):
         raise ParameterError(
             f"leave_one_out under {P.likelihood} needs a basis and no neighbours; use 'fitc'"
@@ -85,6 +93,37 @@ def left_out_of(P: Problem) -> LeftOut:
     else:
         error, variance = left_out_errors(P, posterior_of(P))
     return _described(P, error, variance)
+
+
+def _left_out_of_parts(P: Parted) -> LeftOut:
+    """The same over a source: one more pass, part by part, with the sites of each part's rows."""
+    if P.row.keeps in ("blocks", "neighbours"):
+        raise ParameterError(f"leave_one_out over a source has no {P.row.name!r}; use 'fitc', or arrays")
+    post, setting = posterior_of(P), P.setting
+    ends = np.cumsum(list(P.source.map(_rows_of)))
+    starts = dict(enumerate(np.concatenate([[0], ends[:-1]])))
+    light = replace(post, sites=None)
+    sites = None if post.sites is None else (post.sites.tau, post.sites.nu)
+    parts = list(P.source.map(_left_out_of_part, setting, light, sites, starts))
+    return LeftOut(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(LeftOut)))
+
+
+def _rows_of(part: Part) -> int:
+    return len(part.X)
+
+
+def _left_out_of_part(
+    part: Part,
+    setting: Setting,
+    post: Posterior,
+    sites: tuple[Array, Array] | None,
+    starts: dict[int, np.integer],
+) -> LeftOut:
+    P = setting.on(part)
+    if sites is not None:
+        own = slice(starts[part.index], starts[part.index] + len(part.X))
+        post = replace(post, sites=Sites(sites[0][own], sites[1][own]))
+    return _described(P, *left_out_errors(P, post))
 
 
 def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
@@ -129,3 +168,67 @@ def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
             errors[rows] = y - (mean - s[:, None] * nu) / left[:, None]
             variances[rows] = s / left + (0.0 if P.row.conditional == "deterministic" else R)
     return errors, variances
+
+
+# Conformal intervals
+
+
+@dataclass(frozen=True, eq=False)
+class Jackknife:
+    """Intervals from predictions that leave each row out in turn: the jackknife+ of Barber et al. (2021).
+
+    Without row i the mean is mean(x) - ψ(x)ᵀdᵢ, with ψ = Aᵀφ and dᵢ = Aᵀφᵢ τᵢeᵢ/(1 - τᵢsᵢ), so that no model
+    is fitted again. Row i errs by sᵢ of its own standard deviations; the interval at x goes from a low
+    quantile of mean₋ᵢ(x) - sᵢ std(x) to a high one of mean₋ᵢ(x) + sᵢ std(x).
+    """
+
+    posterior: Posterior
+    noise: float
+    directions: np.ndarray  # dᵢ (n, m)
+    scores: np.ndarray  # sᵢ (n,)
+
+    @staticmethod
+    def of(P: Problem) -> "Jackknife":
+        """Of a checked problem with one output and one Gaussian noise, in memory."""
+        if P.likelihood is not None or not P.one_output or P.row.keeps in ("blocks", "neighbours"):
+            raise ParameterError(
+                "the jackknife needs one target with Gaussian noise, and a row of the table without blocks "
+                "or neighbours; use conformal='split'"
+            )
+        left, y = left_out_of(P), to_numpy(P.Y)[:, 0]
+        if P.row.name in ("exact", "sod"):
+            post = exact_posterior(P)
+            Psi = to_numpy(inverse_lower(post.L)).T
+            gain = post.alpha / np.sum(Psi**2, axis=1)  # α_i/(K + Σ)⁻¹_ii
+        else:
+            post = posterior_of(P)
+            Phi = to_numpy(post.features(P.X))
+            Psi, R = Phi @ to_numpy(post.A), np.maximum(to_numpy(P.kernel.diag(P.X)) - row_squares(Phi), 0.0)
+            tau = to_numpy(P.weight(slice(None))) / (to_numpy(P.noise) + P.row.share * R)
+            rest = np.maximum(1.0 - tau * row_squares(Psi), LEAST_LEFT)
+            gain = tau * (y - Phi @ to_numpy(post.w)[:, 0]) / rest
+        noise = float(np.mean(to_numpy(P.noise)))
+        return Jackknife(post, noise, Psi * gain[:, None], np.abs(left.error) / left.std)
+
+    def interval(self, X: np.ndarray, level: float) -> np.ndarray:
+        """The ends of an interval of y at each row. (n, 2)"""
+        post, n = self.posterior, len(self.scores)
+        mean, variance = (to_numpy(a) for a in post.predict(X))
+        std, ends = np.sqrt(np.maximum(variance, 0.0) + self.noise), np.empty((len(X), 2))
+        for rows in row_slices(len(X), max(1, JACKKNIFE_NUMBERS // n)):
+            Phi = to_numpy(post.features(X[rows]))
+            Psi = Phi if post.A is None else Phi @ to_numpy(post.A)
+            without = mean[rows, None] - Psi @ self.directions.T  # (q, n)
+            spread = std[rows, None] * self.scores
+            ends[rows, 1] = upper_quantile(without + spread, level)
+            ends[rows, 0] = -upper_quantile(spread - without, level)
+        return ends
+
+
+def upper_quantile(scores: np.ndarray, level: float) -> np.ndarray:
+    """The ⌈(n + 1) level⌉-th smallest of n scores, ∞ where that is none: a new score of the same distribution
+    lies below it with probability `level` or more, whatever that is.
+    """
+    n = scores.shape[-1]
+    k = int(np.ceil((n + 1) * level))
+    return np.full(scores.shape[:-1], np.inf) if k > n else np.partition(scores, k - 1, axis=-1)[..., k - 1]

@@ -29,11 +29,10 @@ from numpy.typing import ArrayLike
 from ..errors import EmptyDataError, ParameterError, ShapeError
 from ..model.kernels.base import Kernel
 from ..model.problem import as_inputs, as_noise, as_targets
-from ..numerics.arrays import Given, to_numpy
+from ..numerics.arrays import Given, Seed, to_numpy
 from ..sources.moments import together
 from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
-Seed = np.random.Generator | int | None
 SelectionRule = Callable[..., np.ndarray]
 
 # rules look at no more rows than this, or than this many for each place

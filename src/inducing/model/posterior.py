@@ -48,6 +48,7 @@ from .bases import Basis, Points, union
 from .compiled import CompiledPredictor
 from .kernels.base import Kernel
 from .means import Mean, Zero
+from .paths import FEATURES, Paths, draw_paths
 from .problem import DEFAULT_JITTER, as_inputs, queries_like
 from .removal import OnlineTerms, Removal, Score, check_score
 from .table import Conditional
@@ -210,6 +211,12 @@ class Posterior:
         """Draws of f(X) from the joint. (size, n) or (size, n, p)"""
         X = self._inputs(X)
         return draws(self.mean(X), self.covariance(X), size, rng)
+
+    def paths(
+        self, size: int = 1, rng: np.random.Generator | int | None = None, features: int = FEATURES
+    ) -> Paths:
+        """Draws of whole functions, to be called at any X, as often as one likes; `sample` is exact."""
+        return draw_paths(self, size, rng, features)
 
     def gradient(self, X: Array) -> Array:
         """d mean / d x at each row, for control. (n, d) or (n, d, p)"""

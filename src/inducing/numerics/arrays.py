@@ -8,6 +8,7 @@ from ..errors import ColumnError, NonFiniteError, ParameterError, ShapeError
 
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 Given = Any  # what a user gives where numbers are meant, before it is checked
+Seed = np.random.Generator | int | None  # of random numbers
 
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
 LARGEST_FLOAT = float(np.finfo(np.float64).max)

@@ -18,13 +18,11 @@ import numpy as np
 
 from ..errors import DataNotFoundError, NoiseError, ParameterError, UnknownNameError
 from ..files.atomic import replacing
-from ..numerics.arrays import Array
-
-Rng = int | np.random.Generator
+from ..numerics.arrays import Array, Seed
 
 
 def sinc(
-    n: int = 200, *, noise: float = 0.01, low: float = -4.0, high: float = 4.0, rng: Rng = 0
+    n: int = 200, *, noise: float = 0.01, low: float = -4.0, high: float = 4.0, rng: Seed = 0
 ) -> tuple[Array, Array]:
     """y = sin(πx)/(πx) + e, x uniform on [low, high]. [004 §2.2, §5.1]"""
     rng = _checked(n, noise, rng)
@@ -32,7 +30,7 @@ def sinc(
     return x[:, None], np.sinc(x) + _gaussian(noise, n, rng)
 
 
-def friedman1(n: int = 200, *, noise: float = 1.0, rng: Rng = 0) -> tuple[Array, Array]:
+def friedman1(n: int = 200, *, noise: float = 1.0, rng: Seed = 0) -> tuple[Array, Array]:
     """y = 10 sin(πx₁x₂) + 20(x₃ - ½)² + 10x₄ + 5x₅ + e with ten inputs uniform on [0, 1]. [004 §3.2]"""
     from sklearn.datasets import make_friedman1
 
@@ -41,7 +39,7 @@ def friedman1(n: int = 200, *, noise: float = 1.0, rng: Rng = 0) -> tuple[Array,
     return X, f + _gaussian(noise, n, rng)
 
 
-def toy1d(n: int = 200, *, noise: float = 0.05, rng: Rng = 0) -> tuple[Array, Array]:
+def toy1d(n: int = 200, *, noise: float = 0.05, rng: Seed = 0) -> tuple[Array, Array]:
     """y = sin 2x + ½ cos 5x + e on [0, 6], without rows in (3.4, 4.4), where error bars must open."""
     rng = _checked(n, noise, rng)
     x = rng.uniform(0.0, 5.0, n)
@@ -50,7 +48,7 @@ def toy1d(n: int = 200, *, noise: float = 0.05, rng: Rng = 0) -> tuple[Array, Ar
 
 
 def step_noise(
-    n: int = 200, *, noise: float = 0.01, factor: float = 50.0, rng: Rng = 0
+    n: int = 200, *, noise: float = 0.01, factor: float = 50.0, rng: Seed = 0
 ) -> tuple[Array, Array]:
     """y = sin 2x + e on [-3, 3], whose noise variance steps to factor·noise at x = 0. [after 001 Fig. 4]"""
     if not factor > 0:
@@ -60,7 +58,7 @@ def step_noise(
     return x[:, None], np.sin(2 * x) + _gaussian(np.where(x < 0, noise, factor * noise), n, rng)
 
 
-def _checked(n: int, noise: float, rng: Rng) -> np.random.Generator:
+def _checked(n: int, noise: float, rng: Seed) -> np.random.Generator:
     if n < 1:
         raise ParameterError(f"n must be at least 1; got {n}.")
     if not 0 <= noise < np.inf:

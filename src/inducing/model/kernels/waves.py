@@ -1,0 +1,129 @@
+"""Draws of a whole function from the prior: waves whose frequencies follow the kernel's spectral density.
+
+By Bochner's theorem a stationary kernel is variance · E cos ωᵀ(x - z), so that with F frequencies
+
+    f(x) = Σ_r √(variance/F) (ξ_r cos ω_rᵀx + η_r sin ω_rᵀx)
+
+has the kernel's variance exactly, and its covariance up to the error of the average. Frequencies are normal
+over ℓ for the RBF, for Matérn divided by the root of an average of squares (a multivariate t) [002 §2.3], for
+the rational quadratic times that of a gamma variable, and whole numbers for a period.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from ...errors import ParameterError
+from ...numerics.arrays import to_numpy
+from .base import Kernel
+from .composite import Product, Sum
+from .dot import Constant, Linear
+from .periodic import Periodic
+from .projected import Projected
+from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+
+DEGREES = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}  # of freedom of the frequencies: twice ν
+EDGE = 1e-12  # of uniform numbers: nearer to 0 or 1 none goes through a quantile function
+
+
+@dataclass(frozen=True, eq=False)
+class Waves:
+    """Features whose weights are independent standard normal in the prior: waves, and slopes of a plane."""
+
+    frequencies: np.ndarray  # (F, d)
+    amplitudes: np.ndarray  # (F,), of a cosine and of a sine each
+    slopes: np.ndarray  # (d, s)
+
+    def __len__(self) -> int:
+        return 2 * len(self.amplitudes) + self.slopes.shape[1]
+
+    def __call__(self, X: np.ndarray, damping: np.ndarray | None = None) -> np.ndarray:
+        """The features at each row, the waves times `damping` (n, F) where that is given. (n, features)"""
+        angles = X @ self.frequencies.T
+        heights = self.amplitudes if damping is None else self.amplitudes * damping
+        return np.concatenate([np.cos(angles) * heights, np.sin(angles) * heights, X @ self.slopes], axis=1)
+
+    def gradient(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """d/dx of the sum of the features with these weights, (features, k). (k, n, d)"""
+        F, angles = len(self.amplitudes), X @ self.frequencies.T
+        cos, sin = np.cos(angles) * self.amplitudes, np.sin(angles) * self.amplitudes
+        parts = [
+            (cos * b - sin * a) @ self.frequencies + self.slopes @ s
+            for a, b, s in zip(weights[:F].T, weights[F : 2 * F].T, weights[2 * F :].T)
+        ]
+        return np.stack(parts)
+
+
+def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves:
+    """Waves of a kernel of d inputs, `count` frequencies for each term of a sum. Raise if it has none."""
+    frequencies, amplitudes, slopes = [], [], np.zeros((d, 0))
+    for term in kernel.parts if isinstance(kernel, Sum) else (kernel,):
+        if isinstance(term, Linear):
+            columns, root = _columns(term, d), np.zeros((d, d))
+            root[columns, columns] = np.sqrt(np.broadcast_to(term.variance, len(columns)))
+            slopes = np.concatenate([slopes, root[:, columns]], axis=1)
+        elif isinstance(term, Constant):
+            frequencies.append(np.zeros((1, d)))
+            amplitudes.append(np.sqrt([term.variance]))
+        else:
+            variance, omega = _spectrum(term, d, count, rng)
+            frequencies.append(omega)
+            amplitudes.append(np.full(count, np.sqrt(variance / count)))
+    if not frequencies:
+        return Waves(np.zeros((0, d)), np.zeros(0), slopes)
+    return Waves(np.concatenate(frequencies), np.concatenate(amplitudes), slopes)
+
+
+def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> tuple[float, np.ndarray]:
+    """The variance and `count` frequencies of a stationary kernel: those of a product add up. (F, d)"""
+    if isinstance(kernel, Product):
+        parts = [_spectrum(part, d, count, rng) for part in kernel.parts]
+        return float(np.prod([v for v, _ in parts])), np.sum([omega for _, omega in parts], axis=0)
+    if isinstance(kernel, Projected) and kernel.columns is None:
+        variance, omega = _spectrum(kernel.kernel, len(kernel.matrix), count, rng)
+        return variance, omega @ kernel.matrix
+    omega = np.zeros((count, d))
+    if isinstance(kernel, Constant):
+        return kernel.variance, omega
+    if isinstance(kernel, Periodic):
+        columns = _columns(kernel, d)
+        u = _uniform(len(columns), count, rng)
+        scales, periods = (np.broadcast_to(v, len(columns)) for v in (kernel.lengthscale, kernel.period))
+        for j, column in enumerate(columns):
+            omega[:, column] = 2.0 * np.pi / periods[j] * _harmonics(u[:, j], scales[j] ** -2.0)
+        return kernel.variance, omega
+    if not isinstance(kernel, Stationary) or type(kernel) not in (RBF, RationalQuadratic, *DEGREES):
+        name = type(kernel).__name__
+        raise ParameterError(f"there are no whole functions of a {name} kernel here; use sample")
+    columns = _columns(kernel, d)
+    u = _uniform(len(columns) + 1, count, rng)
+    z = special.ndtri(u[:, 1:])
+    if isinstance(kernel, RationalQuadratic):
+        z *= np.sqrt(special.gammaincinv(kernel.shape, u[:, :1]) / kernel.shape)
+    elif type(kernel) in DEGREES:
+        degrees = DEGREES[type(kernel)]
+        z /= np.sqrt(2.0 * special.gammaincinv(0.5 * degrees, u[:, :1]) / degrees)
+    omega[:, columns] = z / np.broadcast_to(to_numpy(kernel.lengthscale), len(columns))
+    return kernel.variance, omega
+
+
+def _columns(kernel: Kernel, d: int) -> list[int]:
+    columns = getattr(kernel, "columns", None)
+    return list(range(d)) if columns is None else list(columns)
+
+
+def _uniform(d: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Evenly spread random numbers of the unit cube, in random order: averages err less than at random."""
+    from scipy.stats import qmc
+
+    u = qmc.Sobol(d, seed=rng).random(1 << max(count - 1, 0).bit_length())[:count]
+    return np.clip(rng.permutation(u), EDGE, 1.0 - EDGE)
+
+
+def _harmonics(u: np.ndarray, concentration: float) -> np.ndarray:
+    """Whole numbers n with probability e^-c I_n(c), the Fourier series of exp(c (cos θ - 1)), by quantile."""
+    most = int(8.0 * np.sqrt(concentration) + 16.0)
+    n = np.arange(-most, most + 1)
+    cumulative = np.cumsum(special.ive(np.abs(n), concentration))
+    return n[np.minimum(np.searchsorted(cumulative, u * cumulative[-1]), 2 * most)].astype(float)

@@ -1,0 +1,57 @@
+"""Sobol indices: closed forms against plain averages, known functions within their error bars."""
+
+import numpy as np
+import pytest
+
+import inducing as ig
+
+BOX = np.full(3, -np.pi), np.full(3, np.pi)
+
+
+def ishigami(X):
+    return np.sin(X[:, 0]) + 7 * np.sin(X[:, 1]) ** 2 + 0.1 * X[:, 2] ** 4 * np.sin(X[:, 0])
+
+
+def truth():
+    """First order and total indices of the Ishigami function. [Ishigami and Homma 1990]"""
+    first = np.array([0.5 * (1 + 0.1 * np.pi**4 / 5) ** 2, 49 / 8, 0.0])
+    both = 0.01 * np.pi**8 * (1 / 18 - 1 / 50)
+    whole = first.sum() + both
+    return first / whole, (first + both * np.array([1.0, 0.0, 1.0])) / whole
+
+
+@pytest.mark.parametrize("multiscale", [False, True])
+def test_closed_form_is_the_average_over_functions(multiscale):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 2, (40, 2))
+    y = np.sin(3 * X[:, 0]) + X[:, 0] * X[:, 1]
+    basis = ig.bases.Points(X[:9])
+    if multiscale:
+        basis = ig.bases.Multiscale(X[:9], rng.uniform(0.9, 1.5, (9, 2)))
+    post = ig.condition(ig.kernels.RBF([0.9, 1.1], 1.5), basis, "vfe", 0.05, X, y)
+    found = ig.sobol_indices(post, [-1, -1], [2, 2], size=2)
+    # D_S by plain averages: the mean function's products, and the covariance between points that share inputs
+    A, B = rng.uniform(-1, 2, (2, 4000, 2))
+    mean = post.predict(A).mean
+
+    def joint(C):
+        """E over pairs of rows of A and C."""
+        rows = np.stack([A, C], axis=1)[:1500]
+        return np.mean([post.covariance(pair)[0, 1] for pair in rows]) + np.mean(mean * post.predict(C).mean)
+
+    none, whole = joint(B), joint(A)
+    for k in range(2):
+        shared, rest = B.copy(), A.copy()
+        shared[:, k], rest[:, k] = A[:, k], B[:, k]
+        assert found.first[k] == pytest.approx((joint(shared) - none) / (whole - none), abs=0.06)
+        assert found.total[k] == pytest.approx(1 - (joint(rest) - none) / (whole - none), abs=0.06)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_indices_of_a_known_function(kernel):
+    X = np.random.default_rng(1).uniform(*BOX, (300, 3))
+    model = ig.SparseGPRegressor(kernel, approximation="exact", random_state=0).fit(X, ishigami(X))
+    found = model.sobol_indices(*BOX)
+    for value, std, true in zip((found.first, found.total), (found.first_std, found.total_std), truth()):
+        assert np.all(np.abs(value - true) < 3 * std + 0.02)
+    assert np.all(model.sobol_indices().first < 1.0)  # a box from the data's own moments
