@@ -11,12 +11,11 @@ import pytest
 import inducing as ig
 from inducing import errors
 from inducing.inference.propagation import from_sites
-from inducing.learning.fitting_ep import PropagatedEvidence
+from inducing.inference.regression import problem_of
+from inducing.learning.classes import ClassesEvidence
 from inducing.learning.objective import Objective
 from inducing.learning.settings import Settings
 from inducing.model.likelihoods import Gaussian, Laplace, Logistic, Poisson, Probit, StudentT
-from inducing.model.problem import make_problem
-from inducing.model.table import FITC
 from oracle_propagation import dense_ep, dense_predict, thesis_ep
 
 RNG = np.random.default_rng(0)
@@ -312,8 +311,11 @@ def test_a_posterior_with_sites_can_be_pruned_updated_and_compared():
 )
 def test_gradient_of_the_evidence(basis, likelihood, targets):
     kernel, mean = ig.kernels.RBF([0.9, 1.2], 2.0), ig.means.Constant(0.2)
-    problem = make_problem(kernel, basis, FITC, np.ones(n), X, targets, mean=mean)
-    objective = Objective(problem, Settings(), PropagatedEvidence(likelihood, targets, 300, 1e-11))
+    columns = targets.reshape(n, -1)
+    problem = problem_of(kernel, basis, "fitc", likelihood, X, columns[:, 0], mean=mean)
+    evidence = ClassesEvidence(columns, tolerance=1e-11, sweeps=300)
+    held = ("likelihood",) if likelihood.parameters else ()
+    objective = Objective(problem, Settings(fixed=held), evidence)
     x, evaluate = objective.start, objective.value_and_gradient
     gradient = evaluate(x)[1]
     numerical = [(evaluate(x + h)[0] - evaluate(x - h)[0]) / 2e-5 for h in 1e-5 * np.eye(len(x))]

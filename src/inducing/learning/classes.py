@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
-from ..engine.sweeps import SiteMemory
+from ..engine.sweeps import SWEEPS, SiteMemory
 from ..errors import LabelError
 from ..inference.regression import as_problem, posterior_of
 from ..model.kernels.stationary import Stationary
@@ -78,9 +78,14 @@ class Labels:
 class ClassesEvidence:
     """The sum of the evidences of binary problems and its gradient; sites start from the last call's."""
 
-    def __init__(self, signs: Array | int) -> None:
-        """`signs` are those of rows in memory (n, c), or the number c of processes over a source."""
+    def __init__(
+        self, signs: Array | int, *, tolerance: float = CLIMB_TOLERANCE, sweeps: int = SWEEPS
+    ) -> None:
+        """`signs` are those of rows in memory (n, c), or the number c of processes over a source; `tolerance`
+        and `sweeps` are of the sites.
+        """
         self.signs = signs
+        self.settling: dict[str, Any] = dict(tolerance=tolerance, sweeps=sweeps)
         self.memories = [SiteMemory() for _ in range(signs if isinstance(signs, int) else signs.shape[1])]
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
@@ -88,7 +93,7 @@ class ClassesEvidence:
         value, kept = 0.0, None
         with blas_for(len(P.basis)):
             for own, memory in zip(self.problems(P), self.memories, strict=True):
-                F = factorise(own, escalate=False, memory=memory, tolerance=CLIMB_TOLERANCE, kept=kept)
+                F = factorise(own, escalate=False, memory=memory, kept=kept, **self.settling)
                 kept = None if F.kept is None else F.kept.features
                 part, gradient = gradient_from(own, F)
                 value += part

@@ -1,7 +1,7 @@
 """The objective of learning: log evidence and log prior of a checked problem, in the variables of a packing.
 
 The problem's rows lie in memory or in a source. The evidence is that of its row of the table, or another one
-with a gradient in the same parameters, such as that of expectation propagation (fitting_ep.py).
+with a gradient in the same parameters, such as the sum over several classes (classes.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
