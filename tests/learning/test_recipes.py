@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.learning.recipes import (
-    RECIPES,
-    Task,
-    first_as_good,
-    informed,
-    split,
-    train,
-    with_exact_hyperparameters,
-)
+from inducing.learning.recipes import RECIPES, Task, first_as_good, split, train, with_exact_hyperparameters
 from inducing.learning.stages import Stage
+from inducing.learning.starts import informed_start
+
+
+def informed(task):
+    return task.started(informed_start(task.stage()))
 
 
 def task():

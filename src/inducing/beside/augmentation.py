@@ -8,9 +8,8 @@ from ..inference.pic import Corrected
 from ..inference.regression import DENSE, approximation_of, posterior_of, problem_of
 from ..model.bases import Basis, Points, union
 from ..model.kernels.base import Kernel
-from ..model.means import Mean
 from ..model.posterior import SPAN, Marginals, Posterior
-from ..model.problem import DEFAULT_JITTER, Problem, queries_like
+from ..model.problem import Problem, queries_like
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import (
     add_gram,
@@ -150,15 +149,13 @@ def condition(
     X: Any,
     y: Any,
     *,
-    mean: Mean | None = None,
-    jitter: float = DEFAULT_JITTER,
-    blocks: Any = None,
     power: float | None = None,
-    weights: Any = None,
+    **options: Any,
 ) -> Augmented:
-    """Any row of the table by its name, augmented; "asor" is "sor". Arguments as for `inducing.condition`."""
+    """Any row of the table by its name, augmented; "asor" is "sor". Arguments and options as for
+    `inducing.condition`.
+    """
     entry = approximation_of("sor" if approximation == "asor" else approximation, power)
-    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, entry, noise, X, y, **options)
     if P.row.name in DENSE:
         raise ParameterError(f"{P.row.name!r} cannot be augmented, since f* already depends on all the data")

@@ -104,12 +104,12 @@ def retrieve(
         field = FieldProcess(kernel, basis, mean or Zero(), jitter, X, t)
         for _ in range(orders):
             field.forget()
-            solutions.append(_settled(field, generator.permutation(len(X)), sweeps, damping, 1))
+            solutions.append(_settled(field, X, generator.permutation(len(X)), sweeps, damping, 1))
         if mirrored:
             for z, _ in _distinct(solutions, apart)[:2]:
                 field.forget()
                 field.assume(-z)
-                solutions.append(_settled(field, np.arange(len(X)), max(sweeps - 1, 1), damping, 0))
+                solutions.append(_settled(field, X, np.arange(len(X)), max(sweeps - 1, 1), damping, 0))
         modes = [mode for _, mode in _distinct(solutions, apart)]
         posteriors = [_with_evidence(field, mode.posterior) for mode in modes]
         return Retrieval(tuple(map(lambda mode, post: replace(mode, posterior=post), modes, posteriors)), X)
@@ -118,10 +118,12 @@ def retrieve(
 SolvedMode = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
 
 
-def _settled(field: FieldProcess, order: np.ndarray, sweeps: int, damping: float, orders: int) -> SolvedMode:
+def _settled(
+    field: FieldProcess, X: np.ndarray, order: np.ndarray, sweeps: int, damping: float, orders: int
+) -> SolvedMode:
     field.run(order, sweeps, damping, CONVERGENCE)
-    mode = Mode(field.posterior(sites=field.sites), field.relative_weight(), orders)
-    return field.prior + field.Phi @ field.w, mode
+    post = field.posterior(sites=field.sites)
+    return field.prior + field.Phi @ field.w, Mode(post, fields.relative_weight(post, field.t, X), orders)
 
 
 def _with_evidence(field: FieldProcess, post: Posterior) -> Posterior:

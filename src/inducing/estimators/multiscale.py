@@ -135,12 +135,8 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
     Attributes
     ----------
     classes_.
-    basis_, kernel_ : of the standardised inputs.
-    coef_ : c, (m, q), with q = 1 for two classes, else one per class.
-    intercept_ : (q,).
-    objective_ : the minimum reached.
-    n_iter_, n_features_in_, feature_names_in_.
-    x_mean_, x_scale_ : (d,).
+    coef_, intercept_ : c (m, q) and b (q,), with q = 1 for two classes, else one per class. The others as for
+        `MultiscaleKernelRidge`.
     """
 
     _: KW_ONLY

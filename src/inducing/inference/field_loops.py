@@ -11,63 +11,16 @@ _jit = helper()
 
 
 @_jit
-def root(W: np.ndarray, T: np.ndarray) -> None:
-    """Lower T with TTᵀ = W; where W is only semi-definite, columns of zeros."""
-    p = len(W)
-    for j in range(p):
-        pivot = W[j, j]
-        for h in range(j):
-            pivot -= T[j, h] * T[j, h]
-        T[j, j] = sqrt(pivot) if pivot > 1e-15 * W[j, j] else 0.0
-        for i in range(j + 1, p):
-            total = W[i, j]
-            for h in range(j):
-                total -= T[i, h] * T[j, h]
-            T[i, j] = total / T[j, j] if T[j, j] > 0.0 else 0.0
-            T[j, i] = 0.0
-
-
-@_jit
-def cholesky(N: np.ndarray, U: np.ndarray) -> float:
-    """log |N| and the factor of N, or -inf where N is not positive definite."""
-    p, total = len(N), 0.0
-    for j in range(p):
-        pivot = N[j, j]
-        for h in range(j):
-            pivot -= U[j, h] * U[j, h]
-        if not pivot > LEAST_SHARE:
-            return -inf
-        U[j, j] = sqrt(pivot)
-        total += log(pivot)
-        for i in range(j + 1, p):
-            value = N[i, j]
-            for h in range(j):
-                value -= U[i, h] * U[j, h]
-            U[i, j] = value / U[j, j]
-    return total
-
-
-@_jit
 def explained(W: np.ndarray, Lam: np.ndarray, V: np.ndarray) -> float:
     """V = (W⁻¹ + Λ)⁻¹ = T(I + TᵀΛT)⁻¹Tᵀ, W = TTᵀ; returns log |I + WΛ|, or -inf if V is no covariance."""
-    p = len(W)
-    T, U = np.empty((p, p)), np.empty((p, p))
-    root(W, T)
-    N = np.dot(np.dot(T.T, Lam), T)
-    for j in range(p):
-        N[j, j] += 1.0
-    log_det = cholesky(N, U)
-    if log_det == -inf:
-        return log_det
-    F = T.T.copy()  # U⁻¹Tᵀ, by forward substitution
-    for j in range(p):
-        for c in range(p):
-            value = F[j, c]
-            for h in range(j):
-                value -= U[j, h] * F[h, c]
-            F[j, c] = value / U[j, j]
-    V[:, :] = np.dot(F.T, F)
-    return log_det
+    values, T = np.linalg.eigh(W)
+    T *= np.sqrt(np.maximum(values, 0.0))  # W may be only semi-definite
+    values, U = np.linalg.eigh(np.eye(len(W)) + np.dot(np.dot(T.T, Lam), T))
+    if not values[0] > LEAST_SHARE:
+        return -inf
+    F = np.dot(T, U) / np.sqrt(values)
+    V[:, :] = np.dot(F, F.T)
+    return np.sum(np.log(values))
 
 
 @_jit
@@ -111,19 +64,13 @@ def tilt(
     q[:], r[:, :] = 0.0, 0.0
     total = 0.0
     for j in range(k):
-        if values[j] == -inf:
-            continue
-        share = exp(values[j] - top)
-        total += share
-        for a in range(p):
-            q[a] += share * g[j, a]
-            for c in range(p):
-                r[a, c] += share * (g[j, a] * g[j, c] + h[j, a, c])
-    for a in range(p):
-        q[a] /= total
-    for a in range(p):
-        for c in range(p):
-            r[a, c] = r[a, c] / total - q[a] * q[c]
+        if values[j] > -inf:
+            share = exp(values[j] - top)
+            total += share
+            q += share * g[j]
+            r += share * (np.outer(g[j], g[j]) + h[j])
+    q /= total
+    r[:, :] = r / total - np.outer(q, q)
     return top + log(total)
 
 

@@ -177,10 +177,6 @@ class FieldProcess:
         total = float(np.sum(values)) - 0.5 * self.log_B
         return total if np.isfinite(total) else None
 
-    def relative_weight(self) -> float:
-        """The log weight of this mode, as by the function of this name."""
-        return _log_weight(self.t, self.prior + self.Phi @ self.w, self.w, -0.5 * self.log_B)
-
     def posterior(self, log_evidence: float | None = None, sites: FieldSites | None = None) -> Posterior:
         parts = self.kernel, self.basis, self.L, self.w[:, None].copy(), self.A, self.mean
         return Posterior(*parts, log_evidence=log_evidence, jitter=self.jitter, sites=sites)
@@ -290,11 +286,8 @@ def relative_weight(post: Posterior, t: Mixtures, X: ArrayLike) -> float:
     if post.A is None:
         raise ParameterError("the relative weight needs a process made by update or expectation_propagation")
     z = unstack(post.mean(stack(X, t.components)), t.components)
-    return _log_weight(t, z, to_numpy(post.w), float(np.linalg.slogdet(to_numpy(post.A))[1]))
-
-
-def _log_weight(t: Mixtures, z: np.ndarray, w: np.ndarray, half_log_S: float) -> float:
-    return float(np.sum(t.log_density(z)) - 0.5 * np.sum(w * w)) + half_log_S
+    half_log_S = float(np.linalg.slogdet(to_numpy(post.A))[1])
+    return float(np.sum(t.log_density(z)) - 0.5 * np.sum(to_numpy(post.w) ** 2)) + half_log_S
 
 
 def as_nodes(X: ArrayLike, t: Mixtures) -> np.ndarray:

@@ -157,28 +157,19 @@ def approximation_of(name: str, power: float | None = None, neighbours: Given = 
 
 
 def as_problem(
-    kernel: Kernel,
-    basis: Basis | None,
-    approximation: Approximation,
-    noise: Given,
-    X: Given,
-    y: Given = None,
-    *,
-    mean: Mean | None = None,
-    jitter: float = DEFAULT_JITTER,
-    blocks: Given = None,
-    weights: Given = None,
+    kernel: Kernel, basis: Basis | None, row: Approximation, noise: Given, X: Given, y: Given, **options: Any
 ) -> Problem | Parted:
-    """The checked problem behind `condition`, `log_evidence` and `fit`, on arrays or on a source."""
-    options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
+    """The checked problem behind `condition`, `log_evidence` and `fit`, on arrays or on a source; options as
+    for `problem_of`.
+    """
     if not isinstance(X, Source):
-        return problem_of(kernel, basis, approximation, noise, X, y, **options)
+        return problem_of(kernel, basis, row, noise, X, y, **options)
     if y is not None:
         raise ParameterError("a source has its targets inside; leave y out")
-    if approximation.name in DENSE:
-        raise ParameterError(_all_rows_at_once(approximation.name))
-    search = with_neighbours if approximation.keeps == "neighbours" else None
-    return make_parted(kernel, basis, approximation, noise, X, search=search, **options)
+    if row.name in DENSE:
+        raise ParameterError(_all_rows_at_once(row.name))
+    search = with_neighbours if row.keeps == "neighbours" else None
+    return make_parted(kernel, basis, row, noise, X, search=search, **options)
 
 
 def _all_rows_at_once(name: str) -> str:

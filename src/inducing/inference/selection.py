@@ -1,12 +1,12 @@
 """Rules that choose where the basis starts: at most m places from the inputs. `BY_NAME` lists them.
 
-A rule takes (X, m, rng, weights, *, kernel, noise, y), whether it looks at all of them or not:
+A rule takes (X, m, rng, weights, *, kernel, noise, y), and what it does not use is `unused`:
 
     X        inputs (n, d)
     m        how many places, at most
     rng      a seed or a generator; the same one gives the same places
     weights  (n,), a row of weight w counts w times, one of weight zero is not there; None is one for each
-    kernel   the prior covariance; "random" and "kmeans" ignore it
+    kernel   the prior covariance; "random" and "kmeans" do without
     noise    variance of the noise, a number or (n,); only the rules that look at y use it
     y        targets (n,) or (n, p) less the prior mean; used by "information-gain", "smola-bartlett" and
              "matching-pursuit"
@@ -43,14 +43,7 @@ TRIED_ROWS = 59
 
 
 def random_rows(
-    X: ArrayLike,
-    m: int,
-    rng: Seed = None,
-    weights: ArrayLike | None = None,
-    *,
-    kernel: Kernel | None = None,
-    noise: ArrayLike | None = None,
-    y: ArrayLike | None = None,
+    X: ArrayLike, m: int, rng: Seed = None, weights: ArrayLike | None = None, **unused: object
 ) -> np.ndarray:
     """Draw m different rows without replacement, in proportion to their weights. O(n + s d)"""
     generator = np.random.default_rng(rng)
@@ -59,14 +52,7 @@ def random_rows(
 
 
 def kmeans(
-    X: ArrayLike,
-    m: int,
-    rng: Seed = None,
-    weights: ArrayLike | None = None,
-    *,
-    kernel: Kernel | None = None,
-    noise: ArrayLike | None = None,
-    y: ArrayLike | None = None,
+    X: ArrayLike, m: int, rng: Seed = None, weights: ArrayLike | None = None, **unused: object
 ) -> np.ndarray:
     """Take the centres of k-means, at most 20 Lloyd iterations from one k-means++ start. O(n + s m d) each"""
     generator = np.random.default_rng(rng)
@@ -90,9 +76,8 @@ def greedy_variance(
     weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: ArrayLike | None = None,
-    y: ArrayLike | None = None,
     threshold: float = 0.0,
+    **unused: object,
 ) -> np.ndarray:
     """Choose each time the row whose f is least known given those chosen: the largest diag(K - Q).
 
@@ -245,9 +230,8 @@ def novelty(
     weights: ArrayLike | None = None,
     *,
     kernel: Kernel | None = None,
-    noise: ArrayLike | None = None,
-    y: ArrayLike | None = None,
     tolerance: float = 1e-6,
+    **unused: object,
 ) -> np.ndarray:
     """Take, in one pass in random order, the rows that are new to those taken before. [004 eq. 3.2]
 

@@ -277,19 +277,10 @@ def jointly_over(source: Source, start: Stage, learned: NoiseFit) -> NoiseFit:
     """f and g by their common evidence on the rows of `start`, then both from all rows of a source."""
     few = jointly(start, learned)
     likelihood = few.observations.likelihood
-    both: list[Problem | Parted] = [
-        as_problem(
-            post.kernel,
-            post.basis,
-            VFE,
-            likelihood,
-            source,
-            None,
-            mean=post.mean_function,
-            jitter=post.jitter,
-        )
-        for post in few.observations.posteriors
-    ]
+    both = []
+    for post in few.observations.posteriors:
+        options: dict[str, Any] = dict(mean=post.mean_function, jitter=post.jitter)
+        both.append(as_problem(post.kernel, post.basis, VFE, likelihood, source, None, **options))
     with blas_for(len(both[0].basis)):
         F = factorise_jointly(both, tolerance=SITE_TOLERANCE)
     observations = JointEvidence.observations(both, F)

@@ -55,18 +55,9 @@ class Task(Settings):
     @cached_property
     def problem(self) -> Problem:
         """The data and the start, checked."""
-        return problem_of(
-            self.kernel,
-            self.basis,
-            approximation_of(self.approximation, self.power, self.neighbours),
-            self.noise,
-            self.X,
-            self.y,
-            mean=self.mean,
-            jitter=self.jitter,
-            blocks=self.blocks,
-            weights=self.weights,
-        )
+        row = approximation_of(self.approximation, self.power, self.neighbours)
+        options = {name: getattr(self, name) for name in ("mean", "jitter", "blocks", "weights")}
+        return problem_of(self.kernel, self.basis, row, self.noise, self.X, self.y, **options)
 
     def stage(self) -> Stage:
         """The task as one stage, which others can be made of."""
@@ -363,11 +354,6 @@ def recipe_for(recipe: str, optimize: str = "all") -> Recipe:
 def train(recipe: str, task: Task, optimize: str = "all") -> Fit:
     """Fit `task` by the recipe of that name; by one climb where `optimize` is not "all"."""
     return recipe_for(recipe, optimize)(task)
-
-
-def informed(task: Task) -> Task:
-    """The task with the start that "auto" would give it; see `informed_start`."""
-    return task.started(informed_start(task.stage()))
 
 
 def with_exact_hyperparameters(task: Task, rows: int = SUBSET_ROWS) -> Task:

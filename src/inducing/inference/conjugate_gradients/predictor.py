@@ -11,19 +11,17 @@ residuals follow.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import ParameterError
-from ...model.bases import Basis, Points
+from ...model.bases import Basis
 from ...model.kernels.base import Gradients, Kernel
-from ...model.means import Mean
 from ...model.posterior import Marginals
-from ...model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, queries_like
-from ...model.table import FITC
+from ...model.problem import Problem, queries_like
 from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
@@ -266,19 +264,12 @@ def condition(
     X: Array,
     y: Array,
     *,
-    mean: Mean | None = None,
-    jitter: float = DEFAULT_JITTER,
-    power: float | None = None,
-    weights: Array | None = None,
     solver: Solver = DEFAULT,
+    **options: Any,
 ) -> Iterative:
     """The exact GP by conjugate gradients with a solver of one's own; the rest as in `inducing.condition`."""
+    from ..regression import problem_of
+
     if approximation != "cg":
         raise ParameterError(f"conjugate gradients solve for 'cg', not for {approximation!r}; use condition")
-    if power is not None:
-        raise ParameterError("power is only for 'pep', not for 'cg'")
-    X = as_inputs(X)
-    P = make_problem(
-        kernel, Points(X), replace(FITC, name="cg"), noise, X, y, mean=mean, jitter=jitter, weights=weights
-    )
-    return predictor_of(replace(P, basis=Points(P.X)), solver)
+    return predictor_of(problem_of(kernel, basis, approximation, noise, X, y, **options), solver)
