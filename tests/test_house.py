@@ -31,10 +31,10 @@ condition log_evidence log_evidence_and_gradient leave_one_out Posterior Neighbo
 kl_divergence update update_together information_gain most_informative expectation_propagation
 relevance_vectors sparse_kernel_pca Sites fit fit_expectation_propagation Fit LogNormal diagnose Diagnosis
 SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity MultiscaleKernelRidge MultiscaleSVM compare
-as_source load backend kernels means bases approximations augmentation committee distributed eigenfunctions
-iterative local products likelihoods mixtures fields wind wind_model errors metrics progress datasets plots
-animation recipes selection outofcore sources squared warm NoiseByLevel sobol_indices probability_of_maximum
-probability_above __version__
+as_source load backend kernels means bases approximations augmentation committee distributed
+eigenfunctions iterative local products likelihoods mixtures fields wind wind_model errors metrics progress
+datasets plots animation recipes selection outofcore sources squared warm NoiseByLevel sobol_indices
+probability_of_maximum probability_above TableEncoder __version__
 """
 INSIDE = """
 kernels.RBF kernels.Matern12 kernels.Matern32 kernels.Matern52 kernels.Linear kernels.Polynomial

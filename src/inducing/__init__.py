@@ -36,6 +36,7 @@ _HOMES = {  # of functions and classes
     "estimators.comparison": "compare",
     "estimators.warming": "warm",
     "sources.arrays": "as_source",
+    "sources.encoding": "TableEncoder",
     "files.models": "load",
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -127,6 +128,7 @@ if TYPE_CHECKING:
     from .sources import datasets as datasets
     from .sources import distributed as distributed
     from .sources.arrays import as_source as as_source
+    from .sources.encoding import TableEncoder as TableEncoder
 
 
 def __getattr__(name: str) -> Any:

@@ -104,15 +104,15 @@ def test_columns_are_matched_by_name(folder, name):
 def test_csv_and_parquet_give_the_same_model(folder):
     run("fit", folder / "train.parquet", "-t", "y", "-o", folder / "parquet-model", *QUICK)
     one, two = ig.load(folder / "model"), ig.load(folder / "parquet-model")
-    assert one.metadata_["encoder"] == two.metadata_["encoder"]
+    assert one.encoder_.to_json() == two.encoder_.to_json()
     assert one.log_evidence_ == pytest.approx(two.log_evidence_, rel=1e-8)
 
 
 def test_the_encoder_travels_in_the_model(folder):
-    encoder = ig.load(folder / "model").metadata_["encoder"]
-    assert json.loads(json.dumps(encoder)) == encoder
-    assert encoder["columns"] == ["x", "z", "colour"]
-    assert encoder["categories"] == {"colour": ["blue", "green", "red"]}
+    encoder = ig.load(folder / "model").encoder_
+    assert json.loads(json.dumps(encoder.to_json())) == encoder.to_json()
+    assert encoder.inputs == ("x", "z", "colour")
+    assert encoder.columns_[2].levels == ("blue", "green", "red")
 
 
 def test_unseen_categories_are_named_unless_allowed(folder):
@@ -151,8 +151,8 @@ def test_missing_inputs_of_predictions_stay_empty_when_allowed(folder):
 
 TABLE = make_table(60)
 BAD_TABLES = {
-    "text": (TABLE.assign(id=[f"row{i}" for i in range(60)]), "'id' holds text with 60 distinct values"),
-    "dates": (TABLE.assign(when=pd.Timestamp("2001-01-01")), "'when' holds dates"),
+    "strays": (TABLE.assign(z=["?"] + ["1.5", "2"] * 29 + ["low"]), "but also '?' (1 rows), 'low' (1 rows)"),
+    "several": (TABLE.assign(z=np.inf, y=["a"] + ["1"] * 59), "2 columns cannot be used: column 'y' holds"),
     "target": (
         TABLE.rename(columns={"y": "other"}),
         "no column 'y'; its columns are 'x', 'z', 'colour', 'other'",
@@ -163,7 +163,7 @@ BAD_TABLES = {
     "no inputs": (TABLE[["y"]], "no columns to use as inputs"),
     "one row": (TABLE[:1], "there is nothing to fit"),
     "two rows": (TABLE[:2], "1 of 2 rows are left to train on"),
-    "nothing": (TABLE.assign(x=np.nan), "60 of 60 rows have missing values"),
+    "nothing": (TABLE.assign(y=np.nan), "'y' holds no values at all"),
 }
 
 
@@ -179,7 +179,7 @@ def test_a_column_can_be_left_out(folder):
     make_table(60).assign(id=[f"row{i}" for i in range(60)]).to_csv(folder / "ids.csv", index=False)
     command = "fit", folder / "ids.csv", "-t", "y", "-o", folder / "ids-model", *QUICK
     run(*command, "--exclude", "id", "--exclude", "z")
-    assert ig.load(folder / "ids-model").metadata_["encoder"]["columns"] == ["x", "colour"]
+    assert ig.load(folder / "ids-model").encoder_.inputs == ("x", "colour")
     assert "no column 'nothing'" in run(*command, "--exclude", "nothing", code=1).stderr
     assert "both the target and excluded" in run(*command, "--exclude", "y", code=1).stderr
 

@@ -9,6 +9,7 @@ ended.
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
-    from ..sources.tables import Encoder
+    from ..sources.encoding import TableEncoder
 
 UNREAD = 141  # 128 and the number of SIGPIPE
-MANY_ROWS = 200_000  # a parquet file of more is read in parts
 
 
 class Commands(TyperGroup):
@@ -90,6 +90,17 @@ Model = Annotated[Path, Argument(metavar="MODEL", help="Model file written by `i
 Target = Annotated[str, Option("--target", "-t", help="The column to predict; the others are the inputs.")]
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 DropMissing = Annotated[bool, Option("--drop-missing", help="Leave out rows with missing values.")]
+MissingMarks = Annotated[
+    list[str] | None,
+    Option("--missing", help='A text or number that means a gap, such as "?" or NA; may be repeated.'),
+]
+CategoryColumns = Annotated[
+    list[str] | None, Option(help="A column that holds categories, whatever it looks like; may be repeated.")
+]
+CalendarParts = Annotated[
+    list[str] | None,
+    Option(help="Part of dates to see, too: 'time of day', 'weekday', 'day of year'; may be repeated."),
+]
 Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
 ApproximationOption = Annotated[str, Option(help="auto, exact, neighbours, fitc, vfe, dtc, sor, pep, …")]
 StationaryKernel = Annotated[str, Option(help="auto, RBF, Matern12, Matern32, Matern52, RationalQuadratic.")]
@@ -98,58 +109,79 @@ StationaryKernel = Annotated[str, Option(help="auto, RBF, Matern12, Matern32, Ma
 # Tables and model files in
 
 
+def encoder_for(
+    missing: list[str] | None, category: list[str] | None, calendar: list[str] | None, drop_missing: bool
+) -> TableEncoder:
+    """The encoder that a command's options ask for."""
+    from ..sources.encoding import TableEncoder
+
+    kinds = dict.fromkeys(category or [], "category") or None
+    rule = "drop" if drop_missing else "refuse"
+    return TableEncoder(calendar=calendar or (), kinds=kinds, missing_values=missing or (), missing=rule)
+
+
+def settle(
+    encoder: TableEncoder, seen: dict[str, Any], target: str, further: str | None, task: str | None
+) -> str:
+    """Decide what each column becomes, and say what the target is: "number", or a kind of label; raise if
+    some columns cannot be used, and say all of them.
+    """
+    from ..sources.encoding import settle_target
+
+    problems, kind = [], ""
+    for name, wanted in ((further, "regression"), (target, task)):
+        try:
+            kind = kind if name is None else settle_target(name, seen[name], wanted)
+        except ColumnError as error:
+            problems.append(str(error))
+    encoder.settle({name: seen[name] for name in seen if name not in (target, further)}, problems)
+    return kind
+
+
 def inputs_and_target(
     table: Path,
     target: str,
     exclude: list[str] | None,
-    drop_missing: bool,
+    encoder: TableEncoder,
     *,
     task: str | None = "regression",
     further: str | None = None,
-) -> tuple[DataFrame, np.ndarray, Encoder]:
-    """Read X (n, d) and y (n,) from a table, and how its other columns became X. y are labels where the task
-    is "classification", or None and the column holds no numbers; with a `further` column it is (n, 2).
+) -> tuple[DataFrame, np.ndarray]:
+    """Read a table: its other columns, and y (n,). y are labels where the task is "classification", or None
+    and the column holds no numbers; with a `further` column it is (n, 2). The encoder is settled.
     """
     import numpy as np
 
-    from ..sources import tables
+    from ..sources import encoding, tables
+    from ..sources.columns import Column, require_columns, values_of
 
-    data = tables.read(table)
-    tables.require_columns(data, [target, *(exclude or []), *([further] if further else [])])
+    data, further_ones = tables.read(table, encoder.marks), [further] if further else []
+    require_columns(list(data.columns), [target, *(exclude or []), *further_ones])
     data = data.drop(columns=exclude or [])
     if target not in data.columns:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    if not drop_missing:
-        tables.require_complete(data, data.columns, "fill them in, or leave those rows out by --drop-missing")
-    rows = tables.complete_rows(data, data.columns)  # (n,) of bool
+    kind = settle(encoder, encoder.seen(data), target, further, task)
+    gaps = encoding.gaps_of(data, encoder.marks)
+    used = {name: gap for name, gap in gaps.items() if name in (*encoder.inputs, target, *further_ones)}
+    if encoder.missing == "refuse":
+        encoding.require_complete(used, "fill them in, or leave those rows out by --drop-missing")
+    rows = ~np.any(list(used.values()), axis=0)  # (n,) of bool
     if not rows.any():
         raise EmptyDataError(f"All {len(data)} rows have missing values: exclude the columns that cause it.")
     if not rows.all():
         typer.echo(f"Left out {(~rows).sum()} of {len(data)} rows, which have missing values.")
     data = data[rows]
-    encoder = tables.Encoder.fit(data.drop(columns=[target, *([further] if further else [])]))
-    X = encoder.transform(data)
-    labelled = task == "classification" or (task is None and tables.is_label(data[target], target))
-    y = tables.labels(data[target]) if labelled else tables.numbers(data[target], target)
-    if len(np.unique(y)) == 1:
-        shown = y[0] if labelled else f"{y[0]:g}"
-        raise ColumnError(f"Column {target!r} is {shown} in every row: there is nothing to fit.")
-    return X, y if further is None else np.column_stack([y, tables.numbers(data[further], further)]), encoder
-
-
-def is_large(table: Path) -> bool:
-    """Whether a table is many files, or a parquet file with many rows."""
-    if table.is_dir() or (not table.exists() and any(mark in str(table) for mark in "*?[")):
-        return True
-    if not (table.is_file() and table.suffix.lower() in (".parquet", ".pq")):
-        return False
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(table).num_rows > MANY_ROWS
-    except (pa.ArrowInvalid, OSError):
-        return False  # reading it will say what is wrong
+    frame = encoding.as_frame(data)
+    values = values_of(frame[target], encoder.marks)
+    if kind == "number":
+        y = Column(target, "number").encode(values)[:, 0]
+    else:
+        y = values.array if values.texts is None else np.array(values.texts)[values.array]
+        y = np.char.lower(y) == "true" if kind == "boolean" and values.texts is not None else y
+    if further is not None:
+        beside = values_of(frame[further], encoder.marks)
+        y = np.column_stack([y, Column(further, "number").encode(beside)])
+    return data[list(encoder.inputs)], y
 
 
 def load_model(path: Path) -> Any:
@@ -167,16 +199,26 @@ def posterior_of(model: Any) -> Any:
     return model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_
 
 
-def columns_of(model: Any) -> tuple[Encoder, str]:
+def columns_of(model: Any) -> tuple[TableEncoder, str]:
     """The encoder and the target of a model's table; a model fitted in Python may know less."""
-    from ..sources.tables import Encoder
+    from ..sources.encoding import TableEncoder
 
-    metadata = model.metadata_
-    if "encoder" in metadata:
-        return Encoder.from_json(metadata["encoder"]), metadata.get("target", "y")
+    metadata, target = model.metadata_, model.metadata_.get("target", "y")
+    if model.encoder_ is not None:
+        return model.encoder_, target
+    if isinstance(metadata.get("encoder"), dict):  # of a stream, whose columns are numbers
+        return TableEncoder.of_numbers(metadata["encoder"]["columns"]), target
     if hasattr(model, "feature_names_in_"):
-        return Encoder(tuple(model.feature_names_in_)), metadata.get("target", "y")
+        return TableEncoder.of_numbers(model.feature_names_in_), target
     raise ModelFileError("The model knows no column names: fit it with `inducing fit`, or from a data frame.")
+
+
+def nameless(model: Any) -> Any:
+    """A copy of a model that takes features as an array, without the names of their columns."""
+    light = copy(model)
+    for name in ("feature_names_in_", "encoder_"):
+        vars(light).pop(name, None)
+    return light
 
 
 # Reports
@@ -192,6 +234,16 @@ def print_table(title: str, rows: dict[str, str], *, to_stderr: bool = False) ->
     for name, value in rows.items():
         table.add_row(name, value)
     show(title, table, to_stderr=to_stderr)
+
+
+def print_columns(encoder: TableEncoder) -> None:
+    """Print what each column of a table became."""
+    from rich.table import Table
+
+    table = Table("column", "became", "")
+    for row in encoder.rows():
+        table.add_row(*row)
+    show(table)
 
 
 def show(*things: Any, to_stderr: bool = False) -> None:

@@ -10,11 +10,15 @@ from typer import Argument, Option
 
 from ..files.atomic import require_apart
 from .app import (
+    CalendarParts,
+    CategoryColumns,
     DropMissing,
     Exclude,
+    MissingMarks,
     StationaryKernel,
     Target,
     app,
+    encoder_for,
     in_existing_folder,
     inputs_and_target,
     output_option,
@@ -63,6 +67,9 @@ def compare(
     out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
     csv: Annotated[Path | None, Option(callback=_is_table, help="A table of the fits to write.")] = None,
     exclude: Exclude = None,
+    category: CategoryColumns = None,
+    calendar: CalendarParts = None,
+    missing: MissingMarks = None,
     drop_missing: DropMissing = False,
     seed: Annotated[int, Option(min=0, help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
@@ -75,7 +82,9 @@ def compare(
     for path in (out, csv or out):
         require_apart(path, table)
     wanted = _sizes(sizes)
-    X, y, _ = inputs_and_target(table, target, exclude, drop_missing)
+    encoder = encoder_for(missing, category, calendar, drop_missing)
+    data, y = inputs_and_target(table, target, exclude, encoder)
+    X = encoder.transform(data)
     with Bars() as bars:
         results = comparison.compare(
             X,

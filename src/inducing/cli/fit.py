@@ -17,6 +17,7 @@ from ..errors import (
     ColumnError,
     EmptyDataError,
     InducingWarning,
+    MissingValuesError,
     ModelFileError,
     ParameterError,
     UnknownNameError,
@@ -25,18 +26,24 @@ from ..files.atomic import require_apart
 from ..progress import stop_on_interrupt
 from .app import (
     ApproximationOption,
+    CalendarParts,
+    CategoryColumns,
     DropMissing,
     Exclude,
+    MissingMarks,
     StationaryKernel,
     Target,
     about_noise,
     app,
+    encoder_for,
     file_size,
     formatted,
     inputs_and_target,
-    is_large,
+    nameless,
     output_option,
+    print_columns,
     print_table,
+    settle,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +53,8 @@ if TYPE_CHECKING:
     from ..estimators.classifier import SparseGPClassifier
     from ..estimators.regressor import SparseGPRegressor
     from ..metrics import Baseline, Scores
+    from ..sources.encoding import TableEncoder
     from ..sources.source import Part, Source
-    from ..sources.tables import Encoder
 
 
 @app.command()
@@ -103,6 +110,9 @@ def fit(
     ] = None,
     restarts: Annotated[int, Option(min=0, help="Further starts; the best is kept.")] = 0,
     exclude: Exclude = None,
+    category: CategoryColumns = None,
+    calendar: CalendarParts = None,
+    missing: MissingMarks = None,
     drop_missing: DropMissing = False,
     test_fraction: Annotated[
         float, Option(min=0.0, max=0.9, help="Share of rows held out to score the fit; 0 is none.")
@@ -113,23 +123,27 @@ def fit(
     workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
 ) -> None:
     """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
+    from ..sources.tables import is_large
+
     start, share = time.perf_counter(), test_fraction
     in_parts = scheduler is not None or workers is not None or is_large(table)
     _check(approximation, task, noise)
     require_apart(out, table, checkpoint)
     if checkpoint is not None:
         require_apart(checkpoint, table)
+    encoder = encoder_for(missing, category, calendar, drop_missing)
     shared: dict[str, Any] = dict(
-        kernel=None if kernel == "auto" else kernel, restarts=restarts, random_state=seed
+        kernel=None if kernel == "auto" else kernel, restarts=restarts, random_state=seed, encoder=encoder
     )
     shared |= {} if n_inducing is None else {"n_inducing": n_inducing}
     metadata: dict[str, Any] = {"target": target} | ({} if further is None else {"further": further})
     if in_parts:
-        source, encoder, classes = _source_of(table, target, exclude or [], drop_missing, task, further)
+        source, classes = _source_of(table, target, exclude or [], encoder, task, further)
         labelled = classes is not None
     else:
-        X, y, encoder = inputs_and_target(table, target, exclude, drop_missing, task=task, further=further)
+        X, y = inputs_and_target(table, target, exclude, encoder, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
+    print_columns(encoder)
     model: SparseGPClassifier | SparseGPRegressor
     with stop_on_interrupt():
         if labelled:
@@ -147,8 +161,9 @@ def fit(
         if in_parts and not labelled:
             result = model.fit_result_
             metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
-        model.save(out, metadata | {"encoder": encoder.to_json(), "held_out": metrics})
-    inputs = f"{len(encoder.columns)} columns, {len(encoder.feature_names)} features"
+        model.save(out, metadata | {"held_out": metrics})
+    assert model.encoder_ is not None
+    inputs = f"{len(model.encoder_.inputs)} columns, {model.n_features_in_} features"
     rows = {"training rows": f"{model.n_rows_}", "inputs": inputs} | _about(model)
     if "evaluations" in metadata:
         each = result.seconds / max(result.n_evaluations, 1)
@@ -244,7 +259,8 @@ def _fit_rows(
     seen = (y if y.ndim == 1 else y[:, 0])[~test]
 
     def score() -> tuple[dict[str, float], int]:
-        return _metrics(_observed(model, X[test], y[test], Baseline(float(seen.mean()), float(seen.var()))))
+        rows, trivial = _features(model, X[test]), Baseline(float(seen.mean()), float(seen.var()))
+        return _metrics(_observed(nameless(model), rows, y[test], trivial))
 
     return _scored(score, bool(test.any()))
 
@@ -266,7 +282,16 @@ def _fit_labels(
     """Fit a classifier to a table without a share of its rows; error and log loss there, and how many."""
     test = _held_out(len(y), share, model.random_state)
     model.fit(X[~test], y[~test])
-    return _scored(lambda: _error_and_loss(_labels_scored(model, X[test], y[test])), bool(test.any()))
+
+    def score() -> tuple[dict[str, float], int]:
+        return _error_and_loss(_labels_scored(nameless(model), _features(model, X[test]), y[test]))
+
+    return _scored(score, bool(test.any()))
+
+
+def _features(model: Any, X: DataFrame) -> np.ndarray:
+    """The features of held-out rows, whose categories may be new."""
+    return copy(model.encoder_).set_params(allow_unseen=True).transform(X)
 
 
 def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarray:
@@ -290,28 +315,38 @@ def _error_and_loss(scored: Iterable[float]) -> tuple[dict[str, float], int]:
 
 
 def _source_of(
-    table: Path, target: str, exclude: list[str], drop_missing: bool, task: str | None, further: str | None
-) -> tuple[Source, Encoder, np.ndarray | None]:
-    """The rows of parquet files as a source, text columns encoded; and the labels that its numbers stand for
-    where the task is classification, none where numbers are the labels.
+    table: Path, target: str, exclude: list[str], encoder: TableEncoder, task: str | None, further: str | None
+) -> tuple[Source, np.ndarray | None]:
+    """The rows of files as a source, encoded; and the labels that its numbers stand for where the task is
+    classification, none where numbers are the labels.
     """
     import numpy as np
 
-    from ..sources.parquet import encoder_of, from_parquet, target_labels
+    from ..sources.columns import listing, require_columns
+    from ..sources.parquet import reading, require_in_files, survey_of, table_files
 
+    files = table_files(table, encoder.marks)[0]
+    names, targets = files.layout.feature_names or (), [target] if further is None else [target, further]
+    require_columns(names, [*targets, *exclude])
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    targets = [target] if further is None else [target, further]
-    columns = from_parquet(table, [*targets, *exclude])  # looks at the columns alone
-    encoder = encoder_of(columns, list(columns.layout.feature_names or ()))
-    labels = target_labels(columns, target) if task != "regression" else None
-    if labels is None and task == "classification":
-        labels = np.empty(0)
-    if labels is not None and further is not None:
+    used = [name for name in names if name not in exclude]
+    require_in_files(files, used)
+    seen = survey_of(files, encoder, used)
+    kind = settle(encoder, seen, target, further, task)
+    if kind != "number" and further is not None:
         raise ParameterError(f"Classes take no further column, but --further is {further!r}.")
-    coded = None if labels is None or labels.dtype.kind != "U" else tuple(labels.tolist())
+    gaps = {name: seen[name].missing for name in (*encoder.inputs, *targets)}  # type: ignore[union-attr]
+    if encoder.missing == "refuse" and any(gaps.values()):
+        where = listing([f"{name} ({count})" for name, count in gaps.items() if count], quote=False)
+        raise MissingValuesError(f"Values are missing in {where}: fill them in, or pass --drop-missing.")
+    counts = seen[target].counts  # type: ignore[union-attr]
+    labels = None if kind == "number" else np.array(sorted(counts)) if counts else np.empty(0)
+    if kind == "boolean" and not counts:
+        labels = np.array([False, True])
+    coded = tuple(sorted(counts)) if counts and kind != "number" else None
     y = target if further is None else targets
-    return from_parquet(table, y, encoder=encoder, drop_missing=drop_missing, labels=coded), encoder, labels
+    return reading(files, encoder, y, drop_missing=encoder.missing == "drop", labels=coded), labels
 
 
 def _fit_source(
@@ -331,21 +366,14 @@ def _fit_source(
         def score() -> tuple[dict[str, float], int]:
             assert test is not None
             if labelled:
-                metrics, held = _error_and_loss(test.total(_scores_of_labels, _nameless(model)))
+                metrics, held = _error_and_loss(test.total(_scores_of_labels, nameless(model)))
             else:
-                metrics, held = _metrics(test.total(_scores, _nameless(model.light())))
+                metrics, held = _metrics(test.total(_scores, nameless(model.light())))
             if held == 0:
                 raise EmptyDataError("none was held out; raise --test-fraction, or set it to 0")
             return metrics, held
 
         return _scored(score, test is not None)
-
-
-def _nameless(model: Any) -> Any:
-    """A copy of a model that takes rows without the names of their columns."""
-    light = copy(model)
-    vars(light).pop("feature_names_in_", None)
-    return light
 
 
 @contextmanager

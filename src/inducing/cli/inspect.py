@@ -79,7 +79,7 @@ def _print_kernel(estimator: Any) -> None:
 
     d = estimator.n_features_in_
     try:
-        names = columns_of(estimator)[0].feature_names
+        names = tuple(columns_of(estimator)[0].get_feature_names_out())
     except ModelFileError:
         names = tuple(f"x{i + 1}" for i in range(d))
     own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_

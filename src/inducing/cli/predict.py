@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from ..errors import ColumnError, ParameterError
 from ..files.atomic import require_apart
-from .app import Model, app, columns_of, is_large, load_model, output_option
+from .app import Model, app, columns_of, load_model, nameless, output_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,23 +40,27 @@ def predict(
     ] = False,
 ) -> None:
     """Add <target>_mean and <target>_std to a table; for classes <target>_label and probabilities."""
+    import numpy as np
+
     from ..progress import Line
-    from ..sources import tables
+    from ..sources.encoding import gaps_of, require_columns, require_complete
 
     require_apart(out, table, model)
     estimator = load_model(model)
     encoder, target = columns_of(estimator)
-    levels = _levels(quantiles, estimator)
+    levels, inputs = _levels(quantiles, estimator), list(encoder.inputs)
+    encoder.set_params(allow_unseen=allow_unseen)
 
     def add(data: DataFrame) -> DataFrame:
         """The predictions for the rows of a table, none where inputs are missing."""
-        tables.require_columns(data, encoder.columns)
+        require_columns(list(data.columns), inputs)
+        gaps = gaps_of(data[inputs], encoder.marks)
         if not allow_missing:
-            tables.require_complete(data, encoder.columns, "fill them in, or pass --allow-missing")
-        rows = tables.complete_rows(data, encoder.columns)  # (n,) of bool
-        X = encoder.transform(data[rows], allow_unseen=allow_unseen)
+            require_complete(gaps, "fill them in, or pass --allow-missing")
+        rows = ~np.any(list(gaps.values()), axis=0)  # (n,) of bool
+        X = encoder.transform(data[rows])
         further = estimator.metadata_.get("further")
-        known = None if further not in data.columns else tables.numbers(data.loc[rows, further], further)
+        known = None if further not in data.columns else data.loc[rows, further].to_numpy(float)
         predictions = _predictions(estimator, X, target, levels, known)
         taken = [name for name in predictions.columns if name in data.columns]
         if taken:
@@ -81,11 +85,11 @@ def _levels(quantiles: str | None, estimator: Any) -> list[float]:
 
 
 def _predictions(
-    estimator: Any, X: DataFrame, target: str, levels: list[float], further: np.ndarray | None
+    estimator: Any, X: np.ndarray, target: str, levels: list[float], further: np.ndarray | None
 ) -> DataFrame:
     import pandas as pd
 
-    queries = X if hasattr(estimator, "feature_names_in_") else X.to_numpy()
+    queries, estimator = X, nameless(estimator)
     if not hasattr(estimator, "classes_"):
         options = {} if further is None else {"further": further}
         mean, std = estimator.predict(queries, return_std=True, **options) if len(X) else ([], [])
@@ -110,20 +114,21 @@ def _predict_parts(
 
     from ..files.atomic import replacing
     from ..sources import tables
-    from ..sources.parquet import from_parquet
+    from ..sources.parquet import table_files
 
     kind = tables.kind_of(out)
-    if not (is_large(table) or tables.kind_of(table) == "parquet"):
+    if not (tables.is_large(table) or tables.kind_of(table) == "parquet"):
         data = tables.read(table)
         predictions = add(data)
         tables.write(pd.concat([data, predictions], axis=1), out)
         return int(predictions.iloc[:, 0].notna().sum()), len(data)
-    pieces, writer = from_parquet(table).pieces, None
+    files, writer = table_files(table)[0], None
+    pieces = files.pieces
     rows = done = 0
     with replacing(out) as part, ExitStack() as stack:
         for index, piece in enumerate(pieces):
             whole = piece.table()  # type: ignore[attr-defined]
-            data = whole.to_pandas(ignore_metadata=True)
+            data = whole.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
             predictions = add(data)
             if kind == "parquet":  # all tables with the columns and types of the first
                 whole = _with_columns(whole, predictions)

@@ -10,10 +10,14 @@ from typer import Argument, Option
 from ..errors import UnknownNameError
 from .app import (
     ApproximationOption,
+    CalendarParts,
+    CategoryColumns,
     DropMissing,
     Exclude,
+    MissingMarks,
     Size,
     app,
+    encoder_for,
     inputs_and_target,
     output_option,
     print_table,
@@ -37,6 +41,9 @@ def watch(
     fps: Annotated[int, Option(min=1, max=50, help="Frames per second.")] = 12,
     max_iter: Annotated[int, Option(min=1, help="Most iterations of the optimiser.")] = 200,
     exclude: Exclude = None,
+    category: CategoryColumns = None,
+    calendar: CalendarParts = None,
+    missing: MissingMarks = None,
     drop_missing: DropMissing = False,
     seed: Annotated[int, Option(min=0, help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
@@ -59,8 +66,9 @@ def watch(
     elif target is None:
         raise typer.BadParameter("a table needs --target, the column to predict")
     else:
-        features, y, encoder = inputs_and_target(table, target, exclude, drop_missing)
-        X, names = features.to_numpy(), encoder.feature_names
+        encoder = encoder_for(missing, category, calendar, drop_missing)
+        data, y = inputs_and_target(table, target, exclude, encoder)
+        X, names = encoder.transform(data), tuple(encoder.get_feature_names_out())
     animation.require_few_inputs(X)
     with Line(None) as progress:
         task = animation.task_for(

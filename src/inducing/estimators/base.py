@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -24,11 +24,13 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import LARGEST_TARGET, Array, require_finite, require_numbers, to_numpy
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask, predict_dask
-from ..sources.source import Part, Source
+from ..sources.encoding import TableEncoder, is_frame
+from ..sources.parquet import is_paths, reading, table_files
+from ..sources.source import Layout, Part, Source
 from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
-TRANSIENT = ("verbose", "progress", "device", "checkpoint")  # parameters that a file does not hold
+TRANSIENT = "verbose progress device checkpoint encoder".split()  # parameters that a file does not hold
 # those that the first files did not have yet
 LATER = (
     "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
@@ -42,6 +44,33 @@ class Inputs(BaseEstimator):
     n_iter_: int
     x_mean_: np.ndarray  # (d,)
     x_scale_: np.ndarray
+    encoder_: TableEncoder | None = None
+
+    def _features(self, X: Any, reset: bool) -> Any:
+        """The features of a data frame, as a frame with their names; other input as it is. Numbers as they
+        stand are left to scikit-learn, which wants their columns in the order of `fit`.
+        """
+        if reset:
+            self.__dict__.pop("encoder_", None)
+        if not is_frame(X) or not (reset or self.encoder_ is not None):
+            return X
+        if reset:
+            given = getattr(self, "encoder", None)
+            encoder = TableEncoder() if given is None else clone(given)
+            self.encoder_ = encoder.set_params(missing=getattr(self, "missing", "refuse")).fit(X)
+        assert self.encoder_ is not None
+        if self.encoder_.plain and [str(name) for name in X.columns] != list(self.encoder_.inputs):
+            return X
+        import pandas as pd
+
+        return pd.DataFrame(self.encoder_.transform(X), columns=self.encoder_.get_feature_names_out())
+
+    def _take_layout(self, layout: Layout) -> None:
+        """Take what a source says of its columns."""
+        self.n_features_in_, self.encoder_ = layout.n_features, layout.encoder
+        self.__dict__.pop("feature_names_in_", None)
+        if layout.feature_names is not None:
+            self.feature_names_in_ = np.array(layout.feature_names, dtype=object)
 
     def _validated(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
         """X, or X and y, after scikit-learn's checks of shapes, names and types, with this package's errors.
@@ -51,6 +80,7 @@ class Inputs(BaseEstimator):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
         if isinstance(X, Source) or isinstance(y, Source):
             raise ShapeError("X and y must be arrays here; a source is X of `fit` and `predict` alone")
+        X = self._features(X, reset)
         require_numbers(X, "X")
         if not isinstance(y, str | None):
             require_numbers(y, "y", text=not options.get("y_numeric", False))
@@ -115,6 +145,7 @@ class Estimator(Inputs):
             "parameters": parameters,
             "n_iterations": int(self.n_iter_),
             "feature_names": None if names is None else [str(name) for name in names],
+            "encoder": None if self.encoder_ is None else self.encoder_.to_json(),
         }
         arrays |= {name: getattr(self, f"{name}_") for name in self._units}
         more, more_arrays = self._more_to_record()
@@ -136,6 +167,10 @@ class Estimator(Inputs):
             if len(names) != d or not all(isinstance(name, str) for name in names):
                 raise ModelFileError(f"it names {len(names)} features for {d} inputs")
             model.feature_names_in_ = np.array(names, dtype=object)
+        if plain.get("encoder") is not None:
+            model.encoder_ = TableEncoder.from_json(plain["encoder"])
+            if len(model.encoder_.get_feature_names_out()) != d:
+                raise ModelFileError(f"its columns do not give {d} inputs")
         if not isinstance(plain["metadata"], dict):
             raise ModelFileError("its metadata are no dictionary")
         model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
@@ -194,7 +229,11 @@ class Regression:
         if is_dask(X):
             ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
             return predict_dask(ask, X, names, self.n_features_in_)
-        source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        source: Source
+        if is_paths(X) and self.encoder_ is not None:
+            source = reading(table_files(X, self.encoder_.marks)[0], self.encoder_, None)
+        else:
+            source = as_source(X, columns=None if names is None else list(names)).without_targets()
         if source.n_features != self.n_features_in_:
             raise ShapeError(
                 f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"

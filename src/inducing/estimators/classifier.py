@@ -83,13 +83,15 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         is a log-normal prior on the lengthscales about their start, by a factor of e²: labels are few bits,
         and the evidence of many lengthscales alone over-fits small tables; {} is no prior.
     random_state : seed of the order in which rows are read, of the start and the restarts.
+    encoder : a `TableEncoder` that says how the columns of data frames become numbers; None is one as it
+        comes.
 
     Attributes
     ----------
     classes_ : the labels.
     posteriors_ : a Posterior of the latent f for each, for the second alone where there are two.
     kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_rows_ (read so far), x_mean_,
-        x_scale_, n_features_in_, feature_names_in_ (from data frames).
+        x_scale_, n_features_in_; from data frames feature_names_in_, encoder_.
     warming_up_ : whether units and kernel may still change.
     log_evidence_ : log probability of the labels, summed over posteriors_; for "online" each row's before it
         was read. None where it cannot be had.
@@ -124,6 +126,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     standardize: bool = True
     random_state: Any = None
     verbose: int = 0
+    encoder: Any = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and labels y (n,); a row of weight w counts w times.
@@ -207,10 +210,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             float(sample.keys[count]) if count else 0.0,
             outofcore.SAMPLE_SEED,
         )
-        self.n_features_in_ = source.n_features
-        self.__dict__.pop("feature_names_in_", None)
-        if source.layout.feature_names is not None:
-            self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
+        self._take_layout(source.layout)
         self._take(learned, survey.moments.n)
         return self
 

@@ -120,6 +120,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     verbose : 1 shows the iterations on stderr.
     progress : a function of (iteration, objective), called after each.
     device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
+    encoder : a `TableEncoder` that says how the columns of data frames become numbers; None is one as it
+        comes.
 
     Attributes
     ----------
@@ -130,7 +132,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         print it. Of rows that come in parts it looks at a sample. Without one Gaussian noise there is none,
         and it is a sentence that says so.
     approximation_ : the row of the table, or "exact", that was used. choice_ : what "auto" tried, or None.
-    kernel_, basis_size_, n_iter_, n_rows_, n_features_in_, feature_names_in_ (from data frames).
+    kernel_, basis_size_, n_iter_, n_rows_, n_features_in_; from data frames feature_names_in_, encoder_.
     noise_ : variance of the noise of y, a number or one per output; None where it differs from row to row.
     likelihood_ : the likelihood with the parameters learned, in units of y; None is Gaussian noise.
     observations_ : likelihood and posteriors as one value, in units of the standardised data, with
@@ -171,6 +173,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     progress: Any = None
     device: str | None = None
     checkpoint: str | Path | None = None
+    encoder: Any = None
 
     left_open = False  # whether the size of the basis was
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
@@ -305,10 +308,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
                 learned = jointly_over(scaled, task.stage(), learned)
         self._take(learned, scaling, one_output or likelihood is not None, moments.n)
         self.__dict__.pop("_rows", None)
-        self.n_rows_, self.n_features_in_ = moments.n, source.n_features
-        self.__dict__.pop("feature_names_in_", None)
-        if source.layout.feature_names is not None:
-            self.feature_names_in_ = np.array(source.layout.feature_names, dtype=object)
+        self.n_rows_ = moments.n
+        self._take_layout(source.layout)
         again = result
         if likelihood is None:
             task = task.after(result)

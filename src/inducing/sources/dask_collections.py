@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ColumnError, ShapeError
+from .columns import require_columns
 from .parquet import TableReader
 from .source import Layout, Pieces, checked_part
-from .tables import require_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def from_dask(data: Any, y: Any = None, columns: Sequence[str] | None = None) ->
 def _from_frame(data: Any, y: Any, columns: Sequence[str] | None) -> Pieces:
     names = [str(name) for name in data.columns]
     reader = TableReader.of(names, None if is_dask(y) else y, columns)
-    require_columns(data, reader.columns)
+    require_columns(names, reader.columns)
     if not is_dask(y):
         blocks = [(frame,) for frame in data.to_delayed()]
         return _pieces(blocks, reader, reader.layout)
@@ -104,7 +104,7 @@ def predict_dask(
     """Predict the rows of a Dask array or data frame: one array or a pair, as Dask arrays cut like X."""
     if hasattr(X, "columns"):
         if names is not None:
-            require_columns(X, list(names))
+            require_columns([str(name) for name in X.columns], list(names))
         X = (X if names is None else X[list(names)]).to_dask_array()
     X = X.rechunk({1: -1})
     if X.ndim != 2 or X.shape[1] != n_features:

@@ -1,32 +1,32 @@
-"""Parquet files as a source: a part is a row group, its columns found by name and encoded as numbers."""
+"""Parquet and CSV files as a source: a part is a row group, its columns found by name and encoded."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ColumnError, DataNotFoundError, EmptyDataError, MissingValuesError, ParameterError
+from ..errors import ColumnError, DataNotFoundError, EmptyDataError, ParameterError
+from .columns import Column, Contents, values_of
 from .source import Layout, Pieces, first_line
-from .tables import SUFFIXES, Encoder, complete_rows, is_label, is_numeric, numbers, require_columns
+from .tables import SUFFIXES, kind_of, spooled
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from .encoding import TableEncoder
 
 
 @dataclass(frozen=True)
 class TableReader:
     """A function from a data frame to X and y: it knows the inputs, their encoding, and the targets."""
 
-    encoder: Encoder
-    targets: tuple[str, ...]
+    encoder: TableEncoder
+    targets: tuple[Column, ...]
     one_output: bool
     drop_missing: bool = False
-    labels: tuple[str, ...] | None = None  # of a text target, which becomes their numbers
 
     @staticmethod
     def of(
@@ -34,46 +34,55 @@ class TableReader:
         y: str | Sequence[str] | None,
         columns: Sequence[str] | None,
         *,
-        encoder: Encoder | None = None,
+        encoder: TableEncoder | None = None,
         drop_missing: bool = False,
         labels: tuple[str, ...] | None = None,
     ) -> TableReader:
-        """Make the reader of a table of these columns; the inputs are `columns`, or all but the targets."""
+        """Make the reader of a table of these columns; the inputs are `columns`, or all but the targets, and
+        numbers where there is no encoder. A target with labels becomes their numbers.
+        """
+        from .encoding import TableEncoder
+
         targets = () if y is None else (y,) if isinstance(y, str) else tuple(y)
         if encoder is None:
             inputs = [name for name in names if name not in targets] if columns is None else columns
-            encoder = Encoder(tuple(inputs))
-        if not encoder.columns:
+            encoder = TableEncoder.of_numbers(inputs)
+        if not encoder.inputs:
             raise ColumnError("The table has no columns to use as inputs; add at least one.")
-        if set(targets) & set(encoder.columns):
+        if set(targets) & set(encoder.inputs):
             raise ColumnError(f"Column {targets[0]!r} is both an input and a target; choose one.")
-        return TableReader(encoder, targets, y is None or isinstance(y, str), drop_missing, labels)
+        as_number = (
+            Column("", "number") if labels is None else Column("", "category", levels=labels, codes=True)
+        )
+        one_output = y is None or isinstance(y, str)
+        return TableReader(
+            encoder, tuple(replace(as_number, name=t) for t in targets), one_output, drop_missing
+        )
 
     @property
     def layout(self) -> Layout:
-        names = self.encoder.feature_names
-        return Layout(len(names), len(self.targets), self.one_output, names, self.targets or None)
+        names, targets = tuple(self.encoder.get_feature_names_out()), tuple(t.name for t in self.targets)
+        return Layout(len(names), len(targets), self.one_output, names, targets or None, self.encoder)
 
     @property
     def columns(self) -> list[str]:
-        return [*self.encoder.columns, *self.targets]
+        return [*self.encoder.inputs, *(target.name for target in self.targets)]
 
-    def __call__(self, frame: DataFrame) -> tuple[Any, Any]:
-        require_columns(frame, self.columns)
+    def __call__(self, frame: Any) -> tuple[Any, Any]:
+        from .encoding import as_frame
+
+        frame = as_frame(frame)
+        X, marks = self.encoder.transform(frame), self.encoder.marks
+        y = np.empty((len(X), len(self.targets)))
+        for q, target in enumerate(self.targets):
+            try:
+                y[:, q] = target.encode(values_of(frame[target.name], marks), gaps=False)[:, 0]
+            except ColumnError as error:
+                raise ColumnError(f"column {target.name!r} {error}") from error
         if self.drop_missing:
-            frame = frame[complete_rows(frame, self.columns)]
-        for name in self.encoder.categories:
-            missing = np.flatnonzero(frame[name].isna().to_numpy())
-            if len(missing):
-                raise MissingValuesError(
-                    f"column {name!r} has no value in row {missing[0]}; fill or remove it"
-                )
-        X = self.encoder.transform(frame).to_numpy()  # (c, d)
-        if self.labels is not None:
-            text = Encoder(self.targets, {self.targets[0]: self.labels}).transform(frame)
-            return X, text.to_numpy().argmax(axis=1).astype(float)
-        y = [numbers(frame[name], name) for name in self.targets]
-        return X, None if not y else y[0] if self.one_output else np.stack(y, axis=1)
+            rows = ~(np.isnan(X).any(axis=1) | np.isnan(y).any(axis=1))
+            X, y = X[rows], y[rows]
+        return X, None if not self.targets else y[:, 0] if self.one_output else y
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ class ParquetPiece:
             return file.read_row_group(self.group, columns=names, use_threads=False)
 
     def read(self) -> tuple[Any, Any]:
-        return self.reader(self.table(self.reader.columns).to_pandas(ignore_metadata=True))
+        return self.reader(self.table(self.reader.columns))
 
 
 def is_paths(data: Any) -> bool:
@@ -129,76 +138,106 @@ def parquet_files(data: Any) -> list[str]:
 
 
 def from_parquet(
-    data: Any,
-    y: str | Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    encoder: Encoder | None = None,
-    drop_missing: bool = False,
-    labels: tuple[str, ...] | None = None,
+    data: Any, y: str | Sequence[str] | None = None, columns: Sequence[str] | None = None
 ) -> Pieces:
     """Make a source with a part for each row group of the files, which must all have the columns."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     names_given = isinstance(y, list | tuple) and all(isinstance(name, str) for name in y)
     if not (y is None or isinstance(y, str) or names_given):
         raise ParameterError(
             f"y must name the target column(s) of parquet files, but is a {type(y).__name__}"
         )
+    files, plain = table_files(data)
+    wanted = TableReader.of(files.layout.feature_names or (), y, columns)
+    inputs = wanted.encoder.inputs
+    require_in_files(files, wanted.columns)
+    if set(inputs) <= plain:
+        return reading(files, wanted.encoder, y)
+    from .encoding import TableEncoder
+
+    encoder = TableEncoder(missing="drop")
+    return reading(files, encoder.settle(survey_of(files, encoder, inputs)), y)
+
+
+def table_files(data: Any, missing: Sequence[str] = ()) -> tuple[Pieces, set[str]]:
+    """The rows of a folder, glob, list or file, all columns as inputs; and which surely are plain numbers. A
+    CSV file is parsed once, into a temporary file; its fields that are one of `missing` are gaps.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    spool = None
+    if isinstance(data, str | Path) and Path(data).is_file() and kind_of(Path(data)) != "parquet":
+        spool = spooled(Path(data), missing)
     reader: TableReader | None = None
     pieces: list[ParquetPiece] = []
-    for path in parquet_files(data):
+    plain: set[str] = set()
+    for path in parquet_files(data if spool is None else spool.name):
         try:
             metadata = pq.read_metadata(path)
         except (pa.ArrowInvalid, OSError) as error:
             raise ColumnError(f"{path!r} could not be read as parquet: {first_line(error)}") from error
-        names = [str(name) for name in metadata.schema.to_arrow_schema().names]
+        schema = metadata.schema.to_arrow_schema()
+        own = {str(field.name) for field in schema if _is_plain(field.type)}
+        plain = own if reader is None else plain & own
         if reader is None:
-            reader = TableReader.of(
-                names, y, columns, encoder=encoder, drop_missing=drop_missing, labels=labels
-            )
-        missing = [name for name in reader.columns if name not in names]
-        if missing:
-            have = ", ".join(map(repr, names))
-            raise ColumnError(
-                f"part {len(pieces)} ({path}) has no column {missing[0]!r}; its columns are {have}"
-            )
-        groups = range(metadata.num_row_groups)
-        rows = [metadata.row_group(i).num_rows for i in groups]
-        pieces += [ParquetPiece(path, i, len(groups) == 1, rows[i], reader) for i in groups if rows[i]]
+            reader = TableReader.of([str(name) for name in schema.names], None, None)
+        rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        pieces += [ParquetPiece(path, i, len(rows) == 1, n, reader) for i, n in enumerate(rows) if n]
     if reader is None or not pieces:
         raise EmptyDataError(f"the parquet files of {str(data)!r} have no rows; at least one is needed")
-    return Pieces(reader.layout, tuple(pieces))
+    return Pieces(reader.layout, tuple(pieces), spool=spool), plain
 
 
-def encoder_of(source: Pieces, columns: Sequence[str]) -> Encoder:
-    """Make the encoder of these columns of parquet files, in one pass over those that hold text."""
-    import pandas as pd
+def _is_plain(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds numbers that a float has exactly."""
+    from pyarrow import types
+
+    small = types.is_integer(kind) and kind.bit_width < 64
+    return small or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def require_in_files(files: Pieces, columns: Sequence[str]) -> None:
+    """Raise if a file lacks one of these columns."""
     import pyarrow.parquet as pq
 
-    pieces = [piece for piece in source.pieces if isinstance(piece, ParquetPiece)]
-    kinds = pq.read_schema(pieces[0].path).empty_table().to_pandas()
-    require_columns(kinds, columns)
-    text = [name for name in columns if not is_numeric(kinds[name], name)]
-    values = {name: pd.Series([], dtype=object) for name in text}
-    for piece in pieces if text else ():
-        frame = piece.table(text).to_pandas(ignore_metadata=True).astype(object)
-        values = {name: pd.concat([values[name], frame[name]]).drop_duplicates() for name in text}
-    categories = {name: Encoder.fit(values[name].to_frame(name)).categories[name] for name in text}
-    return Encoder(tuple(columns), categories)
+    names: dict[str, list[str]] = {}
+    for index, piece in enumerate(files.pieces):
+        path = piece.path  # type: ignore[attr-defined]
+        if path not in names:
+            names[path] = [str(name) for name in pq.read_schema(path).names]
+            lacking = [name for name in columns if name not in names[path]]
+            if lacking:
+                have = ", ".join(map(repr, names[path]))
+                raise ColumnError(
+                    f"part {index} ({path}) has no column {lacking[0]!r}; its columns are {have}"
+                )
 
 
-def target_labels(source: Pieces, target: str) -> np.ndarray | None:
-    """The labels of a column of parquet files that holds text or booleans, sorted; None of one with numbers.
-    (classes,)
-    """
-    import pyarrow.parquet as pq
+def reading(
+    files: Pieces,
+    encoder: TableEncoder,
+    y: str | Sequence[str] | None,
+    *,
+    drop_missing: bool = False,
+    labels: tuple[str, ...] | None = None,
+) -> Pieces:
+    """The same rows with the inputs of an encoder, and targets; one with labels becomes their numbers."""
+    reader = TableReader.of((), y, None, encoder=encoder, drop_missing=drop_missing, labels=labels)
+    pieces = tuple(replace(piece, reader=reader) for piece in files.pieces)  # type: ignore[type-var]
+    return replace(files, layout=reader.layout, pieces=pieces)
 
-    piece = next(piece for piece in source.pieces if isinstance(piece, ParquetPiece))
-    column = pq.read_schema(piece.path).empty_table().to_pandas()[target]
-    if not is_label(column, target):
-        return None
-    if is_numeric(column, target):
-        return np.array([False, True])
-    return np.array(encoder_of(source, [target]).categories[target])
+
+def survey_of(files: Pieces, encoder: TableEncoder, columns: Sequence[str]) -> dict[str, Contents | str]:
+    """What columns of files hold, or what is wrong with them, in one pass."""
+    total: dict[str, Contents | str] = dict.fromkeys(columns, Contents())
+    for piece in files.pieces:
+        for name, seen in encoder.seen(piece.table(columns)).items():  # type: ignore[attr-defined]
+            before = total[name]
+            if isinstance(before, str) or isinstance(seen, str):
+                total[name] = before if isinstance(before, str) else seen
+                continue
+            try:
+                total[name] = before + seen
+            except ColumnError as error:
+                total[name] = str(error)
+    return total

@@ -54,6 +54,7 @@ class Layout:
     one_output: bool  # y is (c,), not (c, 1)
     feature_names: tuple[str, ...] | None = None
     target_names: tuple[str, ...] | None = None
+    encoder: Any = None  # a `TableEncoder` where the features come from a table
 
     def target(self, q: int) -> str:
         return "y" if self.target_names is None else f"column {self.target_names[q]!r}"
@@ -294,6 +295,7 @@ class Pieces(Source):
     report: PartsDone | None = None
     budget: int = 0  # bytes to keep
     kept: dict[int, Part] = field(default_factory=dict)
+    spool: Any = None  # a temporary folder that the pieces are in
 
     @property
     def n_parts(self) -> int:  # type: ignore[override]

@@ -1,0 +1,356 @@
+"""Columns of tables: what the values of a column are, and how they become numbers.
+
+`values_of` gives the values of a column of any data frame; `Contents` adds up what a column holds, over the
+parts of a table; `Column` is the encoding that follows from it, plain data for a model file. Text is looked
+at value by value: numbers and dates that were written as text are numbers and dates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import ColumnError
+
+Kind = Literal["number", "boolean", "time", "duration", "category", "left out"]
+KINDS: tuple[Kind, ...] = ("number", "boolean", "time", "duration", "category", "left out")
+DAY, WEEK, YEAR = 86400, 7 * 86400, 365.2425 * 86400  # seconds
+CALENDAR = {
+    "time of day": DAY,
+    "weekday": WEEK,
+    "day of year": YEAR,
+}  # the parts of a date, and their periods
+DIGITS = 1 << 53  # whole numbers beyond lose their last digits as floats
+GAP = "(missing)"  # the level of a category that a gap is
+REST = "(other)"  # the feature that the levels share which have none of their own
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
+ISO = re.compile(r"\d{4}-\d\d?(-\d\d?)?([T ]\d\d.*)?", re.ASCII)
+CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+ZONED = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The values of a column: booleans, integers, floats, dates or durations, or codes of texts."""
+
+    array: np.ndarray  # (n,)
+    missing: np.ndarray  # (n,) of bool
+    texts: tuple[str, ...] | None = None  # what the codes in `array` mean
+    category: bool = False  # the frame says that they are categories
+    zone: str | None = None
+
+    @property
+    def what(self) -> str:
+        """The kind of values, for people."""
+        if self.missing.all():
+            return "nothing"
+        if self.texts is not None:
+            return "text"
+        names = {"b": "booleans", "M": "dates", "m": "durations"}
+        return names.get(self.array.dtype.kind, "numbers")
+
+
+def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
+    """The values of a narwhals series; those that are one of the marks are missing."""
+    import narwhals as nw
+
+    missing = series.is_null().to_numpy().astype(bool)
+    kind = series.dtype
+    if kind.is_integer() and missing.any():
+        series = series.fill_null(0)
+    elif kind.is_decimal():
+        series = series.cast(nw.Float64)
+    array = np.asarray(series.to_numpy())
+    if array.dtype.kind in "OUST":
+        return _texts(array, missing, marks, kind in (nw.Categorical, nw.Enum))
+    if array.dtype.kind not in "biufMm":
+        raise ColumnError(f"holds {kind}, which is no number, date or text")
+    if kind in (nw.Categorical, nw.Enum):
+        return _texts(array.astype(object), missing | (array != array), marks, True)
+    missing |= np.isnat(array) if array.dtype.kind in "Mm" else array != array
+    for mark in marks:
+        if array.dtype.kind in "iuf" and NUMBER.fullmatch(mark):
+            missing |= array == float(mark)
+    return Values(array, missing, zone=getattr(kind, "time_zone", None))
+
+
+def _texts(array: np.ndarray, missing: np.ndarray, marks: tuple[str, ...], category: bool) -> Values:
+    import pandas as pd
+
+    array = array.astype(object)
+    array[missing] = None
+    codes, values = pd.factorize(array)
+    texts = [as_text(value) for value in values]
+    empty = np.array([text == "" or text in marks for text in texts] + [True])
+    return Values(codes, empty[codes], tuple(texts), category)
+
+
+def as_text(value: Any) -> str:
+    """A value as text; whole numbers have no decimal point: 1, 1.0 and "1" are one category."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Dates or durations as whole seconds since 1970 and the fraction of one, exactly. (n,) int64 and
+    float64
+    """
+    unit, count = np.datetime_data(array.dtype)
+    ticks = array.astype(np.int64)
+    per = {"ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
+    if per is None:
+        return array.astype(f"{array.dtype.kind}8[s]").astype(np.int64), np.zeros(len(array))
+    return ticks // per, (ticks % per) / per
+
+
+def parsed_dates(texts: list[str]) -> np.ndarray:
+    """Texts as dates in UTC, NaT where one is no date by ISO 8601. (n,) datetime64"""
+    import pandas as pd
+
+    asked = [text if ISO.fullmatch(text) else None for text in texts]
+    return pd.to_datetime(
+        pd.Series(asked, dtype=object), format="ISO8601", utc=True, errors="coerce"
+    ).to_numpy("datetime64[ns]")
+
+
+def parsed_clock(text: str) -> float:
+    """A time of day such as 12:30 as seconds, NaN where it is none."""
+    if not CLOCK.fullmatch(text):
+        return np.nan
+    parts = [float(part) for part in text.split(":")] + [0.0]
+    return 3600 * parts[0] + 60 * parts[1] + parts[2]
+
+
+def parsed_numbers(texts: list[str]) -> np.ndarray:
+    """Texts as numbers, NaN where one is none. (n,)"""
+    return np.array([float(text) if NUMBER.fullmatch(text) else np.nan for text in texts], dtype=float)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the rows of a column hold, added up over the parts of a table."""
+
+    what: str = "nothing"
+    rows: int = 0
+    missing: int = 0
+    infinite: int = 0
+    low: float = np.inf  # exact integers of integers; whole seconds of dates
+    high: float = -np.inf
+    zone: str | None = None
+    category: bool = False
+    counts: dict[str, int] = field(default_factory=dict)  # of texts
+
+    @staticmethod
+    def of(values: Values) -> Contents:
+        known, n, gaps = values.array[~values.missing], len(values.array), int(values.missing.sum())
+        seen = Contents(values.what, n, gaps, zone=values.zone, category=values.category)
+        if values.texts is not None:
+            counts: dict[str, int] = {}
+            for text, count in zip(values.texts, np.bincount(known, minlength=len(values.texts))):
+                if count:
+                    counts[text] = counts.get(text, 0) + int(count)
+            return replace(seen, counts=counts)
+        if not len(known):
+            return seen
+        if known.dtype.kind in "Mm":
+            known = seconds(known)[0]
+        infinite = int(np.isinf(known).sum()) if known.dtype.kind == "f" else 0
+        return replace(seen, infinite=infinite, low=known.min().item(), high=known.max().item())
+
+    def __add__(self, other: Contents) -> Contents:
+        pair = {self.what, other.what} - {"nothing"}
+        what = pair.pop() if len(pair) == 1 else "numbers" if pair == {"numbers", "booleans"} else "nothing"
+        if pair and what == "nothing":
+            raise ColumnError(f"holds {self.what} in some parts of the table and {other.what} in others")
+        counts = dict(self.counts)
+        for text, count in other.counts.items():
+            counts[text] = counts.get(text, 0) + count
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        rows, missing = self.rows + other.rows, self.missing + other.missing
+        zone, category = self.zone or other.zone, self.category | other.category
+        return Contents(
+            what, rows, missing, self.infinite + other.infinite, low, high, zone, category, counts
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """The encoding of a column as features."""
+
+    name: str
+    kind: Kind
+    origin: int = 0  # what is taken off: whole numbers beyond 2⁵³; seconds since 1970 of a date
+    zone: str = ""  # of dates; "" where they have none
+    calendar: tuple[str, ...] = ()  # parts of the date that are features, too
+    levels: tuple[str, ...] = ()  # of a category, sorted
+    codes: bool = False  # a category is one column of numbers, not a 0/1 feature for each level
+    rest: bool = False  # there were more levels, which share a feature
+    note: str = ""  # for people
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features: `height`, `colour=blue`, `when`, `when: weekday (sin)`."""
+        if self.kind == "left out":
+            return ()
+        if self.kind == "category" and not self.codes:
+            return tuple(f"{self.name}={level}" for level in (*self.levels, *((REST,) if self.rest else ())))
+        waves = tuple(f"{self.name}: {part} ({wave})" for part in self.calendar for wave in ("sin", "cos"))
+        return (self.name, *waves)
+
+    @property
+    def became(self) -> str:
+        """What the column became, in words."""
+        if self.kind == "time":
+            start = np.datetime64(self.origin, "s").item().isoformat(" ")
+            zone = f", {self.zone}" if self.zone else ""
+            parts = f"; {', '.join(self.calendar)} as sine and cosine" if self.calendar else ""
+            return f"seconds since {start}{zone}{parts}"
+        if self.kind == "category":
+            how = "numbered" if self.codes else f"{len(self.features)} features of 0 and 1"
+            return f"category of {len(self.levels)}{' and others' * self.rest} levels, {how}"
+        if self.kind == "number" and self.origin:
+            return f"number, less {self.origin}"
+        return {"boolean": "0 or 1", "duration": "seconds"}.get(self.kind, self.kind)
+
+    def encode(self, values: Values, allow_unseen: bool = False, gaps: bool = True) -> np.ndarray:
+        """The features of a column, gaps as NaN, with `gaps` those of a category as a level; raise if it
+        holds what it did not hold before. (n, k)
+        """
+        if self.kind == "category":
+            return self._levels(values, allow_unseen, gaps)
+        if self.kind == "time":
+            return self._dates(values)
+        if values.what in ("dates", "durations") and self.kind != "duration":
+            raise ColumnError(f"held {self.kind}s when the model was fitted, and holds {values.what} now")
+        out = np.full(len(values.array), np.nan)
+        known, some = ~values.missing, values.array[~values.missing]
+        if values.texts is not None:
+            table = self._parsed(values)
+            out[known] = table[some]
+        elif values.what == "durations":
+            whole, fraction = seconds(some)
+            out[known] = whole + fraction
+        elif self.origin and some.dtype.kind in "iu":
+            out[known] = exactly(some, self.origin)
+        else:
+            out[known] = some.astype(float) - self.origin
+        if np.isinf(out).any():
+            raise ColumnError(f"holds {np.isinf(out).sum()} infinite value(s): remove those rows")
+        return out[:, None]
+
+    def _parsed(self, values: Values) -> np.ndarray:
+        """The numbers that texts mean; raise if some mean none."""
+        texts = list(values.texts or ())
+        if self.kind == "boolean":
+            texts = [{"true": "1", "false": "0"}.get(text.casefold(), text) for text in texts]
+        table = parsed_numbers(texts) - self.origin
+        if self.kind == "duration":
+            table = np.where(np.isnan(table), [parsed_clock(text) for text in texts], table)
+        used = set(values.array[~values.missing].tolist())
+        strays = [t for i, t in enumerate(texts) if i in used and np.isnan(table[i]) and t.lower() != "nan"]
+        if strays:
+            raise ColumnError(f"must hold {self.kind}s; it holds {listing(strays)}: name what means missing")
+        return table
+
+    def _dates(self, values: Values) -> np.ndarray:
+        array, zone = values.array, values.zone
+        if values.texts is not None:
+            dates = np.append(parsed_dates(list(values.texts)), np.datetime64("NaT"))
+            array, zone = dates[values.array], zone_of(values.texts)
+            bad = np.isnat(array) & ~values.missing
+            if bad.any():
+                strays = sorted({values.texts[i] for i in values.array[bad]})
+                raise ColumnError(f"must hold dates; it holds {listing(strays)}: name what means missing")
+        elif values.what not in ("dates", "nothing"):
+            raise ColumnError(f"held dates when the model was fitted, and holds {values.what} now")
+        if values.missing.all():
+            return np.full((len(array), len(self.features)), np.nan)
+        if bool(zone) != bool(self.zone):
+            has = "has a time zone now, and had none" if zone else "has no time zone now, but had one"
+            raise ColumnError(f"{has} when the model was fitted: convert it")
+        local = array
+        if self.calendar and self.zone not in ("", "UTC"):
+            import pandas as pd
+
+            local = pd.DatetimeIndex(array, tz="UTC").tz_convert(self.zone).tz_localize(None).to_numpy()
+        whole, fraction = seconds(array)
+        waves = [wave for part in self.calendar for wave in _waves(part, local)]
+        out = np.column_stack([(whole - self.origin) + fraction, *waves])
+        out[values.missing] = np.nan
+        return out
+
+    def _levels(self, values: Values, allow_unseen: bool, gaps: bool) -> np.ndarray:
+        texts = values.texts
+        array = values.array
+        if texts is None:
+            known, array = np.unique(values.array, return_inverse=True)
+            texts = tuple(as_text(value) for value in known.tolist())
+        place = {level: i for i, level in enumerate(self.levels)}
+        other = len(self.levels)
+        table = np.array([place.get(text, other) for text in (*texts, GAP)])
+        codes = np.where(values.missing, table[-1], table[array])  # (n,)
+        if not (allow_unseen or self.rest) and np.any((codes == other) & ~values.missing):
+            bad = sorted({texts[i] for i in array[(codes == other) & ~values.missing]})
+            raise ColumnError(
+                f"holds categories the model has not seen: {listing(bad)}; the known ones are "
+                f"{listing(self.levels)}: remove those rows, or allow unseen categories"
+            )
+        out = codes[:, None] if self.codes else codes[:, None] == np.arange(len(self.features))
+        out = out.astype(float)  # (n, k)
+        if not gaps:
+            out[values.missing] = np.nan
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without what is as it is by default."""
+        plain = {key: value for key, value in asdict(self).items() if value or key in ("name", "kind")}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+
+def exactly(array: np.ndarray, origin: int) -> np.ndarray:
+    """Integers less an origin, without the loss of digits or overflow on the way. (n,)"""
+    high, low = array >> 32, array & 0xFFFFFFFF
+    return (high.astype(float) - (origin >> 32)) * 2.0**32 + (low.astype(float) - (origin & 0xFFFFFFFF))
+
+
+def _waves(part: str, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sine and cosine of a date's place in its day, week or year."""
+    whole, fraction = seconds(local)
+    if part == "day of year":
+        start = local.astype("M8[Y]")
+        length = (start + 1).astype("M8[s]").astype(float) - start.astype("M8[s]").astype(float)
+        turn = (whole - start.astype("M8[s]").astype(np.int64) + fraction) / length
+    else:
+        period = CALENDAR[part]
+        turn = (
+            (whole - (4 * DAY if part == "weekday" else 0)) % period + fraction
+        ) / period  # 1970 began on a Thursday
+    return np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)
+
+
+def zone_of(texts: tuple[str, ...]) -> str | None:
+    """The zone of dates written as text: UTC where they say how far they are from it, or none."""
+    said = [bool(ZONED.search(text[10:])) for text in texts if ISO.fullmatch(text)]
+    if any(said) and not all(said):
+        raise ColumnError("holds dates with a time zone and dates without: convert them")
+    return "UTC" if any(said) else None
+
+
+def listing(names: Any, *, quote: bool = True, most: int = 8) -> str:
+    """Names with commas, the first few of many."""
+    shown = [repr(name) if quote else str(name) for name in list(names)[:most]]
+    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def require_columns(have: Sequence[str], names: Sequence[str]) -> None:
+    """Raise if a table with these columns lacks one."""
+    lacking = [name for name in names if name not in have]
+    if lacking:
+        raise ColumnError(f"The table has no column {listing(lacking)}; its columns are {listing(have)}.")

@@ -1,0 +1,365 @@
+"""`TableEncoder`: columns of a data frame as numbers, for estimators, commands and scikit-learn's
+
+pipelines.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
+from . import columns as col
+from .columns import Column, Contents, listing, require_columns, values_of
+
+MANY_LEVELS = 50  # of a category that have a feature of their own
+FEW_VALUES = 20  # different texts that are categories, however few the rows
+OPTIONS = "categories calendar kinds missing_values missing allow_unseen max_levels".split()
+
+
+@dataclass(eq=False, repr=False)
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Columns of a table as float64 features: pandas, Polars, Arrow and all that narwhals reads.
+
+    | a column of | becomes |
+    |---|---|
+    | numbers, also as text | itself; whole numbers beyond 2⁵³ less the least, so that no digit is lost |
+    | booleans | 0 and 1 |
+    | dates and times of any unit and zone, also as ISO 8601 text | seconds since the first |
+    | durations, times of day | seconds |
+    | text, categories | a 0/1 feature for each level, or one column of their numbers |
+    | text that hardly repeats; nothing at all | left out, with a warning |
+
+    Columns are found by name: the table to transform may have them in any order, and more besides. Units are
+    kept, so a date means the same in any unit, and another kind of value than `fit` saw is refused. All that
+    is wrong with a table is said at once.
+
+    Parameters
+    ----------
+    categories : "one-hot", or "codes": whole numbers from 0 on, in the order of the sorted levels, for
+        `kernels.Category`; a level not seen is the number after the last.
+    calendar : parts of dates that become features, too, each as sine and cosine: "time of day", "weekday",
+        "day of year"; for all columns of dates, or by column in a dictionary. Zoned dates have those of
+        their zone.
+    kinds : what columns are to be, whatever they look like: {"zip": "category"}; one of "number", "boolean",
+        "time", "duration", "category", "left out".
+    missing_values : texts or numbers that mean a gap, such as "?", "NA" or -999. Empty text always does.
+    missing : "use" gives NaN for a gap, and makes it a level of a category; "refuse" raises; "drop" gives NaN
+        for categories as well, for whoever leaves these rows out.
+    allow_unseen : whether a level that `fit` did not see is none of those known, or an error.
+    max_levels : how many levels of a category have a 0/1 feature of their own, the most frequent; the others
+        share one.
+
+    Attributes
+    ----------
+    columns_ : a `Column` for each column: name, kind, levels, origin. feature_names_in_, n_features_in_.
+    """
+
+    categories: str = "one-hot"
+    calendar: Sequence[str] | Mapping[str, Sequence[str]] = ()
+    kinds: Mapping[str, str] | None = None
+    missing_values: Sequence[Any] = ()
+    missing: str = "use"
+    allow_unseen: bool = False
+    max_levels: int = MANY_LEVELS
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Look at all columns of a table."""
+        return self.settle(self.seen(X))
+
+    def seen(self, X: Any) -> dict[str, Contents | str]:
+        """What each column of some rows holds, or what is wrong with it; those of several parts of a table
+        can be added by `Contents.__add__`.
+        """
+        frame = as_frame(X)
+        found: dict[str, Contents | str] = {}
+        for name in frame.columns:
+            try:
+                found[name] = Contents.of(values_of(frame[name], self.marks))
+            except ColumnError as error:
+                found[name] = str(error)
+        return found
+
+    def settle(self, seen: Mapping[str, Contents | str], problems: Sequence[str] = ()) -> Self:
+        """Decide what each column becomes; raise if some cannot be used or there were problems before, and
+        say all of them.
+        """
+        self._check(list(seen))
+        problems, columns = list(problems), []
+        for name, found in seen.items():
+            try:
+                if isinstance(found, str):
+                    raise ColumnError(found)
+                columns.append(self._column(name, found))
+            except ColumnError as error:
+                problems.append(f"column {name!r} {error}")
+        require_none(problems)
+        if not any(column.features for column in columns):
+            raise ColumnError("The table has no columns to use as inputs; add at least one.")
+        gone = [
+            f"{column.name!r} ({column.note})"
+            for column in columns
+            if column.kind == "left out" and column.note
+        ]
+        if gone:
+            message = f"left out of the inputs: {listing(gone, quote=False)}"
+            warnings.warn(message, InducingWarning, stacklevel=3)
+        return self._take(columns)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The features of a table. (n, d)"""
+        check_is_fitted(self)
+        frame = as_frame(X)
+        used = [column for column in self.columns_ if column.kind != "left out"]
+        require_columns(frame.columns, [column.name for column in used])
+        blocks, problems, gaps, as_level = [], [], {}, self.missing == "use"
+        for column in used:
+            try:
+                values = values_of(frame[column.name], self.marks)
+                blocks.append(column.encode(values, self.allow_unseen, as_level))
+                gaps[column.name] = values.missing
+            except ColumnError as error:
+                problems.append(f"column {column.name!r} {error}")
+        require_none(problems)
+        if self.missing == "refuse":
+            require_complete(gaps, "fill them in, or pass missing='use' or 'drop'")
+        return np.concatenate(blocks, axis=1)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """The names of the features: `height`, `colour=blue`, `when: weekday (sin)`."""
+        check_is_fitted(self)
+        return np.array([name for column in self.columns_ for name in column.features], dtype=object)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that a table to transform must have."""
+        return tuple(column.name for column in self.columns_ if column.kind != "left out")
+
+    @property
+    def plain(self) -> bool:
+        """Whether all columns are numbers or booleans as they stand."""
+        return all(column.kind in ("number", "boolean") and not column.origin for column in self.columns_)
+
+    @property
+    def category_levels(self) -> dict[int, int]:
+        """The features that number the levels of a category, and how many levels there are."""
+        places = [column for column in self.columns_ for _ in column.features]
+        return {i: len(column.levels) for i, column in enumerate(places) if column.codes}
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Each column, what it became, and a note."""
+        return [(column.name, column.became, column.note) for column in self.columns_]
+
+    def summary(self) -> str:
+        """A small table of what each column became."""
+        rows = [("column", "becomes", ""), *self.rows()]
+        wide = [max(len(row[i]) for row in rows) for i in (0, 1)]
+        return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}".rstrip() for a, b, c in rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary of strings, numbers and lists, for a model file."""
+        options = {name: getattr(self, name) for name in OPTIONS}
+        options |= {"missing_values": list(self.marks), "kinds": dict(self.kinds or {}) or None}
+        calendar = self.calendar
+        options["calendar"] = dict(calendar) if isinstance(calendar, Mapping) else list(calendar)
+        return {"options": options, "columns": [column.to_json() for column in self.columns_]}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Self:
+        """The encoder of such a dictionary; raise if it is none."""
+        try:
+            options = plain["options"]
+            encoder = cls(**{name: options[name] for name in OPTIONS})
+            columns = []
+            for record in plain["columns"]:
+                lists = {key: tuple(map(str, record.get(key, ()))) for key in ("levels", "calendar")}
+                column = Column(**(record | lists))
+                if column.kind not in col.KINDS or not isinstance(column.name, str):
+                    raise ValueError(f"there is no kind {column.kind!r}")
+                columns.append(replace(column, origin=int(column.origin)))
+            encoder._check([column.name for column in columns])
+            return encoder._take(columns)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"The model file's columns cannot be read ({error!r}): fit it again."
+            raise ModelFileError(message) from error
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> Self:
+        """The encoder of columns that are known to hold numbers, which looks at none."""
+        return cls()._take([Column(str(name), "number") for name in names])
+
+    def _take(self, columns: list[Column]) -> Self:
+        self.columns_ = tuple(columns)
+        self.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
+        self.n_features_in_ = len(columns)
+        return self
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The texts that mean a gap."""
+        return tuple(col.as_text(mark) for mark in self.missing_values)
+
+    def _check(self, names: Sequence[str]) -> None:
+        """Raise if a parameter is not one of those known."""
+        parts = self.calendar.values() if isinstance(self.calendar, Mapping) else [self.calendar]
+        choices: list[tuple[str, str, tuple[str, ...]]]
+        choices = [("categories", self.categories, ("one-hot", "codes"))]
+        choices += [("missing", self.missing, ("use", "refuse", "drop"))]
+        choices += [("calendar", part, tuple(col.CALENDAR)) for some in parts for part in some]
+        choices += [(f"kinds[{name!r}]", kind, col.KINDS) for name, kind in (self.kinds or {}).items()]
+        for name, value, known in choices:
+            if value not in known:
+                raise ParameterError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        asked = [*(self.kinds or ()), *(self.calendar if isinstance(self.calendar, Mapping) else ())]
+        require_columns(names, asked)
+
+    def _column(self, name: str, seen: Contents) -> Column:
+        """The encoding of a column; raise if it cannot be used."""
+        kind, note = (self.kinds or {}).get(name), ""
+        if kind is None:
+            kind, note = guessed(seen)
+        if kind == "left out":
+            return Column(name, "left out", note=note)
+        if seen.infinite:
+            raise ColumnError(f"holds {seen.infinite} infinite value(s): remove those rows")
+        if seen.missing and kind != "category":
+            note = f"{seen.missing} missing"
+        if seen.low == seen.high or len(seen.counts) == 1:
+            note = ", ".join(filter(None, ["constant", note]))
+        column = Column(name, kind, note=note)  # type: ignore[arg-type]
+        if kind == "category":
+            return self._category(column, seen)
+        if kind == "time":
+            dates = col.parsed_dates(list(seen.counts))
+            low = min(col.seconds(dates[~np.isnat(dates)])[0], default=0) if seen.counts else seen.low
+            zone = col.zone_of(tuple(seen.counts)) or seen.zone or ""
+            calendar = self.calendar.get(name, ()) if isinstance(self.calendar, Mapping) else self.calendar
+            return replace(column, origin=int(low), zone=zone, calendar=tuple(calendar))
+        large = seen.what == "numbers" and max(abs(seen.low), abs(seen.high)) > col.DIGITS
+        return replace(column, origin=seen.low if large and isinstance(seen.low, int) else 0)
+
+    def _category(self, column: Column, seen: Contents) -> Column:
+        counts = dict(seen.counts)
+        if seen.what != "text":
+            raise ColumnError(f"holds {seen.what}; write them as text to have them as categories")
+        codes, most = self.categories == "codes", self.max_levels
+        if seen.missing and self.missing == "use":
+            counts[col.GAP] = seen.missing
+        rest = not codes and len(counts) > most
+        if rest:
+            kept = sorted(counts, key=lambda level: (-counts[level], level))[: most - 1]
+            counts = {level: counts[level] for level in kept}
+        note = f"{seen.missing} missing: a level" if col.GAP in counts else column.note
+        return replace(column, levels=tuple(sorted(counts)), codes=codes, rest=rest, note=note)
+
+
+def guessed(seen: Contents) -> tuple[str, str]:
+    """What a column looks like, and a note; raise if it is numbers or dates but for a few strange values."""
+    if seen.what == "nothing":
+        return "left out", "it holds no values"
+    if seen.what != "text":
+        return {"dates": "time", "durations": "duration", "booleans": "boolean"}.get(seen.what, "number"), ""
+    if seen.category:
+        return "category", ""
+    texts, counts = list(seen.counts), np.array(list(seen.counts.values()))
+    if {text.casefold() for text in texts} <= {"true", "false"}:
+        return "boolean", ""
+    numbers = np.array([bool(col.NUMBER.fullmatch(text)) for text in texts])
+    clocks = np.array([not np.isnan(col.parsed_clock(text)) for text in texts])
+    dates = ~np.isnat(col.parsed_dates(texts))
+    for kind, right in (("number", numbers), ("time", dates), ("duration", clocks)):
+        if right.all():
+            return kind, "written as text" if kind == "number" else ""
+        if 2 * counts[right].sum() >= counts.sum():
+            strays = [f"{texts[i]!r} ({counts[i]} rows)" for i in np.flatnonzero(~right)]
+            raise ColumnError(
+                f"holds {kind}s written as text, but also {listing(strays, quote=False, most=4)}: name what "
+                "means missing, or say that the column is a category"
+            )
+    if len(texts) > FEW_VALUES and 4 * len(texts) > counts.sum():
+        return "left out", f"text with {len(texts)} different values in {counts.sum()} rows"
+    return "category", ""
+
+
+def as_frame(X: Any) -> Any:
+    """A data frame as narwhals has it, its columns named by strings; raise if it is none."""
+    import narwhals as nw
+
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        if not hasattr(X, "__arrow_c_stream__"):
+            raise ColumnError(f"a table must be a data frame, not a {type(X).__name__}")
+        frame = nw.from_arrow(X, backend="pyarrow")
+    names = [str(name) for name in frame.columns]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise ColumnError(f"the table has two columns named {twice[0]!r}: rename one")
+    return frame.rename(dict(zip(frame.columns, names))) if names != list(frame.columns) else frame
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a data frame that `as_frame` takes, and no array."""
+    import narwhals as nw
+
+    if isinstance(X, np.ndarray | list | tuple) or not hasattr(X, "shape"):
+        return False
+    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def require_none(problems: Sequence[str]) -> None:
+    """Raise if there are problems with columns, with all of them in one sentence."""
+    if problems:
+        many = f"{len(problems)} columns cannot be used: " if len(problems) > 1 else ""
+        text = many + "; ".join(problems)
+        raise ColumnError(f"{text[0].upper()}{text[1:]}.")
+
+
+def gaps_of(X: Any, marks: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Where each column of a table has gaps. (n,) of bool each"""
+    frame = as_frame(X)
+    return {name: values_of(frame[name], marks).missing for name in frame.columns}
+
+
+def require_complete(gaps: Mapping[str, np.ndarray], advice: str) -> None:
+    """Raise if there are gaps, counted by row and column; `advice` says what to do about them."""
+    incomplete = np.any(list(gaps.values()), axis=0)
+    if np.any(incomplete):
+        where = [f"{name} ({gap.sum()})" for name, gap in gaps.items() if gap.any()]
+        raise MissingValuesError(
+            f"{incomplete.sum()} of {len(incomplete)} rows have missing values, in "
+            f"{listing(where, quote=False)}: {advice}."
+        )
+
+
+def settle_target(name: str, seen: Contents | str, task: str | None) -> str:
+    """What a target is: "number", or a kind of label where the task is classification or it holds no numbers;
+    raise if it cannot be one.
+    """
+    if isinstance(seen, str):
+        raise ColumnError(f"column {name!r} {seen}")
+    try:
+        kind, _ = guessed(seen)
+    except ColumnError as error:
+        raise ColumnError(f"column {name!r} {error}") from error
+    labelled = task == "classification" or (task is None and kind in ("category", "boolean", "left out"))
+    lowest = next(iter(seen.counts), f"{seen.low:g}")
+    if seen.rows == seen.missing:
+        raise ColumnError(f"column {name!r} holds no values at all: there is nothing to fit")
+    if len(seen.counts) == 1 or seen.low == seen.high:
+        raise ColumnError(f"column {name!r} is {lowest} in every row: there is nothing to fit")
+    if seen.infinite:
+        raise ColumnError(f"column {name!r} holds {seen.infinite} infinite value(s): remove those rows")
+    if labelled and kind == "left out":
+        raise ColumnError(f"column {name!r} holds text with {len(seen.counts)} different values: no classes")
+    if labelled:
+        return "numbers of classes" if kind == "number" else kind
+    if kind not in ("number", "boolean"):
+        what = f"text such as {lowest!r}" if seen.counts else seen.what
+        raise ColumnError(f"column {name!r} must hold numbers; it holds {what}: recode it")
+    return "number"
