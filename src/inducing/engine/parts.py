@@ -11,7 +11,16 @@ from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
-from ..model.problem import NoiseByLevel, Problem, as_noise, check_basis, check_jitter, less_mean, split_noise
+from ..model.problem import (
+    DEFAULT_JITTER,
+    NoiseByLevel,
+    Problem,
+    as_noise,
+    check_basis,
+    check_jitter,
+    less_mean,
+    split_noise,
+)
 from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, asarray_like, to_numpy
 from ..numerics.workers import on_device
@@ -182,10 +191,10 @@ def make_parted(
     noise: Given,
     source: Source,
     *,
-    mean: Mean | None,
-    jitter: float,
-    blocks: Given,
-    weights: Given,
+    mean: Mean | None = None,
+    jitter: float = DEFAULT_JITTER,
+    blocks: Given = None,
+    weights: Given = None,
     search: Callable[[Problem], Problem] | None = None,
 ) -> Parted:
     """Check all that needs no rows, which are checked when read; `search` finds neighbours in a part."""

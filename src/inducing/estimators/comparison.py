@@ -95,7 +95,7 @@ def compare(
             split = train_test_split(*data, test_size=test_rows, random_state=random_state + repeat)
             usual = {"kernel": kernel, "max_iter": max_iter, "random_state": random_state + repeat}
             usual["approximation"] = approximation
-            results.append(_result(method, size, repeat, usual, *split))
+            results.append(_result(method, size, repeat, usual, split))
     except KeyboardInterrupt:
         pass
     return pd.DataFrame([asdict(result) for result in results], columns=list(Result.__dataclass_fields__))
@@ -158,32 +158,15 @@ def _fitted(method: str, size: int, usual: dict[str, Any], X: np.ndarray, y: np.
     return model
 
 
-def _result(
-    method: str,
-    size: int,
-    repeat: int,
-    usual: dict[str, Any],
-    X: np.ndarray,
-    X_test: np.ndarray,
-    y: np.ndarray,
-    y_test: np.ndarray,
-) -> Result:
+def _result(method: str, size: int, repeat: int, usual: dict[str, Any], split: list[np.ndarray]) -> Result:
     """Fit rows by one method, and score it on others."""
+    X, X_test, y, y_test = split
     began = time.perf_counter()
     model = _fitted(method, size, usual, X, y)
     seconds = time.perf_counter() - began
     mean, std = model.predict(X_test, return_std=True)
     assert model.noise_ is not None
-    return Result(
-        method=method,
-        size=size,
-        repeat=repeat,
-        m=model.basis_size_,
-        smse=metrics.smse(y_test, mean, y),
-        msll=metrics.msll(y_test, mean, std**2, y),
-        coverage=metrics.coverage(y_test, mean, std**2),
-        noise=float(model.noise_),
-        log_evidence=model.log_evidence_,
-        iterations=model.n_iter_,
-        seconds=seconds,
-    )
+    smse, msll = metrics.smse(y_test, mean, y), metrics.msll(y_test, mean, std**2, y)
+    coverage, noise = metrics.coverage(y_test, mean, std**2), float(model.noise_)
+    end = noise, model.log_evidence_, model.n_iter_, seconds
+    return Result(method, size, repeat, model.basis_size_, smse, msll, coverage, *end)
