@@ -8,10 +8,9 @@ needs only log p(y|f). `base` has what all share, `loops` those compiled for one
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from ...errors import InducingError, ParameterError, UnknownNameError
+from ..parameters import made, read_spec
 from .base import Likelihood
 from .classes import Binary, Logistic, Ordinal, Probit, Step
 from .counts import Binomial, NegativeBinomial, Poisson
@@ -36,19 +35,4 @@ __all__ = ["BY_NAME", "from_spec", *(kind.__name__ for kind in (*_NAMED, *_OTHER
 
 def from_spec(spec: Mapping[str, Any]) -> Likelihood:
     """The likelihood that `likelihood.spec()` described. Reads plain data only."""
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
-        raise ParameterError(f"a likelihood's spec must be a dictionary with a name, not {spec!r}")
-    kind = BY_NAME.get(spec["name"].lower())
-    if kind is None:
-        raise UnknownNameError(f"there is no likelihood {spec['name']!r}; known are {', '.join(BY_NAME)}")
-    values = {key: value for key, value in spec.items() if key != "name"}
-    known = [f.name for f in fields(kind)]
-    unknown = [key for key in values if key not in known]
-    if unknown:
-        raise UnknownNameError(f"{kind.__name__} has no parameter {unknown}; it has {known}")
-    try:
-        return kind(**values)
-    except InducingError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"{kind.__name__} cannot be made from {values}: {error}") from error
+    return made(*read_spec("likelihood", spec, BY_NAME))

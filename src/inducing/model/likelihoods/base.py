@@ -7,15 +7,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.random import Generator
 
-from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
+from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, require_numbers, to_numpy
 from ...numerics.linalg import row_dots
 from ...numerics.quadrature import ROUNDED, Feature, Tilted, WeightedNodes, nodes
 from ...numerics.subdivision import tilted_by_quadrature
 from ..kernels.base import positive
+from ..parameters import Parametrised
 
 LARGEST = 1e50  # of y, mean, √var and scales: ratios of their squares must be numbers, too
 SHAPES = 1e-9, 1e12  # of shape parameters
+UNITS = {"scale": 1, "variance": 2, "noise": 2}  # the powers of f's units that parameters have
 STEEP = 500.0  # log of the largest rate that is told from infinity
 FARTHEST = 30.0  # of a constant f from 0
 ROUNDS = 200  # of doubling and of halving the interval a quantile is in
@@ -24,7 +26,7 @@ Function = Callable[[Array, Array], Any]  # of y and f that broadcast
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class Likelihood(Parametrised):
     """p(y|f) of one observation given the latent f at its input.
 
     A likelihood gives `log_density`; with its slopes and its `_feature`, the place where it bends, averages
@@ -35,11 +37,21 @@ class Likelihood:
     kind: ClassVar[int | None] = None
     columns: ClassVar[int] = 1  # of y: the observation itself and the further numbers a row may have
     defaults: ClassVar[tuple[float, ...]] = ()  # of the further numbers
-    names: ClassVar[tuple[str, ...]] = ()  # of the parameters that evidence can learn
     held: ClassVar[tuple[str, ...]] = ()  # of those among them that it does not learn unless asked to
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}  # of the parameters that are not simply positive
     log_concave: ClassVar[bool] = False  # in f, so that r ≤ 0 at every power
     located: ClassVar[bool] = False  # whether f is where y lies, in the units of y
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            object.__setattr__(self, name, self._checked(name, getattr(self, name)))
+
+    def _checked(self, name: str, value: object) -> float:
+        """The value of a parameter as a float; raises if it is not in its range."""
+        if name in UNITS:
+            return scale(name, value, UNITS[name])
+        low, high = self.bounds.get(name, SHAPES)
+        return within(name, value, low, min(high, SHAPES[1]))
 
     @property
     def theta(self) -> np.ndarray:
@@ -47,29 +59,14 @@ class Likelihood:
         return np.array([getattr(self, f.name) for f in fields(self)] or [0.0], dtype=float)
 
     @property
-    def parameters(self) -> dict[str, float]:
-        """The continuous parameters by name."""
-        return {name: getattr(self, name) for name in self.names}
-
-    @property
     def unconstrained(self) -> tuple[str, ...]:
         """The parameters that may be any real number."""
         return tuple(name for name in self.names if self.bounds.get(name) == (-np.inf, np.inf))
 
-    def with_parameters(self, values: Mapping[str, float]) -> Self:
-        """The same likelihood with other parameter values."""
-        unknown = set(values) - set(self.names)
-        if unknown:
-            raise UnknownNameError(
-                f"{type(self).__name__} has no parameter {sorted(unknown)}; it has {list(self.names)}"
-            )
-        return replace(self, **values)
-
     def in_units(self, factor: float) -> Self:
         """The likelihood of factor · y; this one itself where f is not in the units of y."""
-        powers = {"variance": 2, "scale": 1} if self.located else {}
-        values = {name: getattr(self, name) * factor ** powers[name] for name in self.names if name in powers}
-        return replace(self, **values)
+        names = [name for name in self.names if name in UNITS and self.located]
+        return replace(self, **{name: getattr(self, name) * factor ** UNITS[name] for name in names})
 
     def likeliest(self, y: np.ndarray, weights: np.ndarray) -> float:
         """The f under which all of y, (n,) or (n, columns), is likeliest if f is the same in every row."""
@@ -81,13 +78,6 @@ class Likelihood:
             return -float(weights @ self.log_density(y, np.full(len(y), f)))
 
         return float(minimize_scalar(cost, bounds=(-FARTHEST, FARTHEST), method="bounded").x)
-
-    def spec(self) -> dict[str, Any]:
-        """A plain description that `likelihoods.from_spec` reads back."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {"name": type(self).__name__} | {
-            key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
-        }
 
     def log_density(self, y: Array, f: Array) -> Array:
         """log p(y|f), for arrays that broadcast; y may have a last axis more, its `columns`."""

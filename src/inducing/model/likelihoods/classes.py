@@ -76,9 +76,6 @@ class Probit(Binary):
 
     noise: float = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise", scale("noise", self.noise, 2))
-
     def log_density(self, y: Array, f: Array) -> Array:
         f, y = self.split(y, f)
         z = y * f / np.sqrt(self.noise)
@@ -228,9 +225,7 @@ class Ordinal(Likelihood):
         gaps = {f"gap{i}": gap for i, gap in enumerate(self.gaps, 1)}
         return {"threshold": self.threshold, **gaps, "noise": self.noise}
 
-    def with_parameters(self, values: Mapping[str, float]) -> "Ordinal":
-        if set(values) - set(self.names):
-            return super().with_parameters(values)  # which raises
+    def _replaced(self, values: Mapping[str, float]) -> "Ordinal":
         threshold, *gaps, noise = (self.parameters | dict(values)).values()
         return Ordinal(threshold, tuple(gaps), noise)
 

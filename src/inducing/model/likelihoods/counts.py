@@ -10,7 +10,7 @@ from ...errors import LabelError
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
 from ...numerics.special import log_sigmoid, special, stirling
-from .base import SHAPES, STEEP, Likelihood, exp, one_namespace, refuse, within
+from .base import STEEP, Likelihood, exp, one_namespace, refuse
 from .classes import Logistic
 
 MOST = 1e12  # of counts: digits are left for the shares of few among many
@@ -95,9 +95,6 @@ class NegativeBinomial(Counts):
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
     shape: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", within("shape", self.shape, *SHAPES))
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
         f, y, exposure = self.split(y, f)

@@ -9,23 +9,19 @@ from numpy.random import Generator
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
 from ...numerics.special import LOG_2PI
-from .base import Likelihood, exp, one_namespace, refuse, scale
+from .base import Likelihood, exp, one_namespace, refuse
 from .classes import Probit
 
 
 @dataclass(frozen=True)
-class Gaussian(Likelihood):
-    """y = f + noise of this variance. [004 eq. 5.3]"""
+class GaussianNoise(Likelihood):
+    """f + Gaussian noise of this variance."""
 
     located: ClassVar[bool] = True
-    kind: ClassVar[int | None] = 0
     names: ClassVar[tuple[str, ...]] = ("variance",)
     log_concave: ClassVar[bool] = True
 
     variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", scale("variance", self.variance, 2))
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
         f, y = self.split(y, f)[:2]
@@ -73,27 +69,22 @@ class Gaussian(Likelihood):
 
 
 @dataclass(frozen=True)
-class CensoredGaussian(Likelihood):
+class Gaussian(GaussianNoise):
+    """y = f + noise of this variance. [004 eq. 5.3]"""
+
+    kind: ClassVar[int | None] = 0
+
+
+@dataclass(frozen=True)
+class CensoredGaussian(GaussianNoise):
     """f + Gaussian noise of this variance, of which some rows tell only that it lies beyond y.
 
     y is (n,), or (n, 2) with a second column: 0 where y was seen, 1 where it is y or more (censored on the
     right), -1 where it is y or less. Predictions are of what would be seen without a limit.
     """
 
-    located: ClassVar[bool] = True
     columns: ClassVar[int] = 2
     defaults: ClassVar[tuple[float, ...]] = (0.0,)
-    names: ClassVar[tuple[str, ...]] = ("variance",)
-    log_concave: ClassVar[bool] = True
-
-    variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", scale("variance", self.variance, 2))
-
-    @property
-    def _seen(self) -> Gaussian:
-        return Gaussian(self.variance)
 
     @property
     def _beyond(self) -> Probit:
@@ -106,23 +97,21 @@ class CensoredGaussian(Likelihood):
             refuse(side, side != namespace(side).sign(side), message)
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        seen = super().log_density_slopes(y, f)
         f, y, side = self.split(y, f)
-        value, slope, bend = self._seen.log_density_slopes(y, f)
-        censored = side + 0.0 * value != 0.0
+        censored = side + 0.0 * seen[0] != 0.0
         beyond = self._beyond.log_density_slopes(side, f - y)
-        where = namespace(value).where
-        seen = value, slope, bend
-        return tuple(where(censored, late, own) for late, own in zip(beyond, seen))
+        return tuple(namespace(f).where(censored, late, own) for late, own in zip(beyond, seen))
 
     def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        seen = super().log_density_gradient(y, f)["variance"]
         f, y, side = self.split(y, f)
-        seen = self._seen.log_density_gradient(y, f)["variance"]
         beyond = self._beyond.log_density_gradient(side, f - y)["noise"]
         return {"variance": namespace(seen).where(side + 0.0 * seen != 0.0, beyond, seen)}
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         y, side = self._columns_of(y)
-        parts, rows = self._seen._tilted(y, mean, var, power), namespace(side).nonzero(side)[0]
+        parts, rows = super()._tilted(y, mean, var, power), namespace(side).nonzero(side)[0]
         if rows.shape[0]:
             beyond = self._beyond._tilted(side[rows], (mean - y)[rows], var[rows], power)
             for part, other in zip(parts, beyond):
@@ -131,24 +120,15 @@ class CensoredGaussian(Likelihood):
 
     def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
         y, side = self._columns_of(y)
-        gradient = self._seen.gradient_on_nodes(y, mean, var, power)
+        gradient = super().gradient_on_nodes(y, mean, var, power)
         rows = namespace(side).nonzero(side)[0]
         if rows.shape[0]:
             beyond = self._beyond.gradient_on_nodes(side[rows], (mean - y)[rows], var[rows], power)
             gradient["variance"][rows] = beyond["noise"]
         return gradient
 
-    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        return self._seen.predict(mean, var)
-
-    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
-        return self._seen.sample(f, rng)
-
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        return self._seen._cumulative(self._columns_of(y)[0], mean, var)
-
-    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        return self._seen._quantile(p, mean, var, None)
+        return super()._cumulative(self._columns_of(y)[0], mean, var)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import ENTRIES, FAR, Feature
 from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
-from .base import LARGEST, SHAPES, Likelihood, exp, one_namespace, scale, within
+from .base import LARGEST, Likelihood, exp, one_namespace
 from .noise import LogVariance
 
 FEWEST_DF = 0.5  # that a mixture of Gaussians serves: the fewer, the farther its weights reach
@@ -65,9 +65,6 @@ class Laplace(Kinked):
 
     kind: ClassVar[int | None] = 4
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", scale("scale", self.scale))
-
     @property
     def rates(self) -> tuple[float, float, float]:
         return -float(np.log(2.0 * self.scale)), 1.0 / self.scale, 1.0 / self.scale
@@ -99,10 +96,6 @@ class AsymmetricLaplace(Kinked):
     bounds: ClassVar[dict[str, tuple[float, float]]] = {"level": (0.0, 1.0)}
 
     level: float = 0.5
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", scale("scale", self.scale))
-        object.__setattr__(self, "level", within("level", self.level, 0.0, 1.0))
 
     @property
     def rates(self) -> tuple[float, float, float]:
@@ -187,10 +180,6 @@ class StudentT(Likelihood):
 
     df: float = 4.0
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "df", within("df", self.df, *SHAPES))
-        object.__setattr__(self, "scale", scale("scale", self.scale))
 
     @property
     def _constant(self) -> float:
@@ -281,9 +270,6 @@ class LogScaleT(LogVariance):
 
     df: float = 4.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "df", within("df", self.df, *SHAPES))
-
     def _of_ratio(self, ratio: Array) -> tuple[Array, Array, Array]:
         share = (self.df + 1.0) / (self.df + ratio) * ratio
         value = StudentT(self.df, 1.0).log_density(namespace(ratio).sqrt(ratio), 0.0 * ratio)
@@ -307,11 +293,6 @@ class Contaminated(Likelihood):
     variance: float = 1.0
     share: float = 0.05
     inflation: float = 100.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", scale("variance", self.variance, 2))
-        object.__setattr__(self, "share", within("share", self.share, 0.0, 1.0))
-        object.__setattr__(self, "inflation", within("inflation", self.inflation, 1.0, SHAPES[1]))
 
     def _parts(self, square: Array, var: Array | float) -> tuple[Array, list[tuple[Array, Array]]]:
         """log p, and the share and the precision of either Gaussian, each widened by var."""

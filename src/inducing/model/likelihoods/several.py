@@ -15,7 +15,7 @@ from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
 from ...numerics.linalg import row_dots
 from ...numerics.quadrature import ENTRIES
 from ...numerics.special import LOG_2PI, special
-from .base import LARGEST, ROUNDS, SHAPES, STEEP, Likelihood, exp, moments, one_namespace, refuse, within
+from .base import LARGEST, ROUNDS, STEEP, Likelihood, exp, moments, one_namespace, refuse
 from .outliers import StudentT
 
 HERMITE = np.polynomial.hermite_e.hermegauss(24)
@@ -180,9 +180,6 @@ class LearnedScaleT(SeveralLikelihood):
     names: ClassVar[tuple[str, ...]] = ("df",)
 
     df: float = 4.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "df", within("df", self.df, *SHAPES))
 
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
         """Nodes of g (n, j), and mean and variance (n j,) of (f - y) exp(-g/2): Student's t has scale 1."""

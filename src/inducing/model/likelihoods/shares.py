@@ -9,7 +9,7 @@ from numpy.random import Generator
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
 from ...numerics.special import log_sigmoid, special, stirling
-from .base import SHAPES, Likelihood, one_namespace, refuse, within
+from .base import Likelihood, one_namespace, refuse
 from .classes import Logistic
 
 
@@ -20,9 +20,6 @@ class Beta(Likelihood):
     names: ClassVar[tuple[str, ...]] = ("precision",)
 
     precision: float = 10.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "precision", within("precision", self.precision, *SHAPES))
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         wrong = (y <= 0.0) | (y >= 1.0)

@@ -9,7 +9,7 @@ from numpy.random import Generator
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
 from ...numerics.special import special, stirling, upper_gamma
-from .base import SHAPES, STEEP, Likelihood, exp, one_namespace, refuse, within
+from .base import STEEP, Likelihood, exp, one_namespace, refuse
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,6 @@ class Weibull(PowerHazard):
 
     shape: float = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", within("shape", self.shape, *SHAPES))
-
     @property
     def _k(self) -> float:
         return self.shape
@@ -128,9 +125,6 @@ class Gamma(Times):
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
     shape: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", within("shape", self.shape, *SHAPES))
 
     @property
     def _constant(self) -> float:
