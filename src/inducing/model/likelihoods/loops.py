@@ -7,14 +7,14 @@ Numbers that are not finite, or variances that are not positive, give NaN; every
 from __future__ import annotations
 
 import ctypes
-from math import erfc, exp, inf, isfinite, lgamma, log, log1p, nan, pi, sqrt
+from math import erfc, exp, inf, isfinite, lgamma, log, log1p, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...numerics.compiled_blas import call_at
 from ...numerics.compiling import Given1, Int, Numbers, Out2, compiled, helper, pointed, pointer, signature
-from ...numerics.quadrature_loops import average
+from .row_averages import LOG_ROOT_2PI, LOGISTIC, POISSON, STUDENT, average
 
 if TYPE_CHECKING:
     from .base import Likelihood
@@ -24,9 +24,7 @@ _jit = helper(error_model="numpy")
 _pointed = pointed(signature("void", *["CPointer(float64)"] * 5), error_model="numpy")
 _CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.POINTER(ctypes.c_double)] * 5)
 
-LOG_ROOT_2PI = 0.5 * log(2.0 * pi)
 LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
-PANELS = 4096  # of an integral, at most
 TERMS = 1 << 20  # of a series, at most
 APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the mean's side of 0
 
@@ -77,7 +75,7 @@ def step(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) 
 @_pointed
 def logistic(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
-        out[0], q, out[2] = _logistic(y[0] * mean[0], var[0])
+        out[0], q, out[2] = average(LOGISTIC, theta, 1.0, y[0] * mean[0], var[0])
         out[1] = y[0] * q
 
 
@@ -90,13 +88,13 @@ def laplace(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Number
 @_pointed
 def student(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
-        out[0], out[1], out[2] = average(True, theta, y[0], mean[0], var[0])
+        out[0], out[1], out[2] = average(STUDENT, theta, y[0], mean[0], var[0])
 
 
 @_pointed
 def poisson(theta: Numbers, y: Numbers, mean: Numbers, var: Numbers, out: Numbers) -> None:
     if _usable(y[0], mean[0], var[0], out):
-        out[0], out[1], out[2] = average(False, theta, y[0], mean[0], var[0])
+        out[0], out[1], out[2] = average(POISSON, theta, y[0], mean[0], var[0])
 
 
 @_pointed
@@ -199,79 +197,6 @@ def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, fl
     # the parts have means y - √v restb and y + √v resta, and variances v(1 - h·rest)
     kept = P * (1.0 - hb * restb) + M * (1.0 - ha * resta) + P * M * (restb + resta) ** 2
     return value, (root * (M * resta - P * restb) - u) * scale / var, (kept - 1.0) / var
-
-
-@_jit
-def _sigmoid(f: float) -> float:
-    if f >= 0.0:
-        return 1.0 / (1.0 + exp(-f))
-    e = exp(f)
-    return e / (1.0 + e)
-
-
-@_jit
-def _log_sigmoid(f: float) -> float:
-    return -log1p(exp(-f)) if f >= 0.0 else f - log1p(exp(f))
-
-
-@_jit
-def _logistic(mean: float, var: float) -> tuple[float, float, float]:
-    """1/(1 + exp(-f)) by Gauss-Legendre over panels that grow away from 0, where its poles are near.
-
-    With σ̄ = 1 - p and averages under p(y|f) N(f; mean, var):  q = E σ̄ and r = Var σ̄ - E σ̄(1 - σ̄).
-    """
-    low, high = mean, mean + var  # the mode solves f = mean + var σ̄(f)
-    mode = mean if mean > 0.0 else min(0.0, high)
-    for _ in range(100):
-        slack = _sigmoid(-mode)
-        error = mode - mean - var * slack
-        if error > 0.0:
-            high = mode
-        else:
-            low = mode
-        step = error / (1.0 + var * slack * (1.0 - slack))
-        if abs(step) <= 1e-12 * (1.0 + abs(mode)):
-            break
-        mode -= step
-        if not low < mode < high:
-            mode = 0.5 * (low + high)
-    scale = sqrt(var)
-    centre = (mode - mean) / scale
-    left, stop = centre - 9.0, centre + 9.0  # of t = (f - mean)/√var: the mode's curvature is at least 1
-    top = _log_sigmoid(mode) - 0.5 * centre * centre
-    total, first, second, spread = 0.0, 0.0, 0.0, 0.0
-    for _ in range(PANELS):
-        if not left < stop:
-            break
-        f = mean + scale * left
-        right = (_next_edge(f + 1e-12 * (1.0 + abs(f))) - mean) / scale  # not the edge that was the last
-        right = min(right, left + 6.0, stop) if right > left else min(left + 6.0, stop)
-        half, middle = 0.5 * (right - left), 0.5 * (right + left)
-        for i in range(16):
-            t = middle + half * LEGENDRE_NODES[i]
-            slack = _sigmoid(-mean - scale * t)
-            weight = half * LEGENDRE_WEIGHTS[i] * exp(_log_sigmoid(mean + scale * t) - 0.5 * t * t - top)
-            total += weight
-            first += weight * slack
-            second += weight * slack * slack
-            spread += weight * slack * (1.0 - slack)
-        left = right
-    q = first / total
-    return top + log(total) - LOG_ROOT_2PI, q, second / total - q * q - spread / total
-
-
-@_jit
-def _next_edge(f: float) -> float:
-    """The first of …, -16, -8, -4, 0, 4, 8, 16, … above f."""
-    if -4.0 <= f < 0.0:
-        return 0.0
-    edge = 4.0 if f >= 0.0 else -4.0
-    for _ in range(1024):
-        beyond = 2.0 * edge
-        if (f >= 0.0 and edge > f) or (f < 0.0 and beyond <= f):
-            break
-        edge = beyond
-    return edge
 
 
 @_jit
