@@ -17,7 +17,7 @@ from ..parameters import Parametrised
 
 LARGEST = 1e50  # of y, mean, √var and scales: ratios of their squares must be numbers, too
 SHAPES = 1e-9, 1e12  # of shape parameters
-UNITS = {"scale": 1, "variance": 2, "noise": 2}  # the powers of f's units that parameters have
+DIMENSIONS = {"scale": 1, "variance": 2, "noise": 2}  # the powers of f's units that parameters have
 STEEP = 500.0  # log of the largest rate that is told from infinity
 FARTHEST = 30.0  # of a constant f from 0
 ROUNDS = 200  # of doubling and of halving the interval a quantile is in
@@ -48,8 +48,8 @@ class Likelihood(Parametrised):
 
     def _checked(self, name: str, value: object) -> float:
         """The value of a parameter as a float; raises if it is not in its range."""
-        if name in UNITS:
-            return scale(name, value, UNITS[name])
+        if name in DIMENSIONS:
+            return scale(name, value, DIMENSIONS[name])
         low, high = self.bounds.get(name, SHAPES)
         return within(name, value, low, min(high, SHAPES[1]))
 
@@ -65,8 +65,8 @@ class Likelihood(Parametrised):
 
     def in_units(self, factor: float) -> Self:
         """The likelihood of factor · y; this one itself where f is not in the units of y."""
-        names = [name for name in self.names if name in UNITS and self.located]
-        return replace(self, **{name: getattr(self, name) * factor ** UNITS[name] for name in names})
+        names = [name for name in self.names if name in DIMENSIONS and self.located]
+        return replace(self, **{name: getattr(self, name) * factor ** DIMENSIONS[name] for name in names})
 
     def likeliest(self, y: np.ndarray, weights: np.ndarray) -> float:
         """The f under which all of y, (n,) or (n, columns), is likeliest if f is the same in every row."""
