@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from inducing.engine import block_passes, neighbours
+from inducing.numerics import linalg
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
@@ -54,6 +55,11 @@ def to_cuda(a: np.ndarray) -> Any:
 
 
 KINDS: dict[str, Callable[[np.ndarray], Any]] = {"torch": torch.from_numpy, "cuda": to_cuda, "cupy": to_cupy}
+
+
+@pytest.fixture(autouse=True)
+def triangles_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "FEW_PRODUCTS", 0)
 
 
 @pytest.fixture(params=KINDS)

@@ -361,6 +361,17 @@ def test_many_queries_at_once_are_the_queries_one_by_one(monkeypatch: pytest.Mon
     assert_allclose(np.diag(alone.covariance(rows(20))), alone.predict(rows(20)).variance, rtol=1e-10)
 
 
+@pytest.mark.parametrize("count", [0, Q])
+@pytest.mark.parametrize("kind", ["rbf", "matern", "multiscale"])
+def test_compiled_queries_are_those_of_predict(kind: str, count: int) -> None:
+    mean = ig.means.Linear([0.3, -0.2], 0.4)
+    post: Any = ig.condition(*package(kind, START[kind]), X, Y, neighbours=count, mean=mean)
+    compiled, expected = post.compile(), post.predict(XS)
+    for got, want in zip(compiled.many(XS), expected, strict=True):
+        assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    assert_allclose(compiled(XS[4]), (expected.mean[4], expected.variance[4]), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("y", [Y, Y2], ids=["one output", "two outputs"])
 def test_blocks_are_only_units_of_work(y: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks on several threads, kept or made again, are one block with the same sets."""

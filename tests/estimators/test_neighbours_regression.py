@@ -168,8 +168,11 @@ def test_a_limit_on_the_file_is_kept_before_learning_and_when_saving(model, tmp_
 
 
 def test_what_is_refused(model, tmp_path):
-    with pytest.raises(errors.ParameterError, match="cannot be compiled; `posterior.compile"):
-        model.posterior_.compile()
+    every = ig.condition(
+        model.kernel_, ig.bases.Points(X[:5]), "neighbours", 0.1, X[:30], Y[:30], neighbours=29
+    )
+    with pytest.raises(errors.ParameterError, match="1 outputs with 30 of 30 rows .* use predict"):
+        every.compile()
     with pytest.raises(errors.ParameterError, match="precision must be one of double, single"):
         model.save(tmp_path / "model", precision="half")
     with pytest.raises(errors.ParameterError, match="whole number from 0 on"):

@@ -54,7 +54,6 @@ from ..numerics.linalg import (
     shrinkage_root,
     times_lower_on_all_cores,
 )
-from .neighbours import batches
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
@@ -114,9 +113,7 @@ def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array
 
 
 def _room(P: Problem | Parted) -> Held | None:
-    if not isinstance(P, Problem):
-        return None
-    return Held.room_for(P, batches(P) if P.sets is not None and not is_numpy(P.X) else None)
+    return Held.room_for(P) if isinstance(P, Problem) else None
 
 
 def factorise(

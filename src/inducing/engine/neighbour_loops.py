@@ -57,8 +57,7 @@ def factorise_near(
     """
     q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
     places, P, near = np.empty(q + 1, dtype=np.int64), np.zeros((q + 1, m)), np.empty((g, q + 1))
-    R, s, slope = np.zeros((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
-    U = np.empty((q + 1, q + 1))
+    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
     for i in range(len(N)):
         k = _places(rows[i], N[i], places)
         for j in range(k + 1):
@@ -67,14 +66,28 @@ def factorise_near(
                 row[a] = phi[a]
             for a in range(g):
                 near[a, j] = z[a]
-        for j in range(k + 1):
-            squared_distances(near, j, s[: j + 1])
-            profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
-        add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
-        for j in range(k + 1):
-            for a in range(j, k + 1):
-                U[j, a] = R[a, j]
-        cond_var[i] = _condition(U, k, places, noise, coef[i], factor[i])
+        residuals(at, near, P, kernel, k, space)
+        cond_var[i] = _condition(space[1], k, places, noise, coef[i], factor[i])
+
+
+@helper(fastmath=FAST)
+def residuals(
+    at: np.ndarray,
+    near: np.ndarray,
+    P: np.ndarray,
+    kernel: tuple[int, float],
+    k: int,
+    space: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    """R of k neighbours and a row as the upper triangle of space[1]; near (g, k + 1), P (k + 1, m) or more"""
+    R, U, s, slope = space
+    for j in range(k + 1):
+        squared_distances(near, j, s[: j + 1])
+        profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
+    add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
+    for j in range(k + 1):
+        for a in range(j, k + 1):
+            U[j, a] = R[a, j]
 
 
 @helper(inline="always")
@@ -275,26 +288,104 @@ def nearest_rows(
 
     Zt (g, n) comes leaf after leaf, `edges` says where, and each leaf lies between its `low` and `high`.
     """
-    leaves, g = low.shape
-    most = 0
-    for leaf in range(leaves):
-        most = max(most, edges[leaf + 1] - edges[leaf])
-    least, bound, space = np.empty(N.shape[1]), np.empty(leaves), np.empty(most)
+    least, bound, space = np.empty(N.shape[1]), np.empty(len(low)), np.empty(np.max(np.diff(edges)))
     for i in range(len(Q)):
-        x, near, first = Q[i], N[i], 0
-        for leaf in range(leaves):
-            b = 0.0
+        _search(Zt, edges, low, high, Q[i], (bound, space, least), N[i])
+
+
+@helper(fastmath=FAST)
+def _search(
+    Zt: np.ndarray,
+    edges: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    x: np.ndarray,
+    space: tuple[np.ndarray, np.ndarray, np.ndarray],
+    near: np.ndarray,
+) -> None:
+    """The columns of Zt nearest to x: its own leaf first, then those that may have nearer ones."""
+    (leaves, g), first = low.shape, 0
+    bound, distances, least = space
+    for leaf in range(leaves):
+        b = 0.0
+        for k in range(g):
+            t = max(low[leaf, k] - x[k], x[k] - high[leaf, k], 0.0)
+            b += t * t
+        bound[leaf] = b
+        if b < bound[first]:
+            first = leaf
+    least[:] = np.inf
+    _look(Zt, edges, first, x, distances, least, near)
+    for leaf in range(leaves):
+        if leaf != first and bound[leaf] < least[-1]:
+            _look(Zt, edges, leaf, x, distances, least, near)
+
+
+@_jit
+def predict_near(
+    at: np.ndarray,
+    X: np.ndarray,
+    leaves: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    process: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+    kernel: tuple[int, float],
+    q: int,
+    out: np.ndarray,
+) -> None:
+    """Mean and variance of f at each row of X, without the prior mean. out (t, 2)
+
+    leaves: Zt, edges, low, high of `nearest_rows`; process: a table of v, p, h, α of the basis functions
+    (CompiledPredictor), Luu⁻¹, Aᵀ and lengthscales; rows, leaf after leaf: Φ (n, m), residuals and noise.
+    """
+    (Zt, edges, low, high), (table, Linv, Atrans, scales) = leaves, process
+    m, g, (Phi, e, noise) = len(table), len(Zt), rows
+    search = np.empty(len(low)), np.empty(np.max(np.diff(edges))), np.empty(q)
+    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    numbers, own, P, near = (
+        np.empty(q, np.int64),
+        np.arange(q + 1),
+        np.zeros((q + 1, m)),
+        np.empty((g, q + 1)),
+    )
+    s, K, slope, z, level = np.empty(m), np.empty(m), np.empty(m), np.empty(g), np.zeros(q + 1)
+    coef, packed = np.empty(q), np.empty(q * (q + 1) // 2)
+    for i in range(len(X)):
+        for k in range(g):
+            z[k] = near[k, q] = X[i, k] / scales[k]
+        if q:
+            _search(Zt, edges, low, high, z, search, numbers)
+        for j in range(q):
+            level[j] = noise[numbers[j]]
             for k in range(g):
-                t = max(low[leaf, k] - x[k], x[k] - high[leaf, k], 0.0)
-                b += t * t
-            bound[leaf] = b
-            if b < bound[first]:
-                first = leaf
-        least[:] = np.inf
-        _look(Zt, edges, first, x, space, least, near)
-        for leaf in range(leaves):
-            if leaf != first and bound[leaf] < least[-1]:
-                _look(Zt, edges, leaf, x, space, least, near)
+                near[k, j] = Zt[k, numbers[j]]
+            for a in range(m):
+                P[j, a] = Phi[numbers[j], a]
+        for j in range(m):
+            s[j] = 0.0
+            for k in range(g):
+                t = X[i, k] - table[j, k]
+                s[j] += table[j, g + k] * t * t
+        profiles(kernel[0], 1.0, s, K, slope)
+        mean = 0.0
+        for j in range(m):
+            K[j] *= table[j, 2 * g]
+            mean += K[j] * table[j, 2 * g + 1]
+            phi = 0.0
+            for a in range(j + 1):
+                phi += Linv[j, a] * K[a]
+            P[q, j] = phi
+        residuals(at, near, P, kernel, q, space)
+        variance = _condition(space[1], q, own, level, coef, packed)
+        for j in range(q):
+            mean += coef[j] * e[numbers[j]]
+            for a in range(m):
+                P[q, a] -= coef[j] * P[j, a]
+        for j in range(m):
+            half = 0.0
+            for a in range(m):
+                half += Atrans[j, a] * P[q, a]
+            variance += half * half
+        out[i, 0], out[i, 1] = mean, variance
 
 
 @helper(fastmath=FAST)

@@ -71,8 +71,7 @@ class Conditionals:
         own, N, real = group.batch
         k, b, rows = group.count, len(group.rows) // group.count, group.rows
         Phis, X = Phi.reshape(k, b, -1), P.X[rows].reshape(k, b, -1)
-        R = P.kernel.grams(X)
-        R -= Phis @ namespace(R).matrix_transpose(Phis)
+        R = batched.add_products(P.kernel.grams(X), Phis, namespace(X).matrix_transpose(Phis), -1.0)
         return conditionals(R, own, N, P.noise[rows] / P.weight(rows), real)
 
     @property
@@ -129,17 +128,21 @@ class Conditionals:
         xp, c, b = namespace(E), len(self.rows), self.size
         turned, d = xp.matrix_transpose, self.cond_var.reshape(-1, b, 1)
         e, S, phi = (A.reshape(c // b, b, -1) for A in (E, PhiB, Phi))
-        M = asarray_like(np.eye(b), E) - dense(self.N, self.coef, b).reshape(-1, b, b)
+        N = indices_like(self.N, E)
+        M = dense(N, -self.coef, b)
+        M.reshape(-1, b * b)[:, :: b + 1] += 1.0  # the diagonal of each block
+        M = M.reshape(-1, b, b)
         Me, MS, MPhi = M @ e, M @ S, M @ phi
         lengths = row_squares(Me.reshape(c, -1)) + p * row_squares(MS.reshape(c, -1))
         dbar = (0.5 * self.real * (lengths / self.cond_var - p) / self.cond_var).reshape(-1, b, 1)
-        every = Me @ turned(e) + p * (MS @ turned(S))
-        N = indices_like(self.N, E)
+        every = batched.add_products(Me @ turned(e), MS, turned(S), float(p))
         u = self.solve(xp.take_along_axis(every.reshape(c, b), N, axis=1)) / self.cond_var[:, None]
         U = dense(N, u, b).reshape(-1, b, b)
-        GPhi = turned(M) @ (2.0 * dbar * MPhi + U @ phi) + turned(U) @ MPhi
+        GPhi = turned(M) @ batched.add_products(2.0 * dbar * MPhi, U, phi)
+        GPhi = batched.add_products(GPhi, turned(U), MPhi)
         V, S = turned(M) @ (Me / d), turned(M) @ (MS / d)
-        GD = turned(M) @ (dbar * M + U)
+        U += dbar * M
+        GD = turned(M) @ U
         return BlockAdjoints(V.reshape(c, -1), S.reshape(c, -1), GD, GPhi.reshape(c, -1))
 
     def solve(self, B: Array) -> Array:

@@ -15,7 +15,6 @@ from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
 from . import block_passes, gaussian_blocks
 from . import gaussian_rows as gaussian
-from .neighbours import batches
 from .row_sites import add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
@@ -40,7 +39,7 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
         else:
             _first_rows(P, whitener, held, s, rows)
 
-    sums = run_pass(P, step, held, b=True, compiled=form is not None)
+    sums = run_pass(P, step, b=True, compiled=form is not None)
     sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
     return sums
 
@@ -62,7 +61,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
             D = P.row.share * (P.kernel.diag(P.X[rows]) - row_squares(Phi)) + D
         s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
 
-    return run_pass(P, step, held, G=False)
+    return run_pass(P, step, G=False)
 
 
 def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
@@ -73,7 +72,7 @@ def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Ar
     def step(s: Work, rows: Group) -> None:
         block_passes.leave_out_blocks(P, back, held, V, precision, s, rows)
 
-    run_pass(P, step, held, G=False)
+    run_pass(P, step, G=False)
     return V, precision
 
 
@@ -96,7 +95,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
         else:
             _second_rows(P, back, held, noise_bar, s, rows)
 
-    sums = run_pass(P, step, held, G=P.general, compiled=form is not None)
+    sums = run_pass(P, step, G=P.general, compiled=form is not None)
     if P.likelihood is None:
         sums.noise = noise_gradient(P, noise_bar)
         add_gradients(sums.kernel, scatter_pullback(P, noise_bar))
@@ -104,13 +103,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 
 
 def run_pass(
-    P: Problem,
-    step: Callable[..., None],
-    held: Held | None = None,
-    *,
-    G: bool = True,
-    b: bool = False,
-    compiled: bool = False,
+    P: Problem, step: Callable[..., None], *, G: bool = True, b: bool = False, compiled: bool = False
 ) -> Sums:
     """The sum of what `step` adds to a `Work` over ranges or chunks of rows, or over groups of blocks."""
     m = len(P.basis)
@@ -122,8 +115,8 @@ def run_pass(
         workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1
         parallel = workers > 1 and (P.likelihood is None or P.n * m * (m + 64) >= SWEEP_FLOPS)
         tasks = row_slices(P.n, _chunk(P) if parallel else workers * _chunk(P))
-    elif not is_numpy(P.X) and P.sets is not None:
-        tasks, parallel = (held.batches if held else None) or batches(P), False
+    elif P.batches is not None:
+        tasks, parallel = P.batches, False
     else:
         tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))
         work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))

@@ -60,7 +60,6 @@ class Held:
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, BlockFactor] | None = None  # by number, within BLOCK_BYTES
-    batches: list[Group] | None = None  # of blocks along neighbours, off the CPU
     runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # K and L⁻¹ by compiled run of PITC's blocks
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
@@ -68,9 +67,9 @@ class Held:
     filled: bool = False  # whether Φ and R are those of another problem with the same kernel, basis and rows
 
     @staticmethod
-    def room_for(P: Problem, batches: list[Group] | None = None) -> Held:
+    def room_for(P: Problem) -> Held:
         if P.blocks is not None:
-            return Held(blocks={}, runs={}, batches=batches)
+            return Held(blocks={}, runs={})
         kept = P.general if P.likelihood is None else P.row.keeps != "nothing"
         R = zeros_like_rows((P.n,), P.X) if kept else None
         size = P.n * len(P.basis) * P.X.dtype.itemsize

@@ -92,7 +92,9 @@ def _neighbours() -> None:
 
     X, y = _rows()
     _evidence("neighbours", "Matern32")
-    condition(_kernel("Matern32"), Points(X[:M]), "neighbours", 0.1, X, y).predict(X[:300])
+    near: Any = condition(_kernel("Matern32"), Points(X[:M]), "neighbours", 0.1, X, y)
+    near.predict(X[:300])
+    near.compile()
 
 
 def _streams() -> None:

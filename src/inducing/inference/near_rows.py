@@ -1,4 +1,6 @@
-"""The rows nearest to each query, by leaves of near rows or by products; training rows for queries."""
+"""The rows nearest to each query, by leaves of near rows or by products; training rows for queries, and
+single queries in microseconds.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..model.compiled import CompiledPredictor
+from ..model.kernels.stationary import PROFILES, Stationary
+from ..model.posterior import Posterior
 from ..numerics.arrays import Array, worth_compiling
+from ..numerics.blas import addresses
+from ..numerics.linalg import inverse_lower
 from ..numerics.workers import row_slices, run_over
 
 LEAF_ROWS = 256  # rows at most
@@ -54,6 +61,41 @@ class Leaves:
 
         run_over(row_slices(len(Q), QUERIES), lambda: None, step, parallel=len(Q) > QUERIES)
         return self.numbers[N]
+
+
+class CompiledNear:
+    """`predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,), given its nearest rows;
+    `predictor.many(X)` is the same of rows (t, d), as two arrays. Nothing is checked.
+    """
+
+    def __init__(self, post: Posterior, data: Rows, Phi: np.ndarray, count: int) -> None:
+        from ..engine.neighbour_loops import predict_near
+
+        kernel, A = post.kernel, post.A
+        plain = CompiledPredictor.of(
+            kernel, post.basis, post.mean_function, post.alpha, inverse_lower(post.L), degenerate=False
+        )
+        assert isinstance(kernel, Stationary) and A is not None
+        tree = Leaves.of(np.ascontiguousarray(kernel.scaled(data.X)))
+        rows = (Phi[tree.numbers], data.residuals[tree.numbers, 0], np.array(data.noise)[tree.numbers])
+        self._count, self._head, self._function = count, plain.head, predict_near.ready()
+        self._arguments = (
+            (tree.Zt, tree.edges, tree.low, tree.high),
+            (plain.table, plain.T, np.ascontiguousarray(A.T), np.array(kernel.scales(data.X))),
+            rows,
+            (PROFILES[type(kernel)], float(kernel.variance)),
+        )
+        self.many(data.X[:1])  # compile, or load what was compiled before
+
+    def many(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at each row. (t,) each"""
+        out = np.empty((len(X), 2))
+        self._function(addresses(), X, *self._arguments, self._count, out)
+        return out[:, 0] + (self._head[0] + X @ self._head[4:]), out[:, 1]
+
+    def __call__(self, x: np.ndarray) -> tuple[float, float]:
+        mean, variance = self.many(x[None])
+        return float(mean[0]), float(variance[0])
 
 
 class NearestRows:

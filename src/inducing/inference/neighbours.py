@@ -8,12 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
-from ..engine.neighbours import Conditionals, add_gathered, conditionals, conditionals_by_pairs, dense
+from ..engine.neighbours import (
+    Conditionals,
+    add_gathered,
+    batches,
+    conditionals,
+    conditionals_by_pairs,
+    dense,
+)
 from ..engine.parts import Parted, Setting
 from ..errors import ModelFileError, ParameterError
 from ..files.models import save
@@ -36,7 +43,7 @@ from ..numerics.linalg import (
 from ..numerics.workers import blas_for, row_slices, run_over
 from ..sources.source import Part
 from . import selection
-from .near_rows import NearestRows, Rows, near_queries
+from .near_rows import CompiledNear, NearestRows, Rows, near_queries
 from .pic import Corrected
 
 BLOCK_ROWS = 1024  # at most in a block that neighbours are looked for in
@@ -68,7 +75,7 @@ def with_neighbours(P: Problem) -> Problem:
             f"a block has {longest} rows, but neighbours are looked for in blocks of at most {MOST_ROWS}; "
             "give smaller blocks, or leave blocks= out"
         )
-    return replace(P, blocks=blocks, sets=find_neighbours(Z, blocks, int(neighbours)))
+    return _in_batches(replace(P, blocks=blocks, sets=find_neighbours(Z, blocks, int(neighbours))))
 
 
 def _with_given(P: Problem, neighbours: Array) -> Problem:
@@ -80,7 +87,12 @@ def _with_given(P: Problem, neighbours: Array) -> Problem:
         numbers = np.full(P.n_given + 1, -1)  # the last one is for none
         numbers[P.kept] = np.arange(P.n)
         sets = np.sort(numbers[sets[P.kept]], axis=1)[:, ::-1]
-    return replace(P, sets=sets, blocks=blocks_of(sets))
+    return _in_batches(replace(P, sets=sets, blocks=blocks_of(sets)))
+
+
+def _in_batches(P: Problem) -> Problem:
+    """The problem with its blocks in batches, where its rows are on a device."""
+    return P if is_numpy(P.X) else replace(P, batches=batches(P))
 
 
 def coordinates(kernel: Kernel, X: Array) -> np.ndarray:
@@ -224,12 +236,18 @@ class NeighboursPredictor(Corrected):
             vars(self)[name] = getattr(other, name)
         return self
 
-    def compile(self) -> NoReturn:
-        """Refuse: a compiled query would have to search the training rows."""
-        raise ParameterError(
-            "a model along neighbours needs its training rows at every query and cannot be compiled; "
-            "`posterior.compile()` compiles the process without neighbours"
-        )
+    def compile(self) -> CompiledNear:
+        """A predictor of single queries in microseconds: `near.compile()(x)` is (mean, variance), and
+        `near.compile().many(X)` those of rows. Its features of all training rows stay in memory.
+        """
+        n, q, one = len(self.data), self.n_neighbours, self.posterior.one_output
+        if not is_numpy(self.data.X) or self._kept is None or q == n or not one:
+            raise ParameterError(
+                f"a model of {self._p} outputs with {q} of {n} rows as neighbours cannot be compiled: that "
+                "needs one output, NumPy arrays, fewer neighbours than rows, and the features of all rows "
+                f"within {FEATURE_BYTES >> 20} MB; use predict"
+            )
+        return CompiledNear(self.posterior, self.data, self._kept, q)
 
     def rows(self, X: Array) -> np.ndarray:
         """The numbers of each query's neighbours among the rows of positive weight. (t, n_neighbours)"""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import ParameterError, ShapeError
 from ..numerics.arrays import Array, Given, to_numpy
 from .likelihoods import Likelihood
 from .posterior import Marginals, Posterior
@@ -70,9 +70,10 @@ class Observations:
 
 def _query(post: Posterior) -> Callable[[Array], Any]:
     """Mean and variance of f at one input."""
-    if getattr(post, "variance_root", None) is not None:
+    try:
         return post.compile()
-    return lambda x: np.ravel(post.predict(np.reshape(x, (1, -1))))
+    except (AttributeError, ParameterError):  # not every predictor compiles
+        return lambda x: np.ravel(post.predict(np.reshape(x, (1, -1))))
 
 
 def _column(further: Given, n: int) -> np.ndarray | None:

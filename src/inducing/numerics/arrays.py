@@ -24,15 +24,25 @@ def worth_compiling(entries: int) -> bool:
     return entries >= COMPILED
 
 
+_known: dict[type, Any] = {
+    np.ndarray: np
+}  # the namespace of a type of array, since asking takes microseconds
+
+
 def namespace(*arrays: Array) -> Any:
     """The array namespace of `arrays`: NumPy itself for NumPy arrays, array-api-compat's otherwise."""
+    if len(arrays) == 1 and type(arrays[0]) in _known:
+        return _known[type(arrays[0])]
     if all(isinstance(a, np.ndarray | np.generic | float | int) for a in arrays):
         return np
     import array_api_compat
 
-    return array_api_compat.array_namespace(
+    found = array_api_compat.array_namespace(
         *(a for a in arrays if not isinstance(a, np.generic | float | int))
     )
+    if len(arrays) == 1:
+        _known[type(arrays[0])] = found
+    return found
 
 
 def is_numpy(a: Array) -> bool:

@@ -6,7 +6,7 @@ for nothing, and needs no routine for small matrices. NumPy, PyTorch and CuPy ar
 
 from collections.abc import Callable
 
-from .arrays import Array, namespace, zeros_like_rows
+from .arrays import Array, is_torch, namespace, zeros_like_rows
 
 
 def factorise(column: Callable[[int], Array], there: Array, least: Array) -> Array:
@@ -35,3 +35,11 @@ def solve(L: Array, B: Array, *, transposed: bool = False) -> Array:
         known = xp.sum(L[j + 1 :, j] * x[j + 1 :] if transposed else L[j, :j] * x[:j], axis=0)
         x[j] = (x[j] - known) / L[j, j]
     return x
+
+
+def add_products(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
+    """C + sign A B of each matrix, in C's memory. (c, k, l)"""
+    if is_torch(C):
+        return C.baddbmm_(A, B, alpha=sign)
+    C += sign * (A @ B)
+    return C

@@ -17,6 +17,7 @@ from .workers import row_slices, run_over, workers_for
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
 IN_PANELS = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
 PANEL_COLUMNS = 1024  # columns factorised at a time in matrices of that size
+FEW_PRODUCTS = 1 << 33  # multiplications that a device does in less time than it takes to ask for them twice
 EPSILON = float(np.finfo(float).eps)
 FINEST = 10.0  # nuggets: the smallest share of k(x, x) that rounding leaves a meaning
 
@@ -34,16 +35,17 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
         from scipy.linalg import lapack
 
         potrf = lapack.dpotrf if K.dtype == np.float64 else lapack.spotrf
-        U, failed = potrf(K.T, lower=0, clean=1, overwrite_a=overwrite)
-        L = U.T
+        U, info = potrf(K.T, lower=0, clean=1, overwrite_a=overwrite)
+        L, failed = U.T, np.inf if info else 0.0
     elif is_torch(K):
-        L, failed = xp.linalg.cholesky_ex(K)
+        L, info = xp.linalg.cholesky_ex(K)
+        failed = xp.where(info == 0, 0.0, np.inf)
     else:
         try:
-            L, failed = xp.linalg.cholesky(K), 0
+            L, failed = xp.linalg.cholesky(K), 0.0
         except Exception:  # each namespace has a LinAlgError of its own
-            L, failed = K, 1
-    if bool((failed != 0) | ~xp.all(xp.isfinite(xp.linalg.diagonal(L)))):  # a device is asked once
+            L, failed = K, np.inf
+    if not np.isfinite(float(xp.sum(xp.linalg.diagonal(L)) + failed)):  # one number asked of a device
         raise FactorisationError(f"a {m} x {m} matrix is not positive definite")
     return L
 
@@ -114,10 +116,9 @@ def jittered(K: Array, jitter: float) -> Array:
 
 def plus_diagonal(M: Array, value: Array | float) -> Array:
     """M + value I for a number, M + diag(value) for a vector."""
-    if not is_numpy(M):
-        return M + value * identity(M)
-    out = M.copy()
-    out.reshape(-1)[:: len(M) + 1] += value
+    out = M.clone() if is_torch(M) else M.copy()
+    diagonal = out.diagonal() if is_torch(M) else out.reshape(-1)[:: len(M) + 1]
+    diagonal += value
     return out
 
 
@@ -299,9 +300,9 @@ def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
     return A
 
 
-def _edges(m: int) -> list[tuple[int, int]]:
-    """Block boundaries of a triangle: enough blocks to skip most zeros, large enough for fast products."""
-    blocks = min(8, max(1, m // 128))
+def _edges(m: int, A: Array) -> list[tuple[int, int]]:
+    """Block boundaries of a triangle that meets A: enough to skip most zeros, large enough to be fast."""
+    blocks = min(8, max(1, m // 128)) if is_numpy(A) or A.shape[0] * m * m > FEW_PRODUCTS else 1
     cuts = [m * i // blocks for i in range(blocks + 1)]
     return list(zip(cuts[:-1], cuts[1:], strict=True))
 
@@ -309,7 +310,7 @@ def _edges(m: int) -> list[tuple[int, int]]:
 def _times_lower_in_blocks(A: Array, T: Array, transposed: bool) -> Array:
     """The same where there is no triangular product: skip the blocks of T that are zero."""
     xp, out = namespace(A), namespace(A).empty_like(A)
-    for lo, hi in _edges(T.shape[0]):
+    for lo, hi in _edges(T.shape[0], A):
         left, right = (A[:, :hi], T[lo:hi, :hi].T) if transposed else (A[:, lo:], T[lo:, lo:hi])
         if is_torch(A):
             xp.mm(left, right, out=out[:, lo:hi])
@@ -368,7 +369,7 @@ def scaled_sum(A: Array, a: Array, B: Array, b: Array) -> Array:
 
 def add_symmetric_product(G: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
     """G + sign AᵀB, known to be symmetric, in the lower triangle (and some of the upper). Overwrites G."""
-    for lo, hi in _edges(G.shape[0]):
+    for lo, hi in _edges(G.shape[0], A):
         add_product(G[lo:hi, :hi], A[:, lo:hi].T, B[:, :hi], sign)
     return G
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ...numerics.arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
 from ...numerics.linalg import row_squares
 
 FAR_OUT = 2.0**20  # squared distances from the centre up to which moments give gradients to 1e-10
@@ -32,13 +32,18 @@ def squared_distances(
             out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
         affine_squared_distances(X, np.ascontiguousarray(Z.T), scale, constant, factor, out)
         return out
-    s = zeros_like_rows((*X.shape[:-1], Z.shape[-2]), X) + constant
+    s = zeros_like_rows((*X.shape[:-1], Z.shape[-2]), X)
+    if constant:
+        s += constant
     for k in range(X.shape[-1]):
         difference = X[..., :, None, k] - Z[..., None, :, k]
         if scale is not None:
             difference *= scale[k]
-        difference *= difference if factor == 1.0 else factor * difference
-        s += difference
+        if is_torch(s):
+            s.addcmul_(difference, difference, value=factor)
+        else:
+            difference *= difference if factor == 1.0 else factor * difference
+            s += difference
     return s
 
 
