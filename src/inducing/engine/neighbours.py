@@ -12,12 +12,12 @@ With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
 
 where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row: compiled
 loops do them on NumPy arrays. Elsewhere they are dense, of many blocks at once: blocks of about one size are
-filled up to the longest with rows that count nothing (`batches`). A weight w makes the noise σ²/w.
+filled up to the longest with rows that count nothing (`in_batches`). A weight w makes the noise σ²/w.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Conditionals:
 
     @staticmethod
     def of_batch(P: Problem, Phi: Array, group: Group) -> Conditionals:
-        """All rows of a group of blocks that `batches` has made; Φ is 0 for those that count nothing."""
+        """All rows of a group of blocks that `in_batches` has made; Φ is 0 for those that count nothing."""
         assert group.batch is not None
         own, N, real = group.batch
         k, b, rows = group.count, len(group.rows) // group.count, group.rows
@@ -191,7 +191,12 @@ def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | fl
     return Conditionals(rows, N, coef, cond_var, L[:q, :q], size=b, real=real)
 
 
-def batches(P: Problem) -> list[Group]:
+def in_batches(P: Problem) -> Problem:
+    """The problem with its blocks in batches, where its rows are on a device."""
+    return P if is_numpy(P.X) else replace(P, batches=_batches(P))
+
+
+def _batches(P: Problem) -> list[Group]:
     """Blocks of about one size as groups that fit a device's budget, filled up to their longest by the first
     row of each, which then counts nothing.
     """

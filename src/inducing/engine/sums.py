@@ -147,7 +147,7 @@ class Group:
     first: int  # number of the first block
     rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
     edges: np.ndarray  # where each begins in `rows`, and where the last one ends
-    kept: Any = ...  # where `rows` are no filling, see `neighbours.batches`
+    kept: Any = ...  # where `rows` are no filling, see `neighbours.in_batches`
     batch: tuple[Array, Array, Array] | None = None  # places and neighbours in a block; 0 for filling, or 1
     count: int = 1  # the blocks of a batch
 

@@ -16,10 +16,10 @@ from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_ne
 from ..engine.neighbours import (
     Conditionals,
     add_gathered,
-    batches,
     conditionals,
     conditionals_by_pairs,
     dense,
+    in_batches,
 )
 from ..engine.parts import Parted, Setting
 from ..errors import ModelFileError, ParameterError
@@ -75,7 +75,7 @@ def with_neighbours(P: Problem) -> Problem:
             f"a block has {longest} rows, but neighbours are looked for in blocks of at most {MOST_ROWS}; "
             "give smaller blocks, or leave blocks= out"
         )
-    return _in_batches(replace(P, blocks=blocks, sets=find_neighbours(Z, blocks, int(neighbours))))
+    return in_batches(replace(P, blocks=blocks, sets=find_neighbours(Z, blocks, int(neighbours))))
 
 
 def _with_given(P: Problem, neighbours: Array) -> Problem:
@@ -87,12 +87,7 @@ def _with_given(P: Problem, neighbours: Array) -> Problem:
         numbers = np.full(P.n_given + 1, -1)  # the last one is for none
         numbers[P.kept] = np.arange(P.n)
         sets = np.sort(numbers[sets[P.kept]], axis=1)[:, ::-1]
-    return _in_batches(replace(P, sets=sets, blocks=blocks_of(sets)))
-
-
-def _in_batches(P: Problem) -> Problem:
-    """The problem with its blocks in batches, where its rows are on a device."""
-    return P if is_numpy(P.X) else replace(P, batches=batches(P))
+    return in_batches(replace(P, sets=sets, blocks=blocks_of(sets)))
 
 
 def coordinates(kernel: Kernel, X: Array) -> np.ndarray:
