@@ -35,6 +35,7 @@ _HOMES = {  # of functions and classes
     "estimators.multiscale": "MultiscaleKernelRidge MultiscaleSVM",
     "estimators.comparison": "compare",
     "estimators.warming": "warm",
+    "estimators.exporting": "export",
     "sources.arrays": "as_source",
     "sources.encoding": "TableEncoder",
     "files.models": "load",
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from .estimators.classifier import SparseGPClassifier as SparseGPClassifier
     from .estimators.comparison import compare as compare
     from .estimators.density import GPDensity as GPDensity
+    from .estimators.exporting import export as export
     from .estimators.multiscale import MultiscaleKernelRidge as MultiscaleKernelRidge
     from .estimators.multiscale import MultiscaleSVM as MultiscaleSVM
     from .estimators.online import OnlineGPRegressor as OnlineGPRegressor

@@ -1,7 +1,8 @@
-"""Single queries in microseconds: a process folded into three arrays and one compiled function."""
+"""A process folded into three arrays, and single queries of it in microseconds by one compiled function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from .means import Constant, Linear, Mean, Zero
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledPredictor:
-    """`predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,); nothing is checked.
+class Folded:
+    """A process of an RBF or Matérn kernel as three arrays.
 
     With k_j(x) = h_j g(Σ_k p_jk (x_k - v_jk)²):  mean = bias + slopeᵀx + Σ_j α_j k_j(x), variance = prior ±
     |T k(x)|². Few arrays, because each argument costs a call 0.2 µs.
@@ -24,12 +25,11 @@ class CompiledPredictor:
     table: np.ndarray  # (m, 2d + 2): v, p, h, α of each basis function
     T: np.ndarray  # (m, m), lower
     head: np.ndarray  # (4 + d,): bias, prior, sign, profile, slope
-    _function: Callable[..., tuple[float, float]] = field(init=False, repr=False)
 
-    @staticmethod
+    @classmethod
     def of(
-        kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
-    ) -> "CompiledPredictor":
+        cls, kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
+    ) -> Self:
         """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
         if not isinstance(kernel, Stationary) or type(kernel) not in PROFILES or kernel.columns is not None:
             name = type(kernel).__name__
@@ -45,7 +45,7 @@ class CompiledPredictor:
             heights = np.full(len(basis), kernel.variance)
         slope, bias = _affine(mean, centers.shape[1])
         prior, sign = (0.0, 1.0) if degenerate else (kernel.variance, -1.0)
-        return CompiledPredictor(
+        return cls(
             np.column_stack([centers, 1.0 / widths**2, heights, to_numpy(alpha)]),
             np.ascontiguousarray(to_numpy(T), dtype=float),
             np.array([bias, prior, sign, PROFILES[type(kernel)], *slope]),
@@ -59,7 +59,7 @@ class CompiledPredictor:
         y_mean: float = 0.0,
         y_scale: float = 1.0,
         noise: float = 0.0,
-    ) -> "CompiledPredictor":
+    ) -> Self:
         """The same process in units of (x - x_mean)/x_scale and (y - y_mean)/y_scale, with noise added."""
         table, head, d = self.table.copy(), self.head.copy(), len(self.head) - 4
         head[4:] *= y_scale / x_scale
@@ -68,7 +68,14 @@ class CompiledPredictor:
         table[:, :d] = table[:, :d] * x_scale + x_mean
         table[:, d : 2 * d] /= np.square(x_scale)
         table[:, -1] *= y_scale
-        return CompiledPredictor(table, self.T * y_scale, head)
+        return type(self)(table, self.T * y_scale, head)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledPredictor(Folded):
+    """`predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,); nothing is checked."""
+
+    _function: Callable[..., tuple[float, float]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         from ..numerics.loops import predict_one

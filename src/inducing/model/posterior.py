@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,13 +45,15 @@ from ..numerics.linalg import (
 )
 from ..numerics.workers import blas_for, chunk_rows, row_slices, run_over
 from .bases import Basis, Points, union
-from .compiled import CompiledPredictor
+from .compiled import CompiledPredictor, Folded
 from .kernels.base import Kernel
 from .means import Mean, Zero
 from .paths import FEATURES, Paths, draw_paths
 from .problem import DEFAULT_JITTER, as_inputs, queries_like
 from .removal import OnlineTerms, Removal, Score, check_score
 from .table import Conditional
+
+FoldedForm = TypeVar("FoldedForm", bound=Folded)
 
 SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
 
@@ -183,12 +185,16 @@ class Posterior:
 
     def compile(self) -> CompiledPredictor:
         """A predictor of single queries in microseconds: `post.compile()(x)` is (mean, variance)."""
+        return self.folded(CompiledPredictor)
+
+    def folded(self, kind: type[FoldedForm] = Folded) -> FoldedForm:  # type: ignore[assignment]
+        """The process as three arrays; raise if it has no such form."""
         if not self.one_output:
             raise ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
             raise ParameterError("a process without a basis, or wider than its prior, cannot be compiled")
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
-        return CompiledPredictor.of(*parts, degenerate=self.conditional == "deterministic")
+        return kind.of(*parts, degenerate=self.conditional == "deterministic")
 
     def covariance(self, X: Array) -> Array:
         """Joint covariance of f(X). (n, n)

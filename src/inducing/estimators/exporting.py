@@ -1,0 +1,150 @@
+"""`export`: a fitted model as a C header, a JavaScript module or an ONNX graph, checked against `predict`."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, UnknownNameError
+from ..files.atomic import replacing
+from ..files.exports import Exported, ExportedProcess, Functions, to_c, to_js, to_onnx
+from ..model.compiled import Folded
+from ..model.likelihoods import LearnedNoise, Probit
+from ..model.posterior import Posterior
+from .classes import ClassesOfRows
+
+MOST_FUNCTIONS = 2000  # of a basis: an export holds half its square of numbers for each process
+CHECKED_ROWS = 1000
+LANGUAGES = ("c", "js", "onnx")
+
+
+def export(model: Any, path: str | Path, to: str, *, name: str = "model") -> float | None:
+    """Write a model's predictor in a language, "c", "js" or "onnx", for x and y in the user's units.
+
+    What was written is run at 1,000 rows, where the machine has a C compiler, node or onnxruntime; returns
+    the largest difference to `predict` or `predict_proba`, relative to the largest value, or None where it
+    could not be run. `name` is the prefix of the C functions.
+    """
+    if to not in LANGUAGES:
+        raise UnknownNameError(f"a model is exported to one of {', '.join(LANGUAGES)}, not {to!r}")
+    plain = exported(model)
+    made = to_onnx(plain) if to == "onnx" else to_js(plain) if to == "js" else to_c(plain, name)
+    with replacing(Path(path)) as file:
+        file.write_bytes(made if isinstance(made, bytes) else made.encode())
+    rng, own = np.random.default_rng(0), copy(model)
+    vars(own).pop("feature_names_in_", None)  # the rows made here have none
+    X = own.x_mean_ + 1.5 * own.x_scale_ * rng.standard_normal((CHECKED_ROWS, own.n_features_in_))
+    ours = own.predict_proba(X) if plain.classes else np.stack(own.predict(X, return_std=True), axis=1)
+    theirs = {"c": _run_c, "js": _run_js, "onnx": _run_onnx}[to](Path(path), X, plain, name)
+    if theirs is None:
+        return None
+    return float(np.max(np.abs(theirs - ours) / np.max(np.abs(ours), axis=0)))
+
+
+def exported(model: Any) -> Exported:
+    """A fitted regressor or classifier as arrays in the user's units; raise if it has no such form."""
+    if isinstance(model, ClassesOfRows):
+        if not isinstance(model.likelihood_, Probit):
+            raise ParameterError(f"only probit classes can be exported, not those of {model.likelihood_}")
+        units = dict(x_mean=model.x_mean_, x_scale=model.x_scale_)  # type: ignore[attr-defined]
+        forms = [_form(post).in_units(**units) for post in model.posteriors_]
+        labels = tuple(str(label) for label in model.classes_.tolist())  # type: ignore[attr-defined]
+        return _put_together(model, "classes", forms, model.likelihood_.noise, labels)
+    likelihood = getattr(model, "likelihood_", None)
+    units = dict(x_mean=model.x_mean_, x_scale=model.x_scale_, y_mean=model.y_mean_, y_scale=model.y_scale_)
+    if isinstance(likelihood, LearnedNoise):
+        second = _form(model.noise_posterior_).in_units(
+            x_mean=model.x_mean_, x_scale=model.x_scale_, y_mean=2.0 * np.log(model.y_scale_)
+        )
+        return _put_together(model, "learned noise", [_form(model.posterior_).in_units(**units), second])
+    if np.ndim(model.y_scale_) > 0 or model.noise_ is None:
+        raise ParameterError(
+            "only a model of one target with Gaussian noise, learned or not, can be exported"
+        )
+    noise = float(model.noise_ / model.y_scale_**2)
+    return _put_together(model, "regression", [_form(model.posterior_).in_units(**units, noise=noise)])
+
+
+def _form(post: Any) -> Folded:
+    if not isinstance(post, Posterior):
+        raise ParameterError(
+            "this model needs its data at every query and cannot be exported; fit approximation='fitc'"
+        )
+    if len(post) > MOST_FUNCTIONS:
+        raise ParameterError(
+            f"{len(post)} basis functions are too many to export, more than {MOST_FUNCTIONS}; give n_inducing"
+        )
+    return post.folded()
+
+
+def _put_together(
+    model: Any, kind: Any, forms: list[Folded], noise: float = 0.0, classes: tuple[str, ...] = ()
+) -> Exported:
+    d, shared = model.n_features_in_, kind == "classes"
+    names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(d)])
+    functions = tuple(
+        Functions(f.table[:, :d], f.table[:, d : 2 * d], f.table[:, 2 * d], int(f.head[3]))
+        for f in (forms[:1] if shared else forms)
+    )
+    processes = []
+    for i, f in enumerate(forms):
+        bias, prior, sign = map(float, f.head[:3])
+        own = 0 if shared else i
+        processes.append(ExportedProcess(own, f.table[:, -1], f.T, bias, f.head[4:], prior, sign))
+    return Exported(kind, functions, tuple(processes), float(noise), tuple(map(str, names)), classes)
+
+
+# Running what was written
+
+
+def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    d, k = X.shape[1], len(model.classes) or 2
+    call = f"{name}_probabilities(x, p)" if model.classes else f"{name}_predict(x, p, p + 1)"
+    main = (
+        f'#include <stdio.h>\n#include "{path.resolve()}"\nint main(void) {{ double x[{d}], p[{k}];\n'
+        f"while (fread(x, sizeof(double), {d}, stdin) == {d})\n"
+        f"{{ {call}; fwrite(p, sizeof(double), {k}, stdout); }}\n"
+        "return 0; }\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "main.c", Path(folder) / "main"
+        source.write_text(main)
+        subprocess.run([compiler, "-std=c99", "-O2", str(source), "-o", str(program), "-lm"], check=True)
+        done = subprocess.run([str(program)], input=X.tobytes(), capture_output=True, check=True)
+    return np.frombuffer(done.stdout).reshape(-1, k)
+
+
+def _run_js(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    node = shutil.which("node")
+    if node is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        copy, main = Path(folder) / "model.mjs", Path(folder) / "main.mjs"
+        shutil.copy(path, copy)
+        (Path(folder) / "rows.json").write_text(json.dumps(X.tolist()))
+        main.write_text(
+            'import { readFileSync } from "fs";\nimport { predict, model } from "./model.mjs";\n'
+            'const rows = JSON.parse(readFileSync(new URL("rows.json", import.meta.url)));\n'
+            "const values = (o) => model.classes.length ? model.classes.map((c) => o[c]) : [o.mean, o.std];\n"
+            "console.log(JSON.stringify(rows.map((x) => values(predict(x)))));\n"
+        )
+        done = subprocess.run([node, str(main)], capture_output=True, check=True, text=True)
+    return np.array(json.loads(done.stdout))
+
+
+def _run_onnx(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        return None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    outputs = session.run(None, {"X": X})
+    return np.asarray(outputs[0]) if model.classes else np.stack(outputs, axis=1)

@@ -1,0 +1,370 @@
+"""Predictors in other languages: a C99 header, a JavaScript module, an ONNX graph, in double precision.
+
+All of them compute what a model file of RBF or Matérn kernels says, for x in the user's units,
+
+    k_j(x) = h_j g(Σ_i p_ji (x_i - v_ji)²)   mean = bias + slopeᵀx + Σ_j α_j k_j(x)   variance = prior ± |Tk|²
+
+for each process, and then what the observations make of it: a variance of y, a noise that is a process of its
+own, or the probabilities of classes, Φ(mean/√(noise + variance)) each.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import ParameterError
+
+ExportKind = Literal["regression", "learned noise", "classes"]
+# M(t) = Φ(-t)/φ(t) = ∫₀^∞ exp(-tu - u²/2) du by the trapezoidal rule in s, u = exp(s - e⁻ˢ): to 13 digits
+_STEPS = np.linspace(-4.2, 2.4, 67)
+MILLS_NODES = np.exp(_STEPS - np.exp(-_STEPS))
+MILLS_WEIGHTS = 0.1 * MILLS_NODES * (1.0 + np.exp(-_STEPS)) * np.exp(-0.5 * MILLS_NODES**2)
+PROFILES_IN_C = (
+    "exp(-0.5 * s)",
+    "exp(-sqrt(s))",
+    "(1.0 + sqrt(3.0 * s)) * exp(-sqrt(3.0 * s))",
+    "(1.0 + sqrt(5.0 * s) + 5.0 * s / 3.0) * exp(-sqrt(5.0 * s))",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """Basis functions k_j(x) of an exported model."""
+
+    centers: np.ndarray  # v (m, d)
+    precisions: np.ndarray  # p (m, d)
+    heights: np.ndarray  # h (m,)
+    profile: int  # g: RBF, Matérn ½, 3/2, 5/2
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedProcess:
+    """One Gaussian process of an exported model."""
+
+    functions: int  # the number of the basis functions it leans on
+
+    alpha: np.ndarray  # (m,)
+    T: np.ndarray  # (m, m), lower
+    bias: float
+    slope: np.ndarray  # (d,)
+    prior: float
+    sign: float  # of |Tk|² in the variance: -1, or +1 for a degenerate process
+
+    @property
+    def packed(self) -> np.ndarray:
+        """The lower triangle of T, row by row."""
+        return self.T[np.tril_indices(len(self.T))]
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """A model as arrays in the user's units: its processes, which may share functions, and observations."""
+
+    kind: ExportKind
+    functions: tuple[Functions, ...]
+    processes: tuple[ExportedProcess, ...]
+    noise: float  # of classes, the probit's; elsewhere it is in the prior variance
+    features: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """The same as plain data for JSON."""
+        return {
+            "kind": self.kind,
+            "functions": [
+                {"centers": f.centers.tolist(), "precisions": f.precisions.tolist()}
+                | {"heights": f.heights.tolist(), "profile": f.profile}
+                for f in self.functions
+            ],
+            "processes": [
+                {"functions": p.functions, "alpha": p.alpha.tolist(), "T": p.packed.tolist(), "bias": p.bias}
+                | {"slope": p.slope.tolist(), "prior": p.prior, "sign": p.sign}
+                for p in self.processes
+            ],
+            "noise": self.noise,
+            "features": list(self.features),
+            "classes": list(self.classes),
+        }
+
+
+# C
+
+
+def to_c(model: Exported, name: str = "model") -> str:
+    """A C99 header without malloc: `NAME_predict(x, mean, std)`, or `NAME_probabilities(x, p)` of classes."""
+    if not name.isidentifier() or not name.isascii():
+        raise ParameterError(f"{name!r} is no name in C; use letters, digits and underscores")
+    d, count = model.functions[0].centers.shape[1], len(model.processes)
+    inputs = "\n".join(f"   x[{i}]: {_comment(feature)}" for i, feature in enumerate(model.features))
+    tables, body = {}, ""
+    for b, f in enumerate(model.functions):
+        own = [p for p in model.processes if p.functions == b]
+        first = next(c for c, p in enumerate(model.processes) if p.functions == b)
+        tables[f"basis{b}"] = np.column_stack([f.centers, f.precisions, f.heights])
+        tables[f"alpha{b}"] = np.stack([p.alpha for p in own])
+        tables[f"t{b}"] = np.stack([p.packed for p in own])
+        tables[f"process{b}"] = np.stack([[p.bias, p.prior, p.sign, *p.slope] for p in own])
+        sizes = {"@m#": len(f.heights), "@own#": len(own), "@first#": first, "@b#": b}
+        part = _C_BODY.replace("@profile", PROFILES_IN_C[f.profile])
+        for key, number in sizes.items():
+            part = part.replace(key, str(number))
+        body += part
+    calls = "".join(f"  @_processes{b}(x, mean, variance);\n" for b in range(len(model.functions)))
+    arrays = "".join(
+        f"static const double {name}_{key}[{a.shape[0]}][{a.shape[1]}] = {{\n{_rows(a)}}};\n\n"
+        for key, a in tables.items()
+    )
+    if model.kind == "classes":
+        labels = ", ".join(json.dumps(label) for label in model.classes)
+        ends = _C_TWO if count == 1 else _C_MANY
+        ends = f"static const char *const @_classes[{len(model.classes)}] = {{{labels}}};\n\n" + ends
+    else:
+        noise = "exp(mean[1] + 0.5 * variance[1])" if model.kind == "learned noise" else "0.0"
+        ends = _C_REGRESSION.replace("@noise", noise)
+    text = f"/* Made by inducing. The inputs, in the units of the table:\n{inputs}\n*/\n"
+    text += f"#include <math.h>\n\n{arrays}{body}{ends}".replace("  @_processes(x, mean, variance);\n", calls)
+    for key, value in {"@d#": str(d), "@c#": str(count), "@probit#": repr(model.noise)}.items():
+        text = text.replace(key, value)
+    return text.replace("@_", f"{name}_")
+
+
+def _rows(a: np.ndarray) -> str:
+    return "".join("  {" + ", ".join(map(repr, row)) + "},\n" for row in a.tolist())
+
+
+def _comment(text: str) -> str:
+    """Text that cannot end a comment or a line."""
+    return json.dumps(text).replace("*/", "* /")
+
+
+_C_BODY = """static void @_processes@b#(const double *x, double *mean, double *variance) {
+  double k[@m#];
+  for (int j = 0; j < @m#; j++) {
+    double s = 0.0;
+    for (int i = 0; i < @d#; i++) {
+      double t = x[i] - @_basis@b#[j][i];
+      s += @_basis@b#[j][@d# + i] * t * t;
+    }
+    k[j] = @_basis@b#[j][2 * @d#] * (@profile);
+  }
+  for (int c = 0; c < @own#; c++) {
+    const double *process = @_process@b#[c], *t = @_t@b#[c];
+    double squares = 0.0, sum = process[0];
+    for (int i = 0; i < @d#; i++) sum += process[3 + i] * x[i];
+    for (int j = 0; j < @m#; j++) sum += @_alpha@b#[c][j] * k[j];
+    for (int j = 0; j < @m#; t += ++j) {
+      double a = 0.0, b = 0.0;
+      int i = 0;
+      for (; i < j; i += 2) {
+        a += t[i] * k[i];
+        b += t[i + 1] * k[i + 1];
+      }
+      if (i == j) a += t[i] * k[i];
+      squares += (a + b) * (a + b);
+    }
+    mean[@first# + c] = sum;
+    variance[@first# + c] = process[1] + process[2] * squares;
+  }
+}
+
+"""
+_C_REGRESSION = """static inline void @_predict(const double *x, double *y_mean, double *y_std) {
+  double mean[@c#], variance[@c#];
+  @_processes(x, mean, variance);
+  *y_mean = mean[0];
+  *y_std = sqrt(fmax(variance[0], 0.0) + @noise);
+}
+"""
+_C_TWO = """static inline void @_probabilities(const double *x, double *p) {
+  double mean[1], variance[1];
+  @_processes(x, mean, variance);
+  p[1] = 0.5 * erfc(-mean[0] / sqrt(2.0 * (@probit# + fmax(variance[0], 0.0))));
+  p[0] = 1.0 - p[1];
+}
+"""
+_C_MANY = """static inline void @_probabilities(const double *x, double *p) {
+  double mean[@c#], variance[@c#], odds[@c#], most = -INFINITY, sum = 0.0;
+  @_processes(x, mean, variance);
+  for (int c = 0; c < @c#; c++) {
+    double z = mean[c] / sqrt(2.0 * (@probit# + fmax(variance[c], 0.0)));
+    z = fmax(-26.0, fmin(26.0, z));
+    odds[c] = log(erfc(-z)) - log(erfc(z));
+    most = fmax(most, odds[c]);
+  }
+  for (int c = 0; c < @c#; c++) sum += p[c] = exp(odds[c] - most);
+  for (int c = 0; c < @c#; c++) p[c] /= sum;
+}
+"""
+
+
+# JavaScript
+
+
+def to_js(model: Exported) -> str:
+    """An ES module without dependencies: `predict(x)` gives {mean, std}, of classes {label: probability}."""
+    data = json.dumps(model.plain(), separators=(",", ":")).replace("<", "\\u003c")
+    return f"// Made by inducing.\n{js_evaluator()}\nconst model = {data};\nexport {{ model }};\n{_JS_END}"
+
+
+def js_evaluator() -> str:
+    """JavaScript functions of an `Exported.plain()`: `latent(model, x)`, means and variances of the
+    processes, and `observed(model, x)`.
+    """
+    nodes = json.dumps(np.stack([MILLS_NODES, MILLS_WEIGHTS]).tolist(), separators=(",", ":"))
+    return f"const MILLS = {nodes};\n{_JS_BODY}"
+
+
+_JS_END = "export function predict(x) {\n  return observed(model, x);\n}\n"
+_JS_BODY = """const PROFILES = [
+  (s) => Math.exp(-0.5 * s),
+  (s) => Math.exp(-Math.sqrt(s)),
+  (s) => (1 + Math.sqrt(3 * s)) * Math.exp(-Math.sqrt(3 * s)),
+  (s) => (1 + Math.sqrt(5 * s) + (5 * s) / 3) * Math.exp(-Math.sqrt(5 * s)),
+];
+
+function latent(model, x) {
+  const values = model.functions.map(({ centers, precisions, heights, profile }) =>
+    centers.map((center, j) => {
+      const precision = precisions[j];
+      let s = 0;
+      for (let i = 0; i < center.length; i++) s += precision[i] * (x[i] - center[i]) ** 2;
+      return heights[j] * PROFILES[profile](s);
+    }),
+  );
+  return model.processes.map((process) => {
+    const k = values[process.functions];
+    let mean = process.bias, squares = 0, at = 0;
+    for (let i = 0; i < process.slope.length; i++) mean += process.slope[i] * x[i];
+    for (let j = 0; j < k.length; j++) {
+      mean += process.alpha[j] * k[j];
+      let t = 0;
+      for (let i = 0; i <= j; i++) t += process.T[at++] * k[i];
+      squares += t * t;
+    }
+    return { mean, variance: process.prior + process.sign * squares };
+  });
+}
+
+// log of the normal distribution function at -t, t not negative
+function logTail(t) {
+  let sum = 0;
+  for (let i = 0; i < MILLS[0].length; i++) sum += MILLS[1][i] * Math.exp(-t * MILLS[0][i]);
+  return -0.5 * t * t - 0.5 * Math.log(2 * Math.PI) + Math.log(sum);
+}
+
+function observed(model, x) {
+  const f = latent(model, x);
+  if (model.kind !== "classes") {
+    let variance = Math.max(f[0].variance, 0);
+    if (model.kind === "learned noise") variance += Math.exp(f[1].mean + 0.5 * f[1].variance);
+    return { mean: f[0].mean, std: Math.sqrt(variance) };
+  }
+  const odds = f.map(({ mean, variance }) => {
+    const z = mean / Math.sqrt(model.noise + Math.max(variance, 0)), tail = logTail(Math.abs(z));
+    return Math.sign(z) * (Math.log1p(-Math.exp(tail)) - tail);
+  });
+  if (odds.length === 1) odds.unshift(0);
+  const most = Math.max(...odds), weights = odds.map((v) => Math.exp(v - most));
+  const sum = weights.reduce((a, b) => a + b);
+  return Object.fromEntries(model.classes.map((label, c) => [label, weights[c] / sum]));
+}
+"""
+
+
+# ONNX
+
+
+def to_onnx(model: Exported) -> bytes:
+    """A graph of standard operators: X (n, d) of doubles gives mean and std (n,), or p (n, classes)."""
+    try:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("ONNX needs a package: pip install 'inducing[export]'") from error
+    graph = _Graph(helper, numpy_helper)
+    parts = [graph.process(p, model.functions[p.functions]) for p in model.processes]
+    mean, variance = (graph.add("Concat", *columns, axis=1) for columns in zip(*parts))  # (n, c) each
+    positive = graph.add("Max", variance, np.zeros(1))
+    if model.kind == "classes":
+        outputs = {"p": graph.probabilities(mean, positive, model)}
+    else:
+        columns = [graph.add("Gather", a, np.array(0), axis=1) for a in (mean, positive)]
+        if model.kind == "learned noise":
+            second = [graph.add("Gather", a, np.array(1), axis=1) for a in (mean, variance)]
+            noise = graph.add("Exp", graph.add("Add", second[0], graph.add("Mul", second[1], np.array(0.5))))
+            columns[1] = graph.add("Add", columns[1], noise)
+        outputs = {"mean": columns[0], "std": graph.add("Sqrt", columns[1])}
+    for name, value in outputs.items():
+        graph.nodes.append(helper.make_node("Identity", [value], [name]))
+    d = model.functions[0].centers.shape[1]
+    inputs = [helper.make_tensor_value_info("X", TensorProto.DOUBLE, ["n", d])]
+    shape: list[str | int | None] = ["n", len(model.classes)] if model.classes else ["n"]
+    ends = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in outputs]
+    made = helper.make_graph(graph.nodes, "inducing", inputs, ends, graph.constants)
+    whole = helper.make_model(made, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    told = {"features": json.dumps(model.features), "classes": json.dumps(model.classes)}
+    helper.set_model_props(whole, told)
+    onnx.checker.check_model(whole)
+    return whole.SerializeToString()
+
+
+class _Graph:
+    """Nodes and constants of an ONNX graph, added one by one."""
+
+    def __init__(self, helper: Any, numpy_helper: Any) -> None:
+        self.helper, self.numpy_helper = helper, numpy_helper
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, kind: str, *inputs: str | np.ndarray, **attributes: Any) -> str:
+        """Add a node; arrays among its inputs become constants. Returns the name of its output."""
+        names = []
+        for given in inputs:
+            if not isinstance(given, str):
+                name = f"c{len(self.constants)}"
+                self.constants.append(self.numpy_helper.from_array(np.array(given), name))
+                given = name
+            names.append(given)
+        self.nodes.append(self.helper.make_node(kind, names, [f"t{len(self.nodes)}"], **attributes))
+        return f"t{len(self.nodes) - 1}"
+
+    def process(self, p: ExportedProcess, f: Functions) -> tuple[str, str]:
+        """Mean and variance of a process. (n, 1) each"""
+        apart = self.add("Sub", self.add("Unsqueeze", "X", np.array([1])), f.centers)  # (n, m, d)
+        s = self.add("ReduceSum", self.add("Mul", self.add("Mul", apart, apart), f.precisions), np.array([2]))
+        K = self.add("Squeeze", self.profile(s, f.profile), np.array([2]))
+        K = self.add("Mul", K, f.heights)  # (n, m)
+        linear = self.add("Add", self.add("MatMul", "X", p.slope[:, None]), np.array(p.bias))
+        mean = self.add("Add", self.add("MatMul", K, p.alpha[:, None]), linear)
+        TK = self.add("MatMul", K, p.T.T)
+        squares = self.add("ReduceSum", self.add("Mul", TK, TK), np.array([1]))
+        return mean, self.add("Add", self.add("Mul", squares, np.array(p.sign)), np.array(p.prior))
+
+    def profile(self, s: str, number: int) -> str:
+        if number == 0:
+            return self.add("Exp", self.add("Mul", s, np.array(-0.5)))
+        r = self.add("Sqrt", self.add("Mul", s, np.array(float(2 * number - 1))))
+        decay = self.add("Exp", self.add("Neg", r))
+        if number == 1:
+            return decay
+        height = self.add("Add", r, np.array(1.0))
+        if number == 3:
+            height = self.add("Add", height, self.add("Mul", self.add("Mul", r, r), np.array(1.0 / 3.0)))
+        return self.add("Mul", height, decay)
+
+    def probabilities(self, mean: str, variance: str, model: Exported) -> str:
+        """Those of all classes from the log odds of each, whose tails are by the nodes of Mills' ratio."""
+        z = self.add("Div", mean, self.add("Sqrt", self.add("Add", variance, np.array(model.noise))))
+        t = self.add("Abs", z)
+        decays = self.add("Exp", self.add("Mul", self.add("Unsqueeze", t, np.array([2])), -MILLS_NODES))
+        ratio = self.add("Squeeze", self.add("MatMul", decays, MILLS_WEIGHTS[:, None]), np.array([2]))
+        half = self.add("Mul", self.add("Mul", t, t), np.array(-0.5))
+        half = self.add("Sub", half, np.array(0.5 * np.log(2.0 * np.pi)))
+        tail = self.add("Add", half, self.add("Log", ratio))
+        rest = self.add("Log", self.add("Sub", np.array(1.0), self.add("Exp", tail)))
+        odds = self.add("Mul", self.add("Sign", z), self.add("Sub", rest, tail))
+        if len(model.processes) == 1:
+            odds = self.add("Concat", self.add("Mul", odds, np.array(0.0)), odds, axis=1)
+        return self.add("Softmax", odds, axis=1)

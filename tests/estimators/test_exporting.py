@@ -1,0 +1,111 @@
+"""Exports to C, JavaScript and ONNX, run by a compiler, node and onnxruntime, against `predict`."""
+
+import importlib.util
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import inducing as ig
+from inducing.cli import app
+from inducing.files.exports import MILLS_NODES, MILLS_WEIGHTS
+
+TOOLS = {"c": shutil.which("cc"), "js": shutil.which("node"), "onnx": importlib.util.find_spec("onnxruntime")}
+NEEDED = {"c": "a C compiler", "js": "node", "onnx": "onnxruntime"}
+REGRESSORS = {
+    "fitc": dict(approximation="fitc"),
+    "matern12": dict(kernel="matern12", approximation="vfe"),
+    "matern32": dict(kernel="matern32", approximation="vfe"),
+    "matern52, degenerate": dict(kernel="matern52", approximation="sor"),
+    "multiscale": dict(basis="multiscale"),
+    "learned noise": dict(noise="learned"),
+    "exact": dict(approximation="exact"),
+    "linear mean": dict(mean=ig.means.Linear([0.1, 0.2, 0.3])),
+}
+
+
+def _table(n=120):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (n, 3)) * [1, 10, 100] + 5
+    f = np.sin(X[:, 0]) + X[:, 1] / 10
+    return X, 100 + 20 * (f + 0.1 * rng.standard_normal(n)), f
+
+
+def _models():
+    X, y, f = _table()
+    for name, options in REGRESSORS.items():
+        size = {} if name == "exact" else {"n_inducing": 11}
+        yield name, ig.SparseGPRegressor(max_iter=5, random_state=0, **size, **options).fit(X, y)
+    for name, labels in (("two classes", f > 0.2), ("four classes", np.digitize(f, [-0.5, 0.2, 0.8]))):
+        yield name, ig.SparseGPClassifier(n_inducing=11, max_iter=5, random_state=0).fit(X, labels)
+
+
+@pytest.mark.parametrize("to", TOOLS)
+def test_what_is_written_predicts_as_the_model(tmp_path, to):
+    if not TOOLS[to]:
+        pytest.skip(f"{NEEDED[to]} is not installed")
+    for name, model in _models():
+        difference = ig.export(model, tmp_path / f"model.{to}", to)
+        assert difference is not None and difference < 1e-10, name
+
+
+def test_tails_of_the_normal_distribution():
+    from scipy.special import log_ndtr
+
+    t = np.concatenate([np.linspace(0, 12, 200), np.linspace(12, 40, 100)])
+    ratio = np.exp(-np.outer(t, MILLS_NODES)) @ MILLS_WEIGHTS
+    np.testing.assert_allclose(
+        -0.5 * t**2 - 0.5 * np.log(2 * np.pi) + np.log(ratio), log_ndtr(-t), rtol=1e-12
+    )
+
+
+def test_names_of_columns_and_classes_cannot_break_out(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, y, f = _table(60)
+    names = ["*/ int x;", "</script>", 'a"\\\n#']
+    frame = pandas.DataFrame(X, columns=names)
+    model = ig.SparseGPRegressor(n_inducing=5, optimize=None).fit(frame, y)
+    for to in ("c", "js"):
+        assert ig.export(model, tmp_path / f"m.{to}", to) is not None or not TOOLS[to]
+    text = (tmp_path / "m.c").read_text()
+    assert "*/ int" not in text and text.count("*/") == 1
+    assert "</script>" not in (tmp_path / "m.js").read_text()
+
+
+def test_the_command_says_how_well_it_agrees(tmp_path):
+    X, y, _ = _table(60)
+    model = ig.SparseGPRegressor(n_inducing=5, optimize=None).fit(X, y)
+    model.save(tmp_path / "m.gp", {"target": "y"})
+    out = tmp_path / "m.h"
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "m.gp"), "--to", "c", "-o", str(out)])
+    assert done.exit_code == 0 and "differs from predict by" in done.output or not TOOLS["c"]
+    assert "model_predict" in out.read_text() and "malloc" not in out.read_text()
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        (dict(kernel=ig.kernels.RBF(1.0) + ig.kernels.Linear(1.0)), "only RBF and Matérn"),
+        (dict(approximation="neighbours"), "needs its data at every query"),
+        (dict(likelihood="poisson"), "Gaussian noise"),
+    ],
+)
+def test_what_cannot_be_exported_says_why(tmp_path, options, sentence):
+    X, y, f = _table(60)
+    target = np.round(np.exp(f)) if "likelihood" in options else y
+    model = ig.SparseGPRegressor(n_inducing=5, optimize=None, **options).fit(X, target)
+    with pytest.raises(ig.errors.ParameterError, match=sentence):
+        ig.export(model, tmp_path / "m.c", "c")
+    assert not (tmp_path / "m.c").exists()
+    with pytest.raises(ig.errors.UnknownNameError, match="c, js, onnx"):
+        ig.export(model, tmp_path / "m", "cobol")
+
+
+def test_a_javascript_module_holds_its_arrays_as_json(tmp_path):
+    X, y, _ = _table(60)
+    ig.export(ig.SparseGPRegressor(n_inducing=5, optimize=None).fit(X, y), tmp_path / "m.js", "js")
+    line = next(s for s in (tmp_path / "m.js").read_text().splitlines() if s.startswith("const model"))
+    plain = json.loads(line.removeprefix("const model = ").removesuffix(";"))
+    assert plain["kind"] == "regression" and len(plain["processes"][0]["alpha"]) == 5
