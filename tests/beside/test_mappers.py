@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from inducing import errors
-from inducing.beside import committee, mappers
+from inducing.beside import committee
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 
@@ -60,7 +60,7 @@ def test_experts_travel_once(client: Any) -> None:
 
 def test_an_error_on_a_worker_is_raised_here(client: Any) -> None:
     with pytest.raises(ZeroDivisionError):
-        list(mappers.as_mapper(client)(lambda item: 1 // item, [1, 0]))
+        list(committee.as_mapper(client)(lambda item: 1 // item, [1, 0]))
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

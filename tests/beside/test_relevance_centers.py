@@ -9,7 +9,7 @@ from test_relevance import log_evidence
 
 import inducing as ig
 import oracle
-from inducing.beside.relevance_centers import Centers
+from inducing.beside.relevance import Centers
 from inducing.beside.relevance_search import LabelSearch, ValueSearch
 from inducing.model.likelihoods import Probit
 

@@ -22,7 +22,7 @@ from ..numerics.linalg import (
     solve_lower,
 )
 from ..numerics.workers import row_slices
-from .residuals import Terms, add_up, check_gaussian, corrections, over_rows, query_chunks, terms
+from .nystrom import Terms, add_up, check_gaussian, corrections, over_rows, query_chunks, terms
 
 SPACE = 1 << 23  # numbers in the matrices B of the queries looked at together
 

@@ -7,10 +7,13 @@ query on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,7 +28,7 @@ from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import DEFAULT_JITTER, as_blocks, as_inputs, queries_like, subset
 from ..model.table import PITC
-from ..numerics.arrays import Array, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import Array, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.linalg import (
     add_outer,
     cholesky,
@@ -39,13 +42,15 @@ from ..numerics.linalg import (
     solve_lower,
     times_lower,
 )
-from ..numerics.workers import row_slices
-from .mappers import Mapper, as_mapper, in_threads, suited
-from .residuals import check_gaussian
+from ..numerics.workers import cores, row_slices, single_threaded_blas, using
+from ..sources.distributed import current_client, results, sent
+from .nystrom import check_gaussian
 
 EXPERT_ROWS = 512  # rows of an expert where the blocks are left to k-means
 LEAST_OF_PRIOR = 2.0**-48  # of the prior variance, the least that an expert leaves
 QUERIES_TOGETHER = 512  # queries that the BCM looks at together
+
+Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # like `map`
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,59 @@ GPOE = Rule("gpoe", share)  # [Cao, Fleet 2014], with the weights that fall back
 POE = Rule("poe", whole, corrected=False)  # counts the prior once for each expert: too sure with many
 
 RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
+
+
+def as_mapper(mapper: Any) -> Mapper:
+    """Make a mapper: a function stays itself; a Dask client, or "dask" for the current one, uses workers."""
+    if callable(mapper):
+        return mapper
+    if type(mapper).__module__.partition(".")[0] == "distributed":
+        return OnWorkers(mapper)
+    if mapper == "dask":
+        return OnWorkers(current_client())
+    raise ParameterError(f"mapper must be a function such as map, a Dask client or 'dask', but is {mapper!r}")
+
+
+def suited(mapper: Mapper, like: Array) -> Mapper:
+    """The mapper for work on arrays like this one: a GPU needs no threads."""
+    return map if mapper is in_threads and not is_numpy(like) else mapper
+
+
+def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """`map` on all cores, a few results ahead of whoever takes them. BLAS runs single-threaded meanwhile."""
+    with single_threaded_blas(), ThreadPoolExecutor(cores()) as pool:
+        ahead: deque[Future[Any]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > 2 * cores():
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+@dataclass(frozen=True, eq=False)
+class OnWorkers:
+    """`map` by the workers of a Dask client, each call on one thread; function and items travel once."""
+
+    client: Any
+    sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
+
+    def __call__(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        question = sent(self.client, function)
+        tasks = (self.client.submit(_answer, question, self._place(item), pure=False) for item in items)
+        return results(self.client, tasks)
+
+    def _place(self, item: Any) -> Any:
+        if getattr(type(item), "__weakrefoffset__", 0) == 0:  # a tuple, say: nothing tells when it is gone
+            return sent(self.client, item)
+        if item not in self.sent:
+            self.sent[item] = sent(self.client, item)
+        return self.sent[item]
+
+
+def _answer(question: Any, item: Any) -> Any:
+    with using(threads=1):
+        return question.values[0](item.values[0])
 
 
 @dataclass(frozen=True, eq=False)

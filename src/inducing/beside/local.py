@@ -9,7 +9,7 @@ from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
-from .residuals import check_gaussian
+from .nystrom import check_gaussian
 
 
 def neighbours(
