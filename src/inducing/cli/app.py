@@ -236,16 +236,6 @@ def print_table(title: str, rows: dict[str, str], *, to_stderr: bool = False) ->
     show(title, table, to_stderr=to_stderr)
 
 
-def print_columns(encoder: TableEncoder) -> None:
-    """Print what each column of a table became."""
-    from rich.table import Table
-
-    table = Table("column", "became", "")
-    for row in encoder.rows():
-        table.add_row(*row)
-    show(table)
-
-
 def show(*things: Any, to_stderr: bool = False) -> None:
     """Print texts and rich tables."""
     from rich.console import Console

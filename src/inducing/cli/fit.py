@@ -41,7 +41,6 @@ from .app import (
     inputs_and_target,
     nameless,
     output_option,
-    print_columns,
     print_table,
     settle,
 )
@@ -143,7 +142,7 @@ def fit(
     else:
         X, y = inputs_and_target(table, target, exclude, encoder, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
-    print_columns(encoder)
+    typer.echo(encoder.summary())
     model: SparseGPClassifier | SparseGPRegressor
     with stop_on_interrupt():
         if labelled:
