@@ -352,3 +352,18 @@ def test_help_is_quick_because_nothing_heavy_is_imported():
 
 def test_version():
     assert ig.__version__ in run("--version").output
+
+
+def test_inspect_speaks_in_words_and_the_report_survives(folder):
+    table = make_table(80).assign(flat=7.0, when=pd.date_range("2020-01-01", periods=80, freq="h"))
+    table.to_csv(folder / "words.csv", index=False)
+    run("fit", folder / "words.csv", "-t", "y", "-o", folder / "words", *QUICK)
+    model = ig.load(folder / "words")
+    assert isinstance(model.report_, ig.Diagnosis) and model.n_rows_ == 72
+    output = run("inspect", folder / "words").output
+    assert "predicts y from 7 inputs, learned from 72 rows" in output and "of the variance of y" in output
+    assert all(sentence.split(":")[0][:40] in output for sentence in model.report_.advice)
+    lines = [line for line in output.splitlines() if line.startswith("│")]
+    assert "flat" in lines[-1] and "constant" in lines[-1]  # after all that matter
+    when = next(line for line in lines if "when" in line)
+    assert any(unit in when for unit in ("hours", "days", "years", "minutes"))

@@ -129,7 +129,10 @@ def test_an_exact_gps_report_leaves_out_what_is_about_a_basis(approximation):
     )
     rows = 20 if approximation == "sod" else n
     figures = [re.split("  +", line) for line in str(model.report_).splitlines() if not line.startswith("- ")]
-    assert figures[:2] == [["rows", f"{rows}"], ["exact log evidence", f"{model.log_evidence_:.6g}"]]
+    assert figures[:2] == [
+        ["different rows", f"{rows}"],
+        ["exact log evidence", f"{model.log_evidence_:.6g}"],
+    ]
     assert len(figures) == 3 and figures[2][0] == "at a bound"
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import typer
+
 from ..errors import ModelFileError
 from .app import (
     Model,
@@ -28,8 +30,55 @@ def inspect(model: Model) -> None:
         rows["target"] = metadata["target"]
     rows |= {"inputs": f"{estimator.n_features_in_}"} | _about(estimator)
     rows |= {f"held-out {name}": text for name, text in formatted(metadata.get("held_out", {})).items()}
+    typer.echo("\n".join(in_words(estimator)))
     print_table("Model", rows)
     _print_kernel(estimator)
+
+
+def in_words(estimator: Any) -> list[str]:
+    """What a model is good for, how sure it is, and what would help, a sentence each."""
+    import numpy as np
+
+    from ..learning.diagnosis import relevance
+    from ..sources.columns import listing
+
+    metadata, weight = estimator.metadata_, relevance(estimator.kernel_, posterior_of(estimator).basis)
+    names, target = feature_names(estimator), metadata.get("target", "y")
+    rows = getattr(estimator, "n_rows_", None)
+    told = "" if rows is None else f", learned from {rows} rows"
+    out = [f"This model predicts {target} from {len(names)} inputs{told}."]
+    held = metadata.get("held_out", {})
+    if "SMSE" in held:
+        share = max(0.0, 1.0 - held["SMSE"])
+        out.append(f"On rows held out it explains {share:.0%} of the variance of {target}.")
+    if "error in %" in held:
+        out.append(f"On rows held out it names the wrong class in {held['error in %']:.1%} of the cases.")
+    inside = next((value for name, value in held.items() if "coverage" in name), None)
+    if inside is not None:
+        sure = (
+            "as they should"
+            if abs(inside - 0.95) < 0.03
+            else "which is too few"
+            if inside < 0.95
+            else "more than said"
+        )
+        out.append(f"{inside:.0%} of the values held out lie in its intervals of 95 %, {sure}.")
+    order, none = (
+        np.argsort(-weight, kind="stable"),
+        [names[j] for j in np.flatnonzero(weight < 0.01 * weight.max())],
+    )
+    most = [names[j] for j in order[:3] if weight[j] > 0]
+    out += [f"It looks most at {listing(most, quote=False)}."] if most else []
+    out += [f"It learned next to nothing from {listing(none, quote=False)}."] if none else []
+    return out + list(getattr(getattr(estimator, "report_", None), "advice", ()))
+
+
+def feature_names(estimator: Any) -> list[str]:
+    """The names of a model's inputs, x1, x2, … where it knows none."""
+    try:
+        return [str(name) for name in columns_of(estimator)[0].get_feature_names_out()]
+    except ModelFileError:
+        return [f"x{i + 1}" for i in range(estimator.n_features_in_)]
 
 
 def _about(estimator: Any) -> dict[str, str]:
@@ -77,11 +126,10 @@ def _print_kernel(estimator: Any) -> None:
     import numpy as np
     from rich.table import Table
 
-    d = estimator.n_features_in_
-    try:
-        names = tuple(columns_of(estimator)[0].get_feature_names_out())
-    except ModelFileError:
-        names = tuple(f"x{i + 1}" for i in range(d))
+    from ..learning.diagnosis import relevance
+
+    d, names = estimator.n_features_in_, feature_names(estimator)
+    weight = relevance(estimator.kernel_, posterior_of(estimator).basis)
     own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_
     scale = np.broadcast_to(own, d)  # (d,)
     for path, part in _parts(estimator.kernel_.spec()):
@@ -89,13 +137,27 @@ def _print_kernel(estimator: Any) -> None:
         table = Table("input")
         table.add_column("lengthscale", justify="right")
         table.add_column("in standard deviations", justify="right")
+        dates = (
+            {c.name for c in estimator.encoder_.columns_ if c.kind in ("time", "duration")}
+            if estimator.encoder_
+            else ()
+        )
         columns = range(d) if part.get("columns") is None else part["columns"]
         if "lengthscale" in part:
             lengthscale = np.broadcast_to(part["lengthscale"], len(columns))
-            for i in np.argsort(lengthscale, kind="stable"):
+            for i in sorted(range(len(columns)), key=lambda i: (weight[columns[i]] == 0, lengthscale[i])):
                 j = columns[i]
-                table.add_row(str(names[j]), f"{lengthscale[i] * scale[j]:.4g}", f"{lengthscale[i]:.4g}")
+                own = lengthscale[i] * scale[j]
+                shown = "constant" if weight[j] == 0 else in_days(own) if names[j] in dates else f"{own:.4g}"
+                table.add_row(names[j], shown, f"{lengthscale[i]:.4g}")
         show(f"Kernel {path}{part['name']}: {numbers}", table)
+
+
+def in_days(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    units = {"years": 31556952.0, "days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+    name, unit = next(((name, unit) for name, unit in units.items() if seconds >= unit), ("seconds", 1.0))
+    return f"{seconds / unit:.3g} {name}"
 
 
 def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

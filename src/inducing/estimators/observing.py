@@ -11,6 +11,7 @@ from ..files.records import Arrays, Plain, array, expect, posterior_from, poster
 from ..inference.left_out import Jackknife, LeftOut, left_out_of, upper_quantile
 from ..inference.pic import PICPredictor
 from ..inference.sensitivity import Sobol, sobol_indices
+from ..learning.diagnosis import Diagnosis
 from ..model import likelihoods
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.observations import Observations
@@ -217,7 +218,10 @@ class Observing(Regression, Estimator):
     def _observing_record(self) -> tuple[Plain, Arrays]:
         """Describe the likelihood and the process of the noise, where there are any."""
         check_is_fitted(self)
+        report: Any = getattr(self, "report_", None)
         plain: Plain = {"likelihood": None if self._likelihood is None else self._likelihood.spec()}
+        plain["report"] = report.to_json() if isinstance(report, Diagnosis) else report
+        plain["n_rows"] = getattr(self, "n_rows_", None)
         own = {"scores": self.scores_} if hasattr(self, "scores_") else {}
         if self.noise_posterior_ is None:
             return plain, own
@@ -227,7 +231,11 @@ class Observing(Regression, Estimator):
 
     def _restore_observing(self, plain: Plain, arrays: Arrays) -> None:
         """Take what `_observing_record` has described; older files have neither."""
-        spec, second = plain.get("likelihood"), plain.get("noise_posterior")
+        spec, second, report = (plain.get(name) for name in ("likelihood", "noise_posterior", "report"))
+        if report is not None:
+            self.report_ = Diagnosis.from_json(report) if isinstance(report, dict) else str(report)
+        if plain.get("n_rows") is not None:
+            self.n_rows_ = int(plain["n_rows"])
         self._likelihood = None if spec is None else likelihoods.from_spec(spec)
         own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
         self.noise_posterior_ = None if second is None else posterior_from(second, own)

@@ -10,7 +10,7 @@ since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of 
 together cost about as much as one gradient.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from ..engine import evidence
 from ..errors import ParameterError
 from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.problem import DEFAULT_JITTER, Problem, as_noise
 from ..model.table import DTC, VFE
@@ -101,12 +103,12 @@ class Diagnosis:
     def __str__(self) -> str:
         evidence = "not known" if self.evidence is None else f"{self.evidence:.6g}"
         if self.effective is None:
-            rows = {"rows": f"{self.rows}", "exact log evidence": evidence}
+            rows = {"different rows": f"{self.rows}", "exact log evidence": evidence}
         else:
             left = f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the noise"
             between = f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats per row)"
             rows = {
-                "rows, basis functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
+                "different rows, functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
                 "exact log evidence between": between,
                 "log evidence of the fit": evidence,
                 "prior variance left": left,
@@ -118,7 +120,19 @@ class Diagnosis:
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
         width = max(map(len, rows))
         lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-        return "\n".join(lines + [f"- {sentence}" for sentence in self.advice])
+        return "\n".join([*(f"- {sentence}" for sentence in self.advice), *lines])
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain data, for a model file."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(plain: dict[str, Any]) -> "Diagnosis":
+        """The diagnosis of such plain data."""
+        gain = plain["gain"]
+        if gain is not None:
+            gain = NeighbourGain(**(gain | {name: tuple(gain[name]) for name in ("error", "log_loss")}))
+        return Diagnosis(**(plain | {"gain": gain, "at_bounds": tuple(plain["at_bounds"])}))
 
 
 def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> Diagnosis:
@@ -167,6 +181,21 @@ def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
         converged=fit.converged,
         gain=fit.gain,
     )
+
+
+def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
+    """How much each input matters: one over its shortest lengthscale, in the model's units; 0 where it is
+    constant or no part of the kernel looks at it. (d,)
+    """
+    Z = to_numpy(next(iter(basis.parameters.values())))  # (m, d)
+    out, parts = np.zeros(Z.shape[1]), [kernel.spec()]
+    while parts:
+        part = parts.pop()
+        parts += part.get("parts", [])
+        columns = list(range(Z.shape[1]) if part.get("columns") is None else part["columns"])
+        if "lengthscale" in part and len(columns) and np.size(part["lengthscale"]) in (1, len(columns)):
+            out[columns] = np.maximum(out[columns], 1.0 / np.asarray(part["lengthscale"]))
+    return np.where(np.ptp(Z, axis=0) > 0, out, 0.0)
 
 
 def mean_residual(P: Problem) -> float:
