@@ -108,7 +108,7 @@ class Diagnosis:
             left = f"{self.residual:.2g} of it, {self.residual_to_noise:.2g} times the noise"
             between = f"{self.lower:.6g} and {self.upper:.6g} ({self.gap:.2g} nats per row)"
             rows = {
-                "different rows, functions": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
+                "different rows, basis": f"{self.rows}, {self.functions} (effective {self.effective:.1f})",
                 "exact log evidence between": between,
                 "log evidence of the fit": evidence,
                 "prior variance left": left,
