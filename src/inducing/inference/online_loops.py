@@ -30,10 +30,12 @@ import numpy as np
 
 from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
+from ..numerics.blas import addresses
 from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.linalg import FINEST
 from ..numerics.triangles import (
     add,
+    copy,
     delete_column,
     dot,
     drop_last,
@@ -41,9 +43,7 @@ from ..numerics.triangles import (
     rank_one,
     rank_one_upper,
     remove_symmetric,
-    rounded,
-    solve_backward,
-    solve_forward,
+    solve,
     turn_rows,
 )
 
@@ -63,6 +63,7 @@ class State(NamedTuple):
     α, CQ, Q and N are what the scores need, and are kept only where a basis function may have to go.
     """
 
+    at: np.ndarray  # BLAS by address
     size: np.ndarray  # (1,)
     places: np.ndarray  # (M,): column of each basis function in the block's kernel rows
     U: np.ndarray  # (M, M): Lᵀ
@@ -120,29 +121,27 @@ class Seen(NamedTuple):
 
 def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
     """Make a state with room for `room` basis functions and none in it."""
-    M, c, p = (room + 3) // 4 * 4, processes, outputs
+    M, c, p = room, processes, outputs
     one, each, square, every = (M,), (c, M), (c, M, M), (c, p, M)
     kept = square, every, every, each, one, square if exact else (c, 0, 0)
     row = one, one, one, each, each, each, (c, p), (c,), (c, p), (c,), one, one, one
     whole = np.zeros(1, dtype=np.int64), np.zeros(M, dtype=np.int64)
-    return State(*whole, np.eye(M), *(np.zeros(shape) for shape in (*kept, *row)))
+    return State(addresses(), *whole, np.eye(M), *(np.zeros(shape) for shape in (*kept, *row)))
 
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
     """Compute φ and each process's a, s, mean, variance at `state.k`, for scores also ê and t; returns γ."""
     m = state.size[0]
-    for j in range(m):
-        state.x[j] = state.k[j]
-    solve_forward(state.U, state.x, state.phi, m)
+    solve(state.at, state.U, state.k, state.phi, m, False)
     nu = nugget(m) * kss
     gamma = max(kss + nu - dot(state.phi, state.phi, m), nu)
     if scored:
-        solve_backward(state.U, state.phi, state.e, m)
+        solve(state.at, state.U, state.phi, state.e, m, True)
     for c in range(len(state.A)):
-        state.variance[c] = gamma + gain(state.A[c], state.phi, state.a[c], state.s[c], m)
+        state.variance[c] = gamma + gain(state.at, state.A[c], state.phi, state.a[c], state.s[c], m)
         if scored:
-            solve_backward(state.U, state.s[c], state.t[c], m)
+            solve(state.at, state.U, state.s[c], state.t[c], m, True)
         for o in range(state.w.shape[1]):
             state.mean[c, o] = dot(state.phi, state.w[c, o], m)
     return gamma
@@ -185,7 +184,7 @@ def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
     """Whether the row would be outside the span without the nugget, too."""
     m = state.size[0]
     if not scored:
-        solve_backward(state.U, state.phi, state.e, m)
+        solve(state.at, state.U, state.phi, state.e, m, True)
     return beyond_rounding(gamma, nugget(m) * kss, dot(state.e, state.e, m))
 
 
@@ -202,7 +201,7 @@ def project(state: State, gamma: float, scored: bool) -> None:
     for c in range(len(state.A)):
         left, eta = kept(state, c), 1.0 / max(1.0 + state.r[c] * gamma, FLOOR)
         scale = state.r[c] * eta
-        rank_one(state.A[c], state.s[c], state.a[c], scale / (1.0 + sqrt(left * eta)), m)
+        rank_one(state.at, state.A[c], state.s[c], state.a[c], scale / (1.0 + sqrt(left * eta)), m)
         t = state.t[c]
         for o in range(state.w.shape[1]):
             add(eta * state.q[c, o], state.s[c], state.w[c, o], m)
@@ -212,7 +211,7 @@ def project(state: State, gamma: float, scored: bool) -> None:
             for j in range(m):
                 state.CQ[c, j] += scale * t[j] * t[j]
         if scored and state.N.shape[1] > 0:
-            rank_one_upper(state.N[c], -state.r[c] / left, state.e, m)
+            rank_one_upper(state.at, state.N[c], -state.r[c] / left, state.e, m)
 
 
 @_jit
@@ -230,7 +229,7 @@ def extend(state: State, gamma: float, scored: bool) -> None:
     for c in range(len(state.A)):
         A, a, s, r, left = state.A[c], state.a[c], state.s[c], state.r[c], kept(state, c)
         A[m, m], a[m], s[m] = 1.0, root, root
-        rank_one(A, s, a, r / (1.0 + sqrt(left)), m + 1)
+        rank_one(state.at, A, s, a, r / (1.0 + sqrt(left)), m + 1)
         for o in range(state.w.shape[1]):
             state.w[c, o, m] = 0.0
             add(state.q[c, o], s, state.w[c, o], m + 1)
@@ -295,41 +294,37 @@ def remove(state: State, i: int) -> None:
     n = state.size[0]
     m = n - 1
     exact = state.N.shape[1] > 0
-    for j in range(i, m):
-        state.places[j] = state.places[j + 1]
-    length = delete_column(state.U, n, i, state.cosine, state.sine, state.x)
+    copy(state.places[i + 1 :], state.places[i:], m - i)
+    length = delete_column(state.at, state.U, n, i, state.cosine, state.sine, state.x)
     if exact:
-        solve_backward(state.U, state.x, state.e, m)
-        for j in range(i, m):
-            state.Q[j] = state.Q[j + 1]
+        solve(state.at, state.U, state.x, state.e, m, True)
+        copy(state.Q[i + 1 :], state.Q[i:], m - i)
         for j in range(m):
             state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, FLOOR)
     for c in range(len(state.A)):
         A, w, z, column = state.A[c], state.w[c], state.s[c], state.t[c]
-        turn_rows(A, i, n, state.cosine, state.sine, rounded(n))
+        turn_rows(state.at, A, i, n, state.cosine, state.sine, n)
         for j in range(i, m):
             for o in range(len(w)):
                 one, two = w[o, j], w[o, j + 1]
                 w[o, j] = state.cosine[j] * one + state.sine[j] * two
                 w[o, j + 1] = state.cosine[j] * two - state.sine[j] * one
-        square = drop_last(A, w, z, column, n)
+        square = drop_last(state.at, A, w, z, column, n)
         for j in range(m):
             z[j] = (z[j] - state.x[j] * square / length) / length
-        solve_backward(state.U, z, column, m)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
+        solve(state.at, state.U, z, column, m, True)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
         CQ = square / (length * length)
         for o in range(len(w)):
             a = state.alpha[c, o]
             coefficient = a[i] / CQ
-            for j in range(i, m):
-                a[j] = a[j + 1]
+            copy(a[i + 1 :], a[i:], m - i)
             add(-coefficient, column, a, m)
         diagonal = state.CQ[c]
-        for j in range(i, m):
-            diagonal[j] = diagonal[j + 1]
+        copy(diagonal[i + 1 :], diagonal[i:], m - i)
         for j in range(m):
             diagonal[j] = max(diagonal[j] - column[j] * column[j] / CQ, FLOOR)
         if exact:
-            remove_symmetric(state.N[c], state.e, n, i, z)
+            remove_symmetric(state.at, state.N[c], state.e, n, i, z)
     state.size[0] = m
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
 from ..numerics.compiling import FAST, compiled, helper
-from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve_backward, turn_rows
+from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve, turn_rows
 from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, look
 
 _jit = helper(fastmath=FAST)
@@ -46,24 +46,24 @@ def take_out(state: State, pi: np.ndarray, tau: np.ndarray, nu: np.ndarray, scor
     m = state.size[0]
     exact = state.N.shape[1] > 0
     for c in range(len(tau)):
-        state.variance[c] = 1.0 - tau[c] * gain(state.A[c], pi, state.a[c], state.s[c], m)
+        state.variance[c] = 1.0 - tau[c] * gain(state.at, state.A[c], pi, state.a[c], state.s[c], m)
         if not state.variance[c] > LEAST_SHARE:
             return False
     if exact:
-        solve_backward(state.U, pi, state.e, m)
+        solve(state.at, state.U, pi, state.e, m, True)
     for c in range(len(tau)):
         left, s, t = state.variance[c], state.s[c], state.t[c]
         v = tau[c] / left
         step = (tau[c] * dot(pi, state.w[c, 0], m) - nu[c]) / left
-        rank_one(state.A[c], s, state.a[c], v / (1.0 + sqrt(1.0 / left)), m)
+        rank_one(state.at, state.A[c], s, state.a[c], v / (1.0 + sqrt(1.0 / left)), m)
         add(step, s, state.w[c, 0], m)
         if scored:
-            solve_backward(state.U, s, t, m)
+            solve(state.at, state.U, s, t, m, True)
             add(step, t, state.alpha[c, 0], m)
             for j in range(m):
                 state.CQ[c, j] += v * t[j] * t[j]
         if exact:
-            rank_one_upper(state.N[c], -tau[c], state.e, m)
+            rank_one_upper(state.at, state.N[c], -tau[c], state.e, m)
     return True
 
 
@@ -111,7 +111,7 @@ def settle(
         first = 0
         while state.places[first] == turns.before[first]:
             first += 1
-        turn_rows(T, first, m + 1, state.cosine, state.sine, T.shape[1])  # as the removal did
+        turn_rows(state.at, T, first, m + 1, state.cosine, state.sine, T.shape[1])  # as the removal did
         T[m] = 0.0
     return done != FAILED
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from .compiling import helper, intrinsic
 
-ROUTINES = ("dgemm", "dtrmm", "dsyrk", "dsymm", "dpotrf", "dtrtri")  # the order in which addresses come
-GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI = range(len(ROUTINES))
-PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER = (np.uint8(ord(letter)) for letter in "NTLRU")
+# in the order in which addresses come; from dtrsv on those of `triangles`
+ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot".split()
+GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI, TRSV, GEMV, GER, SYR, SYR2, ROT = range(len(ROUTINES))
+PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER, LOWER = (np.uint8(ord(letter)) for letter in "NTLRUL")
 STRIP = 96  # columns at a time of a product whose upper triangle is not wanted
 
 _jit = helper()

@@ -117,7 +117,7 @@ def compiled(kind: str | None = None, **options: Any) -> Callable[[Callable[...,
         numba, linking, _ = _numba()
         return numba.njit(*([] if kind is None else [kind]), pipeline_class=linking.WholeCompiler, **how)
 
-    return lambda function: Compiled(function, make, {"nogil": True, **options})
+    return lambda function: Compiled(function, make, {"nogil": True, "error_model": "numpy"} | options)
 
 
 def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
@@ -127,7 +127,7 @@ def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compile
         numba, linking, _ = _numba()
         return numba.cfunc(kind, pipeline_class=linking.WholeCompiler, **how)
 
-    return lambda function: Compiled(function, make, options)
+    return lambda function: Compiled(function, make, {"error_model": "numpy"} | options)
 
 
 def helper(**options: Any) -> Any:
@@ -136,7 +136,7 @@ def helper(**options: Any) -> Any:
     def make(function: Callable[..., Any]) -> Any:
         numba, linking, _ = _numba()
         how = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": linking.PartCompiler}
-        return numba.njit(nogil=True, **how, **options)(function)
+        return numba.njit(**({"nogil": True, "error_model": "numpy"} | how | options))(function)
 
     return lambda function: Helper(function, make)
 
