@@ -44,6 +44,10 @@ _NAMES = {name: module for module, names in _HOMES.items() for name in names.spl
 # what a model file may hold, by the name of its class; nothing else in a file is ever imported
 _KINDS = "Posterior NeighboursPredictor SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity"
 SAVED = {name: _NAMES[name] for name in _KINDS.split()}
+# those of them that can be loaded for predictions alone
+SAVED_LIGHT = dict.fromkeys(
+    ("SparseGPRegressor", "SparseGPClassifier", "OnlineGPRegressor"), "estimators.light"
+)
 _ROOMS = {  # of modules
     "model": "kernels means bases likelihoods",
     "sources": "distributed datasets",

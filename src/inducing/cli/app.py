@@ -184,11 +184,11 @@ def inputs_and_target(
     return data[list(encoder.inputs)], y
 
 
-def load_model(path: Path) -> Any:
-    """Load the estimator in a file, which must predict one target."""
+def load_model(path: Path, light: bool = False) -> Any:
+    """Load the estimator in a file, which must predict one target; a light one predicts and no more."""
     from ..files.models import load
 
-    model = load(path)
+    model = load(path, light)
     if not hasattr(model, "metadata_") or not posterior_of(model).one_output:
         raise ModelFileError(f"{str(path)!r} is no model of one target: use it from Python.")
     return model

@@ -1,20 +1,23 @@
 """The classes of a classifier: their processes, what a file holds of them, and likelihoods by name."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ..errors import ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number
-from ..inference.neighbours import NeighboursPredictor
-from ..learning.classes_along_neighbours import ClassesAlongNeighbours
 from ..model import likelihoods
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together
 from ..numerics.arrays import Array
+
+if TYPE_CHECKING:
+    from ..learning.classes_along_neighbours import ClassesAlongNeighbours
 
 WarmupRows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
 
@@ -40,7 +43,7 @@ class ClassesOfRows:
 
     def _refuse_along_neighbours(self, what: str) -> None:
         """Raise if the model is one along neighbours, which cannot do this."""
-        if isinstance(getattr(self, "posteriors_", (None,))[0], NeighboursPredictor):
+        if _along_neighbours(getattr(self, "posteriors_", (None,))):
             raise ParameterError(
                 f"{what} needs a process without neighbours; fit with approximation='fitc', or use the "
                 "`posterior` of each of posteriors_"
@@ -52,10 +55,20 @@ class ClassesOfRows:
 
     def _latent(self, Xs: Array) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each class's f. (n, c) each"""
-        if not isinstance(self.posteriors_[0], NeighboursPredictor):
-            return predict_together(self.posteriors_, Xs)
-        each = [post.predict(Xs) for post in self.posteriors_]
-        return np.stack([m.mean for m in each], axis=1), np.stack([m.variance for m in each], axis=1)
+        return latent_of_classes(self.posteriors_, Xs)
+
+
+def latent_of_classes(posteriors: Sequence[Any], Xs: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of each class's f, by posteriors or along neighbours. (n, c) each"""
+    if not _along_neighbours(posteriors):
+        return predict_together(posteriors, Xs)
+    each = [post.predict(Xs) for post in posteriors]
+    return np.stack([m.mean for m in each], axis=1), np.stack([m.variance for m in each], axis=1)
+
+
+def _along_neighbours(posteriors: Sequence[Any]) -> bool:
+    """Whether these are predictors along neighbours, which contain a posterior."""
+    return hasattr(posteriors[0], "posterior")
 
 
 def binary_likelihood(likelihood: Any) -> Binary:

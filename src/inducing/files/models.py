@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import SAVED, __version__
+from .. import SAVED, SAVED_LIGHT, __version__
 from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
@@ -96,8 +96,12 @@ def save(
     return len(content)
 
 
-def load(path: str | Path) -> Any:
-    """Read what was saved, of the class that was saved. An estimator has `metadata_` as given."""
+def load(path: str | Path, light: bool = False) -> Any:
+    """Read what was saved, of the class that was saved. An estimator has `metadata_` as given.
+
+    light=True gives a model for predictions alone, with `predict` and `predict_quantiles` or `predict_proba`,
+    which needs no scikit-learn and is ready in a fraction of a second.
+    """
     path = Path(path)
     plain, arrays = read(path)
     try:
@@ -106,6 +110,10 @@ def load(path: str | Path) -> Any:
             return posterior_from(plain, arrays)
         if name not in SAVED:
             raise ModelFileError(f"it holds a {name!r}, which this version does not know")
+        if light and name != "NeighboursPredictor":
+            if name not in SAVED_LIGHT:
+                raise ModelFileError(f"a {name} has no light form; load it without light=True")
+            return import_module(f"inducing.{SAVED_LIGHT[name]}").LIGHT[name](plain, arrays)
         return getattr(import_module(f"inducing.{SAVED[name]}"), name).from_record(plain, arrays)
     except ModelFileError as error:
         raise ModelFileError(f"{str(path)!r} cannot be used: {error}") from error

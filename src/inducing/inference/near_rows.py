@@ -111,14 +111,17 @@ class NearestRows:
         n, g = self.Z.shape
         if count == 0 or not len(Q):
             return np.empty((len(Q), count), dtype=np.int64)
-        if g < DEEP and worth_compiling(n * len(Q)):
+        if not worth_compiling(n * len(Q)):
+            squares = np.sum((Q[:, None] - self.Z) ** 2, axis=2)  # (t, n)
+            return np.argsort(squares, axis=1, kind="stable")[:, :count]
+        if g < DEEP:
             if self._leaves is None:
                 self._leaves = Leaves.of(self.Z)
             return self._leaves.kneighbors(np.ascontiguousarray(Q), count)
         if self._plain is None:
             from sklearn.neighbors import NearestNeighbors
 
-            self._plain = NearestNeighbors(algorithm="auto" if g < DEEP else "brute").fit(self.Z)
+            self._plain = NearestNeighbors(algorithm="brute").fit(self.Z)
         return self._plain.kneighbors(Q, count, return_distance=False)
 
 

@@ -1,0 +1,126 @@
+"""Fitted models for predictions alone, from their files: without scikit-learn, and while batches are small
+without Numba. `inducing.load(path, light=True)` makes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ColumnError, ModelFileError, ShapeError
+from ..files.records import Arrays, Plain, array, expect, posterior_from
+from ..model import likelihoods
+from ..model.likelihoods import Binary, Gaussian
+from ..model.observations import Observations
+from ..model.problem import as_inputs
+from ..numerics.arrays import require_numbers
+from .classes import latent_of_classes, restored_classes
+
+
+class LightModel:
+    """A model in the user's units that predicts and does nothing else."""
+
+    def __init__(self, plain: Plain, arrays: Arrays) -> None:
+        self.posterior_ = posterior_from(plain, arrays)
+        d = next(iter(self.posterior_.basis.parameters.values())).shape[1]
+        self.n_features_in_, self.metadata_ = d, plain["metadata"]
+        self.x_mean_, self.x_scale_ = (array(arrays, name, 1) for name in ("x_mean", "x_scale"))
+        for name in ("x_mean", "x_scale"):
+            expect(arrays[name].shape == (d,), name, arrays[name])
+        if not self.posterior_.one_output:
+            raise ModelFileError("it predicts several targets; load it without light=True")
+        if plain["feature_names"] is not None:
+            self.feature_names_in_ = np.array(plain["feature_names"], dtype=object)
+
+    def _queries(self, X: Any) -> np.ndarray:
+        """The rows of X in the model's units; columns of a data frame must be those of the fit."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and hasattr(X, "columns") and [str(c) for c in X.columns] != list(names):
+            raise ColumnError(
+                f"X has the columns {list(X.columns)}, but the model was fitted to {list(names)}"
+            )
+        require_numbers(X, "X")
+        rows = as_inputs(np.asarray(X, dtype=float))
+        if rows.shape[1] != self.n_features_in_:
+            message = f"X has {rows.shape[1]} columns, but the model was fitted to {self.n_features_in_}"
+            raise ShapeError(message)
+        return (rows - self.x_mean_) / self.x_scale_
+
+
+class LightRegressor(LightModel):
+    """Predictions of new observations, as of the regressor in the file."""
+
+    def __init__(self, plain: Plain, arrays: Arrays) -> None:
+        super().__init__(plain, arrays)
+        self.y_mean_, self.y_scale_ = (float(array(arrays, name, 0)) for name in ("y_mean", "y_scale"))
+        spec, second = plain.get("likelihood"), plain.get("noise_posterior")
+        if spec is not None:
+            self.likelihood = likelihoods.from_spec(spec)
+        elif "noise" in arrays:
+            self.likelihood = Gaussian(float(array(arrays, "noise", 0)) / self.y_scale_**2)
+        else:
+            raise ModelFileError(
+                "its noise was given row by row, so new observations are unknown: load it whole"
+            )
+        self._processes: tuple[Any, ...] = (self.posterior_,)
+        if plain.get("chosen") == "neighbours":
+            from ..inference.neighbours import NeighboursPredictor
+
+            self._processes = (NeighboursPredictor.from_record(plain, arrays, self.posterior_),)
+        if second is not None:
+            own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
+            self._processes += (posterior_from(second, own),)
+
+    @property
+    def observations_(self) -> Observations:
+        """What is believed of new observations, in units of the standardised data."""
+        return Observations(self.likelihood, self._processes)
+
+    def predict(self, X: Any, return_std: bool = False, further: Any = None) -> Any:
+        """The mean of a new observation at each row of X, (n,), on request with its standard deviation."""
+        mean, variance = self.observations_.predict(self._queries(X), further)
+        mean = mean * self.y_scale_ + self.y_mean_
+        return (mean, np.sqrt(variance) * self.y_scale_) if return_std else mean
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
+    ) -> np.ndarray:
+        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
+        Xs, p = self._queries(X), np.asarray(quantiles, dtype=float)
+        columns = [self.observations_.quantile(Xs, float(q), further) for q in p.ravel()]
+        values = np.stack(columns, axis=1) * self.y_scale_ + self.y_mean_
+        return values if p.ndim else values[:, 0]
+
+
+class LightClassifier(LightModel):
+    """Probabilities of classes, as of the classifier in the file."""
+
+    def __init__(self, plain: Plain, arrays: Arrays) -> None:
+        super().__init__(plain, arrays)
+        likelihood = likelihoods.from_spec(plain["likelihood"])
+        if not isinstance(likelihood, Binary):
+            raise ModelFileError(f"it classifies with {likelihood}")
+        self.likelihood = likelihood
+        self.posteriors_: tuple[Any, ...]
+        self.classes_, self.posteriors_, _ = restored_classes(plain, arrays, self.posterior_, None)
+        if plain["parameters"].get("approximation") == "neighbours" and "n_neighbours" in plain:
+            from ..inference.neighbours import classes_from
+
+            self.posteriors_ = classes_from(plain, arrays, self.posteriors_)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class at the rows of X. (n, classes)"""
+        mean, variance = latent_of_classes(self.posteriors_, self._queries(X))
+        return self.likelihood.probabilities(mean, np.maximum(variance, 1e-300))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row. (n,)"""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+LIGHT: dict[str, type[LightModel]] = {
+    "SparseGPRegressor": LightRegressor,
+    "OnlineGPRegressor": LightRegressor,
+    "SparseGPClassifier": LightClassifier,
+}

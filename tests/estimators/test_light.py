@@ -1,0 +1,142 @@
+"""Light models: predictions without scikit-learn and Numba, and the whole estimator without Numba."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import inducing as ig
+
+SOURCE = Path(ig.__file__).parent.parent
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-2.0, 2.0, size=(80, 2))
+Y = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.1 * RNG.standard_normal(80)
+COUNTS = RNG.poisson(np.exp(0.5 * X[:, 0])).astype(float)
+LABELS = np.where(Y > 0.5, "high", np.where(Y > -0.5, "middle", "low"))
+FEW: dict[str, Any] = {"max_iter": 2, "random_state": 0}
+SMALL: dict[str, Any] = {**FEW, "n_inducing": 8}
+SUM = ig.kernels.RBF(np.ones(2)) + ig.kernels.Linear(1.0)
+REGRESSORS = {
+    "auto": (FEW, Y),
+    "points": ({**SMALL, "approximation": "fitc", "basis": "points", "kernel": "rbf"}, Y),
+    "multiscale": ({**SMALL, "approximation": "vfe", "basis": "multiscale", "kernel": "rbf"}, Y),
+    "matern": ({**SMALL, "approximation": "fitc", "kernel": "matern32"}, Y),
+    "sum": ({**SMALL, "approximation": "fitc", "kernel": SUM}, Y),
+    "exact": ({**FEW, "approximation": "exact", "kernel": "matern52"}, Y),
+    "poisson": ({**SMALL, "likelihood": "poisson"}, COUNTS),
+    "student": ({**SMALL, "likelihood": "studentt"}, Y),
+    "learned noise": ({**SMALL, "noise": "learned"}, Y),
+    "neighbours": ({**SMALL, "approximation": "neighbours", "neighbours": 5}, Y),
+}
+# a process in which the imports named first fail, and that says what it predicted of the rows in a file
+BLOCKED = """
+import importlib.abc, json, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked}:
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Blocked())
+import numpy as np, inducing as ig
+Q, answers = np.load(sys.argv[1]), []
+for path in sys.argv[2:]:
+    model = ig.load(path, light={light})
+    if hasattr(model, "predict_proba"):
+        answers.append(model.predict_proba(Q).tolist())
+    else:
+        answers.append([part.tolist() for part in model.predict(Q, return_std=True)])
+print(json.dumps(answers))
+"""
+
+
+def in_blocked_process(blocked: set[str], light: bool, paths: list[Path], folder: Path) -> list[np.ndarray]:
+    np.save(folder / "queries.npy", X[:7])
+    code = BLOCKED.format(blocked=blocked, light=light)
+    words = [sys.executable, "-c", code, str(folder / "queries.npy"), *map(str, paths)]
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [np.array(answer) for answer in json.loads(done.stdout)]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, np.ndarray]:
+    """Files of models of every kind, and what their estimators predict."""
+    folder, answers = tmp_path_factory.mktemp("models"), {}
+    models: dict[str, Any] = {}
+    for name, (options, y) in REGRESSORS.items():
+        models[name] = ig.SparseGPRegressor(**options).fit(X, y)
+    stream: dict[str, Any] = {"capacity": 8, "warmup": 40, "random_state": 0, "max_iter": 2}
+    models["stream"] = ig.OnlineGPRegressor(**stream).fit(X, Y)
+    models["stream, laplace"] = ig.OnlineGPRegressor(likelihood="laplace", **stream).fit(X, Y)
+    models["classes"] = ig.SparseGPClassifier(**SMALL).fit(X, LABELS)
+    models["two classes"] = ig.SparseGPClassifier(**SMALL).fit(X, Y > 0)
+    models["logistic"] = ig.SparseGPClassifier(likelihood="logistic", **SMALL).fit(X, Y > 0)
+    near = {"approximation": "neighbours", "neighbours": 5}
+    models["classes along neighbours"] = ig.SparseGPClassifier(**SMALL, **near).fit(X, LABELS)
+    for name, model in models.items():
+        model.save(folder / name)
+        is_classes = hasattr(model, "classes_")
+        answer = model.predict_proba(X[:7]) if is_classes else model.predict(X[:7], return_std=True)
+        answers[folder / name] = np.array(answer)
+    return answers
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_predictions_without_what_is_heavy(
+    saved: dict[Path, np.ndarray], light: bool, tmp_path: Path
+) -> None:
+    blocked = {"numba", "llvmlite", "sklearn"} if light else {"numba", "llvmlite"}
+    answers = in_blocked_process(blocked, light, list(saved), tmp_path)
+    for (path, expected), answer in zip(saved.items(), answers, strict=True):
+        np.testing.assert_allclose(answer, expected, rtol=1e-9, atol=1e-12, err_msg=path.name)
+
+
+def test_light_quantiles_and_labels_are_the_estimators(saved: dict[Path, np.ndarray]) -> None:
+    for path in saved:
+        whole, light = ig.load(path), ig.load(path, light=True)
+        if hasattr(whole, "classes_"):
+            assert list(light.predict(X[:7])) == list(whole.predict(X[:7]))
+        elif hasattr(whole, "predict_quantiles"):
+            np.testing.assert_allclose(
+                light.predict_quantiles(X[:7], [0.1, 0.9]),
+                whole.predict_quantiles(X[:7], [0.1, 0.9]),
+                rtol=1e-7,
+            )
+
+
+def test_the_command_needs_neither(saved: dict[Path, np.ndarray], tmp_path: Path) -> None:
+    model = ig.SparseGPRegressor(**SMALL).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    expected = model.predict(pd.DataFrame(X[:7], columns=["a", "b"]))
+    model.save(tmp_path / "m.gp", metadata={"target": "y"})
+    pd.DataFrame(X[:7], columns=["a", "b"]).to_csv(tmp_path / "t.csv", index=False)
+    code = BLOCKED.split("import numpy")[0].format(blocked={"numba", "llvmlite", "sklearn"})
+    code += "from inducing.cli import app; app(sys.argv[1:])"
+    words = ["predict", str(tmp_path / "m.gp"), str(tmp_path / "t.csv"), "--out", str(tmp_path / "o.csv")]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")["y_mean"], expected, rtol=1e-9)
+
+
+def test_what_a_light_model_refuses(saved: dict[Path, np.ndarray], tmp_path: Path) -> None:
+    light = ig.load(next(iter(saved)), light=True)
+    with pytest.raises(ig.errors.ShapeError, match="3 columns"):
+        light.predict(np.ones((2, 3)))
+    with pytest.raises(ig.errors.NonFiniteError, match="NaN"):
+        light.predict(np.full((2, 2), np.nan))
+    ig.SparseGPRegressor(**SMALL).fit(X, np.column_stack([Y, -Y])).save(tmp_path / "two")
+    with pytest.raises(ig.errors.ModelFileError, match="several targets"):
+        ig.load(tmp_path / "two", light=True)
+    framed = ig.SparseGPRegressor(**SMALL).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
+    framed.save(tmp_path / "framed")
+    with pytest.raises(ig.errors.ColumnError, match="columns"):
+        ig.load(tmp_path / "framed", light=True).predict(pd.DataFrame(X, columns=["b", "a"]))
