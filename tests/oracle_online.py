@@ -171,3 +171,42 @@ def growing_stream(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
     """A stream whose targets grow, so that a new row is often worth more than an old one."""
     r = np.random.default_rng(seed)
     return r.uniform(-3, 3, (n, d)), np.where(np.arange(n) % 2, 1.0, -1.0) * 1.0003 ** np.arange(n)
+
+
+@dataclass
+class Discounted:
+    """One process on a basis that grows with every row, as a sum of sites: tau f^2 and nu f at each row read.
+
+    Nothing of it is a recursion over (alpha, C): `posterior` solves with all sites, each counted as often as
+    it has weight left. Steps are of `step` half-lives: a row is discounted together with all before it.
+    """
+
+    k: Callable[[Array, Array], Array]
+    noise: float
+    half_life: float
+    step: float = 0.125
+    dtype: Any = np.float64
+    X: list[Array] = field(default_factory=list)
+    y: list[Any] = field(default_factory=list)
+    weights: list[Any] = field(default_factory=list)
+    since: float = 0.0
+
+    def wait(self, time: float = 1.0) -> None:
+        """Let time pass before the next row."""
+        self.since += time
+        if self.since > self.step * self.half_life:
+            rho = self.dtype(2) ** (-self.dtype(self.since) / self.dtype(self.half_life))
+            self.weights, self.since = [w * rho for w in self.weights], 0.0
+
+    def read(self, x: Array, y: Any) -> None:
+        self.X.append(np.asarray(x, self.dtype))
+        self.y.append(self.dtype(y))
+        self.weights.append(self.dtype(1))
+
+    def predict(self, Xs: Array) -> tuple[Array, Array]:
+        """Mean and variance of f: a row counted w times has noise of variance noise / w."""
+        Xs, X = np.asarray(Xs, self.dtype), np.array(self.X)
+        K = self.k(X, X) + np.diag(self.dtype(self.noise) / np.array(self.weights))
+        Ks, inv = self.k(Xs, X), inverse(K)
+        prior = np.array([self.k(x[None], x[None])[0, 0] for x in Xs])
+        return Ks @ inv @ np.array(self.y), prior - np.sum(Ks @ inv * Ks, axis=1)

@@ -91,3 +91,7 @@ class CheckpointWarning(InducingWarning):
 
 class InterruptedWarning(InducingWarning):
     """Ctrl-C ended a fit before all rows were read; the model is what the others taught it."""
+
+
+class DriftWarning(InducingWarning):
+    """A stream's prediction errors say that what it follows has changed."""

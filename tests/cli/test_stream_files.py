@@ -35,6 +35,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::inducing.errors.DriftWarning")  # the model is a poor one
 @pytest.mark.parametrize("at", [25, 150], ids=["warm-up", "later"])
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_goes_on_from_its_file_as_if_it_had_not_stopped(tmp_path, name, at):

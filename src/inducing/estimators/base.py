@@ -1,6 +1,5 @@
 """The base of the estimators: checks of input, units, seeds, warm-ups and model files, each in one place."""
 
-from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from inspect import signature
@@ -15,11 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..errors import ModelFileError, ParameterError, ShapeError
 from ..files.models import save
 from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
-from ..inference.online import Seen
 from ..learning.settings import LogNormal
 from ..model import kernels, likelihoods, means
 from ..model.kernels.base import Kernel
-from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..numerics.arrays import LARGEST_TARGET, Array, require_finite, require_numbers, to_numpy
 from ..sources.arrays import as_source, is_parted
@@ -27,7 +24,6 @@ from ..sources.dask_collections import is_dask, predict_dask
 from ..sources.encoding import TableEncoder, is_frame
 from ..sources.parquet import is_paths, reading, table_files
 from ..sources.source import Layout, Part, Source
-from ..streams.feeding import read
 from .preparation import Scaling, named, per_output
 
 TRANSIENT = "verbose progress device checkpoint encoder".split()  # parameters that a file does not hold
@@ -35,7 +31,7 @@ TRANSIENT = "verbose progress device checkpoint encoder".split()  # parameters t
 LATER = (
     "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
 )
-LATER += ["max_file_size", "objective", "time_budget"]
+LATER += ["max_file_size", "objective", "time_budget", "half_life", "on_drift", "relearn"]
 
 
 class Inputs(BaseEstimator):
@@ -271,75 +267,6 @@ def predict_rows(
 ) -> Any:
     """Predict at a part of a source, or at rows of an array, that was checked when it was read."""
     return model._marginals(rows.X if isinstance(rows, Part) else rows, return_std, latent)
-
-
-class Streaming:
-    """Mixin of the estimators that read streams: a warm-up, whose rows set the units, and a likelihood."""
-
-    likelihood_: Likelihood
-    n_rows_: int  # read so far
-    _held: tuple[np.ndarray, np.ndarray] | None  # the rows of a warm-up that has not ended
-    _begun_with: int  # how many rows set the units
-    warmup: int
-    verbose: int
-    capacity: int | None
-    tolerance: float
-    removal_score: Any
-    order: Any
-
-    @property
-    def warming_up_(self) -> bool:
-        check_is_fitted(self)  # type: ignore[arg-type]
-        return self._held is not None
-
-    def _warm_up(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Read rows of the warm-up. The model starts again from all of them whenever their number has
-        doubled, and for good, with hyperparameters learned, at its end.
-        """
-        assert self._held is not None
-        held = np.concatenate([self._held[0], X]), np.concatenate([self._held[1], y])
-        last = len(held[0]) >= self.warmup
-        if last or len(held[0]) >= 2 * self._begun_with:
-            self._begin(*held, learn=last)
-        else:
-            self._read_on(X, y)
-        self._held = None if last else held
-
-    def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool) -> None:
-        """Take units and, to learn, hyperparameters from these rows; then read them."""
-        raise NotImplementedError
-
-    def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
-        """Read rows with the units and hyperparameters there are."""
-        raise NotImplementedError
-
-    def _feed(
-        self, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, stoppable: bool = False
-    ) -> tuple[list[Posterior], Seen]:
-        """The posteriors after rows in the model's units, and what they predicted of each before it."""
-        rule = self.capacity, self.tolerance, self.removal_score, self.order
-        verbose = bool(self.verbose)
-        posts, seen, n = read(posts, self.likelihood_, X, Y, *rule, verbose=verbose, stoppable=stoppable)
-        self.n_rows_ += n
-        return posts, seen
-
-    def _stream_record(self) -> tuple[Plain, Arrays]:
-        """Describe what a model needs to go on reading."""
-        plain = {"likelihood": self.likelihood_.spec(), "n_rows": int(self.n_rows_), "begun_with": None}
-        if self._held is None:
-            return plain, {}
-        return plain | {"begun_with": int(self._begun_with)}, dict(zip(("warmup.X", "warmup.y"), self._held))
-
-    def _restore_stream(self, plain: Plain, arrays: Arrays, shape: tuple[int, ...]) -> None:
-        """Take what `_stream_record` has described; `shape` is that of the target of a row."""
-        self.likelihood_ = likelihoods.from_spec(plain["likelihood"])
-        self.n_rows_, self._held = int(plain["n_rows"]), None
-        if plain["begun_with"] is not None:
-            self._begun_with = int(plain["begun_with"])
-            X, y = array(arrays, "warmup.X", 2), array(arrays, "warmup.y")
-            expect(X.shape == (self.n_rows_, self.n_features_in_), "warmup.X", X)  # type: ignore[attr-defined]
-            expect(y.shape == (self.n_rows_, *shape), "warmup.y", y)
-            self._held = X, y
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -33,9 +33,10 @@ from ..sources.distributed import with_workers
 from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .base import Estimator, Streaming, generator
+from .base import Estimator, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .preparation import checked_weights, start_inducing, start_kernel
+from .streaming import Streaming, times_of
 from .thesis_ways import ThesisWays
 
 CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
@@ -78,6 +79,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     order : how "online" and `partial_fit` read rows: "given", for `fit` at random; "information", the most
         informative of those left next [004 §3.8.1].
     warmup : how many rows `partial_fit` takes units and kernel from.
+    half_life, on_drift : as for `OnlineGPRegressor`.
     max_iter, restarts, fixed, priors, jitter : of the learning, as for
         `inducing.fit_expectation_propagation`. With method=None and a kernel that is not given, priors=None
         is a log-normal prior on the lengthscales about their start, by a factor of e²: labels are few bits,
@@ -118,6 +120,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     damping: float = 1.0
     order: str = "given"
     warmup: int = 500
+    half_life: float | str | None = None
+    on_drift: str = "warn"
     max_iter: int = 100
     restarts: int = 0
     fixed: Any = ()
@@ -253,24 +257,26 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         middle = np.exp(np.mean(np.log(self.kernel_.lengthscale)))
         return {"kernel.lengthscale": LogNormal(float(middle), 2.0)}
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> Self:
         """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
 
         The first call on a new estimator needs `classes`, all labels there will ever be. The first `warmup`
         rows, in one batch or many, then set the units and teach the kernel: until so many have come they are
         kept, and the model starts again from all of them whenever their number has doubled, with the kernel
         as it would start. A batch is never cut in two, and one that cannot be used changes nothing.
+        `time` (n,), where half_life is in its units, never falls.
         """
-        self.predict_then_fit(X, y, classes)
+        self.predict_then_fit(X, y, classes, time)
         return self
 
-    def predict_then_fit(self, X: Any, y: Any, classes: Any = None) -> np.ndarray:
+    def predict_then_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> np.ndarray:
         """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
         self._check_parameters()
         self._refuse_along_neighbours("partial_fit")
         with all_or_nothing(self):
             fresh = not hasattr(self, "posteriors_")
             X, y = self._checked(X, y, reset=fresh)
+            time = times_of(time, X)
             if fresh:
                 if classes is None:
                     raise ParameterError("classes must be given on the first call of partial_fit")
@@ -280,10 +286,10 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
                     f"classes are {np.unique(classes)}, but the model has {self.classes_}; they cannot change"
                 )
             if self._held is None:
-                seen = self._read_on(X, y)
+                seen = self._read_on(X, y, time)
                 assert isinstance(self.likelihood_, Binary)
                 return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
-            self._warm_up(X, y)
+            self._warm_up(X, y, time)
             return np.full((len(X), len(self.classes_)), np.nan)
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
@@ -349,7 +355,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         self.log_evidence_ = number(plain["log_evidence_of_y"])
-        self._restore_stream(plain, arrays, ())
+        self._restore_stream(plain, arrays, (), posterior)
         if not isinstance(self.likelihood_, Binary):
             raise ModelFileError(f"it classifies with {self.likelihood_}")
         self.classes_, self.posteriors_, self._held = restored_classes(plain, arrays, posterior, self._held)
@@ -384,6 +390,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             self._ard,
         )
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
+        self._adapt()
         self.__dict__.pop("metadata_", None)
 
     @property

@@ -19,6 +19,7 @@ from ..errors import (
 )
 from ..files.records import Arrays, Plain
 from ..inference import selection
+from ..inference.carrying import carried
 from ..inference.online import Seen, update
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..model import means
@@ -28,13 +29,17 @@ from ..model.likelihoods import BY_NAME, Binary, Gaussian, Laplace, Likelihood, 
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
+from ..numerics.arrays import LARGEST_TARGET
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .base import Estimator, Regression, Streaming, generator
+from ..streams.memory import FEWEST, Memory
+from .base import Estimator, Regression, generator
 from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
+from .streaming import Streaming, times_of
 
 LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # whose scale, if any, can be learned
+MEMORY_ROWS = 1000  # half-life of the memory where only drift calls for it
 UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
 
 
@@ -73,6 +78,13 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     tolerance, removal_score, order : as for `inducing.update`, there score. order="information" looks at all
         rows of a batch before it reads each.
     optimize : "hyperparameters", or None to take kernel and noise as they start.
+    half_life : rows, or units of `time` where `partial_fit` is given that, after which what was read counts
+        half; "auto" weighs four of them by what they predict; None forgets nothing. Where something is
+        forgotten, a noise level that is learned follows the stream, too.
+    on_drift : what an alarm does beside a DriftWarning: nothing ("warn"), what was read counts little
+        ("forget") or nothing ("reset"), or little and the model is learned again after 200 rows ("relearn").
+    relearn : rows after which kernel, noise and mean are learned again from a memory of 500 rows, those that
+        taught most; None is never. What was read is carried over.
     warmup : how many rows `partial_fit` takes units and hyperparameters from.
     learning_rows : how many rows, at most, drawn at random, hyperparameters are learned from.
     max_iter, restarts, jitter, fixed, priors : of the learning, as for `inducing.fit`.
@@ -85,6 +97,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_features_in_,
         feature_names_in_ (from data frames), x_mean_, x_scale_, y_mean_, y_scale_.
     noise_ : variance of y about f, a number or one per output; None for counts and likelihoods of your own.
+    half_lives_ : the weight of each half-life. n_drifts_, drifts_ : how many alarms, the rows of the last.
     n_rows_ : how many rows were read. warming_up_ : whether units and hyperparameters may still change.
     log_predictive_ : Σ log p(y | rows before), in the units of y, since the units were set.
     """
@@ -99,6 +112,9 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     removal_score: str = "mean"
     order: str = "given"
     optimize: str | None = "hyperparameters"
+    half_life: float | str | None = None
+    on_drift: str = "warn"
+    relearn: int | None = None
     warmup: int = 500
     learning_rows: int = 1000
     max_iter: int = 100
@@ -118,32 +134,35 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         tags.target_tags.multi_output = isinstance(self.likelihood, Gaussian) or name == "gaussian"
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. Ctrl-C keeps what was read."""
+    def fit(self, X: Any, y: Any, time: Any = None) -> Self:
+        """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. Ctrl-C keeps what was read. `time`
+        (n,), where half_life is in its units, never falls.
+        """
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
             self.__dict__.pop("metadata_", None)
-            self._begin(X, y, learn=True, stoppable=True)
             self._held = None
+            self._begin(X, y, learn=True, time=times_of(time, X), stoppable=True)
         return self
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, time: Any = None) -> Self:
         """Read more rows, once and in order."""
-        self.predict_then_fit(X, y)
+        self.predict_then_fit(X, y, time)
         return self
 
-    def predict_then_fit(self, X: Any, y: Any) -> Forecast:
+    def predict_then_fit(self, X: Any, y: Any, time: Any = None) -> Forecast:
         """`partial_fit`, and the prediction of each row just before it was read."""
         with all_or_nothing(self):
             fresh = not hasattr(self, "posterior_")
             X, y = self._checked(X, y, reset=fresh)
+            time = times_of(time, X)
             if fresh:
                 self._held, self._begun_with = (X[:0], y[:0]), 0
             elif y.shape[1:] != np.shape(self.y_mean_):
                 raise ShapeError(f"y has shape {y.shape}, but the model {np.size(self.y_mean_)} output(s)")
             if self._held is None:
-                return self._forecast(self._read_on(X, y))
-            self._warm_up(X, y)
+                return self._read_on(X, y, time)
+            self._warm_up(X, y, time)
             return Forecast(np.full_like(y, np.nan), np.full_like(y, np.nan), np.full(len(y), np.nan))
 
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
@@ -188,16 +207,27 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         self.posterior_ = posterior
-        self._restore_stream(plain, arrays, np.shape(self.y_mean_))
+        self._restore_stream(plain, arrays, np.shape(self.y_mean_), posterior)
         if isinstance(self.likelihood_, Binary):
             raise ModelFileError(f"it is a regression with {self.likelihood_}")
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows to learn from: numbers, and targets as the likelihood knows them."""
+        if not reset and self._are_plain(X, y):
+            return X, y
         likelihood = self._start_likelihood()
         several = isinstance(likelihood, Gaussian)
         X, y = self._validated(X, y, reset=reset, multi_output=several, y_numeric=True)
         return as_inputs(X), likelihood.check(y)
+
+    def _are_plain(self, X: Any, y: Any) -> bool:
+        """Whether rows are finite arrays just as the model takes them, which is soon seen."""
+        right = type(X) is np.ndarray is type(y) and X.dtype == y.dtype == np.float64
+        right = (
+            right and X.shape[1:] == (self.n_features_in_,) and y.shape == (len(X), *np.shape(self.y_mean_))
+        )
+        right = right and type(self.likelihood_) in UNITS and not hasattr(self, "feature_names_in_")
+        return right and len(X) > 0 and bool(np.isfinite(np.sum(X)) and np.max(np.abs(y)) < LARGEST_TARGET)
 
     def _start_likelihood(self) -> Likelihood:
         """The likelihood as given, in the units of y."""
@@ -214,7 +244,9 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
             raise ParameterError(f"noise={self.noise} and {likelihood} both say what it is; give one of them")
         return likelihood
 
-    def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool, stoppable: bool = False) -> None:
+    def _begin(
+        self, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None, stoppable: bool = False
+    ) -> None:
         if self.optimize not in (None, "hyperparameters"):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
         if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
@@ -245,7 +277,10 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
                 problem = kernel, likelihood, mean, data.X[rows], targets
                 kernel, likelihood, mean = self._learn(*problem, given, rng)
         self.kernel_, self.likelihood_, self.n_rows_, self._begun_with = kernel, likelihood, 0, len(X)
-        self._read(prior(kernel, mean), X, y, stoppable)
+        self._adapt_again()
+        post = prior(kernel, mean)
+        self.posterior_ = post if one else replace(post, w=np.zeros((0, y.shape[1])), one_output=False)
+        self._read(X, y, time, stoppable)
 
     def _gaussian_start(self, data: Data, one: bool, given: bool, learn: bool, rng: Any) -> SparseGPRegressor:
         """Learn kernel and noise by a batch regression on these rows."""
@@ -320,16 +355,57 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         best = minimize_scalar(cost, bounds=(-4.0, 2.0), method="bounded", options={"xatol": 0.05})
         return likelihood.in_units(float(np.exp(best.x)))
 
-    def _read_on(self, X: np.ndarray, y: np.ndarray) -> Seen:
-        return self._read(self.posterior_, X, y)
+    def _adapt_again(self) -> None:
+        free = isinstance(self.likelihood, str) and "noise" not in self.fixed
+        follows = free and self.half_life is not None and type(self.likelihood_) in UNITS
+        if self.relearn is None and self.on_drift != "relearn":
+            return self._adapt(follows)
+        if self.relearn is not None and (isinstance(self.relearn, bool) or self.relearn < 1):
+            raise ParameterError(f"relearn must be a number of rows from 1 on, or None, not {self.relearn!r}")
+        d, p = len(self.x_mean_), np.size(self.y_mean_)
+        return self._adapt(follows, Memory.empty(self.relearn or MEMORY_ROWS, d, p))
 
-    def _read(self, post: Posterior, X: np.ndarray, y: np.ndarray, stoppable: bool = False) -> Seen:
-        X, y = self._in_model_units(X), (y - self.y_mean_) / self.y_scale_
-        if y.ndim == 2 and post.w.shape[1] != y.shape[1]:
-            post = replace(post, w=np.zeros((0, y.shape[1])), one_output=False)
-        (self.posterior_,), seen = self._feed([post], X, y.reshape(len(y), 1, -1), stoppable)
-        self.basis_size_ = len(self.posterior_)
-        return seen
+    def _read_on(self, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> Forecast:
+        done, parts = 0, list[Forecast]()
+        while done < len(X) or not parts:
+            left = len(X) if self.relearn is None else self.relearn - self.n_rows_ % self.relearn
+            rows = slice(done, done + left)
+            seen, n = self._read(X[rows], y[rows], None if time is None else time[rows])
+            parts.append(self._forecast(Seen(*(part[:n] for part in seen))))
+            done += n
+            if (self.relearn is not None and n == left) or self._adaptation.to_be_learned:
+                self._learn_again()
+        return parts[0] if len(parts) == 1 else Forecast(*map(np.concatenate, zip(*parts)))
+
+    def _read(self, X: np.ndarray, y: np.ndarray, time: Any, stoppable: bool = False) -> tuple[Seen, int]:
+        Xs, ys = self._in_model_units(X), (y - self.y_mean_) / self.y_scale_
+        posts, seen, n = self._feed([self.posterior_], Xs, ys.reshape(len(y), 1, -1), time, stoppable)
+        (self.posterior_,), self.basis_size_ = posts, len(posts[0])
+        return seen, n
+
+    def _learn_again(self) -> None:
+        """Learn kernel, noise and mean from the rows remembered; keep them if these are predicted better."""
+        adaptation, one = self._adaptation, np.ndim(self.y_mean_) == 0
+        self._adaptation = replace(adaptation, unlearned=False)
+        assert adaptation.memory is not None
+        X, y = adaptation.memory.X, adaptation.memory.y
+        if len(X) < FEWEST:
+            return
+        given, noise = not isinstance(self.likelihood, str), _noise_of(self.likelihood_)
+        data = Data(X, y, np.ones(len(X)), noise)
+        start = self._gaussian_start(data, one, given, True, generator(self.random_state))
+        likelihood, mean = self.likelihood_, start.posterior_.mean_function
+        if type(likelihood) in UNITS and not given:
+            likelihood = likelihood.in_units(float(np.sqrt(start.fit_result_.noise / noise)))
+        posts = [carried(post, start.kernel_, mean) for post in self._posts or [self.posterior_]]
+        (post,) = adaptation.matched(posts)
+        if _log_density(post, likelihood, X, y) > _log_density(self.posterior_, self.likelihood_, X, y):
+            self._posts, self.posterior_, self.kernel_, self.likelihood_ = (
+                posts,
+                post,
+                post.kernel,
+                likelihood,
+            )
 
     def _forecast(self, seen: Seen) -> Forecast:
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]
@@ -355,6 +431,13 @@ def _noise_of(likelihood: Likelihood) -> float:
     """The variance of y about f; where there is none, the square of the scale."""
     variance = float(likelihood.predict(0.0, 0.0)[1])
     return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
+
+
+def _log_density(post: Posterior, likelihood: Likelihood, X: np.ndarray, y: np.ndarray) -> float:
+    """Σ log⟨p(y|f)⟩ of rows, each on its own."""
+    mean, variance = post.predict(X)
+    wide = np.maximum(variance, 1e-300)[:, None] + 0.0 * y
+    return float(np.sum(likelihood.log_average(y.ravel(), mean.ravel(), wide.ravel())))
 
 
 def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:

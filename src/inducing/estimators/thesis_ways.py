@@ -19,18 +19,18 @@ from .preparation import LEARNING_BASIS
 class ThesisWays:
     """Mixin of the classifier: what `method` "ep", "fitc" and "online" and `partial_fit` do."""
 
-    def _begin(self: Any, X: np.ndarray, y: np.ndarray, *, learn: bool) -> None:
+    def _begin(self: Any, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None) -> None:
         self._start(X, self.classes_)
         X, Y, self._begun_with = self._in_model_units(X), self._signs(y), len(X)
         if learn and self.optimize is not None:
             rng = generator(self.random_state)
             order = rng.permutation(len(X))
             self._learn(X[order], Y[order], rng, "online")
-        self._read([prior(self.kernel_)] * Y.shape[1], X, Y)
+        self._read([prior(self.kernel_)] * Y.shape[1], X, Y, time)
 
-    def _read_on(self: Any, X: np.ndarray, y: np.ndarray) -> Seen:
+    def _read_on(self: Any, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> Seen:
         posts = [replace(post, sites=None) for post in self.posteriors_]
-        return self._read(posts, self._in_model_units(X), self._signs(y))
+        return self._read(posts, self._in_model_units(X), self._signs(y), time)
 
     def _learn(self: Any, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator, method: str) -> None:
         """Learn the kernel, and for "fitc" the whole model, by EP's evidence."""
@@ -64,8 +64,13 @@ class ThesisWays:
         return expectation_propagation(self.kernel_, self.likelihood_, X, Y, **options)
 
     def _read(
-        self: Any, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, stoppable: bool = False
+        self: Any,
+        posts: Sequence[Posterior],
+        X: np.ndarray,
+        Y: np.ndarray,
+        time: np.ndarray | None = None,
+        stoppable: bool = False,
     ) -> Seen:
-        posts, seen = self._feed(posts, X, Y[:, :, None], stoppable)
+        posts, seen, _ = self._feed(posts, X, Y[:, :, None], time, stoppable)
         self._keep(posts)
         return seen

@@ -20,7 +20,7 @@ from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
 from ..numerics.arrays import Array, to_numpy
-from ..numerics.linalg import cholesky_escalating, inverse_lower, with_nugget
+from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solve_lower, with_nugget
 from ..numerics.workers import blas_for, single_threaded_blas
 from . import online_loops as loops
 from .online_loops import GrowthRule, Seen
@@ -160,7 +160,8 @@ class Learner:
             raise ParameterError(
                 "a basis that does not grow must not be empty: start from prior(k, basis=...)"
             )
-        self.posts, self.likelihood, self.asked = list(posts), likelihood, Asked(likelihood)
+        self.posts = list(posts)
+        self.change(likelihood)
         self.kernel = posts[0].kernel
         self.capacity, self.tolerance, self.grow = capacity, float(tolerance), grow
         self.scored = grow and capacity is not None
@@ -186,6 +187,10 @@ class Learner:
             while capacity is not None and self.state.size[0] > capacity:
                 loops.remove_one(self.state, int(np.argmin(self.scores())))
             self.collect(np.empty((0, d)))
+
+    def change(self, likelihood: Likelihood) -> None:
+        """Read the rows that follow under this likelihood."""
+        self.likelihood, self.asked = likelihood, Asked(likelihood)
 
     @property
     def rule(self) -> GrowthRule:
@@ -232,8 +237,9 @@ class Learner:
     def posteriors(self) -> list[Posterior]:
         m, state, posts = self.state.size[0], self.state, []
         for c, post in enumerate(self.posts):
-            L, w = np.ascontiguousarray(state.U[:m, :m].T), np.ascontiguousarray(state.w[c, :, :m].T)
-            A = state.A[c, :m, :m].copy()
+            L, w, A = (
+                part.copy("C") for part in (state.U[:m, :m].T, state.w[c, :, :m].T, state.A[c, :m, :m])
+            )
             terms = OnlineTerms((L, w, A), tuple(v.copy() for v in self._score_terms(c)), self.age)
             changes: dict[str, Any] = dict(basis=self.basis, L=L, w=w, A=A, jitter=self.jitter, online=terms)
             changes |= dict(log_evidence=None, sites=None, log_predictive=float(self.total[c]))
@@ -275,7 +281,8 @@ class Learner:
             return self.basis.cross(self.kernel, X)
         if len(X) <= FEW_COMPUTED:  # row by row, O(m): small values, by differences, keep their digits
             cross = [self.basis.cross(self.kernel, X[i : i + 1]) for i in range(len(X))]
-            return np.concatenate([np.concatenate(cross), self.kernel(X, X)], axis=1)
+            own = self.kernel(X, X) if len(X) > 1 else np.zeros((1, 1))  # which one row does not meet
+            return np.concatenate([np.concatenate(cross), own], axis=1)
         # in one Gram matrix: what L was made of is what L meets
         return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
@@ -311,6 +318,24 @@ class Learner:
                 ours[...] = theirs
         self.age = max(t.age for t in terms)
         return True
+
+    def forget(self, kept: Sequence[float]) -> None:
+        """Discount the sites of process c, S⁻¹ - I and S⁻¹w, to kept[c] = ρ of what they were. O(m³)
+
+            S ← (ρS⁻¹ + (1 - ρ)I)⁻¹ = A G⁻¹Aᵀ,   G = ρI + (1 - ρ)AᵀA;   w ← w - (1 - ρ)Sw with that S
+
+        What is left is the process of the same rows, each counted ρ times; for ρ → 0 it is the prior.
+        """
+        m, state = self.state.size[0], self.state
+        for c, rho in enumerate(kept):
+            if rho < 1.0 and m:
+                A, w = state.A[c, :m, :m], state.w[c, :, :m]
+                R = cholesky(rho * np.eye(m) + (1.0 - rho) * (A.T @ A))
+                A[...] = solve_lower(R, A.T).T
+                w -= (1.0 - rho) * (w @ A) @ A.T
+                if self.exact:
+                    state.N[c, :m, :m] *= rho  # it is L⁻ᵀ(S⁻¹ - I)L⁻¹
+        self.refresh()
 
     def refresh(self) -> None:
         """Compute anew what the scores need and small changes keep: α, and the diagonals of Q and C + Q."""

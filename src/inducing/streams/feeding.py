@@ -2,44 +2,59 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from threading import get_ident
 
 import numpy as np
 
 from ..errors import InterruptedWarning, ParameterError
 from ..inference.online import Learner, Order, Seen, information_gain, update_together
 from ..model.likelihoods import Binary, Likelihood
-from ..model.posterior import Posterior, Score
+from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
+from ..numerics.workers import single_threaded_blas
 from ..progress import Bars
+from .adapting import Adaptation
+
+_reading: dict[int, int] = {}  # the threads that models are being changed in, by the identity of the model
 
 
 def read(
-    posts: Sequence[Posterior],
-    likelihood: Likelihood,
+    learner: Learner,
+    adaptation: Adaptation,
     X: np.ndarray,
     Y: np.ndarray,
-    capacity: int | None,
-    tolerance: float,
-    score: Score,
     order: Order,
+    times: np.ndarray | None,
+    row: int,
     *,
     verbose: bool = False,
     stoppable: bool = False,
-) -> tuple[list[Posterior], Seen, int]:
-    """Read rows X (n, d), Y (n, c, p): the processes after them, predictions before each, rows read.
+) -> tuple[list[Posterior], Adaptation, Seen, int]:
+    """Read rows X (n, d), Y (n, c, p), the first of them number `row` of the stream: the processes after
+    them, how these adapt further, predictions before each row, and how many were read.
 
-    Where it is `stoppable`, Ctrl-C ends it early with a warning; else it ends it with nothing changed.
+    They are fewer where drift calls for learning again. Where it is `stoppable`, Ctrl-C ends it early with a
+    warning; else it ends it with nothing changed.
     """
-    learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, True)
-    seen, posts, done = Seen.nothing(*Y.shape), learner.posteriors(), 0
-    with Bars(True if verbose else None) as bars:
+    seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times)
+    posts, now = learner.posteriors() if stoppable else [], adaptation.copied()
+    shown = Bars(True if verbose else None) if len(X) > 1 else nullcontext()
+    with shown as bars, single_threaded_blas():  # once, and not for every few rows
         try:
             for rows in learner.turns(X, Y, order):
-                for whole, part in zip(seen, learner.read(X[rows], Y[rows])):
-                    whole[rows] = part
-                posts, done = learner.posteriors(), done + len(rows)
-                bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
+                n = 0
+                while n < len(rows) and not adaptation.to_be_learned:
+                    left = rows[n:]
+                    part = adaptation.read(learner, X[left], Y[left], steps[left], row + done + n)
+                    for whole, new in zip(seen, part):
+                        whole[left[: len(new)]] = new
+                    n += len(part.mean)
+                done += n
+                if stoppable or done == len(X) or adaptation.to_be_learned:
+                    posts, now = learner.posteriors(), adaptation.copied()
+                if bars is not None:
+                    bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
         except KeyboardInterrupt:
             if not (stoppable and done):
                 raise
@@ -48,7 +63,7 @@ def read(
                 InterruptedWarning,
                 stacklevel=3,
             )
-    return posts, seen, done
+    return posts, now, seen, done
 
 
 def most_informative_rows(
@@ -77,11 +92,17 @@ def most_informative_rows(
 
 @contextmanager
 def all_or_nothing(model: object) -> Iterator[None]:
-    """Restore an estimator's attributes if anything goes wrong."""
+    """Restore an estimator's attributes if anything goes wrong; refuse a second thread at the same time."""
+    outermost = id(model) not in _reading
+    if _reading.setdefault(id(model), get_ident()) != get_ident():
+        raise ParameterError("the model is learning in another thread; let one thread at a time feed a model")
     before = dict(vars(model))
     try:
         yield
     except BaseException:
         vars(model).clear()
-        vars(model).update(before)
+        vars(model).update(before | ({"_live": None} if "_live" in before else {}))  # whose state has changed
         raise
+    finally:
+        if outermost:
+            del _reading[id(model)]

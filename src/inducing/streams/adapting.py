@@ -1,0 +1,256 @@
+"""Streams that change: what was read fades, at rates that may be learned, the noise follows, drift is told.
+
+Forgetting discounts sites (`Learner.forget`): with a half-life H a row counts half after H rows, or after H
+units of its time. It is done in steps of an eighth of H, so that a row still costs O(m²): a row of age a
+counts 2^(-a/H) up to 9 %. Several half-lives are experts on one basis, weighted by the density each gave to
+the rows so far, with a forgetting of its own: log weight ← 0.99 (log weight + log p(y)). [Raftery et al.
+2010] The noise is one level for all rows: where it has grown by a factor, all sites are that much weaker, so
+that new rows weigh no less than old ones and a change of the function is not taken for noise for long.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import DriftWarning, NonFiniteError, ParameterError, UnknownNameError
+from ..files.records import Arrays, Plain, array, expect
+from ..inference.online import Learner, Seen
+from ..model.likelihoods import Gaussian, Likelihood
+from ..model.posterior import Posterior
+from ..numerics.linalg import cholesky
+from ..numerics.workers import blas_for
+from .drift import Drift, standardised
+from .memory import Memory
+
+STEP = 0.125  # of a half-life, between two discounts
+BEAT = 64  # rows between two looks at noise and drift
+RATES = (100.0, 400.0, 1600.0, np.inf)  # half-lives that "auto" chooses from
+WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
+NOISE_ROWS = 100.0  # half-life of what the noise is told by
+UNUSUAL, NOISE_ROWS_THEN = 0.5, 25.0  # two standard deviations of a beat's slope, and the half-life then
+RESCALED = 0.1  # change of the log scale after which all sites follow it
+LEAST_SCALE = 1e-4  # of noise that falls
+FORGOTTEN = {"forget": 0.05, "reset": 1e-9}  # what drift may leave of the sites
+LEARNED_AFTER = 200  # rows after an alarm
+
+RECORDED = ("clock", "beat", "slope", "rescaled", "alarms", "unlearned")  # of its fields, as plain data
+
+
+@dataclass
+class Adaptation:
+    """How a stream's processes follow its changes: E experts, expert by expert the processes of each.
+
+    No field is changed in place: a shallow copy is one to go back to.
+    """
+
+    half_lives: np.ndarray  # (E,), infinite where nothing is forgotten
+    on_drift: str
+    follows_noise: bool
+    log_weights: np.ndarray  # (E,)
+    since: np.ndarray  # (E,): rows, or units of time, not yet discounted
+    clock: float | None = None  # the time of the last row, where rows have one
+    beat: int = 0  # rows since the last beat
+    slope: float = 0.0  # Σ ∂L/∂log scale of these rows
+    rescaled: float = 0.0  # growth of the log scale that the sites have not followed yet
+    alarms: int = 0  # that were answered
+    unlearned: bool = False  # whether drift asks for the model to be learned again
+    drift: Drift = field(default_factory=Drift)
+    memory: Memory | None = None
+    watching: bool = False  # for drift: not while a model is begun
+
+    @staticmethod
+    def begun(half_life: Any, on_drift: Any, follows_noise: bool, memory: Memory | None = None) -> Adaptation:
+        """Begin with the half-life of an estimator: None, a number, or "auto"."""
+        if on_drift not in ("warn", "forget", "reset", "relearn"):
+            raise UnknownNameError(
+                f"on_drift must be 'warn', 'forget', 'reset' or 'relearn', not {on_drift!r}"
+            )
+        if on_drift == "relearn" and memory is None:
+            raise ParameterError("on_drift='relearn' is for regression; use 'forget' or 'reset'")
+        number = isinstance(half_life, int | float | np.number) and not isinstance(half_life, bool)
+        if not (half_life is None or half_life == "auto" or (number and half_life > 0)):
+            raise ParameterError(f"half_life must be a positive number, 'auto' or None, not {half_life!r}")
+        rates = np.array(RATES if half_life == "auto" else [half_life or np.inf], dtype=float)
+        zeros = np.zeros(len(rates))
+        return Adaptation(rates, on_drift, follows_noise, zeros, zeros, memory=memory)
+
+    @property
+    def weights(self) -> np.ndarray:
+        return _shares(self.log_weights)
+
+    @property
+    def to_be_learned(self) -> bool:
+        """Whether it is time to learn the model again: enough rows have come after an alarm."""
+        return self.unlearned and self.beat == 0 and self.drift.rows >= LEARNED_AFTER
+
+    def steps(self, n: int, times: np.ndarray | None) -> np.ndarray:
+        """How far each of the next rows moves the clock: by 1, or by the time since the last row. (n,)"""
+        if times is None and self.clock is None:
+            return np.ones(n)
+        if times is None or (self.clock is None and np.any(self.since > 0)):
+            raise ParameterError("either all rows of a stream have a time or none; give `time` with each")
+        steps = np.diff(times, prepend=times[:1] if self.clock is None else self.clock)
+        if np.any(steps < 0) or not np.all(np.isfinite(steps)):
+            row = int(np.argmax(~(steps >= 0)))
+            raise NonFiniteError(f"row {row} has time {times[row]}, before the row before it; sort the rows")
+        self.clock = float(times[-1]) if len(times) else self.clock
+        return steps
+
+    def read(self, learner: Learner, X: np.ndarray, Y: np.ndarray, steps: np.ndarray, row: int) -> Seen:
+        """Let the learner read rows X, Y (n, c, p), the first of which is number `row`, as far as the next
+        beat or discount that is due; the predictions of the rows read, by all experts together.
+        """
+        ahead = np.cumsum(steps[: BEAT - self.beat] if self._acts else steps)
+        due = (self.since[:, None] + ahead) > self._periods[:, None]  # (E, rows)
+        if np.any(due[:, 0]):
+            self._discount(
+                learner, np.where(due[:, 0], 0.5 ** ((self.since + ahead[0]) / self.half_lives), 1.0)
+            )
+            self.since = np.where(due[:, 0], -ahead[0], self.since)
+            due = (self.since[:, None] + ahead) > self._periods[:, None]
+        later = np.flatnonzero(np.any(due[:, 1:], axis=0))
+        n = int(later[0]) + 1 if len(later) else len(ahead)
+        seen = self._together(learner.read(X[:n], np.tile(Y[:n], (1, len(self.half_lives), 1))))
+        self.since, self.beat = self.since + ahead[n - 1], self.beat + n
+        self._look(learner, seen, X[:n], Y[:n], row)
+        return seen
+
+    @property
+    def _periods(self) -> np.ndarray:
+        """Between two discounts: an eighth of each half-life, of rows in whole beats where that is longer."""
+        steps = STEP * self.half_lives
+        return steps if self.clock is not None else np.where(steps > BEAT, steps // BEAT * BEAT, steps)
+
+    @property
+    def _acts(self) -> bool:
+        """Whether every beat may change something."""
+        return self.follows_noise or self.memory is not None or self.on_drift != "warn"
+
+    def _look(self, learner: Learner, seen: Seen, X: np.ndarray, Y: np.ndarray, row: int) -> None:
+        """Look at what was predicted of rows, and at every beat do something about it."""
+        likelihood = learner.likelihood
+        if self.watching:
+            self.drift = self.drift.after(standardised(likelihood, seen, Y), row)
+        if self.follows_noise:
+            self.slope += _scale_slope(likelihood, Y, seen)
+        if self.memory is not None:
+            self.memory = self.memory.with_rows(X, Y[:, 0], seen.variance[:, 0], likelihood, row)
+        if self.beat < BEAT and self._acts:
+            return
+        if self.follows_noise:  # a step of natural gradient on the log scale, whose information is about 2
+            slope = self.slope / self.beat
+            rows = NOISE_ROWS if abs(slope) < UNUSUAL else NOISE_ROWS_THEN
+            step = (1.0 - 0.5 ** (self.beat / rows)) * slope / 2.0
+            step = float(np.clip(step, -0.5 if _scale(likelihood) > LEAST_SCALE else 0.0, 0.5))
+            learner.change(likelihood.in_units(np.exp(step)))
+            self.rescaled += step
+            if abs(self.rescaled) > RESCALED:
+                self._discount(learner, np.ones(len(self.half_lives)))
+        self.beat, self.slope = 0, 0.0
+        if self.drift.alarms > self.alarms:
+            self._answer(learner)
+
+    def _answer(self, learner: Learner) -> None:
+        """Tell of drift, and do what was asked for."""
+        self.alarms, last = self.drift.alarms, self.drift.at[-1]
+        warnings.warn(
+            f"the stream has drifted: alarm {self.alarms} at row {last}", DriftWarning, stacklevel=9
+        )
+        if self.on_drift != "warn":
+            kept = FORGOTTEN["reset" if self.on_drift == "reset" else "forget"]
+            self._discount(learner, np.full(len(self.half_lives), kept))
+            self.memory = None if self.memory is None else self.memory.emptied()
+            self.unlearned = self.on_drift == "relearn"
+
+    def _discount(self, learner: Learner, kept: np.ndarray) -> None:
+        """Let experts keep these shares of their sites, under the noise of now."""
+        kept, self.rescaled = kept * np.exp(-2.0 * self.rescaled), 0.0
+        with blas_for(len(learner.basis)):
+            learner.forget(np.repeat(kept, len(learner.posts) // len(kept)).tolist())
+
+    def _together(self, seen: Seen) -> Seen:
+        """The mixture of what the experts say, with the weights each row finds; these learn from it."""
+        E, n = len(self.half_lives), len(seen.mean)
+        if E == 1:
+            return seen
+        mean = seen.mean.reshape(n, E, -1, seen.mean.shape[2])  # (n, E, c, p)
+        variance, log_density = seen.variance.reshape(n, E, -1), seen.log_density.reshape(n, E, -1)
+        total, log_weights = np.sum(log_density, axis=2), self.log_weights
+        before = np.empty((n, E))
+        for i in range(n):
+            before[i] = log_weights
+            log_weights = WEIGHT_MEMORY * (log_weights + total[i])
+            log_weights = log_weights - np.max(log_weights)
+        self.log_weights, share = log_weights, _shares(before)[:, :, None]
+        top = np.max(log_density, axis=1, keepdims=True)
+        middle = np.sum(share[..., None] * mean, axis=1)
+        spread = np.mean((mean - middle[:, None]) ** 2, axis=3)
+        density = np.log(np.sum(share * np.exp(log_density - top), axis=1)) + top[:, 0]
+        return Seen(middle, np.sum(share * (variance + spread), axis=1), density)
+
+    def matched(self, posts: Sequence[Posterior]) -> list[Posterior]:
+        """The processes with the mean and covariance of the experts' mixture, one for each of an expert's."""
+        E, share = len(self.half_lives), self.weights
+        if E == 1:
+            return list(posts)
+        c, matched = len(posts) // E, []
+        for j in range(c):
+            ours = posts[j::c]
+            w = sum(s * post.w for s, post in zip(share, ours))
+            S = sum(s * (A @ A.T) for s, A in zip(share, (np.asarray(post.A) for post in ours)))
+            S = S + sum(s * (post.w - w) @ (post.w - w).T for s, post in zip(share, ours)) / w.shape[1]
+            matched.append(replace(ours[0], w=w, A=cholesky(S), online=None))
+        return matched
+
+    def to_record(self) -> tuple[Plain, Arrays]:
+        """Describe it: plain data for JSON, and arrays by name."""
+        plain = {name: getattr(self, name) for name in RECORDED}
+        arrays = {"stream.log_weights": self.log_weights, "stream.since": self.since}
+        rows = {} if self.memory is None else self.memory.to_arrays()
+        return plain | {"drift": asdict(self.drift)}, arrays | rows
+
+    def restored(self, plain: Plain, arrays: Arrays) -> Adaptation:
+        """What `to_record` has described, of an adaptation that was begun like this one."""
+        drift = Drift(**(plain["drift"] | {"at": tuple(plain["drift"]["at"])}))
+        values = {name: plain[name] for name in RECORDED}
+        for name in ("log_weights", "since"):
+            values[name] = array(arrays, f"stream.{name}", 1)
+            expect(values[name].shape == self.since.shape, f"stream.{name}", values[name])
+        memory = None if self.memory is None else self.memory.restored(arrays)
+        return replace(self, **values, drift=drift, memory=memory)
+
+    def copied(self) -> Adaptation:
+        return copy(self)
+
+
+def _shares(log_weights: np.ndarray) -> np.ndarray:
+    """Weights that sum to one over the last axis."""
+    weights = np.exp(log_weights - np.max(log_weights, axis=-1, keepdims=True))
+    return weights / np.sum(weights, axis=-1, keepdims=True)
+
+
+def _scale_slope(likelihood: Likelihood, Y: np.ndarray, seen: Seen) -> float:
+    """Σ ∂log⟨p(y|f)⟩/∂log scale over rows and outputs, a mean over the outputs."""
+    if isinstance(likelihood, Gaussian):
+        total = seen.variance[:, :, None] + likelihood.variance
+        return float(np.sum(((Y - seen.mean) ** 2 / total - 1.0) / total)) * likelihood.variance / Y.shape[2]
+    name = _scale_name(likelihood)
+    variance = seen.variance[:, :, None] + 0.0 * seen.mean
+    slopes = likelihood.parameter_gradient(Y.ravel(), seen.mean.ravel(), variance.ravel())[name]
+    power = 2.0 if name == "variance" else 1.0
+    return float(np.sum(slopes)) * power * getattr(likelihood, name) / Y.shape[2]
+
+
+def _scale_name(likelihood: Likelihood) -> str:
+    return "variance" if "variance" in likelihood.names else "scale"
+
+
+def _scale(likelihood: Likelihood) -> float:
+    value = getattr(likelihood, _scale_name(likelihood))
+    return float(np.sqrt(value)) if _scale_name(likelihood) == "variance" else float(value)

@@ -1,0 +1,69 @@
+"""Drift: a running test on standardised prediction errors, for a change of level or of spread.
+
+The test is Page's, on errors less their own running mean: g ← max(0, g + x - mean(x) - slack) sounds an alarm
+above a threshold. [Page 1954; Hinkley 1971] Errors beyond ±4 count as ±4, so that outliers are no drift.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..inference.online import Seen
+from ..model.likelihoods import Binary, Likelihood
+
+FARTHEST = 4.0
+LEVEL_SLACK, LEVEL = 0.5, 20.0  # of the error: a calm stream comes here once in 10⁸ rows
+SPREAD_SLACK, SPREAD = 1.0, 80.0  # of its square, which has heavier tails
+FEWEST = 30  # rows before an alarm: the running mean has to settle
+REMEMBERED = 20  # alarms whose rows are kept
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The state of the test, in numbers that a file holds; `after` is the next one."""
+
+    rows: int = 0  # since the last alarm
+    mean: float = 0.0  # of these rows' errors
+    up: float = 0.0
+    down: float = 0.0
+    square: float = 0.0  # mean of their squares
+    spread: float = 0.0
+    alarms: int = 0
+    at: tuple[int, ...] = ()  # the rows of the last alarms, counted from 1 over the whole stream
+
+    def after(self, errors: Iterable[float], first: int) -> "Drift":
+        """The state after these errors, whose rows are numbered from `first` on."""
+        n, mean, up, down = self.rows, self.mean, self.up, self.down
+        square, spread, alarms, at = self.square, self.spread, self.alarms, self.at
+        for row, z in enumerate(errors, first):
+            z = FARTHEST if z > FARTHEST else -FARTHEST if z < -FARTHEST else z
+            n += 1
+            mean += (z - mean) / n
+            square += (z * z - square) / n
+            up, down = max(0.0, up + z - mean - LEVEL_SLACK), max(0.0, down + mean - z - LEVEL_SLACK)
+            spread = max(0.0, spread + z * z - square - SPREAD_SLACK)
+            if n >= FEWEST and (up > LEVEL or down > LEVEL or spread > SPREAD):
+                n, mean, up, down, square, spread = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+                alarms, at = alarms + 1, (*at, row)[-REMEMBERED:]
+        return Drift(n, mean, up, down, square, spread, alarms, at)
+
+
+def standardised(likelihood: Likelihood, seen: Seen, Y: np.ndarray) -> list[float]:
+    """The error of each row in its predicted standard deviations: of y, or for labels of -log p(label).
+
+    A label of probability p has the surprise -log p, which is -p log p - (1-p) log(1-p) on average and varies
+    by p(1-p) log²(p/(1-p)). Y is (n, c, p), as read.
+    """
+    if isinstance(likelihood, Binary):
+        p = np.clip(np.exp(seen.log_density), 1e-12, 1.0 - 1e-12)
+        log_odds = np.log(p) - np.log1p(-p)
+        surplus = np.sum((p - 1.0) * log_odds, axis=1)  # -log p less its average
+        variance = np.sum(p * (1.0 - p) * log_odds**2, axis=1)
+        return (surplus / np.sqrt(np.maximum(variance, 1e-3))).tolist()
+    mean, variance = likelihood.predict(seen.mean, seen.variance[:, :, None] + 0.0 * seen.mean)
+    scale: Any = getattr(likelihood, "scale", 1.0)
+    spread = np.where(np.isfinite(variance), variance, seen.variance[:, :, None] + scale**2)
+    z = (Y - mean) / np.sqrt(np.maximum(spread, 1e-300))
+    return (np.sum(z, axis=(1, 2)) / np.sqrt(z[0].size)).tolist()

@@ -1,0 +1,391 @@
+"""Streams that change: forgetting against sites counted one by one, rates, noise, drift, memory, threads."""
+
+import pickle
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import inducing as ig
+import oracle_online
+from inducing import errors
+from inducing.inference.carrying import carried
+from inducing.inference.online import Learner
+from inducing.model.likelihoods import Gaussian
+from inducing.streams.adapting import RATES
+from inducing.streams.drift import Drift
+from inducing.streams.memory import Memory
+from online_problem import K0, KERNEL, NOISE, XS, N, X, Y, Z
+
+
+def plain(**parameters: Any) -> Any:
+    """The core with nothing around it."""
+    core: dict[str, Any] = dict(kernel=KERNEL, likelihood=Gaussian(NOISE), optimize=None, standardize=False)
+    return ig.OnlineGPRegressor(**(core | {"warmup": 1, "capacity": None, "tolerance": 1e-12} | parameters))
+
+
+# Forgetting.
+
+
+def forgetful(rows: int, half_life: float, times: Any = None) -> oracle_online.Discounted:
+    reference = oracle_online.Discounted(K0, NOISE, half_life)
+    for i in range(rows):
+        if times is None:
+            reference.wait()
+        elif i:
+            reference.wait(times[i] - times[i - 1])
+        reference.read(X[i], Y[i])
+    return reference
+
+
+@pytest.mark.parametrize("half_life", [3.0, 40.0])
+@pytest.mark.parametrize("cuts", [[1], [1, 2, 3, 50], list(range(1, 90))], ids=["two", "some", "rows"])
+def test_what_is_left_is_the_process_of_discounted_sites(half_life: float, cuts: list[int]) -> None:
+    model = plain(half_life=half_life)
+    for rows in np.split(np.arange(90), cuts):
+        model.partial_fit(X[rows], Y[rows])
+    mean, variance = forgetful(90, half_life).predict(XS)
+    got, std = model.predict(XS, return_std=True, latent=True)
+    assert_allclose(got, mean, rtol=1e-7, atol=1e-8)
+    assert_allclose(std**2, variance, rtol=1e-7)
+
+
+def test_forgetting_by_the_clock() -> None:
+    """A gap as long as ten half-lives leaves next to nothing, an instant everything."""
+    times = np.cumsum(np.random.default_rng(0).exponential(1.0, N))
+    times[60:] += 40.0
+    model = plain(half_life=4.0)
+    model.partial_fit(X[:1], Y[:1], time=times[:1])
+    for rows in np.split(np.arange(1, 75), [20, 21]):
+        model.partial_fit(X[rows], Y[rows], time=times[rows])
+    mean, variance = forgetful(75, 4.0, times).predict(XS)
+    got, std = model.predict(XS, return_std=True, latent=True)
+    assert_allclose(got, mean, rtol=1e-7, atol=1e-8)
+    assert_allclose(std**2, variance, rtol=1e-7)
+    for bad in (times[:3], None, times[74:75] * np.nan):
+        with pytest.raises(errors.InducingError):
+            model.partial_fit(X[75:76], Y[75:76], time=bad)
+    with pytest.raises(errors.NonFiniteError, match="before the row before it"):
+        model.partial_fit(X[75:76], Y[75:76], time=times[:1])
+    assert model.n_rows_ == 75
+
+
+@pytest.mark.parametrize("score", ["mean", "kl"])
+def test_forgetting_on_a_given_basis(score: Any) -> None:
+    """M = Φ τ Φᵀ and h = Φν, discounted and turned into (w, S) again, densely."""
+    start = ig.prior(KERNEL, basis=ig.bases.Points(Z))
+    learner = Learner([start], Gaussian(NOISE), 2, len(Z), 1e-6, score, True)
+    learner.read(X[:40], Y[:40, None, None])
+    before = learner.posteriors()[0]
+    learner.forget([0.3])
+    after = learner.posteriors()[0]
+    P = np.linalg.inv(before.A @ before.A.T)
+    S = np.linalg.inv(np.eye(len(P)) + 0.3 * (P - np.eye(len(P))))
+    assert_allclose(after.A @ after.A.T, S, rtol=1e-9, atol=1e-12)
+    assert_allclose(after.w, 0.3 * S @ P @ before.w, rtol=1e-9, atol=1e-12)
+    fresh = Learner(
+        [ig.update(after, Gaussian(NOISE), X[:0], Y[:0], len(Z), score=score)],
+        Gaussian(NOISE),
+        2,
+        len(Z),
+        1e-6,
+        score,
+        True,
+    )
+    assert_allclose(learner.scores(), fresh.scores(), rtol=1e-7)
+
+
+def test_all_forgotten_is_the_prior() -> None:
+    model = plain(half_life=1.0)
+    model.partial_fit(X[:50], Y[:50], time=np.zeros(50))
+    model.partial_fit(X[50:51], Y[50:51], time=[1e4])
+    mean, variance = model.posterior_.predict(XS)
+    exact = ig.update(ig.prior(KERNEL), Gaussian(NOISE), X[50:51], Y[50:51]).predict(XS)
+    assert_allclose(mean, exact.mean, atol=1e-9)
+    assert_allclose(variance, exact.variance, rtol=1e-9)
+
+
+def test_ten_thousand_rows_forgotten_against_nineteen_digits() -> None:
+    """On a basis that stays, the sums M and h in np.longdouble; a double drifts no more than its rounding."""
+    rng, H = np.random.default_rng(1), 250.0
+    data = rng.uniform(-2, 2, (10_000, 2))
+    y = np.sin(2 * data[:, 0]) * data[:, 1] + 0.2 * rng.standard_normal(len(data))
+    learner = Learner(
+        [ig.prior(KERNEL, basis=ig.bases.Points(Z))], Gaussian(NOISE), 2, None, 1e-6, "mean", False
+    )
+    exact = np.longdouble
+    K = K0(Z, Z).astype(exact)
+    Kinv, k = oracle_online.inverse(K), K0(Z, data).astype(exact)
+    M, h = np.zeros((len(Z), len(Z)), exact), np.zeros(len(Z), exact)
+    for start in range(0, len(data), 50):
+        rows = slice(start, start + 50)
+        if start:
+            rho = exact(2) ** (-exact(50) / exact(H))
+            learner.forget([0.5 ** (50 / H)])
+            M, h = rho * M, rho * h
+        learner.read(data[rows], y[rows, None, None])
+        for i in range(start, start + 50):
+            e = Kinv @ k[:, i]
+            M, h = M + np.outer(e, e) / exact(NOISE), h + exact(y[i]) * e / exact(NOISE)
+    S = oracle_online.inverse(Kinv + M)  # of u
+    post = learner.posteriors()[0]
+    B = post.L @ post.A
+    assert_allclose(B @ B.T, S.astype(float), rtol=1e-9, atol=1e-12)
+    assert_allclose((post.L @ post.w)[:, 0], (S @ h).astype(float), rtol=1e-9, atol=1e-11)
+
+
+# Rates that are learned.
+
+
+def made(kind: str, n: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A stream whose level, or noise, changes at two thirds; 0.2 of noise before."""
+    rng = np.random.default_rng(seed)
+    A, after = rng.uniform(-2, 2, (n, 2)), np.arange(n) >= 2 * n // 3
+    noise = 0.2 * rng.standard_normal(n) * np.where(after & (kind == "noise"), 4.0, 1.0)
+    return A, np.sin(2 * A[:, 0]) * A[:, 1] + noise + np.where(after & (kind == "level"), 3.0, 0.0)
+
+
+def streamed(A: np.ndarray, y: np.ndarray, **options: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The model after a stream, and errors and standard deviations of its rows after the warm-up."""
+    model = ig.OnlineGPRegressor(
+        **({"capacity": 30, "max_iter": 20, "warmup": 300, "random_state": 0} | options)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.DriftWarning)
+        parts = [model.predict_then_fit(A[i : i + 100], y[i : i + 100]) for i in range(0, len(A), 100)]
+    mean, std = (np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "std"))
+    return model, y - mean, std
+
+
+def test_experts_are_weighed_by_what_they_said() -> None:
+    """Their mixture, row by row, is that of models with one half-life each on the same basis."""
+    start = ig.prior(KERNEL, basis=ig.bases.Points(Z))
+    options: dict[str, Any] = dict(capacity=len(Z), tolerance=0.99)
+    models = {rate: plain(half_life=None if np.isinf(rate) else rate, **options) for rate in (*RATES, 0.0)}
+    models[0.0] = plain(half_life="auto", **options)
+    said = {}
+    for rate, model in models.items():
+        model.partial_fit(X[:1], Y[:1])
+        model._posts = [start] * len(model._adaptation.half_lives)
+        said[rate] = model.predict_then_fit(X, Y)
+    alone = [said[rate] for rate in RATES]
+    log_weights = np.zeros(len(RATES))
+    for i in range(N):
+        share = np.exp(log_weights) / np.sum(np.exp(log_weights))
+        density = np.log(np.sum(share * np.exp([part.log_density[i] for part in alone])))
+        assert_allclose(said[0.0].log_density[i], density, rtol=1e-8)
+        assert_allclose(said[0.0].mean[i], np.sum(share * [part.mean[i] for part in alone]), rtol=1e-8)
+        log_weights = 0.99 * (log_weights + [part.log_density[i] for part in alone])
+    assert_allclose(list(models[0.0].half_lives_.values()), np.exp(log_weights) / np.sum(np.exp(log_weights)))
+    mean, variance = models[0.0].posterior_.predict(XS)
+    share = np.array(list(models[0.0].half_lives_.values()))
+    each = [models[rate].posterior_.predict(XS) for rate in RATES]
+    expected = sum(s * part.mean for s, part in zip(share, each))
+    assert_allclose(mean, expected, rtol=1e-8)
+    spread = sum(s * (part.variance + (part.mean - expected) ** 2) for s, part in zip(share, each))
+    assert_allclose(variance, spread, rtol=1e-7)
+
+
+def test_rates_follow_a_change() -> None:
+    A, y = made("level")
+    model, e, std = streamed(A, y, half_life="auto")
+    fixed, e0, std0 = streamed(A, y)
+    late = slice(2500, None)
+    assert np.sqrt(np.mean(e[late] ** 2)) < 0.4 < 0.6 < np.sqrt(np.mean(e0[late] ** 2))
+    assert 0.9 < np.mean(np.abs(e[late]) < 1.96 * std[late]) < 0.995
+    assert np.mean(np.abs(e0[late]) < 1.96 * std0[late]) < 0.7
+    still, _, _ = streamed(*made("none"), half_life="auto")
+    assert still.half_lives_[np.inf] + still.half_lives_[1600.0] > 0.5 > model.half_lives_[np.inf]
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "studentt", "laplace"])
+def test_noise_follows_the_stream(likelihood: str) -> None:
+    A, y = made("noise")
+    model, e, std = streamed(A, y, half_life=1000, likelihood=likelihood)
+    before, after = slice(800, 2000), slice(2500, None)
+    for rows in (before, after):
+        assert 0.91 < np.mean(np.abs(e[rows]) < 1.96 * std[rows]) < 0.985
+    assert np.median(std[after]) > 2.5 * np.median(std[before])
+    held, _, std = streamed(A, y, half_life=1000, likelihood=likelihood, fixed=("noise",))
+    assert np.median(std[after]) < 1.7 * np.median(std[before]) and held.n_drifts_ > 0
+
+
+# Drift.
+
+
+@pytest.mark.parametrize("kind", ["level", "noise"])
+def test_drift_is_told_once_and_soon(kind: str) -> None:
+    A, y = made(kind)
+    model, _, _ = streamed(A, y)
+    assert model.n_drifts_ == len(model.drifts_) and 2000 < model.drifts_[0] < 2100
+    calm, _, _ = streamed(A[:2000], y[:2000])
+    assert calm.n_drifts_ == 0 and calm.drifts_ == ()
+
+
+def test_the_test_of_drift_is_that_of_page() -> None:
+    """The statistic is Σ(x - mean - slack) less its own minimum; alarms are rare where nothing changes."""
+    z = np.random.default_rng(0).standard_normal(400)
+    z[200:] += 0.7
+    means = np.cumsum(z) / np.arange(1, 401)
+    walk = np.concatenate([[0.0], np.cumsum(z - means - 0.5)])
+    state = Drift().after(z[:150], 1).after(z[150:], 151)
+    assert state.alarms == 0 and state.rows == 400
+    assert_allclose([state.mean, state.up], [means[-1], walk[-1] - np.min(walk)], rtol=1e-9)
+    assert Drift().after(np.random.default_rng(1).standard_normal(100_000), 1).alarms == 0
+    assert Drift().after(np.random.default_rng(1).standard_t(3, 100_000) / np.sqrt(3), 1).alarms == 0
+    assert Drift().after([0.0] * 50 + [-5.0] * 50, 11).at == (66,)
+
+
+def test_drift_is_a_warning() -> None:
+    A, y = made("level", 900)
+    model = ig.OnlineGPRegressor(capacity=30, max_iter=5, warmup=300, random_state=0)
+    model.partial_fit(A[:300], y[:300])
+    with pytest.warns(errors.DriftWarning, match="alarm 1 at row 60"):
+        model.partial_fit(A[300:700], y[300:700])
+
+
+@pytest.mark.parametrize("answer", ["forget", "reset", "relearn"])
+def test_answers_to_drift(answer: str) -> None:
+    A, y = made("level")
+    model, e, _ = streamed(A, y, on_drift=answer)
+    _, kept, _ = streamed(A, y)
+    assert np.mean(e[2200:] ** 2) < 0.5 * np.mean(kept[2200:] ** 2)
+
+
+def test_classes_drift_and_forget() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.uniform(-2, 2, (3000, 2))
+    y = np.where((A[:, 0] > 0) ^ (np.arange(3000) >= 2000) ^ (rng.random(3000) < 0.1), "a", "b")
+    wrong, drifts = {}, {}
+    for half_life in (None, 200, "auto"):
+        model = ig.SparseGPClassifier(
+            method="online", capacity=20, warmup=200, max_iter=10, half_life=half_life
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", errors.DriftWarning)
+            model.partial_fit(A[:200], y[:200], ["a", "b"])
+            p = np.concatenate(
+                [model.predict_then_fit(A[i : i + 50], y[i : i + 50]) for i in range(200, 3000, 50)]
+            )
+        wrong[half_life] = np.mean(((p[:, 1] > 0.5) != (y[200:] == "b"))[1900:2200])  # from row 2100 on
+        drifts[half_life] = model.drifts_
+    assert max(wrong[200], wrong["auto"]) < 0.3 < 0.5 < wrong[None]
+    assert all(2000 < rows[0] < 2100 for rows in drifts.values())
+
+
+# Learning again.
+
+
+def test_what_is_carried_over_is_what_the_new_prior_makes_of_the_sites() -> None:
+    """With the basis at the rows nothing is lost: the process is that of the new kernel and mean."""
+    old = ig.update(ig.prior(KERNEL, ig.means.Constant(0.3)), Gaussian(NOISE), X[:25], Y[:25], None, 1e-12)
+    kernel, mean = ig.kernels.RBF([0.6, 1.1], 0.8), ig.means.Constant(-0.4)
+    got = carried(old, kernel, mean).predict(XS)
+    exact = ig.update(ig.prior(kernel, mean), Gaussian(NOISE), X[:25], Y[:25], None, 1e-12).predict(XS)
+    assert_allclose(got.mean, exact.mean, atol=1e-6)
+    assert_allclose(got.variance, exact.variance, rtol=1e-5)
+    same = carried(old, KERNEL, ig.means.Constant(0.3)).predict(XS)
+    assert_allclose(same.mean, old.predict(XS).mean, atol=1e-8)
+
+
+def test_a_memory_keeps_what_taught_most_and_what_is_recent() -> None:
+    memory = Memory.empty(500.0, 1, 1)
+    rows = np.arange(4000.0)[:, None]
+    leverage = np.where(np.arange(4000) % 2, 9.0, 0.2)  # variances of f, under noise of 1
+    for part in np.split(np.arange(4000), [7, 500, 3990]):
+        memory = memory.with_rows(rows[part], rows[part], leverage[part], Gaussian(1.0), int(part[0]) + 1)
+    at_once = Memory.empty(500.0, 1, 1).with_rows(rows, rows, leverage, Gaussian(1.0), 1)
+    assert_array_equal(memory.X, at_once.X)
+    kept = memory.X[:, 0]
+    assert len(kept) == 500 and np.all(np.diff(kept) > 0)
+    assert np.mean(kept % 2) > 0.65 and np.mean(kept > 3000) > 0.6 and np.any(kept < 2500)
+
+
+def test_relearning_finds_a_kernel_that_the_warm_up_could_not() -> None:
+    """Flat while it warms up, then wavy in the second input."""
+    rng = np.random.default_rng(0)
+    A = rng.uniform(-2, 2, (2500, 2))
+    y = (
+        np.sin(A[:, 0])
+        + np.where(np.arange(2500) > 300, np.sin(3 * A[:, 1]), 0.0)
+        + 0.1 * rng.standard_normal(2500)
+    )
+    kept, e0, _ = streamed(A, y, half_life=300, capacity=60)
+    model, e, std = streamed(A, y, half_life=300, capacity=60, relearn=500)
+    assert np.mean(e[-500:] ** 2) < 0.5 * np.mean(e0[-500:] ** 2)
+    assert model.kernel_.lengthscale[1] < 0.7 * kept.kernel_.lengthscale[1]
+    assert 0.9 < np.mean(np.abs(e[-500:]) < 1.96 * std[-500:]) < 0.99
+
+
+# Files, copies, threads, arguments.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"half_life": 50},
+        {"half_life": "auto", "on_drift": "forget"},
+        {"half_life": 80, "relearn": 150, "on_drift": "relearn"},
+    ],
+    ids=["forgets", "experts", "relearns"],
+)
+def test_a_changing_stream_goes_on_from_its_file(options: dict[str, Any], tmp_path: Any) -> None:
+    """To the last bit, with forgetting, weights, memory and drift in the file; and again when replayed."""
+    A, y = made("level", 600)
+    common: dict[str, Any] = {"capacity": 12, "max_iter": 5, "warmup": 60, "random_state": 0} | options
+    model, replayed = (ig.OnlineGPRegressor(**common) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.DriftWarning)
+        for at, stop in ((0, 130), (130, 433), (433, 600)):
+            model.partial_fit(A[at:stop], y[at:stop])
+            replayed.partial_fit(A[at:stop], y[at:stop])
+            model.save(tmp_path / "model")
+            model = pickle.loads(pickle.dumps(ig.load(tmp_path / "model")))
+    assert model.n_drifts_ == replayed.n_drifts_ > 0 and model.drifts_ == replayed.drifts_
+    for name in ("w", "A", "L"):
+        assert_array_equal(getattr(model.posterior_, name), getattr(replayed.posterior_, name))
+    assert model.noise_ == replayed.noise_ and model.half_lives_ == replayed.half_lives_
+    assert model.kernel_.spec() == replayed.kernel_.spec()
+    assert_array_equal(model.predict(A[:20]), replayed.predict(A[:20]))
+
+
+def test_a_second_thread_is_refused() -> None:
+    model = plain().partial_fit(X[:20], Y[:20])
+    refused = []
+
+    def feed() -> None:
+        try:
+            model.partial_fit(X[20:], Y[20:])
+        except errors.ParameterError as error:
+            refused.append(str(error))
+
+    class Slow(np.ndarray):  # feeds from another thread while this one has begun
+        def __array__(self, *arguments: Any, **options: Any) -> Any:
+            thread = threading.Thread(target=feed)
+            thread.start()
+            thread.join()
+            return np.asarray(X[:20])
+
+    model._checked = lambda *a, **o: (np.ndarray.__array__(X[:20].view(Slow)), Slow.__array__(X), Y[:20])[::2]
+    model.partial_fit(X[:20], Y[:20])
+    assert refused and "another thread" in refused[0]
+    del model._checked
+    model.partial_fit(X[20:40], Y[20:40])
+    assert model.n_rows_ == 60
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "options"),
+    [
+        (errors.ParameterError, "half_life must be a positive number", {"half_life": -1.0}),
+        (errors.ParameterError, "half_life must be a positive number", {"half_life": "quick"}),
+        (errors.UnknownNameError, "on_drift must be", {"on_drift": "cry"}),
+        (errors.ParameterError, "relearn must be a number of rows", {"relearn": 0}),
+    ],
+)
+def test_bad_parameters(error: Any, text: str, options: dict[str, Any]) -> None:
+    with pytest.raises(error, match=text):
+        plain(**options).partial_fit(X, Y)
