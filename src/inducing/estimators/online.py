@@ -21,6 +21,7 @@ from ..files.records import Arrays, Plain
 from ..inference import selection
 from ..inference.carrying import carried
 from ..inference.online import Seen, update
+from ..inference.regression import log_evidence
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..model import means
 from ..model.bases import Points
@@ -32,7 +33,7 @@ from ..model.problem import as_inputs
 from ..numerics.arrays import LARGEST_TARGET
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from ..streams.memory import FEWEST, Memory
+from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import Estimator, Regression, generator
 from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
@@ -384,28 +385,25 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         return seen, n
 
     def _learn_again(self) -> None:
-        """Learn kernel, noise and mean from the rows remembered; keep them if these are predicted better."""
+        """Learn kernel, noise and mean from the rows remembered; keep them if that makes these likelier."""
         adaptation, one = self._adaptation, np.ndim(self.y_mean_) == 0
         self._adaptation = replace(adaptation, unlearned=False)
         assert adaptation.memory is not None
         X, y = adaptation.memory.X, adaptation.memory.y
-        if len(X) < FEWEST:
+        if len(X) < FEWEST_REMEMBERED:
             return
         given, noise = not isinstance(self.likelihood, str), _noise_of(self.likelihood_)
-        data = Data(X, y, np.ones(len(X)), noise)
+        data = Data(X, y, np.ones(len(X)), noise if given else 0.1 * float(np.mean(np.var(y, axis=0))))
         start = self._gaussian_start(data, one, given, True, generator(self.random_state))
-        likelihood, mean = self.likelihood_, start.posterior_.mean_function
-        if type(likelihood) in UNITS and not given:
-            likelihood = likelihood.in_units(float(np.sqrt(start.fit_result_.noise / noise)))
-        posts = [carried(post, start.kernel_, mean) for post in self._posts or [self.posterior_]]
-        (post,) = adaptation.matched(posts)
-        if _log_density(post, likelihood, X, y) > _log_density(self.posterior_, self.likelihood_, X, y):
-            self._posts, self.posterior_, self.kernel_, self.likelihood_ = (
-                posts,
-                post,
-                post.kernel,
-                likelihood,
-            )
+        learned, mean = start.fit_result_, start.posterior_.mean_function
+        here = learned.basis, "vfe"
+        before = log_evidence(self.kernel_, *here, noise, X, y, mean=self.posterior_.mean_function)
+        if not learned.value > before:
+            return
+        if type(self.likelihood_) in UNITS and not given:
+            self.likelihood_ = self.likelihood_.in_units(float(np.sqrt(learned.noise / noise)))
+        self._posts = [carried(post, start.kernel_, mean) for post in self._posts or [self.posterior_]]
+        (self.posterior_,), self.kernel_ = adaptation.matched(self._posts), start.kernel_
 
     def _forecast(self, seen: Seen) -> Forecast:
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]
@@ -431,13 +429,6 @@ def _noise_of(likelihood: Likelihood) -> float:
     """The variance of y about f; where there is none, the square of the scale."""
     variance = float(likelihood.predict(0.0, 0.0)[1])
     return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
-
-
-def _log_density(post: Posterior, likelihood: Likelihood, X: np.ndarray, y: np.ndarray) -> float:
-    """Σ log⟨p(y|f)⟩ of rows, each on its own."""
-    mean, variance = post.predict(X)
-    wide = np.maximum(variance, 1e-300)[:, None] + 0.0 * y
-    return float(np.sum(likelihood.log_average(y.ravel(), mean.ravel(), wide.ravel())))
 
 
 def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:

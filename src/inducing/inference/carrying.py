@@ -10,7 +10,7 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solve_lower, with_nugget
 
-LEAST = 1e-10  # of the largest: a smaller eigenvalue of what was learned is rounding
+LEAST_LEARNED = 1e-10  # of the largest: a smaller eigenvalue of what was learned is rounding
 
 
 def carried(post: Posterior, kernel: Kernel, mean: Mean) -> Posterior:
@@ -28,7 +28,7 @@ def carried(post: Posterior, kernel: Kernel, mean: Mean) -> Posterior:
     new, jitter = cholesky_escalating(K, 0.0, what=what)
     inverse = np.linalg.inv(np.asarray(post.A))
     values, V = np.linalg.eigh(inverse.T @ inverse - np.eye(len(L)))
-    learned = values > LEAST * max(values[-1], 0.0)
+    learned = values > LEAST_LEARNED * max(values[-1], 0.0)
     values, T = np.where(learned, values, 0.0)[:, None], V.T @ solve_lower(L, new)  # V diag(values) Vᵀ = M
     shift = (np.asarray(mean(Z)) - np.asarray(post.mean_function(Z))).reshape(len(L), -1)
     h = (values + learned[:, None]) * (V.T @ w) - values * (V.T @ solve_lower(L, shift))

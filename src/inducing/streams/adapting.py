@@ -125,7 +125,9 @@ class Adaptation:
     def _periods(self) -> np.ndarray:
         """Between two discounts: an eighth of each half-life, of rows in whole beats where that is longer."""
         steps = STEP * self.half_lives
-        return steps if self.clock is not None else np.where(steps > BEAT, steps // BEAT * BEAT, steps)
+        return (
+            steps if self.clock is not None else np.where(steps > BEAT, np.floor(steps / BEAT) * BEAT, steps)
+        )
 
     @property
     def _acts(self) -> bool:

@@ -13,10 +13,10 @@ import numpy as np
 from ..inference.online import Seen
 from ..model.likelihoods import Binary, Likelihood
 
-FARTHEST = 4.0
+FARTHEST_ERROR = 4.0
 LEVEL_SLACK, LEVEL = 0.5, 20.0  # of the error: a calm stream comes here once in 10⁸ rows
 SPREAD_SLACK, SPREAD = 1.0, 80.0  # of its square, which has heavier tails
-FEWEST = 30  # rows before an alarm: the running mean has to settle
+CALM_ROWS = 30  # rows before an alarm: the running mean has to settle
 REMEMBERED = 20  # alarms whose rows are kept
 
 
@@ -38,13 +38,13 @@ class Drift:
         n, mean, up, down = self.rows, self.mean, self.up, self.down
         square, spread, alarms, at = self.square, self.spread, self.alarms, self.at
         for row, z in enumerate(errors, first):
-            z = FARTHEST if z > FARTHEST else -FARTHEST if z < -FARTHEST else z
+            z = FARTHEST_ERROR if z > FARTHEST_ERROR else -FARTHEST_ERROR if z < -FARTHEST_ERROR else z
             n += 1
             mean += (z - mean) / n
             square += (z * z - square) / n
             up, down = max(0.0, up + z - mean - LEVEL_SLACK), max(0.0, down + mean - z - LEVEL_SLACK)
             spread = max(0.0, spread + z * z - square - SPREAD_SLACK)
-            if n >= FEWEST and (up > LEVEL or down > LEVEL or spread > SPREAD):
+            if n >= CALM_ROWS and (up > LEVEL or down > LEVEL or spread > SPREAD):
                 n, mean, up, down, square, spread = 0, 0.0, 0.0, 0.0, 0.0, 0.0
                 alarms, at = alarms + 1, (*at, row)[-REMEMBERED:]
         return Drift(n, mean, up, down, square, spread, alarms, at)

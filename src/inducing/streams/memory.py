@@ -9,7 +9,7 @@ import numpy as np
 from ..files.records import Arrays, array, expect
 from ..model.likelihoods import Likelihood
 
-SIZE, FEWEST = 500, 100  # rows, and of these to learn from
+REMEMBERED_ROWS, FEWEST_REMEMBERED = 500, 100  # rows, and of these to learn from
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Memory:
     @staticmethod
     def empty(half_life: float, d: int, p: int) -> Memory:
         """A memory of no rows yet, with d inputs and p outputs."""
-        return Memory(SIZE, float(half_life), np.empty((0, d)), np.empty((0, p)), np.empty(0))
+        return Memory(REMEMBERED_ROWS, float(half_life), np.empty((0, d)), np.empty((0, p)), np.empty(0))
 
     def with_rows(
         self, X: np.ndarray, y: np.ndarray, variance: np.ndarray, likelihood: Likelihood, row: int
