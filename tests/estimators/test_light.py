@@ -111,22 +111,6 @@ def test_light_quantiles_and_labels_are_the_estimators(saved: dict[Path, np.ndar
             )
 
 
-def test_the_command_needs_neither(saved: dict[Path, np.ndarray], tmp_path: Path) -> None:
-    model = ig.SparseGPRegressor(**SMALL).fit(pd.DataFrame(X, columns=["a", "b"]), Y)
-    expected = model.predict(pd.DataFrame(X[:7], columns=["a", "b"]))
-    model.save(tmp_path / "m.gp", metadata={"target": "y"})
-    pd.DataFrame(X[:7], columns=["a", "b"]).to_csv(tmp_path / "t.csv", index=False)
-    code = BLOCKED.split("import numpy")[0].format(blocked={"numba", "llvmlite", "sklearn"})
-    code += "from inducing.cli import app; app(sys.argv[1:])"
-    words = ["predict", str(tmp_path / "m.gp"), str(tmp_path / "t.csv"), "--out", str(tmp_path / "o.csv")]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")["y_mean"], expected, rtol=1e-9)
-
-
 def test_what_a_light_model_refuses(saved: dict[Path, np.ndarray], tmp_path: Path) -> None:
     light = ig.load(next(iter(saved)), light=True)
     with pytest.raises(ig.errors.ShapeError, match="3 columns"):

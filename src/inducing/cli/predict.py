@@ -46,7 +46,7 @@ def predict(
     from ..sources.encoding import gaps_of, require_columns, require_complete
 
     require_apart(out, table, model)
-    estimator = load_model(model, light=True)
+    estimator = load_model(model)
     encoder, target = columns_of(estimator)
     levels, inputs = _levels(quantiles, estimator), list(encoder.inputs)
     encoder.set_params(allow_unseen=allow_unseen)

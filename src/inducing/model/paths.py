@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from ..errors import ConditionalError, ParameterError
 from ..numerics.arrays import Array, Given, Seed, to_numpy
@@ -185,4 +184,6 @@ def probability_above(process: Drawn, X: Array, level: float) -> np.ndarray:
         mean, variance = (to_numpy(a) for a in process.predict(X))
         std = np.sqrt(np.maximum(variance, 0.0))
     std = np.maximum(std, np.finfo(float).tiny)
+    from scipy.special import ndtr
+
     return ndtr((mean - level) / std)
