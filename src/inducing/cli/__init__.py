@@ -1,6 +1,6 @@
 """The command line, one file a command; each registers with `app`. Numerical imports wait until one runs."""
 
-from . import compare, demo, export, fit, inspect, predict, stream, warm, watch
+from . import compare, demo, explain, export, fit, inspect, predict, stream, warm, watch  # noqa: F401
 from .app import app, main
 
-__all__ = ["app", "compare", "demo", "export", "fit", "inspect", "main", "predict", "stream", "warm", "watch"]
+__all__ = ["app", "main"]

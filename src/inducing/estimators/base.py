@@ -126,6 +126,14 @@ class Estimator(Inputs):
         """
         return save(self, path, metadata, precision)
 
+    def explain(self, path: str | Path, X: Any = None, y: Any = None) -> int:
+        """Write one HTML page to explore the model in a browser: slices with bands, draws, a map, relevance,
+        calibration and surprising rows (left out of the fit, or of a table X, y). Returns its size in bytes.
+        """
+        from .explaining import explain
+
+        return explain(self, path, X, y)
+
     def to_record(self) -> tuple[Plain, Arrays]:
         """Describe the fitted model: plain data for JSON, and arrays by name."""
         plain, arrays = posterior_record(self._saved_posterior())

@@ -37,7 +37,8 @@ def export(model: Any, path: str | Path, to: str, *, name: str = "model") -> flo
     with replacing(Path(path)) as file:
         file.write_bytes(made if isinstance(made, bytes) else made.encode())
     rng, own = np.random.default_rng(0), copy(model)
-    vars(own).pop("feature_names_in_", None)  # the rows made here have none
+    for attribute in ("feature_names_in_", "encoder_"):  # the rows made here are features without names
+        vars(own).pop(attribute, None)
     X = own.x_mean_ + 1.5 * own.x_scale_ * rng.standard_normal((CHECKED_ROWS, own.n_features_in_))
     ours = own.predict_proba(X) if plain.classes else np.stack(own.predict(X, return_std=True), axis=1)
     theirs = {"c": _run_c, "js": _run_js, "onnx": _run_onnx}[to](Path(path), X, plain, name)

@@ -145,4 +145,5 @@ def _correlation(t: float) -> float:
 
 
 def _quadratic(G: np.ndarray, a: np.ndarray) -> float:
+    a = a * np.ones(len(G))  # one number for all where there is no other input
     return float(a @ G @ a)

@@ -1,0 +1,151 @@
+"""The page about a model, in a headless browser: its numbers, its safety, its size."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import inducing as ig
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OPTIONS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
+)
+OPTIONS += " --disable-component-update --disable-quic --virtual-time-budget=5000"
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="install chromium to look at pages")
+EARLY = "<script>window.failures = []; window.onerror = (m) => { window.failures.push(String(m)); };</script>"
+
+
+def _asked(page, tmp_path, expression, width=1100):
+    """The value of a JavaScript expression in the page, and what went wrong in it."""
+    text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{EARLY}", 1)
+    ask = (
+        f"<script>{{ const value = {expression};"
+        "const result = JSON.stringify({ value, failures: window.failures,"
+        " requests: performance.getEntriesByType('resource').length });"
+        "document.body.replaceChildren(); const pre = document.createElement('pre');"
+        "pre.textContent = result; document.body.append(pre); }</script>"
+    )
+    copy = tmp_path / "asked.html"
+    copy.write_text(text.replace("</body>", f"{ask}</body>"), encoding="utf-8")
+    command = [
+        BROWSER,
+        *OPTIONS.split(),
+        f"--window-size={width},900",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    done = subprocess.run(
+        [*command, "--dump-dom", copy.as_uri()], capture_output=True, text=True, timeout=120
+    )
+    found = re.search(r"<pre>(.*?)</pre>", done.stdout, flags=re.S)
+    assert found, done.stdout[-500:]
+    result = json.loads(html.unescape(found[1]))
+    assert result["failures"] == [] and result["requests"] == 0
+    return result["value"]
+
+
+def _regressor(d=3, **options):
+    X, y = ig.datasets.friedman1(120, rng=0)
+    X = X[:, :d] * 10 + 100
+    model = ig.SparseGPRegressor(n_inducing=15, max_iter=10, random_state=0, **options).fit(X, 5 * y)
+    return model, X
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "options", [{}, {"kernel": "matern32"}, {"noise": "learned"}, {"basis": "multiscale"}]
+)
+def test_numbers_are_those_of_the_model(tmp_path, options):
+    model, X = _regressor(**options)
+    size = model.explain(tmp_path / "page.html")
+    assert size == (tmp_path / "page.html").stat().st_size < 700_000
+    ask = f"{json.dumps(X[:10].tolist())}.map((x) => window.explain.observed(x))"
+    values = _asked(tmp_path / "page.html", tmp_path, ask)
+    mean, std = model.predict(X[:10], return_std=True)
+    np.testing.assert_allclose([v["mean"] for v in values], mean, rtol=1e-9)
+    np.testing.assert_allclose([v["std"] for v in values], std, rtol=1e-9)
+
+
+@needs_browser
+def test_drawn_functions_are_those_of_the_posterior(tmp_path):
+    model, X = _regressor()
+    model.explain(tmp_path / "page.html")
+    ask = f"{json.dumps(X[:4].tolist())}.map((x) => window.explain.drawn(x))"
+    values = np.array(_asked(tmp_path / "page.html", tmp_path, ask))  # (n, size)
+    units = model.x_mean_, model.x_scale_, model.y_mean_, model.y_scale_
+    paths = model.posterior_.paths(4, 0, features=256).in_units(*units)
+    np.testing.assert_allclose(values.T, paths(X[:4]), rtol=1e-9)
+
+
+@needs_browser
+def test_probabilities_of_classes(tmp_path):
+    X, y = ig.datasets.friedman1(120, rng=0)
+    for labels in (np.where(y > 14, "high", "low"), np.digitize(y, [11, 16])):
+        model = ig.SparseGPClassifier(n_inducing=10, max_iter=5, random_state=0).fit(X[:, :3], labels)
+        model.explain(tmp_path / "page.html")
+        ask = f"{json.dumps(X[:5, :3].tolist())}.map((x) => window.explain.observed(x))"
+        values = _asked(tmp_path / "page.html", tmp_path, ask)
+        ours = [[v[str(c)] for c in model.classes_] for v in values]
+        np.testing.assert_allclose(ours, model.predict_proba(X[:5, :3]), rtol=1e-9)
+
+
+@needs_browser
+def test_hostile_names_many_columns_and_a_narrow_window(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    names = [
+        "<script>alert(1)</script>",
+        "</script><img src=x onerror=alert(1)>",
+        *(f"c{i}" for i in range(198)),
+    ]
+    frame = pandas.DataFrame(rng.standard_normal((60, 200)), columns=names)
+    model = ig.SparseGPRegressor(n_inducing=8, optimize=None, approximation="vfe").fit(
+        frame, frame.iloc[:, 0]
+    )
+    model.metadata_ = {"target": "<b>y</b>"}
+    model.explain(tmp_path / "page.html", frame, frame.iloc[:, 0])
+    ask = (
+        "({ names: [...document.querySelectorAll('.name')].map((e) => e.textContent),"
+        " images: document.images.length, bold: document.querySelectorAll('#title b').length,"
+        " wide: document.documentElement.scrollWidth - window.innerWidth })"
+    )
+    found = _asked(tmp_path / "page.html", tmp_path, ask, width=375)
+    assert names[0] in found["names"] and found["images"] == found["bold"] == 0
+    assert found["wide"] <= 1
+
+
+@needs_browser
+def test_a_slider_moves_the_query(tmp_path):
+    model, _ = _regressor()
+    model.explain(tmp_path / "page.html")
+    ask = (
+        "(() => { const r = document.querySelector('input[type=range]');"
+        " const before = window.explain.query.slice();"
+        " r.value = r.max; r.dispatchEvent(new Event('input'));"
+        " return [before, window.explain.query]; })()"
+    )
+    before, after = _asked(tmp_path / "page.html", tmp_path, ask)
+    assert sum(a != b for a, b in zip(before, after)) == 1
+
+
+def test_one_row_and_one_input(tmp_path):
+    model = ig.SparseGPRegressor(optimize=None, n_inducing=1).fit([[1.0]], [2.0])
+    assert model.explain(tmp_path / "page.html") > 10_000
+
+
+def test_a_large_basis_is_pruned_and_the_page_says_so(tmp_path):
+    X, y = ig.datasets.friedman1(300, rng=0)
+    model = ig.SparseGPRegressor(approximation="exact", optimize=None).fit(X[:, :4], y)
+    assert model.explain(tmp_path / "page.html") < 700_000
+    assert "Of 300 basis functions the page has the 250" in (tmp_path / "page.html").read_text()
+
+
+def test_what_needs_its_rows_says_so(tmp_path):
+    X, y = ig.datasets.friedman1(100, rng=0)
+    model = ig.SparseGPRegressor(approximation="neighbours", optimize=None, n_inducing=5).fit(X, y)
+    with pytest.raises(ig.errors.ParameterError, match="needs its data at every query"):
+        model.explain(tmp_path / "page.html")
