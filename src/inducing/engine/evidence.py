@@ -201,19 +201,6 @@ def log_evidence(P: Problem | Parted, F: Factors) -> float:
     return float(F.base - 0.5 * _over(P, residual_pass, back, F.kept).residual)
 
 
-def log_evidence_and_gradient(
-    P: Problem | Parted,
-    *,
-    escalate: bool = True,
-    memory: SiteMemory | None = None,
-    tolerance: float = TOLERANCE,
-    sweeps: int = SWEEPS,
-) -> tuple[float, dict[str, Any]]:
-    """log q(y) and its gradient in every raw parameter, the others held."""
-    F = factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
-    return gradient_from(P, F)
-
-
 def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
     """The evidence of a posterior and its gradient, given the factors of the first pass or of the sweeps."""
     Binv = gram(F.LBinv)

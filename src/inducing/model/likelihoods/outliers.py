@@ -45,6 +45,26 @@ class Kinked(Likelihood):
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
         return _kinked(y, mean, var, power, *self.rates)[:3]
 
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y = self.split(y, f)
+        xp = namespace(f, y)
+        return self._gradient(xp.maximum(y - f, 0.0), xp.maximum(f - y, 0.0))
+
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
+        return {name: (power or 1.0) * part for name, part in self._gradient(above, below).items()}
+
+    def _gradient(self, above: Array, below: Array) -> dict[str, Array]:
+        """The derivatives of log p in the parameters at y - f above 0, or at f - y."""
+        _, up, down = self.rates
+        return {"scale": (up * above + down * below - 1.0) / self.scale}
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        """The noise is a difference of two exponential times, with rates up and down."""
+        mean, var = one_namespace(mean, var)
+        _, up, down = self.rates
+        return mean + (1.0 / up - 1.0 / down), var + 1.0 / up**2 + 1.0 / down**2
+
     def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
         """|e| = (up + down)/2 |e| + (up - down)/2 e: a Laplace density and a slope."""
         y, mean, var, _ = self._rows(y, mean, var)
@@ -69,18 +89,6 @@ class Laplace(Kinked):
     def rates(self) -> tuple[float, float, float]:
         return -float(np.log(2.0 * self.scale)), 1.0 / self.scale, 1.0 / self.scale
 
-    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
-        f, y = self.split(y, f)
-        return {"scale": (namespace(f, y).abs(y - f) / self.scale - 1.0) / self.scale}
-
-    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
-        return {"scale": (power or 1.0) * ((above + below) / self.scale - 1.0) / self.scale}
-
-    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        mean, var = one_namespace(mean, var)
-        return mean, var + 2.0 * self.scale**2
-
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         return rng.laplace(f, self.scale)
 
@@ -102,28 +110,9 @@ class AsymmetricLaplace(Kinked):
         level, unit = self.level, 1.0 / self.scale
         return float(np.log(level * (1.0 - level) * unit)), level * unit, (1.0 - level) * unit
 
-    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
-        f, y = self.split(y, f)
-        xp = namespace(f, y)
-        above, below = xp.maximum(y - f, 0.0), xp.maximum(f - y, 0.0)
-        return self._gradient(above, below)
-
-    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        above, below = _kinked(y, mean, var, power, *self.rates)[3:5]
-        return {name: (power or 1.0) * part for name, part in self._gradient(above, below).items()}
-
     def _gradient(self, above: Array, below: Array) -> dict[str, Array]:
-        _, up, down = self.rates
-        return {
-            "scale": (up * above + down * below - 1.0) / self.scale,
-            "level": 1.0 / self.level - 1.0 / (1.0 - self.level) - (above - below) / self.scale,
-        }
-
-    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """The noise is a difference of two exponential times, with rates up and down."""
-        mean, var = one_namespace(mean, var)
-        _, up, down = self.rates
-        return mean + 1.0 / up - 1.0 / down, var + 1.0 / up**2 + 1.0 / down**2
+        level = 1.0 / self.level - 1.0 / (1.0 - self.level) - (above - below) / self.scale
+        return super()._gradient(above, below) | {"level": level}
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         _, up, down = self.rates
