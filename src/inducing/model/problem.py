@@ -10,6 +10,7 @@ from ..numerics.arrays import (
     LARGEST_NUMBER,
     Array,
     Given,
+    as_floats,
     asarray_like,
     is_foreign,
     is_numpy,
@@ -171,14 +172,11 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
 
 def as_inputs(X: Given, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array:
     """X as an (n, d) array of finite floats up to `most`; PyTorch and CuPy arrays stay what they are."""
-    require_numbers(X, name)
     if is_foreign(X):
+        require_numbers(X, name)
         X = X.detach() if hasattr(X, "detach") else X
     else:
-        try:
-            X = np.ascontiguousarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ShapeError(f"{name} must be a table of numbers: {error}") from error
+        X = as_floats(X, name, "must be a table of numbers")
     if X.ndim != 2:
         hint = f"; a single column is {name}[:, None]" if X.ndim == 1 else ""
         raise ShapeError(
@@ -214,14 +212,11 @@ def _kind(a: Array) -> str:
 
 def as_targets(y: Given, X: Array, *, name: str = "y", most: float = LARGEST_NUMBER) -> Array:
     """y as a finite (n,) or (n, p) array on X's device."""
-    require_numbers(y, name)
-    if not is_numpy(X):
-        y = asarray_like(y, X)
+    if is_numpy(X):
+        y = as_floats(y, name)
     else:
-        try:
-            y = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ShapeError(f"{name} must hold numbers: {error}") from error
+        require_numbers(y, name)
+        y = asarray_like(y, X)
     if y.ndim not in (1, 2) or y.shape[0] != X.shape[0]:
         raise ShapeError(
             f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input "

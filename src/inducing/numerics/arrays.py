@@ -81,6 +81,15 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
             raise ColumnError(message) if what == "text" else ShapeError(message)
 
 
+def as_floats(a: Given, name: str, what: str = "must hold numbers") -> np.ndarray:
+    """`a` as a NumPy array of floats in C order; raise where it holds anything else."""
+    require_numbers(a, name)
+    try:
+        return np.asarray(a, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{name} {what}: {error}") from error
+
+
 def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
     """Raise if an array holds NaN, infinity or a number beyond `most`."""
     if 0 in a.shape or -most <= float(a.min()) <= float(a.max()) <= most:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
-from ..numerics.arrays import LARGEST_NUMBER, require_numbers
+from ..numerics.arrays import LARGEST_NUMBER, as_floats
 
 CACHE_BYTES = 1 << 30  # what `Source.cached` may keep in memory
 FAN = 8  # neighbours that `tree_sum` adds at each level
@@ -241,7 +241,7 @@ def first_line(error: Exception) -> str:
 
 def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part:
     """Make a part of X and y; raise if they are not finite numbers in the columns of `layout`, row by row."""
-    X = _as_floats(X, f"X in {where}")
+    X = as_floats(X, f"X in {where}")
     if X.ndim != 2 or X.shape[1] != layout.n_features:
         have = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
         raise ShapeError(
@@ -252,7 +252,7 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
         return Part(index, X, None, where)
     if y is None:
         raise ShapeError(f"{where} has no targets, but other parts have; give y for all of them")
-    y = _as_floats(y, f"y in {where}")
+    y = as_floats(y, f"y in {where}")
     if y.ndim == 2 and layout.one_output and y.shape[1] == 1:
         y = y[:, 0]
     if y.shape != (len(X), *(() if layout.one_output else (layout.n_outputs,))):
@@ -261,14 +261,6 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
         )
     _require_finite(y[:, None] if y.ndim == 1 else y, where, layout.target)
     return Part(index, X, y, where)
-
-
-def _as_floats(a: Any, name: str) -> np.ndarray:
-    require_numbers(a, name)
-    try:
-        return np.ascontiguousarray(a, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"{name} must hold numbers: {error}") from error
 
 
 def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str]) -> None:
