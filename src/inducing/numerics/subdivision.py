@@ -10,7 +10,7 @@ from .arrays import Array, asarray_like, is_numpy, namespace, to_numpy
 from .quadrature import Tilted
 
 # Nodes of the 15-point Kronrod rule on [0, 1], its weights, and those of the 7-point Gauss rule inside it.
-RIGHT = [
+NODES_RIGHT = [
     *(0.0, 0.207784955007898467600689403773245, 0.405845151377397166906606412076961),
     *(0.586087235467691130294144691258925, 0.741531185599394439863864773280788),
     *(0.864864423359769072789712788640926, 0.949107912342758524526189684047851),
@@ -26,7 +26,7 @@ GAUSS_RIGHT = [
     *(0.417959183673469387755102040816327, 0.0, 0.381830050505118944950369775488975, 0.0),
     *(0.279705391489276667901467771423780, 0.0, 0.129484966168869693270611432679082, 0.0),
 ]
-NODES = np.array([-x for x in RIGHT[:0:-1]] + RIGHT)
+NODES = np.array([-x for x in NODES_RIGHT[:0:-1]] + NODES_RIGHT)
 KRONROD, GAUSS = (np.array(half[:0:-1] + half) for half in (KRONROD_RIGHT, GAUSS_RIGHT))
 KRONROD_RULES = np.stack([KRONROD, KRONROD - GAUSS], axis=1)  # (15, 2): integral, error
 
