@@ -83,7 +83,7 @@ def _scikit(name: str) -> Table:
     return Table(X, y, Xs, ys)
 
 
-def _late_flights(n: int = 20_000) -> Table:
+def late_flights(n: int = 20_000) -> Table:
     """Flights more than 15 minutes late, a sample."""
     import inducing as ig
 
@@ -105,7 +105,7 @@ TABLES: dict[str, tuple[Callable[[], Table], int]] = {  # and the number of indu
     "wine": (lambda: _scikit("wine"), 30),
     "iris": (lambda: _scikit("iris"), 20),
     "breast cancer": (lambda: _scikit("breast_cancer"), 50),
-    "late flights": (_late_flights, 100),
+    "late flights": (late_flights, 100),
 }
 
 

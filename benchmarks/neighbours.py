@@ -1,26 +1,29 @@
 """The row along neighbours: its cost beside FITC's, its predictions, and other libraries on the same rows.
 
-    python benchmarks/neighbours.py                                    # ratios and predictions, a minute
-    INDUCING_DATA=folder python benchmarks/neighbours.py --data kin40k sml --m 500 --neighbours 100
-    python benchmarks/neighbours.py --device cuda --sizes 1000000,512,8,20
-    python benchmarks/neighbours.py --quick                            # seconds: does it all work?
+    python benchmarks/neighbours.py                          # everything: hours on two cores
+    python benchmarks/neighbours.py --only ratios predictions                    # a minute
+    python benchmarks/neighbours.py --only regression --sets parkinsons sml --rows 4000
+    python benchmarks/neighbours.py --only classes --sets digits spam7
+    python benchmarks/neighbours.py --only ratios --device cuda --sizes 1000000,512,8,20
+    python benchmarks/neighbours.py --quick                  # seconds: does it all work?
 
-Times are this machine's; the ratios are the result. GPBoost, CatBoost and LightGBM take part where they are
-installed, the exact GP where its rows fit.
+The sets' files are in the folder INDUCING_DATA. Times are this machine's; the ratios are the result. GPBoost,
+CatBoost, LightGBM and GPyTorch take part where they are installed, the exact GP where its rows fit.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from likelihoods import TABLES, Table, contenders, late_flights, score
 from problems import Data, make
+from tables import Rows, boosted, folds
 
 import inducing as ig
 from inducing.inference.regression import approximation_of, gradient_of, problem_of
@@ -29,7 +32,19 @@ from inducing.numerics.arrays import placed, to_numpy
 
 SIZES = ((10_000, 100, 8, 20), (44_000, 500, 21, 20))
 EXACT_LIMIT = 10_000  # rows
-TEST_SHARE = 0.1  # of a data set that comes without test rows
+SECTIONS = ("ratios", "predictions", "regression", "classes")
+REGRESSION = (
+    "parkinsons",
+    "sml",
+    "keggdirected",
+    "tamielectric",
+    "kin40k",
+    "pumadyn32nm",
+    "sarcos",
+    "diamonds",
+)
+FLIGHTS = 300_000  # rows
+CLASSES = ("kin40k", "usps", "digits", "spam7", "nassCDS", "late flights")
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y, X of the test, y of the test
 
 
@@ -76,14 +91,21 @@ def predictions(n: int, queries: int, rounds: int) -> Iterator[str]:
 
 
 def load(name: str) -> Split:
-    """A data set of the folder in INDUCING_DATA: X_train, y_train, X_test, y_test, or X and y to be split."""
-    with np.load(Path(os.environ["INDUCING_DATA"]) / f"{name}.npz") as file:
-        if "X_train" in file:
-            return tuple(file[key] for key in ("X_train", "y_train", "X_test", "y_test"))  # type: ignore[return-value]
-        X, y = (np.asarray(file[key], dtype=float) for key in ("X", "y"))
-    order = np.random.default_rng(0).permutation(len(X))
-    held, rest = order[: round(TEST_SHARE * len(X))], order[round(TEST_SHARE * len(X)) :]
-    return X[rest], y[rest], X[held], y[held]
+    """A data set of the library or of benchmarks/tables.py, its first fold to judge by."""
+    if name in ig.datasets.READERS:
+        data = ig.datasets.load(name)
+        y, ys = (np.asarray(a, dtype=float).reshape(len(a), -1)[:, 0] for a in (data.y_train, data.y_test))
+        return np.asarray(data.X_train, dtype=float), y, np.asarray(data.X_test, dtype=float), ys
+    rows = next(folds(name, 1))
+    return rows.X, rows.y, rows.Xs, rows.ys
+
+
+def some(split: Split, n: int | None) -> Split:
+    """At most n rows to learn from and n to judge by, drawn once for everyone."""
+    X, y, Xs, ys = split
+    rng = np.random.default_rng(0)
+    own, judges = rng.permutation(len(y))[:n], rng.permutation(len(ys))[:n]
+    return X[own], y[own], Xs[judges], ys[judges]
 
 
 def rough(n: int) -> Split:
@@ -102,20 +124,6 @@ def ours(approximation: str, kernel: str, m: int, q: int) -> Callable[[Split], t
             ig.SparseGPRegressor(kernel, approximation, **options).fit(X, y).predict(Xs, return_std=True)
         )
         return mean, std**2
-
-    return fit
-
-
-def boosted(make_model: Callable[[], Any]) -> Callable[[Split], tuple[np.ndarray, np.ndarray]]:
-    """A library without error bars: its variance is that of its errors on a fifth of the rows."""
-
-    def fit(split: Split) -> tuple[np.ndarray, np.ndarray]:
-        X, y, Xs, _ = split
-        cut = len(X) - len(X) // 5
-        order = np.random.default_rng(1).permutation(len(X))
-        own, held = order[:cut], order[cut:]
-        variance = np.mean((make_model().fit(X[own], y[own]).predict(X[held]) - y[held]) ** 2)
-        return make_model().fit(X, y).predict(Xs), np.full(len(Xs), variance)
 
     return fit
 
@@ -142,6 +150,16 @@ def gpboost(method: str, m: int, q: int) -> Callable[[Split], tuple[np.ndarray, 
     return fit
 
 
+def booster(make_model: Callable[[], Any]) -> Callable[[Split], tuple[np.ndarray, np.ndarray]]:
+    """A library without error bars: its variance is that of its errors in five-fold cross-validation."""
+
+    def fit(split: Split) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = boosted(make_model)(Rows(*split))
+        return mean, std**2
+
+    return fit
+
+
 def contestants(n: int, kernel: str, m: int, q: int) -> dict[str, Callable[[Split], Any]]:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -149,32 +167,103 @@ def contestants(n: int, kernel: str, m: int, q: int) -> dict[str, Callable[[Spli
     found[f"FITC, m = {m}"] = ours("fitc", kernel, m, q)
     if n <= EXACT_LIMIT:
         found["exact GP"] = ours("exact", kernel, m, q)
-    found["HistGradientBoosting"] = boosted(lambda: HistGradientBoostingRegressor(random_state=0))
+    found["HistGradientBoosting"] = booster(lambda: HistGradientBoostingRegressor(random_state=0))
     if importlib.util.find_spec("lightgbm"):
-        from lightgbm import LGBMRegressor  # type: ignore[import-not-found]
+        from lightgbm import LGBMRegressor
 
-        found["LightGBM"] = boosted(lambda: LGBMRegressor(verbose=-1, random_state=0))
+        found["LightGBM"] = booster(lambda: LGBMRegressor(verbose=-1, random_state=0))
     if importlib.util.find_spec("catboost"):
-        from catboost import CatBoostRegressor  # type: ignore[import-not-found]
+        from catboost import CatBoostRegressor
 
-        found["CatBoost"] = boosted(lambda: CatBoostRegressor(verbose=0, random_seed=0))
+        settings: dict[str, Any] = dict(verbose=0, random_seed=0, allow_writing_files=False)
+        found["CatBoost"] = booster(lambda: CatBoostRegressor(**settings))
     if importlib.util.find_spec("gpboost"):
         found["GPBoost, full_scale_vecchia"] = gpboost("full_scale_vecchia", m, q)
         found["GPBoost, vecchia"] = gpboost("vecchia", m, q)
     return found
 
 
-def table(name: str, split: Split, kernel: str, m: int, q: int) -> Iterator[str]:
-    """Normalised RMSE, MSLL and seconds of everyone on one data set."""
+def regression(name: str, split: Split, kernel: str, m: int, q: int) -> Iterator[str]:
+    """Normalised RMSE, MSLL, the loss less that of neighbours with its standard error, and seconds."""
     X, y, _, ys = split
     yield f"\n{name}: {len(X)} rows, {X.shape[1]} inputs, {len(ys)} test rows\n"
-    yield "| | RMSE / std | MSLL | s |\n|---|---|---|---|"
+    yield "| | RMSE / std | MSLL | loss less ours | s |\n|---|---|---|---|---|"
+    first: np.ndarray | None = None
     for who, fit in contestants(len(X), kernel, m, q).items():
         start = time.perf_counter()
-        mean, variance = fit(split)
-        seconds = time.perf_counter() - start
-        error = smse(ys, mean, y) ** 0.5
-        yield f"| {who} | {error:.4f} | {msll(ys, mean, variance, y):.3f} | {seconds:.1f} |"
+        try:
+            mean, variance = fit(split)
+        except Exception as error:  # another library's, too
+            yield f"| {who} | {type(error).__name__}: {str(error)[:60]} | | | |"
+            continue
+        seconds, variance = time.perf_counter() - start, np.maximum(variance, 1e-300)
+        losses = 0.5 * (np.log(2.0 * np.pi * variance) + (ys - mean) ** 2 / variance)
+        first = losses if first is None else first
+        more = losses - first
+        versus = f"{more.mean():+.3f} ± {more.std() / len(more) ** 0.5:.3f}"
+        error, loss = smse(ys, mean, y) ** 0.5, msll(ys, mean, variance, y)
+        yield f"| {who} | {error:.4f} | {loss:.3f} | {versus} | {seconds:.1f} |"
+
+
+def frame(name: str) -> Table:
+    """A table of text and numbers, by its numbers: spam, and who died in a crash."""
+    import os
+    from pathlib import Path
+
+    import pandas as pd
+    from sklearn.model_selection import train_test_split
+
+    target = {"spam7": "yesno", "nassCDS": "dead"}[name]
+    rows = pd.read_csv(Path(os.environ["INDUCING_DATA"]) / "tables" / f"{name}.csv.gz").dropna()
+    labels = np.unique(rows[target], return_inverse=True)[1]
+    numbers = rows.drop(columns=[target, "rownames", "Unnamed: 0", "weight", "caseid"], errors="ignore")
+    X = numbers.select_dtypes("number").to_numpy(float)
+    X, Xs, y, ys = train_test_split(X, labels, test_size=0.3, random_state=0, stratify=labels)
+    return Table(X, y, Xs, ys)
+
+
+def classes(name: str, rows: int | None, q: int, epochs: int, most: int | None = None) -> Iterator[str]:
+    """Error, log loss and seconds of everyone on one table of classes."""
+    make_table, m = TABLES[name] if name in TABLES else (lambda: frame(name), 100)
+    table, m = late_flights(FLIGHTS) if name == "late flights" else make_table(), min(m, most or m)
+    table = table if rows is None else table.some(rows)
+    yield f"\n{name}: {len(table.X)} rows, {table.X.shape[1]} inputs, m = {m}\n"
+    yield "| | error | log loss | s |\n|---|---|---|---|"
+    options: dict[str, Any] = dict(n_inducing=m, random_state=0)
+    fits: dict[str, Any] = {f"neighbours, q = {q}": lambda t: _along(q, options).fit(t.X, t.y).predict_proba}
+    fits |= dict(contenders(m, epochs))
+    if importlib.util.find_spec("catboost"):
+        from catboost import CatBoostClassifier
+
+        quiet: dict[str, Any] = dict(verbose=0, random_seed=0, allow_writing_files=False)
+        fits["CatBoost"] = lambda t: CatBoostClassifier(**quiet).fit(t.X, t.y).predict_proba
+    for who, fit in fits.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = score(table, fit)
+        yield f"| {who} | {100 * found.error:.2f} % | {found.log_loss:.4f} | {found.seconds:.1f} |"
+
+
+def _along(q: int, options: dict[str, Any]) -> Any:
+    return ig.SparseGPClassifier("matern52", approximation="neighbours", neighbours=q, **options)
+
+
+def lines(given: argparse.Namespace) -> Iterator[str]:
+    """What was asked for."""
+    q, sets = given.neighbours, given.sets
+    if "ratios" in given.only:
+        yield from ratios(
+            [tuple(map(int, size.split(","))) for size in given.sizes], given.rounds, given.device
+        )
+    if "predictions" in given.only and given.device is None:
+        yield from predictions(*((400, 500) if given.quick else (40_000, 100_000)), given.rounds)
+    if "regression" in given.only:
+        for name in sets or REGRESSION:
+            split = rough(400) if given.quick else load(name)
+            yield from regression(name, some(split, given.rows), given.kernel, given.m, q)
+    if "classes" in given.only:
+        for name in sets or CLASSES:
+            yield from classes(name, given.rows, q, 2 if given.quick else 40, 8 if given.quick else None)
 
 
 def main() -> None:
@@ -182,28 +271,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, help="these sections")
+    parser.add_argument("--sets", nargs="*", default=[], help="names of data sets")
+    parser.add_argument("--rows", type=int, help="at most so many rows to learn from, and to judge by")
     parser.add_argument(
         "--sizes", nargs="+", default=[",".join(map(str, size)) for size in SIZES], help="n,m,d,q"
     )
     parser.add_argument("--device", help="a PyTorch device for the ratios")
-    parser.add_argument("--data", nargs="*", default=[], help="names of .npz files in INDUCING_DATA")
-    parser.add_argument("--kernel", default="matern52")
+    parser.add_argument("--kernel", default="matern32")
     parser.add_argument("--m", type=int, default=100)
     parser.add_argument("--neighbours", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    sizes = [tuple(map(int, size.split(","))) for size in given.sizes]
     if given.quick:
-        sizes, given.rounds, given.m, given.neighbours = [(400, 10, 3, 5)], 1, 10, 5
-    for line in ratios(sizes, given.rounds, given.device):
+        given.sizes, given.rounds, given.m, given.neighbours, given.rows = ["400,10,3,5"], 1, 10, 5, 150
+        given.sets = ["iris"]
+    for line in lines(given):
         print(line, flush=True)
-    if given.device is None:
-        for line in predictions(*((400, 500) if given.quick else (40_000, 100_000)), given.rounds):
-            print(line, flush=True)
-    sets = {"rough": rough(400)} if given.quick else {name: load(name) for name in given.data}
-    for name, split in sets.items():
-        for line in table(name, split, given.kernel, given.m, given.neighbours):
-            print(line, flush=True)
 
 
 if __name__ == "__main__":

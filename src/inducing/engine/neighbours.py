@@ -193,7 +193,7 @@ def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | fl
 
 def in_batches(P: Problem) -> Problem:
     """The problem with its blocks in batches, where its rows are on a device."""
-    return P if is_numpy(P.X) else replace(P, batches=_batches(P))
+    return P if is_numpy(P.X) or P.sets is None else replace(P, batches=_batches(P))
 
 
 def _batches(P: Problem) -> list[Group]:

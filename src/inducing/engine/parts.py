@@ -25,6 +25,7 @@ from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
+from .neighbours import in_batches
 from .passes import first_pass
 from .sums import Back, Held, Sums
 from .sweeps import Sweep, sweep_pass
@@ -87,7 +88,7 @@ class Setting:
                 _found.pop(next(iter(_found)), None)
             _found[key] = found.blocks, found.sets
         blocks, sets = _found[key]
-        return replace(P, blocks=blocks, sets=sets)
+        return in_batches(replace(P, blocks=blocks, sets=sets))
 
     @property
     def one_noise(self) -> bool:

@@ -115,7 +115,7 @@ def run_pass(
         workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1
         parallel = workers > 1 and (P.likelihood is None or P.n * m * (m + 64) >= SWEEP_FLOPS)
         tasks = row_slices(P.n, _chunk(P) if parallel else workers * _chunk(P))
-    elif P.batches is not None:
+    elif P.sets is not None and P.batches is not None:
         tasks, parallel = P.batches, False
     else:
         tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))

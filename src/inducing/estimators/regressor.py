@@ -16,7 +16,7 @@ from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
-from ..inference.regression import problem_of
+from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore, recipes
 from ..learning.choice import Choice, choose
 from ..learning.diagnosis import Diagnosis, diagnosis_of
@@ -97,8 +97,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         same to each. "constant" is None. "learned" makes its logarithm a second process on the same basis,
         learned from what the mean, learned as if the noise were one number, leaves of rows it does not know;
         "learned-jointly" learns both at once, for a better log density at the price of larger errors. Either
-        starts from VFE, whatever "fitc" and "vfe" say, and takes one target; with likelihood="studentt" it is
-        Student's t.
+        starts from VFE, whatever "fitc" and "vfe" say ("neighbours" stays what it is), and takes one target;
+        with likelihood="studentt" it is Student's t.
     likelihood : None is Gaussian noise; else a name ("poisson", "studentt", "negativebinomial", "binomial",
         "gamma", ...) or an object of `inducing.likelihoods` in units of y, whose parameters are where
         learning starts; fixed=["likelihood"] holds them. Exposures, trials and marks of censoring are a
@@ -254,10 +254,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         way = noise_way(self.noise)
         if way is None:
             return recipes.train(self.recipe, task, optimize)
-        if self.approximation not in ("fitc", "vfe") or task.problem.p > 1:
+        if self.approximation not in ("fitc", "vfe", "neighbours") or task.problem.p > 1:
             raise ParameterError(
-                f"noise={self.noise!r} needs one target and approximation='vfe', but there are "
-                f"{task.problem.p} and it is {self.approximation!r}"
+                f"noise={self.noise!r} needs one target and approximation='vfe' or 'neighbours', but there "
+                f"are {task.problem.p} and it is {self.approximation!r}"
             )
         return learn_noise(way, self.recipe, task, optimize)
 
@@ -301,8 +301,17 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         )
         learned: Fit | NoiseFit = result
         if noise_way(self.noise) is not None:
-            start = result.kernel, result.basis, "vfe", result.noise
-            P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
+            row = approximation_of(task.approximation, None, task.neighbours)
+            P = problem_of(
+                result.kernel,
+                result.basis,
+                row,
+                result.noise,
+                more.X,
+                more.y,
+                mean=result.mean,
+                jitter=self.jitter,
+            )
             learned = noise_of_sample(P, result, self.max_iter)
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)
@@ -348,7 +357,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         task = recipes.Task(
             kernel,
             start_basis(self, Z, kernel, free=optimize == "all"),
-            self.approximation if noise_way(self.noise) is None else "vfe",
+            "vfe" if noise_way(self.noise) and self.approximation != "neighbours" else self.approximation,
             noise,
             placed(data.X, self.device),
             data.Y[:, 0] if one_column else data.Y,

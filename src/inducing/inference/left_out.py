@@ -31,6 +31,7 @@ from ..numerics.linalg import inverse_lower, row_squares
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 from ..sources.source import Part
 from .exact import exact_left_out, exact_posterior
+from .pic import Predictor
 from .regression import approximation_of, as_problem, posterior_of
 
 JACKKNIFE_NUMBERS = 1 << 22  # predictions without a row that are held at a time
@@ -147,8 +148,10 @@ def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:
     return V / precision[:, None], 1.0 / precision - P.noise / P.weight(slice(None))
 
 
-def left_out_errors(P: Problem, post: Posterior) -> tuple[Array, Array]:
+def left_out_errors(P: Problem, post: Posterior | Predictor) -> tuple[Array, Array]:
     """y less its mean without the row (n, p), and the variance of f there (n,); other sites are held."""
+    if not isinstance(post, Posterior):
+        return _left_out_of_blocks(P)
     xp, m0 = namespace(P.X), P.mean(P.X)
     errors, variances = asarray_like(np.empty((P.n, P.p)), P.X), asarray_like(np.empty(P.n), P.X)
     with blas_for(len(P.basis)):

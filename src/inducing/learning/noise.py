@@ -16,7 +16,9 @@ from ..engine.parts import Parted
 from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
 from ..errors import ParameterError
 from ..inference.left_out import left_out_errors
-from ..inference.regression import as_problem, posterior_from, posterior_of, problem_of
+from ..inference.neighbours import with_neighbours
+from ..inference.pic import Predictor
+from ..inference.regression import as_problem, model_of, posterior_from, posterior_of, problem_of
 from ..model.bases import as_points
 from ..model.kernels.base import Kernel
 from ..model.kernels.composite import Sum
@@ -70,7 +72,13 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
     f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
     """
-    plain = replace(task, approximation="vfe", power=None)
+    near = task.approximation == "neighbours"
+    if near and (way != NOISE_WAYS[0] or task.problem.likelihood is not None):
+        raise ParameterError(
+            f"noise={way!r} of {task.problem.likelihood or 'Gaussian noise'} has no evidence along "
+            "neighbours; use noise='learned' with Gaussian noise, or approximation='vfe'"
+        )
+    plain = task if near else replace(task, approximation="vfe", power=None)
     first = mean_first(plain.stage(), train(recipe, plain, optimize))
     if way == NOISE_WAYS[0]:
         return first
@@ -89,9 +97,10 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
     held-out errors, and the held-out log density, allow.
     """
     P = moved(start.rows, Parameters(fit.kernel, fit.basis, fit.noise, fit.mean))
+    P = with_neighbours(P) if P.row.keeps == "neighbours" else P
     held, rest = split(start)
     learning = P if held is None else replace(start, problem=P).on(rest).rows
-    prior = _learned_prior(learning, left_out(learning, posterior_of(learning)), start.max_iterations)
+    prior = _learned_prior(learning, left_out(learning, model_of(learning)), start.max_iterations)
     temperature, score = 0.0, -np.inf
     if held is not None:
         temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
@@ -102,7 +111,6 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
 
 def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
     """g from what the posterior of all rows of a source leaves of some of them, each without itself."""
-    assert isinstance(fit.posterior, Posterior)
     errors = left_out(P, fit.posterior)
     g = _of_errors(P, errors, _learned_prior(P, errors, iterations))
     return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0, P.row.name)
@@ -131,12 +139,12 @@ def _scores(P: Problem, prior: NoisePrior, temperature: float, judge: HeldOut) -
 
 def _processes(P: Problem, prior: NoisePrior, temperature: float) -> tuple[Observations, Array]:
     """f with noise of this temperature, g from what it leaves of each row; and that. (n, 2)"""
-    f = posterior_of(P)
+    f = model_of(P)
     errors = left_out(P, f)
     g = _of_errors(P, errors, prior)
     if temperature > 0.0:
         P = _tempered(P, g, temperature)
-        f = posterior_of(P)
+        f = model_of(P)
         errors = left_out(P, f)
         g = _of_errors(P, errors, prior)
     df = getattr(prior.likelihood, "df", None)
@@ -148,7 +156,7 @@ def _of_errors(P: Problem, errors: Array, prior: NoisePrior) -> Posterior:
     return posterior_of(_log_variance(P, errors, prior), tolerance=SITE_TOLERANCE, sweeps=NOISE_SWEEPS)
 
 
-def left_out(P: Problem, post: Posterior) -> Array:
+def left_out(P: Problem, post: Posterior | Predictor) -> Array:
     """y less its mean without the row in the posterior, and the variance of f there. (n, 2)"""
     errors, variances = left_out_errors(P, post)
     return namespace(errors).stack([errors[:, 0], variances], axis=1)

@@ -21,7 +21,7 @@ class Observations:
     """
 
     likelihood: Likelihood
-    posteriors: tuple[Posterior, ...]
+    posteriors: tuple[Any, ...]  # of f alone a predictor, too
 
     def latent(self, X: Array) -> Marginals:
         """Mean and variance of the processes at each row, in NumPy. (n,) each, (n, c) of several"""
