@@ -363,6 +363,8 @@ def scaled_sum(A: Array, a: Array, B: Array, b: Array) -> Array:
         compiled(A, a, B, b)
         return A
     A *= a[:, None]
+    if is_torch(A):
+        return A.addcmul_(b[:, None], B)
     A += b[:, None] * B
     return A
 
