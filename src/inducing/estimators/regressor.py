@@ -16,7 +16,7 @@ from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference import selection
 from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
-from ..inference.regression import approximation_of, problem_of
+from ..inference.regression import problem_of
 from ..learning import outofcore, recipes
 from ..learning.choice import Choice, choose
 from ..learning.diagnosis import Diagnosis, diagnosis_of
@@ -301,17 +301,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         )
         learned: Fit | NoiseFit = result
         if noise_way(self.noise) is not None:
-            row = approximation_of(task.approximation, None, task.neighbours)
-            P = problem_of(
-                result.kernel,
-                result.basis,
-                row,
-                result.noise,
-                more.X,
-                more.y,
-                mean=result.mean,
-                jitter=self.jitter,
-            )
+            start = result.kernel, result.basis, task.problem.row, result.noise
+            P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
             learned = noise_of_sample(P, result, self.max_iter)
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)

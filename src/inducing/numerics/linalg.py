@@ -275,9 +275,6 @@ def log_det_from_factor(L: Array) -> Array:
     return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(L)))
 
 
-# Products with triangles and symmetric results.
-
-
 def _fits_blas(*arrays: Array) -> bool:
     return all(is_numpy(A) and A.flags.c_contiguous and A.dtype in (np.float64, np.float32) for A in arrays)
 
