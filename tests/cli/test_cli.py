@@ -367,3 +367,17 @@ def test_inspect_speaks_in_words_and_the_report_survives(folder):
     assert "flat" in lines[-1] and "constant" in lines[-1]  # after all that matter
     when = next(line for line in lines if "when" in line)
     assert any(unit in when for unit in ("hours", "days", "years", "minutes"))
+
+
+@pytest.mark.parametrize("kind", ["slices", "map", "relevance", "calibration", "residuals"])
+def test_a_model_is_drawn(folder, tmp_path, kind):
+    table = () if kind in ("slices", "map", "relevance") else ("--table", folder / "train.csv")
+    output = run("plot", folder / "model", "--kind", kind, *table, "-o", tmp_path / "p.png").output
+    assert "Picture:" in output and (tmp_path / "p.png").stat().st_size > 5_000
+
+
+def test_pictures_that_cannot_be_drawn_are_refused_in_one_line(folder, tmp_path):
+    command = "plot", folder / "model", "-o", tmp_path / "p.png", "--kind"
+    assert "needs rows with y: pass --table" in run(*command, "residuals", code=1).stderr
+    assert "must be one of slices, map" in run(*command, "cubes", code=1).stderr
+    assert not (tmp_path / "p.png").exists()

@@ -128,8 +128,10 @@ def test_bad_data_are_refused():
 
 def test_every_method_can_be_fitted():
     table = ig.compare(X, Y, methods=comparison.METHODS, sizes=[4], max_iter=4)
-    assert list(table["method"]) == ["exact", *(name for name in comparison.METHODS if name != "exact")]
-    assert np.all(np.isfinite(table[["smse", "msll", "noise", "log_evidence"]]))
+    alone = list(comparison.SIZES)  # come first
+    assert list(table["method"]) == [*alone, *(name for name in comparison.METHODS if name not in alone)]
+    assert np.all(np.isfinite(table[["smse", "msll", "noise"]]))
+    assert np.all(np.isfinite(table["log_evidence"]) == (table["m"] > 0))
 
 
 def results():
@@ -177,3 +179,43 @@ def test_the_command_prints_draws_and_writes(tmp_path):
     assert "no list of whole" in compare(tmp_path / "t.csv", "-t", "y", "--sizes", "3;6", code=2).stderr
     assert "must end in" in compare(tmp_path / "t.csv", "-t", "y", "--csv", "results.docx", code=2).stderr
     assert "No fit was finished" in compare(tmp_path / "t.csv", *options, "--budget", 0, code=1).output
+
+
+def test_baselines_are_those_of_scikit_learn_with_the_variance_of_unseen_rows():
+    table = ig.compare(X, Y, methods=["mean", "linear", "boosting"], sizes=[3], random_state=2).set_index(
+        "method"
+    )
+    A, A_test, b, b_test = train_test_split(X, Y, test_size=24, random_state=2)
+    mean = table.loc["mean"]
+    assert (
+        mean["smse"] == pytest.approx(1.0) and mean["msll"] == pytest.approx(0.0, abs=0.1) and mean["m"] == 0
+    )
+    line = np.polynomial.Polynomial.fit(A[:, 0], b, 1)(A_test[:, 0])
+    slack = np.mean((b_test - line) ** 2) / np.mean((b_test - b.mean()) ** 2)
+    assert table.loc["linear", "smse"] == pytest.approx(slack, rel=0.05)  # RidgeCV shrinks a little
+    assert table.loc["boosting", "smse"] < table.loc["linear", "smse"]
+
+
+def test_classes_are_compared_by_error_and_log_loss(tmp_path):
+    labels = np.where(X[:, 0] > np.median(X), "right", "left")
+    table = ig.compare(X, labels, methods=["vfe", "mean", "linear"], sizes=[4], max_iter=5).set_index(
+        "method"
+    )
+    share = np.mean(train_test_split(labels, test_size=24, random_state=0)[1] == "left")
+    prior = np.mean(train_test_split(labels, test_size=24, random_state=0)[0] == "left")
+    expected = -share * np.log(prior) - (1 - share) * np.log(1 - prior)
+    assert table.loc["mean", "log_loss"] == pytest.approx(expected)
+    assert table.loc["vfe", "error"] <= 0.1 and table.loc["linear", "error"] <= 0.1
+    pd.DataFrame({"x": X[:, 0], "kind": labels}).to_csv(tmp_path / "t.csv", index=False)
+    options = (
+        "--methods",
+        "vfe,mean,boosting",
+        "--sizes",
+        "4",
+        "--max-iter",
+        "3",
+        "-o",
+        str(tmp_path / "c.png"),
+    )
+    said = CliRunner().invoke(app, ["compare", str(tmp_path / "t.csv"), "-t", "kind", *options])
+    assert said.exit_code == 0 and "log loss" in said.output and (tmp_path / "c.png").stat().st_size > 10_000

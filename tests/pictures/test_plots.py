@@ -9,7 +9,7 @@ import pytest
 
 import inducing as ig
 from inducing.errors import ShapeError
-from inducing.pictures import plots
+from inducing.pictures import plots, portraits
 
 NOISE = 0.05
 X, Y = ig.datasets.toy1d(80, noise=NOISE, rng=0)
@@ -76,3 +76,33 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'inducing\[plot\]'"):
         plots.figure()
+
+
+def test_a_portrait_shows_what_the_model_says():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-2, 2, (80, 2)), np.full(80, 3.0)])
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(80)
+    model = ig.SparseGPRegressor(n_inducing=8, max_iter=20, random_state=0).fit(X, y)
+    names = ["a", "b", "flat"]
+    slices = portraits.portrait(model, "slices", names, "y").axes
+    assert [ax.get_xlabel() for ax in slices if ax.get_visible()][
+        0
+    ] == "a"  # the most relevant, the constant never
+    assert "flat" not in [ax.get_xlabel() for ax in slices]
+    line = slices[0].lines[0]
+    at = np.tile(np.median(places(model), axis=0), (200, 1))
+    at[:, 0] = line.get_xdata()
+    np.testing.assert_allclose(line.get_ydata(), model.predict(at))
+    shares = portraits.portrait(model, "calibration", names, "y", X, y).axes[0].lines[1]
+    below = np.mean(y <= model.predict_quantiles(X, 0.5))
+    assert np.interp(0.5, shares.get_xdata(), shares.get_ydata()) == pytest.approx(below)
+    labels = np.where(y > 0, "up", "down")
+    classes = ig.SparseGPClassifier(n_inducing=8, max_iter=5, random_state=0).fit(X, labels)
+    assert len(portraits.portrait(classes, "calibration", names, "y", X, labels).axes[0].lines) == 3
+    assert "probability of y = up" in portraits.portrait(classes, "map", names, "y").axes[1].get_ylabel()
+    with pytest.raises(ig.errors.ParameterError, match="no residuals"):
+        portraits.portrait(classes, "residuals", names, "y", X, labels)
+
+
+def places(model):
+    return plots.places(model.posterior_.basis)[0] * model.x_scale_ + model.x_mean_

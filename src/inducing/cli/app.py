@@ -148,7 +148,8 @@ def inputs_and_target(
     further: str | None = None,
 ) -> tuple[DataFrame, np.ndarray]:
     """Read a table: its other columns, and y (n,). y are labels where the task is "classification", or None
-    and the column holds no numbers; with a `further` column it is (n, 2). The encoder is settled.
+    and the column holds no numbers; with a `further` column it is (n, 2). The encoder is settled, if it was
+    not.
     """
     import numpy as np
 
@@ -160,7 +161,10 @@ def inputs_and_target(
     data = data.drop(columns=exclude or [])
     if target not in data.columns:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    kind = settle(encoder, encoder.seen(data), target, further, task)
+    if hasattr(encoder, "columns_"):
+        kind = encoding.settle_target(target, encoder.seen(data[[target]])[target], task)
+    else:
+        kind = settle(encoder, encoder.seen(data), target, further, task)
     gaps = encoding.gaps_of(data, encoder.marks)
     used = {name: gap for name, gap in gaps.items() if name in (*encoder.inputs, target, *further_ones)}
     if encoder.missing == "refuse":

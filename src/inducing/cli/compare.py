@@ -55,8 +55,11 @@ def compare(
         Option(
             help="With commas: recipes (auto, direct, spgp-full, vsgp-full, …), rules with learned "
             "hyperparameters (random, kmeans, variance, information-gain, …), approximations (vfe, fitc, "
-            "pep, …), exact; by default a few of each."
+            "pep, …), exact, and baselines (mean, linear, boosting); by default a few of each."
         ),
+    ] = None,
+    task: Annotated[
+        str | None, Option(help="regression or classification; by default as for `inducing fit`.")
     ] = None,
     approximation: Annotated[str, Option(help="Of recipes and rules.")] = "fitc",
     kernel: StationaryKernel = "RBF",
@@ -83,13 +86,15 @@ def compare(
         require_apart(path, table)
     wanted = _sizes(sizes)
     encoder = encoder_for(missing, category, calendar, drop_missing)
-    data, y = inputs_and_target(table, target, exclude, encoder)
+    data, y = inputs_and_target(table, target, exclude, encoder, task=task)
+    if task == "classification":
+        y = y.astype(str)
     X = encoder.transform(data)
     with Bars() as bars:
         results = comparison.compare(
             X,
             y,
-            methods=comparison.USUAL if methods is None else [name.strip() for name in methods.split(",")],
+            methods=None if methods is None else [name.strip() for name in methods.split(",")],
             sizes=wanted,
             approximation=approximation,
             kernel=kernel,
@@ -120,21 +125,20 @@ def _print(title: str, summary: DataFrame) -> None:
     """Print a line for each method and size; the least error and log loss of a size are marked."""
     from rich.table import Table
 
+    scores = (
+        {"smse": "SMSE", "msll": "MSLL"} if "smse" in summary else {"error": "error", "log_loss": "log loss"}
+    )
     table = Table(title=title)
     table.add_column("m", justify="right")
     table.add_column("method")
-    for name in ("SMSE", "MSLL", "95 % interval", "seconds"):
+    for name in (*scores.values(), *(["95 % interval"] if "coverage" in summary else []), "seconds"):
         table.add_column(name, justify="right")
     for size, group in summary.groupby("size", sort=True):
-        for row in group.sort_values("msll").itertuples():
-            alone = len(group) == 1
-            table.add_row(
-                f"{row.m:.0f}" if row.method == "exact" else f"{size}",
-                row.method,
-                f"{row.smse:.4f}" + (" *" if row.smse == group["smse"].min() and not alone else "  "),
-                f"{row.msll:.4f}" + (" *" if row.msll == group["msll"].min() and not alone else "  "),
-                f"{100 * row.coverage:.1f} %",
-                f"{row.seconds:.2f}",
-            )
+        for _, row in group.sort_values(list(scores)[1]).iterrows():
+            marks = [" *" if row[name] == group[name].min() and len(group) > 1 else "  " for name in scores]
+            cells = [f"{row[name]:.4f}{mark}" for name, mark in zip(scores, marks)]
+            cells += [f"{100 * row['coverage']:.1f} %"] if "coverage" in summary else []
+            m = "" if size == 0 else f"{row['m']:.0f}" if row["method"] == "exact" else f"{size}"
+            table.add_row(m, str(row["method"]), *cells, f"{row['seconds']:.2f}")
         table.add_section()
     show(table)

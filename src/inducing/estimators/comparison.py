@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +15,20 @@ from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
 from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
+from .classifier import SparseGPClassifier
 from .regressor import SparseGPRegressor
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 ROWS_OF_TABLE = tuple(name for name, row in TABLE.items() if not row.blocks)
-METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS_OF_TABLE, "exact")))
-USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain")
+BASELINES = ("mean", "linear", "boosting")  # what everybody has: they have no basis
+METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS_OF_TABLE, "exact", *BASELINES)))
+USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain", "exact", *BASELINES)
 EXACT_ROWS = 1000  # of the exact GP, at most
+SIZES = {"exact": EXACT_ROWS} | dict.fromkeys(BASELINES, 0)  # of the methods that no size is asked for
+METHODS_FOR_CLASSES = ("fitc", "vfe", "pep", "dtc", *BASELINES)
+USUAL_FOR_CLASSES = ("fitc", "vfe", *BASELINES)
 BLIND = ("random", "kmeans")  # rules that look at no kernel: hyperparameters learned before do not matter
 
 
@@ -44,6 +49,19 @@ class Result:
     seconds: float
 
 
+@dataclass(frozen=True)
+class ClassResult:
+    """One fit of classes and how well it names those of rows held out."""
+
+    method: str
+    size: int
+    repeat: int
+    m: int
+    error: float  # the share of wrong labels
+    log_loss: float
+    seconds: float
+
+
 ComparisonProgress = Callable[[int, int, str], None]
 
 
@@ -51,7 +69,7 @@ def compare(
     X: Any,
     y: Any,
     *,
-    methods: Sequence[str] = USUAL,
+    methods: Sequence[str] | None = None,
     sizes: Sequence[int] = (10, 25, 50, 100),
     approximation: str = "fitc",
     kernel: Any = None,
@@ -72,18 +90,23 @@ def compare(
                          k-means centres first, with half of the iterations
         an approximation "vfe", "dtc", …: everything at once, by its own evidence
         "exact"          the exact GP on at most 1000 rows, whatever the size
+        a baseline       "mean"; "linear", a ridge or logistic regression; "boosting", scikit-learn's
+                         HistGradientBoosting; with the variance of a fifth of the rows that it did not see
 
-    approximation is that of recipes and rules. Each repeat holds other rows out and starts otherwise; within
-    a repeat all methods see the same rows. Sizes come in ascending order, and no fit starts once `budget`
-    seconds have passed. progress is a function of (fits done, fits in all, what is next). Ctrl-C returns the
-    fits that are finished.
+    y of text or booleans are classes: rows of the table and baselines, by error and log loss. None are a few
+    of each. approximation is that of recipes and rules. Each repeat holds other rows out and starts
+    otherwise; within a repeat all methods see the same rows. Sizes come in ascending order, and no fit starts
+    once `budget` seconds have passed. progress is a function of (fits done, fits in all, what is next).
+    Ctrl-C returns the fits that are finished.
     """
     import pandas as pd
     from sklearn.model_selection import train_test_split
 
-    results: list[Result] = []
-    jobs = _jobs(methods, sizes, repeats)
-    data = _checked(X, y, test_fraction)
+    results: list[Result | ClassResult] = []
+    labelled = np.asarray(y).dtype.kind in "OUSbT"
+    usual, known = (USUAL_FOR_CLASSES, METHODS_FOR_CLASSES) if labelled else (USUAL, METHODS)
+    jobs = _jobs(usual if methods is None else methods, known, sizes, repeats)
+    data = _checked(X, y, test_fraction, labelled)
     test_rows = round(test_fraction * len(data[1]))
     began = time.perf_counter()
     try:
@@ -93,25 +116,31 @@ def compare(
             if progress is not None:
                 progress(done, len(jobs), f"{method}, m = {size}, repeat {repeat + 1} of {repeats}")
             split = train_test_split(*data, test_size=test_rows, random_state=random_state + repeat)
-            usual = {"kernel": kernel, "max_iter": max_iter, "random_state": random_state + repeat}
-            usual["approximation"] = approximation
-            results.append(_result(method, size, repeat, usual, split))
+            settings = {"kernel": kernel, "max_iter": max_iter, "random_state": random_state + repeat}
+            if labelled:
+                results.append(_result_of_classes(method, size, repeat, settings, split))
+            else:
+                settings["approximation"] = approximation
+                results.append(_result(method, size, repeat, settings, split))
     except KeyboardInterrupt:
         pass
-    return pd.DataFrame([asdict(result) for result in results], columns=list(Result.__dataclass_fields__))
+    columns = [field.name for field in fields(ClassResult if labelled else Result)]
+    return pd.DataFrame([asdict(result) for result in results], columns=columns)
 
 
 def summary(results: DataFrame) -> DataFrame:
     """Average over the repeats: one row for each method and size in the order they came."""
-    numbers = ["m", "smse", "msll", "coverage", "noise", "log_evidence", "iterations", "seconds"]
+    numbers = [name for name in results.columns if name not in ("method", "size", "repeat")]
     return results.groupby(["method", "size"], sort=False)[numbers].mean().reset_index()
 
 
-def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tuple[int, int, str]]:
-    """(size, repeat, method) in the order they are run; "exact", which has no size, once for each repeat."""
-    unknown = [name for name in methods if name not in METHODS]
+def _jobs(
+    methods: Sequence[str], known: Sequence[str], sizes: Sequence[int], repeats: int
+) -> list[tuple[int, int, str]]:
+    """(size, repeat, method) in the order they are run; those without a size first, once for each repeat."""
+    unknown = [name for name in methods if name not in known]
     if unknown:
-        raise UnknownNameError(f"there is no method {unknown[0]!r}; choose from {', '.join(METHODS)}")
+        raise UnknownNameError(f"there is no method {unknown[0]!r}; choose from {', '.join(known)}")
     if not len(methods) or not len(sizes) or repeats < 1:
         raise ParameterError(
             f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats: nothing to compare"
@@ -119,14 +148,16 @@ def _jobs(methods: Sequence[str], sizes: Sequence[int], repeats: int) -> list[tu
     if min(sizes) < 1:
         raise ParameterError(f"a size is a number of basis functions, at least 1, but one is {min(sizes)}")
     sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
-    exact = [(EXACT_ROWS, repeat, "exact") for repeat in range(repeats) if "exact" in methods]
-    others = [method for method in methods if method != "exact"]
-    return exact + [(m, repeat, method) for m in sizes for repeat in range(repeats) for method in others]
+    alone = [
+        (SIZES[method], repeat, method) for method in SIZES for repeat in range(repeats) if method in methods
+    ]
+    others = [method for method in methods if method not in SIZES]
+    return alone + [(m, repeat, method) for m in sizes for repeat in range(repeats) for method in others]
 
 
-def _checked(X: Any, y: Any, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
+def _checked(X: Any, y: Any, test_fraction: float, labelled: bool) -> tuple[np.ndarray, np.ndarray]:
     X = as_inputs(np.asarray(X, dtype=np.float64))
-    y = as_targets(np.asarray(y, dtype=np.float64), X)
+    y = np.asarray(y) if labelled else as_targets(np.asarray(y, dtype=np.float64), X)
     if y.ndim != 1:
         raise ParameterError(f"one target can be compared at a time, but y has shape {y.shape}")
     if not 0 < test_fraction < 1:
@@ -162,6 +193,11 @@ def _result(method: str, size: int, repeat: int, usual: dict[str, Any], split: l
     """Fit rows by one method, and score it on others."""
     X, X_test, y, y_test = split
     began = time.perf_counter()
+    if method in BASELINES:
+        mean, variance = _baseline_predictions(method, X, y, X_test, usual["random_state"])
+        smse, msll = metrics.smse(y_test, mean, y), metrics.msll(y_test, mean, variance, y)
+        end = float(variance[0]), np.nan, 0, time.perf_counter() - began
+        return Result(method, size, repeat, 0, smse, msll, metrics.coverage(y_test, mean, variance), *end)
     model = _fitted(method, size, usual, X, y)
     seconds = time.perf_counter() - began
     mean, std = model.predict(X_test, return_std=True)
@@ -170,3 +206,49 @@ def _result(method: str, size: int, repeat: int, usual: dict[str, Any], split: l
     coverage, noise = metrics.coverage(y_test, mean, std**2), float(model.noise_)
     end = noise, model.log_evidence_, model.n_iter_, seconds
     return Result(method, size, repeat, model.basis_size_, smse, msll, coverage, *end)
+
+
+def _baseline(method: str, labelled: bool, seed: int) -> Any:
+    """An estimator of scikit-learn."""
+    from sklearn import dummy, ensemble, linear_model
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if method == "mean":
+        return dummy.DummyClassifier(strategy="prior") if labelled else dummy.DummyRegressor()
+    if method == "linear":
+        line = linear_model.LogisticRegression(max_iter=1000) if labelled else linear_model.RidgeCV()
+        return make_pipeline(StandardScaler(), line)
+    kind = ensemble.HistGradientBoostingClassifier if labelled else ensemble.HistGradientBoostingRegressor
+    return kind(random_state=seed)
+
+
+def _baseline_predictions(
+    method: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The means of a baseline, and the variance of a fifth of the rows about what the others say of them."""
+    from sklearn.model_selection import train_test_split
+
+    A, B, a, b = train_test_split(X, y, test_size=0.2, random_state=seed)
+    model = _baseline(method, False, seed)
+    variance = np.mean((b - model.fit(A, a).predict(B)) ** 2)
+    return model.fit(X, y).predict(X_test), np.full(len(X_test), max(variance, 1e-12 * np.var(y)))
+
+
+def _result_of_classes(
+    method: str, size: int, repeat: int, settings: dict[str, Any], split: list[np.ndarray]
+) -> ClassResult:
+    """Fit the classes of rows by one method, and score it on others."""
+    X, X_test, y, y_test = split
+    began = time.perf_counter()
+    if method in BASELINES:
+        model: Any = _baseline(method, True, settings["random_state"])
+    else:
+        m = min(size, len(np.unique(X, axis=0)))
+        model = SparseGPClassifier(approximation=method, n_inducing=m, **settings)
+    model.fit(X, y)
+    seconds, p = time.perf_counter() - began, model.predict_proba(X_test)
+    own = np.where(y_test[:, None] == model.classes_, p, 0.0).sum(axis=1)
+    wrong = float(np.mean(model.classes_[p.argmax(axis=1)] != y_test))
+    loss = -float(np.mean(np.log(np.maximum(own, 1e-15))))
+    return ClassResult(method, size, repeat, getattr(model, "basis_size_", 0), wrong, loss, seconds)

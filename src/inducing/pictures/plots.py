@@ -82,31 +82,37 @@ def plot_predictions_1d(
 
 def plot_comparison(results: DataFrame) -> Figure:
     """Draw what `ig.compare` found: error and log loss against m, error against seconds, means over the
-    repeats with bars from least to greatest; the exact GP is a level. [000 Fig 2]
+    repeats with bars from least to greatest; what has no size, such as the exact GP, is a level. [000 Fig 2]
     """
-    picture = canvas(13.0, 4.4)
+    picture = canvas(13.0, 4.8)
     panels = [plain(ax) for ax in picture.subplots(1, 3)]
-    axes = [("size", "smse"), ("size", "msll"), ("seconds", "smse")]
-    methods = [method for method in results["method"].unique() if method != "exact"]
-    colours = dict(zip(methods, itertools.cycle(COLOURS), strict=False)) | {"exact": INK}
-    for ax, (across, up) in zip(panels, axes, strict=True):
+    error, loss = ("smse", "msll") if "smse" in results else ("error", "log_loss")
+    levels = [m for m in ("exact", "mean", "linear", "boosting") if m in set(results["method"])]
+    methods = [method for method in results["method"].unique() if method not in levels]
+    colours = dict(zip(methods, itertools.cycle(COLOURS), strict=False)) | dict.fromkeys(levels, INK)
+    for ax, (across, up) in zip(panels, [("size", error), ("size", loss), ("seconds", error)], strict=True):
         for method, colour in colours.items():
             groups = results[results["method"] == method].groupby("size")
-            if not len(groups):
-                continue
             x, y = groups[across].mean().to_numpy(), groups[up].mean().to_numpy()
-            if method == "exact" and across == "size":
-                ax.axhline(y[0], color=colour, linestyle=":", label=method)
+            dash = ("-", ":", "--", "-.", (0, (1, 4)))[levels.index(method) + 1 if method in levels else 0]
+            if method in levels and across == "size":
+                ax.axhline(y[0], color=colour, linestyle=dash, label=method)
                 continue
             spread = np.array([y - groups[up].min(), groups[up].max() - y])  # (2, sizes)
             style: dict[str, Any] = dict(marker="o", markersize=4, linewidth=1.6, elinewidth=1)
             ax.errorbar(x, y, spread, color=colour, label=method, **style)
+            if across == "seconds":  # each line is named where it ends
+                ax.annotate(
+                    method, (x[-1], y[-1]), (4, 3), textcoords="offset points", color=colour, fontsize=8
+                )
         ax.set_xscale("log")
-        ax.set_ylabel(up.upper())
+        ax.set_ylabel(up.upper() if error == "smse" else up.replace("_", " "))
         if across == "size":
-            sizes = sorted(results.loc[results["method"] != "exact", "size"].unique())
+            sizes = sorted(results.loc[~results["method"].isin(levels), "size"].unique())
             ax.set_xticks(sizes, [str(m) for m in sizes])
             ax.minorticks_off()
+        else:
+            ax.margins(x=0.2)
         ax.set_xlabel("number of basis functions m" if across == "size" else "seconds to fit")
         if up == "smse":
             ax.set_yscale("log")

@@ -1,0 +1,38 @@
+"""`inducing plot`: pictures of a model file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from ..files.atomic import require_apart
+from .app import Model, app, columns_of, inputs_and_target, load_model, nameless, output_option
+
+
+@app.command()
+def plot(
+    model: Model,
+    kind: Annotated[
+        str, Option(help="slices, map or relevance; of a table calibration or residuals.")
+    ] = "slices",
+    table: Annotated[
+        Path | None, Option(help="Rows with the target, best those that the model has not seen.")
+    ] = None,
+    out: Annotated[Path, output_option("The picture to write.")] = Path("plot.png"),
+) -> None:
+    """Draw a model: what it looks at, what it says, and on rows of a table how right it is."""
+    from ..pictures import plots
+    from ..pictures.portraits import portrait
+
+    require_apart(out, model, table)
+    estimator = load_model(model)
+    encoder, target = columns_of(estimator)
+    encoder.set_params(allow_unseen=True)
+    names, X, y = [str(name) for name in encoder.get_feature_names_out()], None, None
+    if table is not None:
+        task = "classification" if hasattr(estimator, "classes_") else "regression"
+        data, y = inputs_and_target(table, target, None, encoder, task=task)
+        X = encoder.transform(data)
+    plots.save(portrait(nameless(estimator), kind, names, target, X, y), out)
+    typer.echo(f"Picture: {out}")

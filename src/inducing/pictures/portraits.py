@@ -1,0 +1,136 @@
+"""Pictures of a fitted model of any number of inputs: what it looks at, what it says, and how right it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ParameterError
+from ..learning.diagnosis import relevance
+from .plots import BLUE, COLOURS, INK, RED, canvas, places, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PORTRAITS = ("slices", "map", "relevance", "calibration", "residuals")
+MOST_SLICES, GRID = 6, 60
+
+
+def portrait(
+    model: Any, kind: str, names: Sequence[str], target: str, X: np.ndarray | None = None, y: Any = None
+) -> Figure:
+    """Draw a model that takes features as an array: "slices" along the inputs that matter most, the others at
+    their medians; a "map" over the first two of them; "relevance", one over the lengthscales in standard
+    deviations; or, of rows X (n, d) with y (n,), "calibration" and "residuals".
+    """
+    if kind not in PORTRAITS:
+        raise ParameterError(f"--kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
+    basis = (model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_).basis
+    weight = relevance(model.kernel_, basis)
+    order = [int(j) for j in np.argsort(-weight, kind="stable") if weight[j] > 0]
+    if kind == "relevance":
+        return _relevance(weight[order], [names[j] for j in order])
+    if kind in ("calibration", "residuals"):
+        if X is None or y is None or len(X) < 2:
+            raise ParameterError(f"a picture of {kind} needs rows with {target}: pass --table")
+        return (_calibration if kind == "calibration" else _residuals)(model, X, y, target)
+    Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X  # (m, d)
+    if kind == "slices":
+        return _slices(model, Z, order[:MOST_SLICES], names, target)
+    if len(order) < 2:
+        raise ParameterError(f"a map needs two inputs that matter, and the model has {len(order)}")
+    return _map(model, Z, order[:2], names, target)
+
+
+def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
+    picture = canvas(7.0, 1.2 + 0.3 * len(names))
+    ax = plain(picture.subplots())
+    ax.barh(names, weight, color=BLUE)
+    ax.invert_yaxis()
+    ax.set_xlabel("1 / lengthscale, in standard deviations")
+    return picture
+
+
+def _said(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations; of classes the probability of the last, and none."""
+    if hasattr(model, "classes_"):
+        return model.predict_proba(X)[:, -1], np.zeros(len(X))
+    return model.predict(X, return_std=True)
+
+
+def _label(model: Any, target: str) -> str:
+    return f"probability of {target} = {model.classes_[-1]}" if hasattr(model, "classes_") else target
+
+
+def _slices(model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str) -> Figure:
+    rows = -(-len(order) // 3)
+    picture = canvas(11.0, 3.2 * rows)
+    axes = picture.subplots(rows, min(3, len(order)), squeeze=False, sharey=True).ravel()
+    for ax, j in zip(axes, order):
+        X = np.tile(np.median(Z, axis=0), (200, 1))
+        X[:, j] = np.linspace(Z[:, j].min(), Z[:, j].max(), 200)
+        mean, std = _said(model, X)
+        plain(ax).fill_between(X[:, j], mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0)
+        ax.plot(X[:, j], mean, color=BLUE)
+        ax.set_xlabel(names[j])
+    for ax in axes[len(order) :]:
+        ax.set_visible(False)
+    axes[0].set_ylabel(_label(model, target))
+    return picture
+
+
+def _map(model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str) -> Figure:
+    i, j = order
+    picture, X = canvas(11.0, 4.6), np.tile(np.median(Z, axis=0), (GRID * GRID, 1))
+    across, up = (np.linspace(Z[:, k].min(), Z[:, k].max(), GRID) for k in order)
+    X[:, i], X[:, j] = (grid.ravel() for grid in np.meshgrid(across, up))
+    panels = [(_label(model, target), _said(model, X)[0]), ("standard deviation", _said(model, X)[1])]
+    panels = panels[: 1 if hasattr(model, "classes_") else 2]
+    for ax, (title, values) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
+        drawn = ax.contourf(across, up, values.reshape(GRID, GRID), levels=20, cmap="viridis")
+        picture.colorbar(drawn, ax=ax, label=title)
+        ax.set_xlabel(names[i])
+        ax.set_ylabel(names[j])
+    return picture
+
+
+def _square(ax: Axes, low: float, high: float) -> None:
+    plain(ax).plot([low, high], [low, high], color=INK, linewidth=1, linestyle=":")
+
+
+def _calibration(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figure:
+    picture = canvas(5.0, 4.6)
+    ax = picture.subplots()
+    _square(ax, 0.0, 1.0)
+    if hasattr(model, "classes_"):
+        for label, p, colour in zip(model.classes_, model.predict_proba(X).T, COLOURS * len(model.classes_)):
+            bins = np.array_split(np.argsort(p, kind="stable"), min(10, max(1, len(p) // 10)))
+            seen = [np.mean(y[rows] == label) for rows in bins]
+            ax.plot([p[rows].mean() for rows in bins], seen, "o-", color=colour, label=str(label))
+        ax.legend(frameon=False)
+        ax.set(xlabel="probability said", ylabel=f"share of rows with that {target}")
+        return picture
+    levels = np.linspace(0.02, 0.98, 49)
+    quantiles = model.predict_quantiles(X, levels)  # (n, q)
+    ax.plot(levels, np.mean(y[:, None] <= quantiles, axis=0), color=BLUE)
+    ax.set(xlabel="quantile said", ylabel=f"share of rows with {target} below it")
+    return picture
+
+
+def _residuals(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figure:
+    if hasattr(model, "classes_"):
+        raise ParameterError("classes have no residuals: draw their calibration")
+    mean, std = model.predict(X, return_std=True)
+    picture = canvas(10.0, 4.4)
+    left, right = picture.subplots(1, 2)
+    _square(left, float(min(mean.min(), y.min())), float(max(mean.max(), y.max())))
+    left.plot(mean, y, ".", color=BLUE, markersize=4, alpha=0.5)
+    left.set(xlabel=f"{target} said", ylabel=f"{target} seen")
+    plain(right).plot(mean, (y - mean) / std, ".", color=BLUE, markersize=4, alpha=0.5)
+    for level in (-2, 2):
+        right.axhline(level, color=RED, linewidth=1, linestyle=":")
+    right.set(xlabel=f"{target} said", ylabel="residual in standard deviations")
+    return picture
