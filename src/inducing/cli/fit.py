@@ -122,6 +122,8 @@ def fit(
     workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
 ) -> None:
     """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
+    from ..estimators.classifier import SparseGPClassifier
+    from ..estimators.regressor import SparseGPRegressor
     from ..sources.tables import is_large
 
     start, share = time.perf_counter(), test_fraction
@@ -131,10 +133,10 @@ def fit(
     if checkpoint is not None:
         require_apart(checkpoint, table)
     encoder = encoder_for(missing, category, calendar, drop_missing)
-    shared: dict[str, Any] = dict(
-        kernel=None if kernel == "auto" else kernel, restarts=restarts, random_state=seed, encoder=encoder
-    )
-    shared |= {} if n_inducing is None else {"n_inducing": n_inducing}
+    given: dict[str, Any] = dict(n_inducing=n_inducing, inducing=inducing, likelihood=likelihood)
+    given |= dict(kernel=None if kernel == "auto" else kernel, max_iter=max_iter)
+    given = {name: value for name, value in given.items() if value is not None}
+    given |= dict(approximation=approximation, restarts=restarts, random_state=seed, encoder=encoder)
     metadata: dict[str, Any] = {"target": target} | ({} if further is None else {"further": further})
     if in_parts:
         source, classes = _source_of(table, target, exclude or [], encoder, task, further)
@@ -146,10 +148,10 @@ def fit(
     model: SparseGPClassifier | SparseGPRegressor
     with stop_on_interrupt():
         if labelled:
-            model = _classifier(approximation, inducing, likelihood, max_iter, shared)
+            model = SparseGPClassifier(**given)
         else:
-            model = _regressor(approximation, inducing, likelihood, max_iter, shared)
-            model.set_params(basis=basis, noise=noise, full_iter=full_iter, checkpoint=checkpoint)
+            given |= dict(basis=basis, noise=noise, full_iter=full_iter, checkpoint=checkpoint)
+            model = SparseGPRegressor(**given)
         if in_parts:
             with _on_cluster(source, scheduler, workers) as source:
                 metrics, held = _fit_source(model, source, share)
@@ -188,39 +190,6 @@ def _check(approximation: str, task: str | None, noise: str | None) -> None:
         raise UnknownNameError(f"--task must be regression or classification, not {task!r}.")
     if noise not in (None, "learned", "learned-jointly"):
         raise UnknownNameError(f"--noise must be learned or learned-jointly, not {noise!r}.")
-
-
-def _regressor(
-    approximation: str,
-    inducing: str | None,
-    likelihood: str | None,
-    max_iter: int | None,
-    shared: dict[str, Any],
-) -> SparseGPRegressor:
-    from ..estimators.regressor import SparseGPRegressor
-
-    most = 1000 if max_iter is None else max_iter
-    return SparseGPRegressor(
-        approximation=approximation, inducing=inducing, likelihood=likelihood, max_iter=most, **shared
-    )
-
-
-def _classifier(
-    approximation: str,
-    inducing: str | None,
-    likelihood: str | None,
-    max_iter: int | None,
-    shared: dict[str, Any],
-) -> SparseGPClassifier:
-    from ..estimators.classifier import SparseGPClassifier
-
-    return SparseGPClassifier(
-        approximation=approximation,
-        inducing=inducing or "kmeans",
-        likelihood=likelihood or "probit",
-        max_iter=100 if max_iter is None else max_iter,
-        **shared,
-    )
 
 
 def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
