@@ -24,23 +24,27 @@ from ..sources.dask_collections import is_dask, predict_dask
 from ..sources.encoding import TableEncoder, is_frame
 from ..sources.parquet import is_paths, reading, table_files
 from ..sources.source import Layout, Part, Source
-from .preparation import Scaling, named, per_output
+from .columns import Kinds
+from .preparation import ONLY_NUMBERS, Scaling, named, per_output
 
 TRANSIENT = "verbose progress device checkpoint encoder".split()  # parameters that a file does not hold
 # those that the first files did not have yet
 LATER = (
     "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
 )
-LATER += ["max_file_size", "objective", "time_budget", "half_life", "on_drift", "relearn"]
+LATER += "max_file_size objective time_budget half_life on_drift relearn".split()
+LATER += "categorical allow_unseen missing outputs rank".split()
 
 
 class Inputs(BaseEstimator):
     """Base of all estimators: checks of input, and the way of X to the model's units."""
 
     n_iter_: int
+    n_features_in_: int
     x_mean_: np.ndarray  # (d,)
     x_scale_: np.ndarray
     encoder_: TableEncoder | None = None
+    kinds_: Kinds = ONLY_NUMBERS  # what the columns are
 
     def _features(self, X: Any, reset: bool) -> Any:
         """The features of a data frame, as a frame with their names; other input as it is. Numbers as they
@@ -90,6 +94,7 @@ class Inputs(BaseEstimator):
         return checked
 
     def _in_model_units(self, X: np.ndarray) -> Array:
+        X = X if self.kinds_ is ONLY_NUMBERS or X.shape[1] != self.n_features_in_ else self.kinds_.inputs(X)
         return (X - self.x_mean_) / self.x_scale_
 
     def _queries(self, X: Any) -> np.ndarray:
@@ -152,8 +157,10 @@ class Estimator(Inputs):
             "encoder": None if self.encoder_ is None else self.encoder_.to_json(),
         }
         arrays |= {name: getattr(self, f"{name}_") for name in self._units}
+        kinds, of_kinds = self.kinds_.record()
+        plain |= {"kinds": kinds, "n_features": int(self.n_features_in_)}
         more, more_arrays = self._more_to_record()
-        return plain | more, arrays | more_arrays
+        return plain | more, arrays | of_kinds | more_arrays
 
     @classmethod
     def from_record(cls, plain: Plain, arrays: Arrays) -> Self:
@@ -161,12 +168,15 @@ class Estimator(Inputs):
         posterior = posterior_from(plain, arrays)
         model = cls(**_parameters_from(cls, plain["parameters"], arrays))
         d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
+        kinds, one_output = plain.get("kinds") or {}, posterior.one_output
+        if kinds.get("output") is not None:  # the column of an output's number
+            p, one_output = int(kinds["codes"][str(kinds["output"])]), False
         for name in cls._units:
-            value, shape = array(arrays, name), () if posterior.one_output else (p,)
+            value, shape = array(arrays, name), () if one_output else (p,)
             expect(value.shape == (shape if name.startswith("y") else (d,)), name, value)
             expect(name in ("x_mean", "y_mean", "low") or bool(np.all(value > 0)), name, value)
             setattr(model, f"{name}_", number_or_array(value))
-        names = plain["feature_names"]
+        names, d = plain["feature_names"], int(plain.get("n_features", d))
         if names is not None:
             if len(names) != d or not all(isinstance(name, str) for name in names):
                 raise ModelFileError(f"it names {len(names)} features for {d} inputs")
@@ -179,6 +189,7 @@ class Estimator(Inputs):
             raise ModelFileError("its metadata are no dictionary")
         model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
         model.n_features_in_, model.n_iter_ = d, int(plain["n_iterations"])
+        model.kinds_ = Kinds.from_record(plain.get("kinds"), arrays)
         model.metadata_ = plain["metadata"]
         model._restore(plain, arrays, posterior)
         return model
@@ -300,7 +311,7 @@ def _as_plain(name: str, value: Any) -> Any:
         return {key: [prior.median, prior.sigma] for key, prior in (value or {}).items()} or None
     if name == "bounds" and value is not None:
         return np.asarray(value, dtype=float).tolist()
-    if name == "fixed":
+    if name == "fixed" or (name == "categorical" and value is not None):
         return list(value)
     return value.spec() if hasattr(value, "spec") else value
 

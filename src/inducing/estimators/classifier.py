@@ -22,7 +22,6 @@ from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
-from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
@@ -35,7 +34,8 @@ from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import Estimator, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
-from .preparation import checked_weights, start_inducing, start_kernel
+from .columns import kinds_of
+from .preparation import ONLY_NUMBERS, checked_weights, start_inducing, start_kernel
 from .streaming import Streaming, times_of
 from .thesis_ways import ThesisWays
 
@@ -84,6 +84,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         `inducing.fit_expectation_propagation`. With method=None and a kernel that is not given, priors=None
         is a log-normal prior on the lengthscales about their start, by a factor of e²: labels are few bits,
         and the evidence of many lengthscales alone over-fits small tables; {} is no prior.
+    categorical, allow_unseen, missing : as for `SparseGPRegressor`, with method=None; no rows are dropped.
     random_state : seed of the order in which rows are read, of the start and the restarts.
     encoder : a `TableEncoder` that says how the columns of data frames become numbers; None is one as it
         comes.
@@ -127,6 +128,9 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     fixed: Any = ()
     priors: Any = None
     jitter: float = 1e-8
+    categorical: Any = None
+    allow_unseen: bool = False
+    missing: str = "refuse"
     standardize: bool = True
     random_state: Any = None
     verbose: int = 0
@@ -253,9 +257,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         """The priors given; None is one on the lengthscales of a kernel that was chosen here."""
         if self.priors is not None or isinstance(self.kernel, Kernel):
             return self.priors
-        assert isinstance(self.kernel_, Stationary)
-        middle = np.exp(np.mean(np.log(self.kernel_.lengthscale)))
-        return {"kernel.lengthscale": LogNormal(float(middle), 2.0)}
+        lengths = {k: v for k, v in self.kernel_.parameters.items() if k.endswith("lengthscale")}
+        return {f"kernel.{k}": LogNormal(float(np.exp(np.mean(np.log(v)))), 2.0) for k, v in lengths.items()}
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> Self:
         """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
@@ -369,7 +372,11 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             check_classification_targets(y)
         except ValueError as error:
             raise LabelError(str(error)) from error
-        return as_inputs(X), y
+        if reset:
+            self.kinds_ = ONLY_NUMBERS if self.method is not None else kinds_of(self, X)
+        if self.missing == "drop" or (self.method is not None and self.categorical is not None):
+            raise ParameterError("a classifier takes categorical= with method=None, and drops no rows itself")
+        return as_inputs(self.kinds_.inputs(X) if self.missing == "use" else X), y
 
     def _start(
         self, X: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None, units: Any = None
@@ -381,13 +388,15 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         weights = np.ones(len(X)) if weights is None else weights
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
-            self.x_mean_, self.x_scale_ = center_and_scale(X, weights) if units is None else units
+            units = center_and_scale(X, weights) if units is None else units
+            self.x_mean_, self.x_scale_ = self.kinds_.in_place(*units)
         self.kernel_ = start_kernel(
             self.kernel,
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,
             self._ard,
+            self.kinds_,
         )
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
         self._adapt()
@@ -414,7 +423,9 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             raise UnknownNameError(
                 f"inducing must be an array or one of {', '.join(PLACING_RULES)}, not {self.inducing!r}"
             )
-        return selection.BY_NAME[self.inducing](X, m, rng, kernel=self.kernel_)
+        mixed = self.kinds_.codes or self.kinds_.way == "variances"  # means of rows are no rows
+        rule = "variance" if mixed and self.inducing == "kmeans" else self.inducing
+        return selection.BY_NAME[rule](X, m, rng, kernel=self.kernel_)
 
     def _keep(self, posts: Sequence[Posterior]) -> None:
         """Keep the result, without what EP remembers of each training row."""

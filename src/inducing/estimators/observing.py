@@ -182,8 +182,14 @@ class Observing(Regression, Estimator):
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
         variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
-        variance = per_output(variance, self.y_scale_)
+        variance = self._of_outputs(variance if latent else self._scattered(variance, Xs))
         return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
+
+    def _scattered(self, variance: np.ndarray, Xs: Any) -> np.ndarray:
+        return variance
+
+    def _of_outputs(self, variance: np.ndarray) -> np.ndarray:
+        return per_output(variance, self.y_scale_)
 
     def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
         likelihood = self._likelihood
@@ -211,8 +217,9 @@ class Observing(Regression, Estimator):
         def draw(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
             return rng.multivariate_normal(mean, covariance, n_samples, check_valid="ignore", method="eigh").T
 
-        if mean.ndim == 1:
-            return draw(mean, covariance)
+        if mean.ndim == 1 or covariance.ndim == 4:
+            size = mean.size
+            return draw(mean.ravel(), covariance.reshape(size, size)).reshape(*mean.shape, n_samples)
         return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
 
     def _observing_record(self) -> tuple[Plain, Arrays]:

@@ -31,12 +31,14 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, SeveralLikelihood, Squared, StudentT
 from ..model.means import Constant, Mean
-from ..model.problem import Problem, as_noise
+from ..model.problem import NoiseByLevel, Problem, as_noise
 from ..model.table import TABLE
 from ..numerics.arrays import to_numpy
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
+from .columns import COPIES, Kinds
 
+ONLY_NUMBERS = Kinds()
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
 OTHERS = (Binary, SeveralLikelihood, Squared)  # likelihoods of classes, several processes and densities
 
@@ -49,6 +51,9 @@ class Scaling:
     x_scale: np.ndarray
     y_mean: np.ndarray  # (p,)
     y_scale: np.ndarray
+    output: int | None = (
+        None  # the column of X with the number of the output that a row has, where it has one
+    )
 
     @staticmethod
     def none(d: int, p: int) -> Scaling:
@@ -56,8 +61,15 @@ class Scaling:
         return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
 
     def __call__(self, part: Part) -> Part:
-        y = None if part.y is None else (part.y - self.y_mean) / self.y_scale
+        y = None if part.y is None else self.targets(part.X, part.y)
         return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
+
+    def targets(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """The targets of rows X in the model's units."""
+        if self.output is None:
+            return (Y - self.y_mean) / self.y_scale
+        q = X[:, self.output].astype(int).reshape(-1, *[1] * (Y.ndim - 1))
+        return (Y - self.y_mean[q]) / self.y_scale[q]
 
     def under(self, likelihood: Likelihood | None) -> Scaling:
         """Change no more of y than a likelihood allows: the first column, where f lies, or nothing."""
@@ -99,11 +111,20 @@ class Data:
         rows = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d : d + p])
         return Data(*rows, weights, noise if np.ndim(noise) == 0 else table[:, -1])
 
-    def standardised(self, standardize: bool, likelihood: Likelihood | None = None) -> tuple[Data, Scaling]:
+    def standardised(
+        self, standardize: bool, likelihood: Likelihood | None = None, kinds: Kinds = ONLY_NUMBERS
+    ) -> tuple[Data, Scaling]:
         """The data in the model's units, or as they are, and the way back."""
-        scaling = Scaling.none(self.X.shape[1], self.Y.shape[1])
+        p = self.Y.shape[1] if kinds.output is None else kinds.codes[kinds.output]
+        scaling = replace(Scaling.none(self.X.shape[1], p), output=kinds.output)
         if standardize:
-            of_X = center_and_scale(self.X, self.weights)
+            of_X = kinds.in_place(*center_and_scale(self.X, self.weights))
+            if kinds.output is not None:
+                q = self.X[:, kinds.output]
+                each = [center_and_scale(self.Y[q == k], self.weights[q == k]) for k in range(p)]
+                mean, scale = (np.concatenate(column) for column in zip(*each, strict=True))
+                scaling = Scaling(*of_X, mean, scale, kinds.output)
+                return self.scaled(scaling), scaling
             scaling = Scaling(*of_X, *center_and_scale(bulk(self.Y, likelihood), self.weights))
             scaling = scaling.under(likelihood)
             if self.noise is not None:
@@ -112,9 +133,14 @@ class Data:
 
     def scaled(self, scaling: Scaling) -> Data:
         """The data in the units of a scaling, with a guess of the noise where none is given."""
-        X, Y = (self.X - scaling.x_mean) / scaling.x_scale, (self.Y - scaling.y_mean) / scaling.y_scale
+        X, Y = (self.X - scaling.x_mean) / scaling.x_scale, scaling.targets(self.X, self.Y)
         data = replace(self, X=X, Y=Y)
-        noise = 0.1 * data.target_variance() if self.noise is None else self.noise / scaling.y_scale[0] ** 2
+        noise: Any = 0.1 * data.target_variance()
+        if scaling.output is not None:
+            values = noise if self.noise is None else self.noise / scaling.y_scale**2
+            noise = NoiseByLevel(values + np.zeros(len(scaling.y_scale)), scaling.output)
+        elif self.noise is not None:
+            noise = self.noise / scaling.y_scale[0] ** 2
         return replace(data, noise=noise)
 
     def seen(self, likelihood: Likelihood | None) -> np.ndarray:
@@ -292,37 +318,61 @@ def check_file_size(model: Any, data: Data, m: int) -> None:
 
 
 def start_kernel(
-    kernel: Kernel | str | None, X: np.ndarray, weights: np.ndarray, variance: float, ard: bool = True
+    kernel: Kernel | str | None,
+    X: np.ndarray,
+    weights: np.ndarray,
+    variance: float,
+    ard: bool = True,
+    kinds: Kinds = ONLY_NUMBERS,
+    rank: int | None = None,
+    mixed: bool = True,
 ) -> Kernel:
     """The kernel given, or that of a name, with lengthscales of √d deviations: one an input if `ard`."""
     kernel = "rbf" if kernel is None else kernel
     if isinstance(kernel, Kernel):
-        return kernel
+        return kinds.kernel(kernel, X.shape[1], rank, mixed)
     kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
     if kind is None or not issubclass(kind, Stationary):
         known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
         raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
+    width, X = X.shape[1], X[:, kinds.numbers(X.shape[1])]
     scales: Any = center_and_scale(X, weights)[1]  # (d,)
     varying = np.ptp(X, axis=0) > 0
     if not ard:
         scales = float(np.sqrt(np.mean(scales[varying] ** 2))) if np.any(varying) else 1.0
     root = float(np.sqrt(max(1, int(np.count_nonzero(varying)))))
-    return kind(lengthscale=root * scales, variance=variance)  # type: ignore[call-arg]
+    base = kind(lengthscale=root * scales, variance=variance) if np.size(scales) else kind()  # type: ignore[call-arg]
+    return kinds.kernel(base, width, rank, mixed)
 
 
 def own_kernel(model: Any, data: Data, noise: Any, variance: float) -> Kernel:
     """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
     if model.kernel == "auto":
         few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
-        return best_kernel(few, start_kernels(data, variance))
+        return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank))
     rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
-    return start_kernel("matern32" if rough else model.kernel, data.X, data.weights, variance)
+    rough = rough and model.kinds_.way != "variances"
+    of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
+    return start_kernel("matern32" if rough else model.kernel, *of_data)
 
 
-def start_kernels(data: Data, variance: float) -> dict[str, Kernel]:
+def start_kernels(
+    data: Data, variance: float, kinds: Kinds = ONLY_NUMBERS, rank: int | None = None
+) -> dict[str, Kernel]:
     """The kernels that "auto" chooses from, by name, in the order in which they are tried."""
-    names = ("matern32", "matern52", "rbf", "rationalquadratic", "matern12")
-    return {name: start_kernel(name, data.X, data.weights, variance) for name in names}
+    names = "matern32 matern52 rbf rationalquadratic matern12".split()
+    names = ["rbf"] if kinds.way == "variances" else ["matern32", "rbf"] if kinds.codes else names
+    levels = kinds.codes.get(kinds.output, 1) if kinds.output is not None else 1
+    ranks = (
+        {f", rank {r}": r for r in sorted({1, min(3, levels)})} if levels > 1 and rank is None else {"": rank}
+    )
+    sums = {"": False, ", mixed": True} if len(kinds.codes) > (kinds.output is not None) else {"": False}
+    return {
+        name + of_rank + form: start_kernel(name, data.X, data.weights, variance, True, kinds, r, mixed)
+        for name in names
+        for of_rank, r in ranks.items()
+        for form, mixed in sums.items()
+    }
 
 
 def start_inducing(inducing: Any, d: int) -> np.ndarray:
@@ -339,9 +389,11 @@ def start_places(
     """The places (m, d) that a regressor's basis starts from, and whether they are all different rows."""
     if model.approximation in ("exact", "cg"):
         return data.X, True
-    rule = "kmeans" if model.inducing is None else model.inducing
+    coded = bool(model.kinds_.codes) or model.kinds_.way == "variances"  # means of rows are no rows
+    rule = ("variance" if coded else "kmeans") if model.inducing is None else model.inducing
     if not isinstance(rule, str):
-        return (start_inducing(rule, data.X.shape[1]) - scaling.x_mean) / scaling.x_scale, False
+        Z = model.kinds_.inputs(start_inducing(rule, data.X.shape[1] // COPIES[model.kinds_.way]))
+        return (Z - scaling.x_mean) / scaling.x_scale, False
     if rule not in selection.BY_NAME:
         known = ", ".join(selection.BY_NAME)
         raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule!r}")
@@ -349,6 +401,7 @@ def start_places(
     y = data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
     m, known_model = model.n_inducing, {"kernel": kernel, "noise": data.noise, "y": y}
     Z = selection.BY_NAME[rule](data.X, m, rng, data.weights, **known_model)
+    Z = data.X[np.unique(selection.nearest(Z, data.X))] if coded and rule == "kmeans" else Z
     if len(Z) >= m:
         return Z, len(Z) == len(data.X)
     whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])

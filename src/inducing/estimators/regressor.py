@@ -11,10 +11,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..errors import ModelFileError, ParameterError, UnknownNameError
-from ..files.records import Arrays, Plain, array, expect, number_or_array
+from ..errors import ParameterError, UnknownNameError
 from ..inference import selection
-from ..inference.neighbours import NeighboursPredictor
 from ..inference.pic import PICPredictor
 from ..inference.regression import problem_of
 from ..learning import outofcore, recipes
@@ -24,16 +22,15 @@ from ..learning.noise import NOISE_WAYS, NoiseFit, jointly_over, learn_noise, no
 from ..learning.stages import Fit
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
-from ..model.posterior import Posterior
 from ..model.problem import Problem, as_inputs, as_targets
-from ..numerics.arrays import LARGEST_FLOAT, Array, is_numpy, placed, to_numpy
+from ..numerics.arrays import LARGEST_FLOAT, Array, placed, to_numpy
 from ..progress import Line
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
 from .base import generator
-from .observing import Observing
+from .outputs import Outputs, in_rows
 from .preparation import (
     Data,
     Scaling,
@@ -60,7 +57,7 @@ PASSED_ON = ("power", "jitter", "fixed", "priors", "validation_fraction", "resta
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
+class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     """Sparse Gaussian process regression for scikit-learn.
 
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
@@ -92,6 +89,14 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         and choose its stages by; the posterior then has all rows. 0 holds out none.
     projection : None, or a number of directions: the kernel then sees that many linear combinations of the
         inputs, learned with everything else.
+    categorical : the columns that hold codes 0, 1, … of categories, whose covariances are learned
+        (`kernels.Category`); None takes those that a `TableEncoder` says. With allow_unseen=True a level that
+        was not seen is predicted from what is known of all.
+    missing : "refuse" rows with gaps (NaN) in X, "drop" them, or "use" them: f averaged over what may stand
+        there under the RBF kernel, a mean and an indicator under others. See docs/outputs.md.
+    outputs : of y (n, p), "shared" is one kernel and noise, as if unrelated; "independent" a model for each;
+        "coregionalised" one process with a noise and unit for each, in which they inform each other. With the
+        latter two NaN in y was not measured. `rank` is that of the learned covariance of the outputs.
     noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
         of the targets' variance. When it is given, several outputs are scaled alike, so that it means the
         same to each. "constant" is None. "learned" makes its logarithm a second process on the same basis,
@@ -152,6 +157,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     recipe: str = "auto"
     validation_fraction: float = 0.1
     projection: int | None = None
+    categorical: Any = None
+    allow_unseen: bool = False
+    missing: str = "refuse"
+    outputs: str = "shared"
+    rank: int | None = None
     noise: Any = None
     likelihood: Likelihood | str | None = None
     mean: Any = None
@@ -178,9 +188,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     left_open = False  # whether the size of the basis was
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, x_std: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p), the columns that a likelihood takes of each row. A row of
-        weight w counts w times, one of weight 0 not at all.
+        weight w counts w times, one of weight 0 not at all. `x_std` are the standard deviations of the
+        entries of X, where they are not exactly known.
 
         The order of the rows does not matter, and giving a row twice is giving it once with twice the weight:
         before anything else the rows are sorted, and equal ones merged.
@@ -195,22 +206,28 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         if is_parted(X):
             source = as_source(X, y)
             return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
-        X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
+        self.models_ = None
+        if self.outputs == "independent" and np.ndim(y) == 2:
+            return self._fit_each(X, y, sample_weight, x_std)
+        X, y = self._with_gaps(X, y)
+        X, y, weights = self._prepared(X, y, checked_weights(sample_weight, X), x_std)
         X, likelihood = as_inputs(X, most=LARGEST_FLOAT), start_likelihood(self)
         y = as_targets(y, X, most=LARGEST_FLOAT) if likelihood is None else likelihood.check(y)
-        weights, rng = checked_weights(sample_weight, X), generator(self.random_state)
-        one_output = y.ndim == 1 or likelihood is not None
+        rng, kinds = generator(self.random_state), self.kinds_
+        one_output = (y.ndim == 1 or likelihood is not None) and kinds.output is None
         data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, self.noise)
-        data, scaling = data.standardised(self.standardize, likelihood)
+        data, scaling = data.standardised(self.standardize, likelihood, kinds)
         settled = self._settled()
         task, optimize = settled._task(data, scaling, y.ndim == 1, rng, likelihood)
         self.approximation_ = settled.approximation
         self._centres: np.ndarray | None = settled._centres
         self.choice_: Choice | None = None
         learned = self._chosen(task, data) if self._leaves_all_open() else settled._learn(task, optimize)
-        rows = float(data.weights[data.seen(likelihood)].sum())
+        rows: Any = float(data.weights[data.seen(likelihood)].sum())
+        if kinds.output is not None:
+            rows = np.bincount(data.X[:, kinds.output].astype(int), data.weights)
         self._take(learned, scaling, one_output, rows)
-        self.n_rows_, self._rows = len(X), (X, y, weights)
+        self._rows = (X, y, weights) if kinds.output is None else None
         self.report_ = self._report(self.fit_result_, task.problem, rows)
         return self
 
@@ -243,7 +260,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         """The fit of the kernel and the row of the table that rows not learned from prefer."""
         candidates = {type(task.kernel).__name__.lower(): task.kernel}
         if self.kernel is None or self.kernel == "auto":
-            candidates = start_kernels(data, data.target_variance(None))
+            candidates = start_kernels(data, data.target_variance(None), self.kinds_, self.rank)
         most = np.inf if self.max_file_size is None else self.max_file_size
         choice = choose(task, candidates, aim=self.objective, neighbours=self.neighbours, most_bytes=most)
         self.choice_, self.approximation_ = choice, choice.approximation
@@ -262,22 +279,26 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         return learn_noise(way, self.recipe, task, optimize)
 
     def _report(self, result: Fit, P: Problem, rows: float) -> Diagnosis | str:
-        if self._likelihood is not None:
-            return f"There is no diagnosis: it needs Gaussian noise of one variance, not {self.likelihood_}."
+        if self._likelihood is not None or P.noise_model is not None:
+            what = "noise by row or output" if self._likelihood is None else self.likelihood_
+            return f"There is no diagnosis: it needs Gaussian noise of one variance, not {what}."
         return diagnosis_of(result, P).shifted(self._shift(rows))
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """Fit a sample of the rows by the recipe, then all of them."""
         check_parted(source, sample_weight, self._settled())
-        source, one_output, rng = source.cached(), source.one_output, generator(self.random_state)
-        likelihood, settled = start_likelihood(self), self._settled()
+        self.models_, table, rng = None, source, generator(self.random_state)
+        source, of_outputs = self._long_source(source.cached())
+        likelihood, settled, one_output = start_likelihood(self), self._settled(), source.one_output
         with Line(bool(self.verbose)) as line:
             survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
         moments, sample = survey.moments, survey.sample
-        scaling = Scaling.none(source.n_features, source.n_outputs)
+        scaling = replace(Scaling.none(source.n_features, table.n_outputs), output=self.kinds_.output)
         if self.standardize:
-            scaling = Scaling(*moments.X.center_and_scale(), *moments.Y.center_and_scale()).under(likelihood)
-            if self.noise is not None:
+            of_X = self.kinds_.in_place(*moments.X.center_and_scale())
+            mean, scale = of_outputs or moments.Y.center_and_scale()
+            scaling = Scaling(*of_X, mean, scale, scaling.output).under(likelihood)
+            if self.noise is not None and of_outputs is None:
                 scaling = scaling.alike(moments.Y.low < moments.Y.high)
         scaled = source.changed(scaling)
         count = outofcore.judges(sample, self.validation_fraction)
@@ -306,10 +327,12 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
             learned = noise_of_sample(P, result, self.max_iter)
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)
-        self._take(learned, scaling, one_output or likelihood is not None, moments.n)
+        rows = moments.n / (1 if of_outputs is None else table.n_outputs)
+        one = of_outputs is None and (one_output or likelihood is not None)
+        self._take(learned, scaling, one, rows)
         self.__dict__.pop("_rows", None)
-        self.n_rows_ = moments.n
-        self._take_layout(source.layout)
+        self.n_rows_ = int(rows)
+        self._take_layout(table.layout)
         again = result
         if likelihood is None:
             task = task.after(result)
@@ -336,7 +359,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         noise, mean = start_noise(self, data, scaling, likelihood)
         kernel = own_kernel(self, data, noise, variance)
         Z, whole = start_places(self, data, scaling, kernel, rng)
-        if source is not None and self.inducing == "kmeans":
+        if source is not None and isinstance(self.inducing, str) and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
         check_file_size(self, data, len(Z))
         if self.approximation == "sod":
@@ -370,15 +393,16 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
     def _take(self, learned: Fit | NoiseFit, scaling: Scaling, one_output: bool, rows: float) -> None:
         """Take the result of a fit to so many rows, and the units it is in."""
         result = learned.fit if isinstance(learned, NoiseFit) else learned
-        self.fit_result_, self.posterior_ = result, _in_rows(result.posterior)
+        self.fit_result_, self.posterior_ = result, in_rows(result.posterior)
         self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
         self.basis_size_ = len(result.posterior.basis)
         self._set_units(scaling, one_output)
-        self._likelihood, self.noise_posterior_, noise = None, None, result.noise
+        noise = getattr(result.noise, "values", result.noise)
+        self._likelihood, self.noise_posterior_ = None, None
         if isinstance(learned, NoiseFit):
             self._likelihood, noise = learned.observations.likelihood, None
             self.approximation_ = learned.approximation
-            self.noise_posterior_ = _in_rows(learned.observations.posteriors[1])
+            self.noise_posterior_ = in_rows(learned.observations.posteriors[1])
         elif isinstance(noise, Likelihood):
             self._likelihood = noise
             noise = float(noise.predict(0.0, 0.0)[1]) if noise.located else None
@@ -388,43 +412,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
         for name in ("metadata_", "scores_", "_jackknife"):
             self.__dict__.pop(name, None)
 
-    def _shift(self, rows: float) -> float:
+    def _shift(self, rows: Any) -> float:
         """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""
-        return -rows * float(np.sum(np.log(self.y_scale_)))
-
-    def _saved_posterior(self) -> Posterior:
-        post = getattr(self, "posterior_", None)
-        if isinstance(post, NeighboursPredictor):
-            return post.posterior
-        if post is not None and not isinstance(post, Posterior):
-            raise ModelFileError(
-                f"a model with approximation={self.approximation_!r} needs its training data at every query, "
-                "and a file never holds those; fit 'pitc' or 'fitc' to save"
-            )
-        return super()._saved_posterior()
-
-    def _more_to_record(self) -> tuple[Plain, Arrays]:
-        noise = {} if self.noise_ is None or np.isinf(self.noise_).any() else {"noise": self.noise_}
-        near = isinstance(self.posterior_, NeighboursPredictor)
-        of_rows, rows = self.posterior_.rows_record() if near else ({}, {})
-        plain, arrays = self._observing_record()
-        own = {"log_evidence_of_y": self.log_evidence_, "chosen": self.approximation_}
-        return plain | of_rows | own, arrays | noise | rows
-
-    def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
-        self.approximation_ = str(plain.get("chosen", self.approximation))
-        near = self.approximation_ == "neighbours"
-        self.posterior_ = NeighboursPredictor.from_record(plain, arrays, posterior) if near else posterior
-        self.noise_ = None
-        self.log_evidence_ = float(plain["log_evidence_of_y"])
-        self._restore_observing(plain, arrays)
-        if "noise" in arrays:
-            noise = array(arrays, "noise")
-            expect(noise.shape == np.shape(self.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
-            self.noise_ = number_or_array(noise)
-
-    def _in_model_units(self, X: np.ndarray) -> Array:
-        return placed(super()._in_model_units(X), self.device)
+        return -float(np.sum(rows * np.log(self.y_scale_)))
 
     def _ask(self, what: str, Xs: Array) -> Any:
         if isinstance(self.posterior_, PICPredictor):  # with the blocks of the queries
@@ -439,12 +429,3 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Observing):
                 "and add it"
             )
         return self.noise_
-
-
-def _in_rows(posterior: Any) -> Any:
-    """The posterior as a file would give it back, where it is one in NumPy."""
-    if isinstance(posterior, NeighboursPredictor):
-        return NeighboursPredictor(
-            _in_rows(posterior.posterior), posterior.data, posterior.n_neighbours, posterior.sets
-        )
-    return posterior.to_numpy() if isinstance(posterior, Posterior) and is_numpy(posterior.L) else posterior

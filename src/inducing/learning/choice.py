@@ -15,8 +15,8 @@ from ..errors import FactorisationError, UnknownNameError
 from ..inference.left_out import left_out_of
 from ..model.bases import as_points
 from ..model.kernels.base import Kernel
+from ..model.kernels.category import code_columns
 from ..model.kernels.dot import Linear
-from ..model.kernels.stationary import Stationary
 from ..numerics.arrays import to_numpy
 from .ascent import INTERRUPTED
 from .objective import HeldOut, parameters_of, targets
@@ -190,7 +190,7 @@ def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARE
     for name, kernel in others:
         learned += learned_from(name, _like(kernel, base.kernel), base)
     best = max(learned, key=lambda each: each.value)
-    if others:
+    if others and not (best.parameters.kernel.uncertain or code_columns(first)):
         linear = Linear(variance=LINEAR_SHARE * given.noise)
         learned += learned_from(f"{best.name} + linear", best.parameters.kernel + linear, best.parameters)
     return sorted(learned, key=lambda each: -each.value)
@@ -284,7 +284,7 @@ def _climbed(stage: Stage) -> Outcome | None:
 
 
 def _like(kernel: Kernel, other: Kernel) -> Kernel:
-    """The kernel with the lengthscales and variance of another of its kind."""
-    if not (isinstance(kernel, Stationary) and isinstance(other, Stationary)):
-        return kernel
-    return kernel.with_parameters({"lengthscale": other.lengthscale, "variance": other.variance})
+    """The kernel with the parameters that another of its kind has, too."""
+    known = {name: v for name, v in other.parameters.items() if name in kernel.parameters}
+    same = {name: v for name, v in known.items() if np.shape(v) == np.shape(kernel.parameters[name])}
+    return kernel.with_parameters(same)

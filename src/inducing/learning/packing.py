@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ShapeError, UnknownNameError
 from ..model.bases import Basis, Multiscale
+from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
 from ..model.kernels.category import code_columns
 from ..model.kernels.projected import Projected
@@ -25,6 +26,7 @@ from ..model.means import Mean
 from ..model.problem import NoiseByLevel
 
 LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
+LEAST_AVERAGED = 0.05  # lengthscale over spread where inputs are averaged: below, an average knows nothing
 LOGS = -12.0, 12.0  # of variables that are infinite at a bound
 PLACES = ("basis.Z", "basis.centers")
 OPTIMIZE = ("all", "hyperparameters", "basis")
@@ -124,6 +126,7 @@ class Packing:
         self.origin, self.raw = parameters, parameters.raw()
         self.summary, self.spread, self.noise_floor = summary, summary.spread, noise_floor
         self.movable = _as_mask(movable, len(parameters.basis))
+        self.codes = code_columns(parameters.kernel)  # levels of categories are no places to move in
         self.transforms = {name: self._transform(name) for name in self.raw}
         self.positive = [name for name, transform in self.transforms.items() if transform is LOG]
         held = self._held(optimize, fixed)
@@ -202,7 +205,10 @@ class Packing:
         raw = dict(self.raw)
         for name, where in self.slices.items():
             if name != "basis.widths":
-                part = self.transforms[name].decode(x[where].reshape(self._part(name, raw[name]).shape))
+                before = self._part(name, raw[name])
+                part = self.transforms[name].decode(x[where].reshape(before.shape))
+                if name in PLACES:
+                    part[:, self.codes] = before[:, self.codes]  # to the last digit
                 raw[name] = self._placed(raw[name], part) if name.startswith("basis.") else part
         if isinstance(self.origin.basis, Multiscale):
             raw["basis.widths"] = self._widths(x, raw)
@@ -263,8 +269,8 @@ class Packing:
         for name, where in self.slices.items():
             size = 1.0 if name in self.positive else 0.3
             step[where] = size * rng.standard_normal(where.stop - where.start)
-            if name in PLACES:  # levels of categories are no places to move in
-                step[where].reshape(-1, len(self.spread))[:, code_columns(self.origin.kernel)] = 0.0
+            if name in PLACES:
+                step[where].reshape(-1, len(self.spread))[:, self.codes] = 0.0
         low, high = np.array(self.bounds, dtype=float).T if self.bounds else (step, step)
         return np.clip(self.start + step, low, high)
 
@@ -283,13 +289,17 @@ def _limits(
     if name == "noise":
         return np.log(noise_floor * variance) * ones, np.log(100.0 * variance) * ones
     leaf = name.rsplit(".", 1)[-1]
-    stationary = name.startswith("kernel.") and isinstance(_owner(kernel, name), Stationary)
+    owner = _owner(kernel, name) if name.startswith("kernel.") else None
+    stationary = isinstance(owner, Stationary | Averaged)
     if stationary and leaf == "variance":
         return np.log(1e-4 * variance) * ones, np.log(1e4 * variance) * ones
     if stationary and leaf == "lengthscale":
         spread = _columns_of(kernel, name, spread)
+        if isinstance(owner, Averaged) and owner.columns is None:  # variances follow
+            spread = spread[: len(spread) // 2]
         low, high = (spread, spread) if len(x) > 1 else (spread.min(), spread.max())
-        return np.log(1e-3 * low) * ones, np.log(1e4 * high) * ones
+        least = LEAST_AVERAGED if isinstance(owner, Averaged) else 1e-3
+        return np.log(least * low) * ones, np.log(1e4 * high) * ones
     return x - np.log(1e4), x + np.log(1e4)
 
 

@@ -39,6 +39,9 @@ class NoiseByLevel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", as_noise(self.values, np.zeros((np.size(self.values), 1)))[0])
 
+    def __rmul__(self, factor: float) -> Self:
+        return replace(self, values=factor * self.values)
+
     def rows(self, X: Array) -> Array:
         """The noise of each row. (n,)"""
         codes = to_numpy(X[:, self.column]).astype(int)

@@ -1,0 +1,218 @@
+"""What the columns of a table are to a kernel: numbers, codes of categories, and variances for gaps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import EmptyDataError, InducingWarning, ParameterError, ShapeError, UnknownNameError
+from ..files.records import Arrays, Plain, array, expect
+from ..model.kernels.averaged import Averaged
+from ..model.kernels.base import Kernel
+from ..model.kernels.category import Category, categories_of
+from ..model.kernels.composite import Composite, Product, Sum
+from ..model.kernels.stationary import RBF
+
+MISSING = ("refuse", "use", "drop")
+GAUSSIAN_ROWS, GAP_ROUNDS, GAP_RIDGE = 4000, 8, 1e-6  # rows and rounds that teach the Gaussian of the columns
+COPIES = {"known": 1, "variances": 2, "indicators": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """The kinds of the columns of X (n, d), and the inputs (n, d), (n, d + g) or (n, 2d) made of them.
+
+    Gaps are filled with the mean of a Gaussian of all columns given those that are not missing, and the
+    variance it leaves follows in d more columns, for a kernel that averages over it; or g columns say where
+    gaps were. A gap in a column of codes is a level of its own, the last.
+    """
+
+    codes: Mapping[int, int] = field(default_factory=dict)  # the levels of each column of codes
+    output: int | None = None  # the column that has the number of an output, one of the codes
+    way: str = "known"  # or "variances", "indicators"
+    mean: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (d,), of the Gaussian of the columns
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (d,)
+    correlation: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (d, d)
+    marked: tuple[int, ...] = ()  # the columns whose gaps have indicators
+    allow_unseen: bool = False
+
+    @staticmethod
+    def of(X: np.ndarray, categorical: Sequence[int], way: str, output: int | None, unseen: bool) -> Kinds:
+        """The kinds of the training rows; `way` is for the gaps there are."""
+        d, codes = X.shape[1], {}
+        for c in (*categorical, *(() if output is None else (output,))):
+            if not isinstance(c, int | np.integer) or isinstance(c, bool) or not 0 <= c < d:
+                raise ParameterError(f"categorical must name columns 0 to {d - 1} by number, but has {c!r}")
+            known = X[~np.isnan(X[:, c]), c]
+            if np.any(known != np.round(known)) or np.any(known < 0):
+                raise ParameterError(f"column {c} is categorical, but holds more than codes 0, 1, …")
+            codes[int(c)] = int(known.max(initial=0)) + 1 + int(len(known) < len(X))
+        kinds = Kinds(codes, output, way, allow_unseen=unseen)
+        if way == "known":
+            return kinds
+        gaps = np.isnan(X) & ~np.isin(np.arange(d), list(codes))
+        kinds = replace(kinds, marked=tuple(np.flatnonzero(gaps.any(axis=0)).tolist()))
+        return kinds._taught(np.where(np.isin(np.arange(d), list(codes)), 0.0, X))
+
+    def _taught(self, X: np.ndarray) -> Kinds:
+        """The same with the Gaussian of the columns of X, by expectation and maximisation. [Dempster 1977]"""
+        X = X[np.sort(np.random.default_rng(len(X)).permutation(len(X))[:GAUSSIAN_ROWS])]
+        if np.any(np.isnan(X).all(axis=0)):
+            raise EmptyDataError(f"column {np.isnan(X).all(axis=0).argmax()} has no values; leave it out")
+        mean, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+        kinds = replace(self, mean=mean, scale=np.where(scale > 0, scale, 1.0), correlation=np.eye(len(mean)))
+        for _ in range(GAP_ROUNDS):
+            filled, extra = kinds._expected(X)[::2]
+            second = (filled.T @ filled + extra) / len(X)
+            root = np.sqrt(np.diag(second)) + GAP_RIDGE
+            kinds = replace(kinds, correlation=second / np.outer(root, root))
+        return kinds
+
+    def _expected(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows in standard units, gaps filled, the variances there (n, d), and Σ covariances (d, d)."""
+        S, V, total = (X - self.mean) / self.scale, np.zeros(X.shape), np.zeros((X.shape[1], X.shape[1]))
+        gaps = np.isnan(S)
+        C = self.correlation + GAP_RIDGE * np.eye(len(total))
+        patterns, which = np.unique(gaps, axis=0, return_inverse=True)
+        for i, m in enumerate(patterns):
+            rows = np.flatnonzero(which.reshape(-1) == i)
+            A = np.linalg.solve(C[np.ix_(~m, ~m)], C[np.ix_(~m, m)])  # (o, m)
+            left = C[np.ix_(m, m)] - C[np.ix_(m, ~m)] @ A
+            S[np.ix_(rows, m)] = S[np.ix_(rows, ~m)] @ A
+            V[np.ix_(rows, m)] = np.maximum(np.diag(left), 0.0)
+            total[np.ix_(m, m)] += len(rows) * left
+        return S, V, total
+
+    def inputs(self, X: np.ndarray, std: Any = None) -> np.ndarray:
+        """The inputs of the kernel, in the units of X; `std` are the standard deviations of its entries."""
+        X = X.copy() if self.codes else X
+        for c, levels in self.codes.items():
+            X[np.isnan(X[:, c]), c] = levels - 1
+            unseen = (X[:, c] < 0) | (X[:, c] >= levels)
+            if self.allow_unseen and np.any(unseen):
+                warnings.warn(
+                    f"{np.count_nonzero(unseen)} rows have a level of column {c} that was not seen, and are "
+                    "predicted from what is known of all levels",
+                    InducingWarning,
+                    stacklevel=2,
+                )
+        if self.way == "known":
+            if std is not None:
+                raise ParameterError("x_std was given to predict, but not to fit; fit with it as well")
+            return X
+        gaps = np.isnan(X)
+        S, V, _ = self._expected(X)
+        filled = np.where(gaps, S * self.scale + self.mean, X)
+        if self.way == "indicators":
+            return np.hstack([filled, gaps[:, list(self.marked)]])
+        V = V * self.scale**2
+        return np.hstack([filled, V if std is None else np.where(gaps, V, deviations(std, X) ** 2)])
+
+    def in_place(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The centre and scale of the inputs that leave codes and the sign of variances alone. (D,) each"""
+        mean, scale, codes = mean.copy(), scale.copy(), list(self.codes)
+        mean[codes], scale[codes] = 0.0, 1.0
+        if self.way == "variances":
+            half = len(mean) // 2
+            mean[half:], scale[half:] = 0.0, scale[:half] ** 2
+        return mean, scale
+
+    def numbers(self, width: int) -> list[int]:
+        """The columns of the inputs (n, width) that are numbers."""
+        return [c for c in range(width // COPIES[self.way]) if c not in self.codes]
+
+    def kernel(self, base: Kernel, width: int, rank: int | None = None, mixed: bool = True) -> Kernel:
+        """`base`, a kernel of the numbers, with those of categories: k_num · k_cat, mixed with the sum of
+        both; and times that of the outputs.
+        """
+        if not self.codes and self.way != "variances":
+            return base
+        if any(c.column in self.codes for c in categories_of(base)):
+            return base
+        numbers = tuple(self.numbers(width))
+        base = restricted(base, numbers if self.codes else None, self.way == "variances")
+        categories = [
+            Category(c, levels, min(levels, 2), allow_unseen=self.allow_unseen)
+            for c, levels in self.codes.items()
+            if c != self.output
+        ]
+        kernel: Kernel = Product.of(base, *categories) if numbers else Product.of(*categories)
+        if categories and mixed:
+            kernel = Sum.of(kernel, *([base] if numbers else []), *categories)
+        if self.output is None:
+            return kernel if categories else base
+        levels = self.codes[self.output]
+        return Product.of(
+            kernel if categories else base, Category(self.output, levels, min(rank or 2, levels))
+        )
+
+    def record(self) -> tuple[Plain, Arrays]:
+        """A description for a model file."""
+        codes = {str(c): levels for c, levels in self.codes.items()}
+        plain = {"codes": codes, "output": self.output, "way": self.way, "marked": list(self.marked)}
+        arrays = {f"kinds.{name}": getattr(self, name) for name in ("mean", "scale", "correlation")}
+        return plain | {"allow_unseen": self.allow_unseen}, {} if self.way == "known" else arrays
+
+    @staticmethod
+    def from_record(plain: Plain | None, arrays: Arrays) -> Kinds:
+        """What `record` described; older files have none."""
+        if plain is None:
+            return Kinds()
+        values: dict[str, Any] = {name: plain[name] for name in ("output", "way", "allow_unseen")}
+        values["codes"] = {int(c): int(levels) for c, levels in plain["codes"].items()}
+        values["marked"] = tuple(int(c) for c in plain["marked"])
+        expect(values["way"] in COPIES, "way", values["way"])
+        if values["way"] != "known":
+            mean = array(arrays, "kinds.mean")
+            values |= {"mean": mean, "scale": array(arrays, "kinds.scale")}
+            values["correlation"] = array(arrays, "kinds.correlation", 2)
+            expect(values["correlation"].shape == (len(mean), len(mean)), "correlation", mean)
+        return Kinds(**values)
+
+
+def deviations(std: Any, X: np.ndarray) -> np.ndarray:
+    """Standard deviations of the entries of X, from one number, one for each column or one for each entry."""
+    std = np.asarray(std, dtype=float)
+    if std.shape not in ((), X.shape[1:], X.shape) or not np.all(std >= 0.0):
+        raise ShapeError(
+            f"x_std must hold standard deviations of zero or more, one for each entry of X {X.shape}, "
+            f"but has shape {std.shape}"
+        )
+    return np.broadcast_to(std, X.shape)
+
+
+def kinds_of(model: Any, X: np.ndarray, output: int | None = None, std: Any = None) -> Kinds:
+    """The kinds of the training rows of an estimator, from its parameters and what its encoder says."""
+    encoder = getattr(model, "encoder_", None)
+    known = {} if encoder is None else encoder.category_levels
+    categorical = list(known) if model.categorical is None else model.categorical
+    gaps = bool(set(np.flatnonzero(np.isnan(X).any(axis=0))) - set(categorical))
+    unseen = model.allow_unseen or getattr(encoder, "allow_unseen", False)
+    kinds = Kinds.of(X, categorical, way_of(model.missing, model.kernel, gaps, std), output, unseen)
+    return replace(kinds, codes={c: max(levels, known.get(c, 0)) for c, levels in kinds.codes.items()})
+
+
+def way_of(missing: str, kernel: Any, gaps: bool, std: Any) -> str:
+    """How the inputs carry gaps: not at all, by variances under the RBF kernel, or by indicators."""
+    if missing not in MISSING:
+        raise UnknownNameError(f"missing must be one of {', '.join(MISSING)}, not {missing!r}")
+    rbf = kernel in (None, "auto", "rbf") if isinstance(kernel, str | None) else isinstance(kernel, RBF)
+    if std is not None and not rbf:
+        raise ParameterError(f"x_std needs the RBF kernel, whose average is known, not {kernel!r}")
+    if std is not None or (gaps and missing == "use"):
+        return "variances" if rbf else "indicators"
+    return "known"
+
+
+def restricted(kernel: Kernel, columns: tuple[int, ...] | None, averaged: bool) -> Kernel:
+    """The kernel on these columns where it looks at all; the RBF averaged, where inputs are uncertain."""
+    if isinstance(kernel, Composite):
+        return replace(kernel, parts=tuple(restricted(part, columns, averaged) for part in kernel.parts))
+    own = getattr(kernel, "columns", None)
+    if averaged and isinstance(kernel, RBF):
+        return Averaged(kernel.lengthscale, kernel.variance, columns=columns if own is None else own)
+    return kernel if own is not None or columns is None else replace(kernel, columns=columns)  # type: ignore[call-arg]

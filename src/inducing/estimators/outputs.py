@@ -1,0 +1,284 @@
+"""Several outputs and inputs of several kinds: one process for all outputs, or a model for each."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from ..errors import EmptyDataError, ModelFileError, ParameterError, UnknownNameError
+from ..files.records import Arrays, Plain, array, expect, number_or_array
+from ..inference.neighbours import NeighboursPredictor
+from ..model.posterior import Posterior
+from ..model.problem import scatter
+from ..numerics.arrays import Array, is_numpy, placed, to_numpy
+from ..sources.moments import moments
+from ..sources.source import Part, Source
+from .columns import Kinds, deviations, kinds_of
+from .observing import Observing
+from .preparation import checked_weights, per_output
+
+OUTPUTS = ("shared", "independent", "coregionalised")
+
+
+def long_rows(X: np.ndarray, Y: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
+    """A row for each entry of Y (n, p) that is not NaN, or for each of p outputs: X and the number of the
+    output, one more column; and the numbers of those entries in Y.ravel(). (N, d + 1), (N,)
+    """
+    p = Y if isinstance(Y, int) else Y.shape[1]
+    entries = np.arange(len(X) * p) if isinstance(Y, int) else np.flatnonzero(~np.isnan(Y.ravel()))
+    return np.column_stack([X[entries // p], entries % p]), entries
+
+
+@dataclass(frozen=True)
+class Long:
+    """A change of a source's parts: a row for each output."""
+
+    drops = True  # so that nobody counts on the number of rows
+
+    def __call__(self, part: Part) -> Part:
+        X, entries = long_rows(part.X, part.Y)
+        return replace(part, X=X, y=part.Y.ravel()[entries])
+
+
+class Outputs(Observing):
+    """Base of a regressor of several outputs, and of inputs with categories, gaps and uncertain entries."""
+
+    models_: list[Any] | None = None  # one for each output, where they are independent
+    n_gaps_: int = 0  # rows of the fit with gaps, used or dropped
+    report_: Any
+
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        latent: bool = False,
+        further: Any = None,
+        x_std: Any = None,
+    ) -> Any:
+        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
+        or with the joint covariance (n, n), (n, n, p), or (n, p, n, p) of coregionalised outputs. These are
+        of new observations; of the function itself with latent=True. `further` are numbers of the new rows
+        that the likelihood takes, such as exposures or trials (n,), and `x_std` the standard deviations of
+        the entries of X.
+        """
+        if self.models_ is not None:
+            each = [m.predict(X, return_std, return_cov, latent, further, x_std) for m in self.models_]
+            if not (return_std or return_cov):
+                return np.stack(each, axis=-1)
+            return tuple(np.stack(part, axis=-1) for part in zip(*each, strict=True))
+        if x_std is None:
+            return super().predict(X, return_std, return_cov, latent, further)
+        if further is not None or (return_std and return_cov):
+            raise ParameterError("x_std goes with one of return_std and return_cov, and not with further")
+        X = self._validated(X, reset=False)
+        X = np.hstack([X, deviations(x_std, X)])
+        return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None
+    ) -> np.ndarray:
+        """Draws of new observations at X, or of f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
+        if self.models_ is None:
+            return super().sample_y(X, n_samples, random_state, latent, further)
+        seeds = np.random.default_rng(random_state).integers(2**31, size=len(self.models_))
+        draws = [m.sample_y(X, n_samples, int(s), latent, further) for m, s in zip(self.models_, seeds)]
+        return np.stack(draws, axis=1)
+
+    def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """X and y after the checks, y with NaN where it was not measured and outputs allow that."""
+        if self.outputs not in OUTPUTS:
+            raise UnknownNameError(f"outputs must be one of {', '.join(OUTPUTS)}, not {self.outputs!r}")
+        gaps = np.zeros(0, dtype=bool)
+        if self.outputs != "shared" and np.ndim(y) == 2:
+            y = np.array(y, dtype=float)
+            gaps = np.isnan(y)
+            if np.any(gaps.all(axis=0)):
+                raise EmptyDataError(
+                    f"output {gaps.all(axis=0).argmax()} has no measured entry; leave it out"
+                )
+            y[gaps] = 0.0
+        X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
+        if gaps.size and gaps.any():
+            y[gaps] = np.nan
+        return X, y
+
+    def _prepared(
+        self: Any, X: np.ndarray, y: np.ndarray, weights: np.ndarray, std: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The inputs of the kernel, the targets and weights of the rows of a fit; sets `kinds_`."""
+        incomplete, d = np.isnan(X).any(axis=1), X.shape[1]
+        self.n_gaps_ = int(np.count_nonzero(incomplete))
+        std = None if std is None else deviations(std, X)
+        if self.missing == "drop" and self.n_gaps_:
+            X, y, weights = X[~incomplete], y[~incomplete], weights[~incomplete]
+            std = None if std is None else std[~incomplete]
+        self.n_rows_ = len(X)
+        output = d if self.outputs == "coregionalised" and y.ndim == 2 else None
+        if output is not None:
+            X, entries = long_rows(X, y)
+            weights = weights[entries // y.shape[1]]
+            std = None if std is None else np.pad(std[entries // y.shape[1]], ((0, 0), (0, 1)))
+            y = y.ravel()[entries]
+        self.kinds_ = kinds_of(self, X, output, std)
+        return self.kinds_.inputs(X, std) if self.missing == "use" or std is not None else X, y, weights
+
+    def _long_source(self: Any, source: Source) -> tuple[Source, Any]:
+        """The source with a row for each output, and centre and scale of each, where they are coregionalised;
+        sets `kinds_`.
+        """
+        d, codes = source.n_features, {}
+        if self.outputs == "independent" or self.missing == "use":
+            raise ParameterError("rows in parts have no gaps or models for each output; give arrays")
+        long = self.outputs == "coregionalised" and not source.one_output
+        of_rows = moments(source) if long or self.categorical else None
+        if of_rows is not None:
+            codes = {int(c): int(of_rows.X.high[c]) + 1 for c in self.categorical or ()}
+            codes |= {d: source.n_outputs} if long else {}
+        self.kinds_ = Kinds(codes, d if long else None, allow_unseen=self.allow_unseen)
+        if not long or of_rows is None:
+            return source, None
+        one = replace(source.layout, n_outputs=1, one_output=True, target_names=None)
+        layout = replace(one, n_features=d + 1, feature_names=None)
+        return source.changed(Long(), layout), of_rows.Y.center_and_scale()
+
+    def _fit_each(self: Any, X: Any, y: Any, sample_weight: Any, x_std: Any) -> Any:
+        """Fit a model to each output, on the rows where it was measured."""
+        X, y = self._with_gaps(X, y)
+        weights = checked_weights(sample_weight, X)
+        std = None if x_std is None else deviations(x_std, X)
+        self.models_ = []
+        for target in y.T:
+            rows = ~np.isnan(target)
+            model = clone(self).set_params(outputs="shared")
+            own = None if std is None else std[rows]
+            self.models_.append(model.fit(X[rows], target[rows], weights[rows], x_std=own))
+        return self._gathered()
+
+    def _gathered(self: Any) -> Any:
+        """Take from the models of the outputs what this one says of all of them."""
+        self.kernel_ = [m.kernel_ for m in self.models_]
+        self.posterior_ = [m.posterior_ for m in self.models_]
+        self.noise_ = np.array([np.nan if m.noise_ is None else m.noise_ for m in self.models_])
+        self.y_mean_, self.y_scale_ = (
+            np.array([getattr(m, a) for m in self.models_]) for a in ("y_mean_", "y_scale_")
+        )
+        self.log_evidence_ = float(sum(m.log_evidence_ for m in self.models_))
+        self.basis_size_, self.n_iter_ = (
+            sum(getattr(m, a) for m in self.models_) for a in ("basis_size_", "n_iter_")
+        )
+        self.approximation_ = self.models_[0].approximation_
+        self.report_ = "\n".join(
+            f"output {q}: {getattr(m, 'report_', '')}" for q, m in enumerate(self.models_)
+        )
+        return self
+
+    def _in_model_units(self: Any, X: np.ndarray) -> Array:
+        d, kinds = self.n_features_in_, self.kinds_
+        if not kinds.codes and kinds.way == "known" and X.shape[-1] == d:
+            return placed((X - self.x_mean_) / self.x_scale_, self.device)
+        std = X[:, d:] if X.shape[1] > d else None
+        X = X[:, :d]
+        if kinds.output is not None:
+            p = kinds.codes[kinds.output]
+            X = long_rows(X, p)[0]
+            std = None if std is None else np.pad(np.repeat(std, p, axis=0), ((0, 0), (0, 1)))
+        X = kinds.inputs(X, std)
+        return placed((X - self.x_mean_) / self.x_scale_, self.device)
+
+    def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
+        return super()._in_user_units(
+            mean if self.kinds_.output is None else mean.reshape(-1, len(self.y_scale_))
+        )
+
+    def _scattered(self, variance: np.ndarray, Xs: Array) -> np.ndarray:
+        """Variances of f at inputs that are not known, from those of its average there. (n,)"""
+        return variance + to_numpy(scatter(self.kernel_, Xs)) if self.kinds_.way == "variances" else variance
+
+    def _of_outputs(self, variance: np.ndarray) -> np.ndarray:
+        """Variances in the units of each output."""
+        if self.kinds_.output is None:
+            return per_output(variance, self.y_scale_)
+        return variance.reshape(-1, len(self.y_scale_)) * self.y_scale_**2
+
+    def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
+        if self.kinds_.output is None and self.kinds_.way != "variances":
+            return super()._joint(X, latent)
+        Xs = self._in_model_units(X)
+        covariance = to_numpy(self._ask("covariance", Xs)).copy()
+        rows = np.arange(len(covariance))
+        if not latent:
+            covariance[rows, rows] = self._scattered(covariance[rows, rows], Xs)
+        mean, noise = self._in_user_units(self._mean(Xs)), 0.0 if latent else self._new_noise()
+        if self.kinds_.output is None:
+            covariance = per_output(covariance, self.y_scale_)
+            covariance[rows, rows] += noise
+            return mean, covariance
+        n, p = mean.shape
+        scale = np.tile(self.y_scale_, n)
+        covariance *= np.outer(scale, scale)
+        covariance[rows, rows] += np.tile(noise + np.zeros(p), n)
+        return mean, covariance.reshape(n, p, n, p)
+
+    def to_record(self) -> tuple[Plain, Arrays]:
+        if self.models_ is None:
+            return super().to_record()
+        records = [model.to_record() for model in self.models_]
+        named = {f"{q}.{name}": a for q, (_, arrays) in enumerate(records) for name, a in arrays.items()}
+        return {"models": [plain | {"metadata": {}} for plain, _ in records]}, named
+
+    @classmethod
+    def from_record(cls, plain: Plain, arrays: Arrays) -> Self:
+        if "models" not in plain:
+            return super().from_record(plain, arrays)
+        models = []
+        for q, own in enumerate(plain["models"]):
+            part = {name.removeprefix(f"{q}."): a for name, a in arrays.items() if name.startswith(f"{q}.")}
+            models.append(cls.from_record(own, part))
+        model: Any = copy(models[0])
+        model.outputs, model.models_, model.metadata_ = "independent", models, plain["metadata"]
+        return model._gathered()
+
+    def _saved_posterior(self) -> Posterior:
+        post = getattr(self, "posterior_", None)
+        if isinstance(post, NeighboursPredictor):
+            return post.posterior
+        if post is not None and not isinstance(post, Posterior):
+            raise ModelFileError(
+                f"a model with approximation={self.approximation_!r} needs its training data at every query, "
+                "and a file never holds those; fit 'pitc' or 'fitc' to save"
+            )
+        return super()._saved_posterior()
+
+    def _more_to_record(self) -> tuple[Plain, Arrays]:
+        noise = {} if self.noise_ is None or np.isinf(self.noise_).any() else {"noise": self.noise_}
+        near = isinstance(self.posterior_, NeighboursPredictor)
+        of_rows, rows = self.posterior_.rows_record() if near else ({}, {})
+        plain, arrays = self._observing_record()
+        own = {"log_evidence_of_y": self.log_evidence_, "chosen": self.approximation_}
+        return plain | of_rows | own, arrays | noise | rows
+
+    def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
+        self.approximation_ = str(plain.get("chosen", self.approximation))
+        near = self.approximation_ == "neighbours"
+        self.posterior_ = NeighboursPredictor.from_record(plain, arrays, posterior) if near else posterior
+        self.noise_ = None
+        self.log_evidence_ = float(plain["log_evidence_of_y"])
+        self._restore_observing(plain, arrays)
+        if "noise" in arrays:
+            noise = array(arrays, "noise")
+            expect(noise.shape == np.shape(self.y_scale_) and bool(np.all(noise > 0)), "noise", noise)
+            self.noise_ = number_or_array(noise)
+
+
+def in_rows(posterior: Any) -> Any:
+    """The posterior as a file would give it back, where it is one in NumPy."""
+    if isinstance(posterior, NeighboursPredictor):
+        return NeighboursPredictor(
+            in_rows(posterior.posterior), posterior.data, posterior.n_neighbours, posterior.sets
+        )
+    return posterior.to_numpy() if isinstance(posterior, Posterior) and is_numpy(posterior.L) else posterior

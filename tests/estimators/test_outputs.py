@@ -1,0 +1,258 @@
+"""Several outputs, categories, gaps and uncertain inputs through the regressor."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import inducing as ig
+import oracle
+import oracle_outputs
+from benchmarks.outputs import made
+from inducing.errors import (
+    EmptyDataError,
+    InducingWarning,
+    NonFiniteError,
+    ParameterError,
+    ShapeError,
+    UnknownNameError,
+)
+
+RNG = np.random.default_rng(5)
+X = RNG.uniform(-2, 2, (30, 2))
+XS = RNG.uniform(-2, 2, (7, 2))
+Y = np.column_stack([np.sin(X[:, 0]), 0.5 * X[:, 1], np.cos(X[:, 0])]) + 0.1 * RNG.normal(size=(30, 3))
+GAPPY = np.where(RNG.uniform(size=Y.shape) < 0.5, np.nan, Y)
+HOLES = np.where(RNG.uniform(size=X.shape) < 0.3, np.nan, X)
+RBF = ig.kernels.RBF([0.8, 1.3], 1.2)
+HELD: dict[str, Any] = dict(optimize=None, random_state=0)
+
+
+def test_coregionalised_outputs_are_the_dense_gp() -> None:
+    noise = np.array([0.04, 0.04, 0.04])
+    model = ig.SparseGPRegressor(
+        RBF, "exact", outputs="coregionalised", rank=1, noise=0.04, standardize=False, **HELD
+    ).fit(X, GAPPY)
+    B = oracle_outputs.levels(np.full((3, 1), np.sqrt(0.5)), np.full(3, 0.5))  # where it starts
+    k = oracle.bind(oracle.rbf, lengthscale=np.array([0.8, 1.3]), variance=1.2)
+    mean, covariance, evidence = oracle_outputs.coregionalised(k, B, noise, X, GAPPY, XS)
+    assert model.log_evidence_ == pytest.approx(evidence, rel=1e-9)
+    assert_allclose(model.predict(XS), mean, atol=1e-9)
+    assert_allclose(model.predict(XS, return_cov=True, latent=True)[1], covariance, atol=1e-9)
+    std = np.sqrt(np.diag(covariance.reshape(21, 21)).reshape(7, 3) + noise)
+    assert_allclose(model.predict(XS, return_std=True)[1], std, rtol=1e-9)
+    total = model.predict(XS, return_cov=True)[1].reshape(21, 21)
+    assert_allclose(np.sqrt(np.diag(total)).reshape(7, 3), std, rtol=1e-9)
+    draws = model.sample_y(XS[:2], 4000)
+    assert draws.shape == (2, 3, 4000)
+    joint = model.predict(XS[:2], return_cov=True)[1].reshape(6, 6)
+    assert_allclose(np.cov(draws.reshape(6, -1)), joint, atol=0.12)
+
+
+def test_each_output_has_its_units_and_noise() -> None:
+    """In units a thousand times as large predictions and densities change as they must."""
+    one = ig.SparseGPRegressor("rbf", "exact", outputs="coregionalised", max_iter=15, random_state=0)
+    other = ig.SparseGPRegressor("rbf", "exact", outputs="coregionalised", max_iter=15, random_state=0)
+    factor, shift = np.array([1.0, 1000.0, 0.01]), np.array([0.0, -70.0, 3.0])
+    one.fit(X, GAPPY)
+    other.fit(X, GAPPY * factor + shift)
+    assert one.noise_.shape == (3,)
+    assert_allclose(other.noise_, one.noise_ * factor**2, rtol=1e-3)
+    assert_allclose(other.predict(XS), one.predict(XS) * factor + shift, rtol=1e-3)
+    counts = np.sum(~np.isnan(GAPPY), axis=0)
+    assert other.log_evidence_ == pytest.approx(one.log_evidence_ - counts @ np.log(factor), rel=1e-4)
+
+
+def test_outputs_that_are_correlated_help_each_other() -> None:
+    """Half of the targets not measured, a known correlation of 0.95: against independent models."""
+    XA, YA = made(160, 3)
+    y = np.where(np.random.default_rng(0).uniform(size=(60, 3)) < 0.5, np.nan, YA[:60])
+    errors = {}
+    for outputs in ("coregionalised", "independent"):
+        model = ig.SparseGPRegressor("rbf", "exact", outputs=outputs, max_iter=30, random_state=0)
+        errors[outputs] = np.mean((model.fit(XA[:60], y).predict(XA[60:]) - YA[60:]) ** 2)
+    assert errors["coregionalised"] < 0.7 * errors["independent"]
+
+
+def test_independent_outputs_are_models_of_their_own(tmp_path: Path) -> None:
+    model = ig.SparseGPRegressor("rbf", "fitc", 8, outputs="independent", max_iter=5, random_state=0)
+    model.fit(X, GAPPY)
+    for q, target in enumerate(GAPPY.T):
+        seen = ~np.isnan(target)
+        alone = ig.SparseGPRegressor("rbf", "fitc", 8, max_iter=5, random_state=0).fit(X[seen], target[seen])
+        assert_allclose(model.predict(XS, return_std=True)[1][:, q], alone.predict(XS, return_std=True)[1])
+        assert_allclose(model.predict(XS)[:, q], alone.predict(XS))
+    assert model.predict(XS, return_cov=True)[1].shape == (7, 7, 3)
+    assert model.sample_y(XS, 2).shape == (7, 3, 2)
+    model.save(tmp_path / "m.gp")
+    back = ig.load(tmp_path / "m.gp")
+    np.testing.assert_array_equal(back.predict(XS), model.predict(XS))
+    assert back.outputs == "independent"
+
+
+@pytest.mark.parametrize(
+    ("options", "y"),
+    [
+        ({"outputs": "coregionalised"}, GAPPY),
+        ({"outputs": "coregionalised", "missing": "use"}, GAPPY),
+        ({"missing": "use"}, Y[:, 0]),
+        ({"missing": "use", "kernel": "matern32"}, Y[:, 0]),
+        ({"categorical": [2], "kernel": "matern32"}, Y[:, 0]),
+        ({"categorical": [2], "missing": "use"}, Y[:, 0]),
+    ],
+)
+def test_files_bring_back_every_kind_of_column(options: dict[str, Any], y: Any, tmp_path: Path) -> None:
+    table = np.column_stack([HOLES if "missing" in options else X, np.arange(30) % 4])
+    model = ig.SparseGPRegressor(approximation="fitc", n_inducing=8, max_iter=3, random_state=0, **options)
+    model.fit(table, y)
+    model.save(tmp_path / "m.gp")
+    back, queries = ig.load(tmp_path / "m.gp"), table[:9]
+    for one, two in zip(model.predict(queries, return_std=True), back.predict(queries, return_std=True)):
+        np.testing.assert_array_equal(one, two)
+    assert np.all(np.isfinite(model.predict(queries)))
+    assert (back.n_features_in_, back.get_params()) == (3, model.get_params())
+    Z = model.posterior_.basis.Z
+    assert np.all(Z[:, 2] == np.round(Z[:, 2])) or "categorical" not in options  # levels stayed levels
+
+
+def test_parts_of_a_source_give_the_same_outputs() -> None:
+    Z = np.column_stack([np.repeat(X[::3], 3, axis=0), np.tile([0.0, 1.0, 2.0], 10)])
+    model = ig.SparseGPRegressor(RBF, "vfe", inducing=Z, outputs="coregionalised", noise=0.1, **HELD)
+    here = model.fit(X, Y).predict(XS, return_std=True)
+    evidence, noise = model.log_evidence_, model.noise_
+    there = model.fit(ig.as_source(X, Y, chunk_rows=8)).predict(
+        ig.as_source(XS, chunk_rows=3), return_std=True
+    )
+    assert model.log_evidence_ == pytest.approx(evidence, rel=1e-9)
+    assert_allclose(model.noise_, noise)
+    for one, two in zip(here, there, strict=True):
+        assert_allclose(two, one, rtol=1e-8)
+
+
+def test_a_model_of_uncertain_inputs_is_an_average_of_the_model() -> None:
+    """Its mean is the mean of f over what the input may be, by quadrature; certain ones are the RBF's."""
+    rbf = ig.SparseGPRegressor(RBF, "exact", noise=0.04, **HELD).fit(X, Y[:, 0])
+    model = ig.SparseGPRegressor(RBF, "exact", noise=0.04, **HELD).fit(X, Y[:, 0], x_std=0.0)
+    assert_allclose(model.predict(XS, return_std=True), rbf.predict(XS, return_std=True), rtol=1e-8)
+    steps = np.linspace(-8, 8, 401)
+    weights = np.exp(-0.5 * steps**2) / np.sum(np.exp(-0.5 * steps**2))
+    around = XS[0] + np.column_stack([0.5 * steps, 0.0 * steps])
+    mean, std = model.predict(XS[:1], return_std=True, x_std=[0.5, 0.0])
+    assert mean[0] == pytest.approx(weights @ rbf.predict(around), rel=1e-8)
+    assert std[0] > rbf.predict(XS[:1], return_std=True)[1][0]
+    covariance = model.predict(XS[:1], return_cov=True, x_std=[0.5, 0.0])[1]
+    assert covariance[0, 0] == pytest.approx(std[0] ** 2, rel=1e-9)
+
+
+def test_noise_on_the_inputs_is_told_from_noise_on_the_output() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(-3, 3, 300)
+    x = (truth + 0.4 * rng.normal(size=300))[:, None]
+    y = np.sin(2 * truth) + 0.05 * rng.normal(size=300)
+    at = np.linspace(-2, 2, 50)[:, None]
+    told = ig.SparseGPRegressor("rbf", "exact", max_iter=40).fit(x, y, x_std=0.4).predict(at, x_std=0.0)
+    plain = ig.SparseGPRegressor("rbf", "exact", max_iter=40).fit(x, y).predict(at)
+    f = np.sin(2 * at[:, 0])
+    assert np.mean((told - f) ** 2) < 0.8 * np.mean((plain - f) ** 2)  # not flattened by the errors
+
+
+def test_rows_with_gaps_are_worth_using() -> None:
+    """Learned from rows with gaps, asked at rows without: against means in gaps, and rows dropped."""
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(260, 3))
+    a[:, 2] = 0.8 * a[:, 0] + 0.6 * a[:, 2]
+    y = np.sin(1.5 * a[:, 0]) + a[:, 1] + 0.1 * rng.normal(size=260)
+    holes = np.where(rng.uniform(size=a.shape) < 0.3, np.nan, a)
+    train, test = slice(0, 160), slice(160, 260)
+    filled = np.where(np.isnan(holes), np.nanmean(holes[train], axis=0), holes)
+
+    def error(missing: str, rows: np.ndarray) -> tuple[float, ig.SparseGPRegressor]:
+        model = ig.SparseGPRegressor("rbf", "exact", missing=missing, max_iter=40).fit(rows[train], y[train])
+        return float(np.mean((model.predict(a[test]) - y[test]) ** 2)), model
+
+    used, model = error("use", holes)
+    assert used < 0.8 * min(error("refuse", filled)[0], error("drop", holes)[0])
+    assert model.n_gaps_ == np.count_nonzero(np.isnan(holes[train]).any(axis=1))
+    std = model.predict(holes[test], return_std=True)[1]
+    whole = ~np.isnan(holes[test, :2]).any(axis=1)
+    assert np.mean(std[whole]) < 0.5 * np.mean(std[~whole])
+
+
+def test_categories_are_learned() -> None:
+    """Forty levels in two groups: as good as knowing the groups, and better than the codes as numbers."""
+    rng = np.random.default_rng(2)
+    codes, x = rng.integers(0, 40, 400), rng.uniform(-2, 2, 400)
+    group = np.random.default_rng(3).integers(0, 2, 40)
+    y = np.where(group[codes] == 0, np.sin(2 * x), -np.sin(2 * x) + 1.0) + 0.1 * rng.normal(size=400)
+    table = np.column_stack([x, codes])
+    options: dict[str, Any] = dict(n_inducing=40, approximation="fitc", kernel="rbf", max_iter=60)
+    by_level = ig.SparseGPRegressor(categorical=[1], **options).fit(table[:250], y[:250])
+    as_number = ig.SparseGPRegressor(**options).fit(table[:250], y[:250])
+    error = np.mean((by_level.predict(table[250:]) - y[250:]) ** 2)
+    assert error < 0.3 * np.mean((as_number.predict(table[250:]) - y[250:]) ** 2)
+    assert np.all(by_level.x_scale_[1:] == 1.0)
+    assert np.all(by_level.x_mean_[1:] == 0.0)
+
+
+def test_a_level_that_was_not_seen() -> None:
+    table = np.column_stack([X[:, 0], np.arange(30) % 3])
+    new = np.array([[0.0, 5.0]])
+    options: dict[str, Any] = dict(
+        kernel="rbf", approximation="fitc", n_inducing=9, max_iter=5, random_state=0
+    )
+    with pytest.raises(ParameterError, match="level 5 in row 0, but the levels known are 0 to 2"):
+        ig.SparseGPRegressor(categorical=[1], **options).fit(table, Y[:, 0]).predict(new)
+    model = ig.SparseGPRegressor(categorical=[1], allow_unseen=True, **options).fit(table, Y[:, 0])
+    with pytest.warns(InducingWarning, match="1 rows have a level of column 1 that was not seen"):
+        std = model.predict(new, return_std=True)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert std > model.predict(np.array([[0.0, 1.0]]), return_std=True)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "X", "y", "kind", "message"),
+    [
+        ({}, X, GAPPY, NonFiniteError, "y"),
+        ({}, HOLES, Y, NonFiniteError, "X"),
+        ({"missing": "ignore"}, X, Y, UnknownNameError, "missing must be one of refuse, use, drop"),
+        ({"outputs": "linear"}, X, Y, UnknownNameError, "outputs must be one of shared"),
+        ({"outputs": "coregionalised"}, X, Y * [np.nan, 1, 1], EmptyDataError, "output 0 has no measured"),
+        ({"categorical": [0]}, X, Y, ParameterError, "column 0 is categorical, but holds more than codes"),
+        ({"categorical": [2]}, X, Y, ParameterError, "columns 0 to 1 by number, but has 2"),
+        ({"missing": "use"}, X * [np.nan, 1], Y, EmptyDataError, "column 0 has no values"),
+    ],
+)
+def test_what_cannot_be_used_is_named(options: Any, X: Any, y: Any, kind: type, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        ig.SparseGPRegressor(**options).fit(X, y)
+
+
+def test_uncertain_inputs_need_their_kernel_and_shape() -> None:
+    with pytest.raises(ParameterError, match="x_std needs the RBF kernel"):
+        ig.SparseGPRegressor("matern32").fit(X, Y[:, 0], x_std=0.1)
+    with pytest.raises(ShapeError, match="x_std must hold standard deviations"):
+        ig.SparseGPRegressor("rbf").fit(X, Y[:, 0], x_std=-0.1)
+    model = ig.SparseGPRegressor("rbf", "exact", **HELD).fit(X, Y[:, 0])
+    with pytest.raises(ParameterError, match="x_std was given to predict, but not to fit"):
+        model.predict(XS, x_std=0.1)
+
+
+def test_a_classifier_of_categories_and_gaps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    table = np.column_stack([rng.normal(size=(240, 2)), rng.permutation(240) % 12])
+    likely = np.where(np.isin(table[:, 2], (0, 3, 4, 8, 11)), 1.0, -1.0) * table[:, 0]
+    y = np.where(likely + 0.1 * rng.normal(size=240) > 0, "yes", "no")
+    table[rng.uniform(size=240) < 0.2, 1] = np.nan  # a column that does not matter
+    options: dict[str, Any] = dict(missing="use", n_inducing=30, max_iter=40, random_state=0)
+    by_level = ig.SparseGPClassifier(categorical=[2], **options).fit(table[:160], y[:160])
+    as_number = ig.SparseGPClassifier(**options).fit(table[:160], y[:160])
+    assert by_level.score(table[160:], y[160:]) > max(0.8, as_number.score(table[160:], y[160:]) + 0.05)
+    by_level.save(tmp_path / "m.gp")
+    back = ig.load(tmp_path / "m.gp")
+    np.testing.assert_array_equal(back.predict_proba(table), by_level.predict_proba(table))
+    with pytest.raises(ParameterError, match="drops no rows"):
+        ig.SparseGPClassifier(missing="drop").fit(table, y)
