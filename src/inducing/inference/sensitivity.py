@@ -7,9 +7,12 @@ and for each input a_j = E g_j(x), M_jl = E g_j(x)g_l(x) of the basis functions,
 
     D_S = variance Π_{k∉S} κ_k + Σ_jl G_jl h_j h_l Π_{k∈S} M_k,jl Π_{k∉S} a_k,j a_k,l
 
-Other kernels, and all error bars, take functions drawn from the process, at points that share inputs.
+Other kernels, and all error bars, take functions drawn from the process, at points that share inputs. What is
+not known of f looks like interaction, so that the process has larger total indices than its mean: the error
+bars hold that difference, too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -55,15 +58,19 @@ def sobol_indices(
     paths = process if isinstance(process, Paths) else process.paths(size, rng)
     if paths.outputs is not None:
         raise ParameterError("Sobol indices are of one output; fit one output at a time")
-    first, total = _by_functions(paths, low, high, places, rng)  # (size, d) each
-    values = first.mean(axis=0), total.mean(axis=0)
+    drawn = _by_functions(paths, low, high, places, rng)  # (size, d) each
+    values = [indices.mean(axis=0) for indices in drawn]
     if _has_closed_form(process):
-        values = _closed_form(process, low, high)
-    return Sobol(*values, first.std(axis=0, ddof=1), total.std(axis=0, ddof=1))
+        values = list(_closed_form(process, low, high))
+    spreads = [indices.std(axis=0, ddof=1) for indices in drawn]
+    if isinstance(process, Posterior):  # what is not known of f looks like interaction
+        of_mean = _by_functions(lambda X: process.mean(X)[None], low, high, places, rng)
+        spreads = [np.hypot(std, value - own[0]) for std, value, own in zip(spreads, values, of_mean)]
+    return Sobol(*values, *spreads)
 
 
 def _by_functions(
-    paths: Paths, low: Array, high: Array, places: int, rng: Seed
+    functions: Callable[[Array], Array], low: Array, high: Array, places: int, rng: Seed
 ) -> tuple[np.ndarray, np.ndarray]:
     """The indices of each function, from differences between points that share inputs. [Jansen 1999]"""
     from scipy.stats import qmc
@@ -71,13 +78,13 @@ def _by_functions(
     d = len(low)
     both = qmc.Sobol(2 * d, seed=np.random.default_rng(rng)).random(places)
     A, B = (low + (high - low) * half for half in (both[:, :d], both[:, d:]))
-    fA, fB = paths(A), paths(B)  # (size, places)
+    fA, fB = functions(A), functions(B)  # (size, places)
     variance = np.var(np.concatenate([fA, fB], axis=1), axis=1)
-    first, total = np.empty((len(paths), d)), np.empty((len(paths), d))
+    first, total = np.empty((len(fA), d)), np.empty((len(fA), d))
     for k in range(d):
         mixed = A.copy()
         mixed[:, k] = B[:, k]
-        f = paths(mixed)
+        f = functions(mixed)
         first[:, k] = 1.0 - 0.5 * np.mean((fB - f) ** 2, axis=1) / variance
         total[:, k] = 0.5 * np.mean((fA - f) ** 2, axis=1) / variance
     return first, total
