@@ -46,19 +46,30 @@ def stream(
     classes: Annotated[
         str | None, Option(help="All labels, such as a,b,c; else those of the warm-up.")
     ] = None,
+    half_life: Annotated[
+        str | None, Option(help="Rows after which what was read counts half, or auto; else nothing fades.")
+    ] = None,
+    on_drift: Annotated[
+        str | None, Option(help="warn (the default), forget, reset or, of a regression, relearn.")
+    ] = None,
+    relearn: Annotated[
+        int | None, Option(min=1, help="Rows after which the kernel is learned again.")
+    ] = None,
     exclude: Exclude = None,
     format: Annotated[str, Option(help="csv, tsv, jsonl, or auto: by the first line.")] = "auto",
     save_rows: Annotated[int, Option(min=1, help="Save the model after so many rows.")] = 10_000,
     save_seconds: Annotated[float, Option(min=0.1, help="Save it after so many seconds.")] = 30.0,
     resume: Annotated[bool, Option("--resume", help="Go on from the model file.")] = False,
     skip: Annotated[int | None, Option(min=0, help="Rows to pass over; else those read before.")] = None,
+    follow: Annotated[bool, Option("--follow", "-f", help="Wait at the end of a file for more.")] = False,
     strict: Annotated[bool, Option("--strict", help="Stop before the first bad row.")] = False,
     seed: Annotated[int, Option(min=0, help="Seed of the learning.")] = 0,
 ) -> None:
     """Learn from a stream, row by row: predict each row, then read it.
 
     Rows that cannot be used are refused with their numbers, from 1 on without the header, and leave the model
-    as it was. SIGINT and SIGTERM save the model and end the stream.
+    as it was; after 20 they are counted. The exit code is 1 where nothing was learned. SIGINT and SIGTERM
+    save the model and end the stream.
     """
     from ..streams.session import Session
 
@@ -70,6 +81,9 @@ def stream(
         "noise": noise,
         "warmup": warmup,
         "classes": _labels(classes),
+        "half_life": _half_life(half_life),
+        "on_drift": on_drift,
+        "relearn": relearn,
     }
     options = {name: value for name, value in given.items() if value is not None}
     if out.exists() and not resume:
@@ -80,9 +94,10 @@ def stream(
     else:
         session = _begun(out, target, options, seed)
     session.strict, session.save_rows, session.save_seconds = strict, save_rows, save_seconds
-    session.run(source, format=format, exclude=exclude or (), skip=skip, predictions=predictions)
+    how: dict[str, Any] = {"format": format, "exclude": exclude or (), "skip": skip, "follow": follow}
+    session.run(source, predictions=predictions, **how)
     _report(session, source, to_stderr=predictions == "-")
-    if session.stopped_at is not None:
+    if session.stopped_at is not None or not hasattr(session.model, "n_rows_"):
         raise typer.Exit(1)
 
 
@@ -93,6 +108,13 @@ def _labels(text: str | None) -> list[str] | None:
     return labels
 
 
+def _half_life(text: str | None) -> float | str | None:
+    try:
+        return text if text in (None, "auto") else float(text)
+    except ValueError as error:
+        raise ParameterError(f"--half-life must be a number of rows or auto, not {text!r}.") from error
+
+
 def _begun(out: Path, target: str, options: dict[str, Any], seed: int) -> Session:
     from ..estimators.classifier import SparseGPClassifier
     from ..estimators.online import OnlineGPRegressor
@@ -101,8 +123,9 @@ def _begun(out: Path, target: str, options: dict[str, Any], seed: int) -> Sessio
     task = options.pop("task", "regression")
     if task not in ("regression", "classification"):
         raise ParameterError(f"The task must be regression or classification, not {task!r}.")
-    foreign = "classes" if task == "regression" else "noise"
-    if foreign in options:
+    for foreign in (
+        {"classes"} & set(options) if task == "regression" else {"noise", "relearn"} & set(options)
+    ):
         raise ParameterError(f"--{foreign} has no meaning for a {task}: leave it out.")
     classes = options.pop("classes", None)
     if task == "regression":
@@ -130,6 +153,9 @@ def _report(session: Session, source: str, *, to_stderr: bool) -> None:
     rows = {"rows read": f"{session.read}"}
     if made:
         rows |= {"rows read in all": f"{model.n_rows_}", "basis functions": f"{model.basis_size_}"}
+        rows["drift alarms"] = f"{model.n_drifts_}" + (
+            f", the last at row {model.drifts_[-1]}" if model.drifts_ else ""
+        )
     rows["refused in all"] = f"{session.place.refused}"
     rows["predicted before read"] = f"{session.scores.rows}"
     rows |= {name: f"{value:.4f}" for name, value in session.scores.values().items()}

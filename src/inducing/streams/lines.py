@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownName
 
 READ_BYTES = 1 << 18  # bytes asked for at once; a pipe gives what it has
 LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
+FOLLOW_SECONDS = 0.2  # between two looks at the end of a file that grows
 HEAD = 4096  # bytes that tell one file from another
 
 
@@ -72,6 +73,7 @@ class Lines:
 
     fd: int
     stop: Stop
+    follow: bool = False  # whether a file's end is waited at: more may be written
     rest: bytes = b""
     ended: bool = False
 
@@ -81,6 +83,9 @@ class Lines:
         if self.fd not in ready or self.stop.asked():
             return []
         chunk = os.read(self.fd, READ_BYTES)
+        if not chunk and self.follow:
+            select.select([self.stop.fd], [], [], min(max(seconds, 0.0), FOLLOW_SECONDS))
+            return []
         if not chunk:  # what has no end may be half a row that is still being written
             self.ended, last = True, self.rest
             whole = last.lstrip().startswith(b"{") and _is_object(last)
@@ -124,6 +129,7 @@ class Format:
     labels: bool  # whether the target is one
     width: int = 0  # of a CSV row
     places: tuple[int, ...] = field(default=())  # of the inputs and, at last, of the target
+    text: frozenset[str] | None = None  # the inputs that hold no numbers; None: all are taken for numbers
 
     @staticmethod
     def of(
@@ -163,34 +169,53 @@ class Format:
         places = tuple(names.index(name) for name in (*inputs, target))
         return Format(separator, target, tuple(inputs), labels, len(names), places)
 
-    def read(self, line: bytes) -> tuple[list[float], Any] | None:
+    def typed(self, lines: Sequence[bytes]) -> Format:
+        """The same, knowing which inputs hold mostly text or dates in these lines."""
+        wrong, rows = dict.fromkeys(self.inputs, 0), 0
+        for line in lines:
+            try:
+                values = self._values(_text(line))
+            except BadRow:
+                continue
+            rows += 1
+            for name, value in zip(self.inputs, values):
+                try:
+                    _number(value, name)
+                except BadRow:
+                    wrong[name] += value not in (None, "")
+        return replace(self, text=frozenset(name for name in self.inputs if 2 * wrong[name] > rows))
+
+    def _values(self, text: str) -> list[Any]:
+        """The inputs and the target of a line, as they stand; raise BadRow if some are missing."""
+        if self.separator is None:
+            row, names = _object(text), (*self.inputs, self.target)
+            missing = [name for name in names if name not in row]
+            if missing:
+                raise BadRow(f"it has no {missing[0]!r}")
+            return [row[name] for name in names]
+        fields = _fields(text, self.separator)
+        if len(fields) != self.width:
+            raise BadRow(f"it has {len(fields)} columns, but the header has {self.width}")
+        return [fields[i] for i in self.places]
+
+    def read(self, line: bytes) -> tuple[list[Any], Any] | None:
         """Read the inputs and the target of a line, None where it is blank; raise BadRow if it is wrong."""
         text = _text(line)
         if not text.strip():
             return None
-        names = (*self.inputs, self.target)
-        if self.separator is None:
-            row = _object(text)
-            missing = [name for name in names if name not in row]
-            if missing:
-                raise BadRow(f"it has no {missing[0]!r}")
-            values = [row[name] for name in names]
-        else:
-            fields = _fields(text, self.separator)
-            if len(fields) != self.width:
-                raise BadRow(f"it has {len(fields)} columns, but the header has {self.width}")
-            values = [fields[i] for i in self.places]
+        names, values = (*self.inputs, self.target), self._values(text)
         label = _label(values.pop(), self.target) if self.labels else None
         try:
             plain = text.isascii() and "_" not in text  # Python takes 1_000 and digits of all scripts
-            numbers = list(map(float, values)) if plain else None
+            numbers: list[Any] | None = list(map(float, values)) if plain and not self.text else None
         except (TypeError, ValueError, OverflowError):
             numbers = None
         if numbers is None:
-            numbers = [_number(value, name) for value, name in zip(values, names)]
-        if not math.isfinite(sum(numbers)):
+            of = [_label if name in (self.text or ()) else _number for name in names]
+            numbers = [take(value, name) for take, value, name in zip(of, values, names)]
+        if not math.isfinite(sum(v for v in numbers if isinstance(v, float))):
             for number, name in zip(numbers, names):
-                if not math.isfinite(number):
+                if isinstance(number, float) and not math.isfinite(number):
                     raise BadRow(f"{name!r} is {number}")
         return (numbers, label) if self.labels else (numbers[:-1], numbers[-1])
 

@@ -7,30 +7,43 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 import sys
 import time
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import LabelError, ModelFileError, NonFiniteError, ParameterError, ShapeError
+from ..errors import (
+    ColumnError,
+    DriftWarning,
+    LabelError,
+    ModelFileError,
+    NonFiniteError,
+    ParameterError,
+    ShapeError,
+)
 from ..files.atomic import require_apart
 from ..files.models import load
 from ..progress import Status
+from ..sources.encoding import TableEncoder
 from .lines import HEAD, BadRow, Format, Lines, fingerprint, opened, stop_on_signals
 from .scores import RunningClassification, RunningRegression, scores_from
 
+NOTED = 20  # refused rows that are named one by one
 BATCH = 512  # rows given to the model at once, at most; each is still predicted before it is read
 
 
 class Row(NamedTuple):
     number: int
     start: int  # its place in the source, in bytes
-    x: list[float]
+    x: list[Any]
     y: Any
 
 
@@ -123,12 +136,16 @@ class Session:
     save_seconds: float = 30.0
     stopped_at: int | None = None  # the row that was refused, where that ends the stream
     read: int = 0  # rows that this session has read
+    encoder: TableEncoder | None = (
+        None  # of a stream with text or dates among its inputs, from the warm-up on
+    )
     format: Format = field(init=False)
     predictions: Predictions = field(init=False, default_factory=Predictions)
     status: Status = field(init=False, default_factory=Status)
 
     def __post_init__(self) -> None:
-        self._waiting: list[Row] = []  # of a classification whose classes are not known yet
+        self._waiting: list[Row] = []  # until classes, and what text columns hold, are known
+        self._reasons: Counter[str] = Counter()  # of rows refused, without what is a row's own
         self._unsaved, self._saved_at = 0, time.monotonic()
 
     @staticmethod
@@ -145,12 +162,13 @@ class Session:
         state = metadata.get("stream")
         if not isinstance(state, dict):
             raise ModelFileError(f"{str(out)!r} is no model of a stream: name another file.")
+        encoder = getattr(model, "encoder_", None)
         labels = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
         try:
             scores, place = scores_from(state["metrics"]), Place(**state["place"])
         except (KeyError, TypeError) as error:
             raise ModelFileError(f"{str(out)!r} does not say where its stream stood ({error!r}).") from error
-        return Session(out, str(metadata.get("target")), model, scores, labels, place)
+        return Session(out, str(metadata.get("target")), model, scores, labels, place, encoder=encoder)
 
     @property
     def classifies(self) -> bool:
@@ -164,22 +182,28 @@ class Session:
         exclude: Sequence[str] = (),
         skip: int | None = None,
         predictions: str | None = None,
+        follow: bool = False,
     ) -> None:
         """Read a file, "-" for stdin, until it ends, a signal comes or, if strict, a row is refused.
 
         format is "csv", "tsv", "jsonl", or "auto": by the first line. Rows that were read from this file
-        before are passed over, or `skip` of them where that is given. predictions names a CSV file, "-" for
-        stdout, for what was predicted of each row before it was read.
+        before are passed over, or `skip` of them where that is given. With `follow` the end of a file is no
+        end: what is written there later is read, half a line when it is whole. predictions names a CSV file,
+        "-" for stdout, for what was predicted of each row before it was read.
         """
         read = None if source == "-" else source
         require_apart(self.out, read)
         if predictions not in (None, "-"):
             require_apart(predictions, read, self.out)
-        with opened(source) as fd, stop_on_signals() as stop:
-            lines = Lines(fd, stop)
+        with opened(source) as fd, stop_on_signals() as stop, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DriftWarning)  # it is said with the row's number
+            lines = Lines(fd, stop, follow and read is not None)
             self._find_rows(lines, source, format, exclude, skip)
             with Predictions.opened(predictions, self.place) as self.predictions:
                 self._follow(lines)
+        if self._reasons.total() > NOTED:
+            counts = "; ".join(f"{n:,} × {reason}" for reason, n in self._reasons.most_common(5))
+            self.status.note(f"inducing: {self._reasons.total():,} rows refused: {counts}")
         self.status.end()
 
     def _find_rows(
@@ -190,6 +214,9 @@ class Session:
         inputs = self.model.metadata_["encoder"]["columns"] if hasattr(self.model, "metadata_") else None
         first = lines.first()
         self.format = Format.of(first, kind, self.target, exclude, inputs, self.classifies)
+        if self.encoder is not None:
+            text = (c.name for c in self.encoder.columns_ if c.kind not in ("number", "boolean"))
+            self.format = replace(self.format, text=frozenset(text))
         if self.format.separator is None:
             lines.rest, first = first + lines.rest, b""
         known = path is not None and skip is None and path == place.source
@@ -238,6 +265,8 @@ class Session:
     def _take(self, lines: Sequence[bytes]) -> None:
         """Take rows from lines, and learn from them."""
         rows: list[Row] = []
+        if self.format.text is None and lines:
+            self.format = self.format.typed(lines)
         for line in lines:
             start = self.place.offset
             self.place.offset += len(line)
@@ -257,16 +286,21 @@ class Session:
 
     def _learn(self, rows: list[Row], *, end: bool = False) -> None:
         """Predict rows, then read them; those of a classification wait until its classes are known."""
-        if self.classifies and self.classes is None:
+        unlabelled = self.classifies and self.classes is None
+        if unlabelled or (self.format.text and self.encoder is None):
             self._waiting += rows
             if len(self._waiting) < self.model.warmup and not end:
                 return
-            self.classes = sorted({row.y for row in self._waiting[: self.model.warmup]})
-            if len(self.classes) < 2:
-                count, known = len(self._waiting), self.classes
+            first = self._waiting[: self.model.warmup]
+            if unlabelled:
+                self.classes = sorted({row.y for row in first})
+            if unlabelled and len(self.classes or ()) < 2:
                 raise LabelError(
-                    f"The first {count} rows hold the label {known} alone: name all with --classes."
+                    f"The first {len(self._waiting)} rows hold the label {self.classes} alone: name all with "
+                    "--classes."
                 )
+            if self.format.text:
+                self.encoder = TableEncoder(missing="refuse", allow_unseen=True).fit(self._frame(first))
             rows, self._waiting = self._waiting, []
         while rows:
             left = self.model.warmup - getattr(self.model, "n_rows_", 0)  # it ends on the row it should
@@ -275,10 +309,13 @@ class Session:
 
     def _read(self, rows: list[Row]) -> None:
         """Let the model read rows; any that it refuses is found by halving."""
-        X, y = np.array([row.x for row in rows]), np.array([row.y for row in rows])
+        y, first = np.array([row.y for row in rows]), getattr(self.model, "n_rows_", 0) + 1
         try:
+            X = np.array([row.x for row in rows])
+            if self.encoder is not None:
+                X = self.encoder.transform(self._frame(rows))
             forecast = self.model.predict_then_fit(X, y, *([self.classes] if self.classifies else []))
-        except (LabelError, NonFiniteError, ShapeError) as error:
+        except (LabelError, NonFiniteError, ShapeError, ColumnError) as error:
             if len(rows) > 1:
                 self._read(rows[: len(rows) // 2])
                 self._read(rows[len(rows) // 2 :])
@@ -292,12 +329,28 @@ class Session:
         else:
             self.scores.add(y, forecast.mean, forecast.log_density)
             kinds, columns = ["_mean", "_std"], np.stack([forecast.mean, forecast.std], axis=1)
-        header = ["row", self.target, *(f"{self.target}{kind}" for kind in kinds)]
+        header = ["row", self.target, *(f"{self.target}{kind}" for kind in kinds), "drift"]
+        drifts = {at - first for at in self.model.drifts_ if at >= first}
+        for i in sorted(drifts):
+            self.status.note(f"inducing: drift at row {rows[i].number}")
         values = (["" if v != v else v for v in line] for line in columns.tolist())  # no prediction is NaN
-        self.predictions.write(header, ((row.number, row.y, *line) for row, line in zip(rows, values)))
+        lines = enumerate(zip(rows, values))
+        self.predictions.write(
+            header, ((row.number, row.y, *line, int(i in drifts)) for i, (row, line) in lines)
+        )
+
+    def _frame(self, rows: list[Row]) -> Any:
+        """The inputs of rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame([row.x for row in rows], columns=list(self.format.inputs))
 
     def _refuse(self, row: Row, reason: str) -> None:
-        self.status.note(f"inducing: row {row.number} refused: {reason}")
+        if self.strict or self._reasons.total() < NOTED:
+            self.status.note(f"inducing: row {row.number} refused: {reason}")
+        elif self._reasons.total() == NOTED:
+            self.status.note("inducing: more rows are refused, and counted")
+        self._reasons[re.sub(r"(is|label) '.*?'", r"\1 …", re.sub(r"\d+", "N", reason))[:200]] += 1
         if self.strict:
             self.place.rows, self.place.offset, self.stopped_at = row.number - 1, row.start, row.number
             raise Refused
@@ -321,6 +374,8 @@ class Session:
         self.place.tail = _tail(file.fileno(), self.place.written) if self.place.written else ""
         stream = {"place": asdict(self.place), "metrics": asdict(self.scores)}
         encoder = {"columns": list(self.format.inputs), "categories": {}}
+        if self.encoder is not None:
+            self.model.encoder_ = self.encoder
         self.model.save(self.out, {"target": self.target, "encoder": encoder, "stream": stream})
         self._unsaved, self._saved_at = 0, time.monotonic()
 
@@ -328,4 +383,6 @@ class Session:
         speed, size = self.read / self.status.seconds, getattr(self.model, "basis_size_", 0)
         text = f"{self.place.rows:,} rows, {self.place.refused} refused, {speed:,.0f} rows/s"
         text += f", {size} basis functions"
+        if getattr(self.model, "_adaptation", None) and self.model.n_drifts_:
+            text += f", {self.model.n_drifts_} drift alarms"
         return text + "".join(f", {name} {value:.4f}" for name, value in self.scores.values().items())
