@@ -79,7 +79,7 @@ def test_a_file_row_by_row(tmp_path, reference):
         write(tmp_path / "s.csv"), "-t", "y", "-o", tmp_path / "m", "-p", tmp_path / "p.csv", *OPTIONS
     )
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns) == ["row", "y", "y_mean", "y_std"]
+    assert list(table.columns) == ["row", "y", "y_mean", "y_std", "drift"]
     assert_array_equal(table["row"], np.arange(1, 401))
     assert_array_equal(table["y"], Y)
     assert table["y_mean"][:60].isna().all()
@@ -210,7 +210,7 @@ def test_classes(tmp_path, named):
     assert "row 200 refused: 'y' is missing" in result.stderr
     said = pd.read_csv(tmp_path / "p.csv")
     names = ["y=left", "y=right", "y=up"]
-    assert list(said.columns) == ["row", "y", *names] and len(said) == 398
+    assert list(said.columns) == ["row", "y", *names, "drift"] and len(said) == 398
     p = said[names][said["y=up"].notna()]
     assert len(p) == 338
     assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
@@ -316,8 +316,8 @@ def test_streams_that_cannot_be_read(tmp_path):
         (("-t", "y", "--likelihood", "nothing"), "'nothing'"),
     ):
         assert words in run(path, *options, "-o", tmp_path / "m", code=1).stderr
-    (tmp_path / "bad.csv").write_text("a,y\n" + "x,1\n" * 5)
-    result = run(tmp_path / "bad.csv", "-t", "y", "-o", tmp_path / "m")
+    (tmp_path / "bad.csv").write_text("a,y\n" + "1,x\n" * 5)
+    result = run(tmp_path / "bad.csv", "-t", "y", "-o", tmp_path / "m", code=1)
     assert result.stderr.count("refused") == 5 and "No model was made" in result.output
     assert not (tmp_path / "m").exists()
 

@@ -411,9 +411,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         known = np.isin(y, self.classes_)
         if not np.all(known):
             row = int(np.argmin(known))
-            raise LabelError(
-                f"row {row} has the label {y[row : row + 1].tolist()[0]!r}, which is not one of {self.classes_}"
-            )
+            label = y[row : row + 1].tolist()[0]
+            raise LabelError(f"row {row} has the label {label!r}, which is not one of {self.classes_}")
         classes = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
         return np.where(y[:, None] == classes, 1.0, -1.0)
 
