@@ -6,8 +6,8 @@
 
 Made streams have 20,000 rows and change at half of them, or all the time; the truth is known. Two are real:
 flights in order of time (their delay), and days of weather. RMSE and log density are of all rows after the
-first 500; coverage is that of 95 % bands: least and most over windows of 2,000 rows that begin 500 rows after a
-change and end before the next. Seconds are processor time. The last of river's is bagging with ADWIN: an
+first 500; coverage is that of 95 % bands: least and most over windows of 2,000 rows that begin 500 rows after
+a change and end before the next. Seconds are processor time. The last of river's is bagging with ADWIN: an
 adaptive random forest.
 """
 

@@ -62,6 +62,8 @@ _MODULES |= {"backend": "numerics", "approximations": "model.table"}
 _MODULES |= {"products": "inference.conjugate_gradients.products"}
 _MODULES |= {"iterative": "inference.conjugate_gradients.predictor"}
 
+_OPTIONAL = {"river": "estimators.river"}  # modules that need a package of their name
+
 # methods that are no effective prior, and the modules whose `condition` makes their predictors
 BESIDE = dict.fromkeys(("bcm", "rbcm", "gpoe", "poe"), "beside.committee")
 BESIDE |= {"nystrom": "beside.nystrom", "asor": "beside.augmentation"}
@@ -140,8 +142,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
-    if name in _MODULES:
-        return import_module(f"{__name__}.{_MODULES[name]}")
+    if name in _MODULES or name in _OPTIONAL:
+        return import_module(f"{__name__}.{(_MODULES | _OPTIONAL)[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

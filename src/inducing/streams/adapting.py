@@ -32,6 +32,7 @@ STEP = 0.125  # of a half-life, between two discounts
 BEAT = 64  # rows between two looks at noise and drift
 RATES = (100.0, 400.0, 1600.0, np.inf)  # half-lives that "auto" chooses from
 WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
+LEAST_LOG_WEIGHT = -30.0  # so that an expert that was wrong may come back
 NOISE_ROWS = 100.0  # half-life of what the noise is told by
 UNUSUAL, NOISE_ROWS_THEN = 0.5, 25.0  # two standard deviations of a beat's slope, and the half-life then
 RESCALED = 0.1  # change of the log scale after which all sites follow it
@@ -188,12 +189,13 @@ class Adaptation:
         for i in range(n):
             before[i] = log_weights
             log_weights = WEIGHT_MEMORY * (log_weights + total[i])
-            log_weights = log_weights - np.max(log_weights)
+            log_weights = np.maximum(log_weights - np.max(log_weights), LEAST_LOG_WEIGHT)
         self.log_weights, share = log_weights, _shares(before)[:, :, None]
-        top = np.max(log_density, axis=1, keepdims=True)
         middle = np.sum(share[..., None] * mean, axis=1)
         spread = np.mean((mean - middle[:, None]) ** 2, axis=3)
-        density = np.log(np.sum(share * np.exp(log_density - top), axis=1)) + top[:, 0]
+        density = log_density + np.log(share)
+        top = np.max(density, axis=1, keepdims=True)
+        density = np.log(np.sum(np.exp(density - top), axis=1)) + top[:, 0]
         return Seen(middle, np.sum(share * (variance + spread), axis=1), density)
 
     def matched(self, posts: Sequence[Posterior]) -> list[Posterior]:
