@@ -43,6 +43,13 @@ def test_all_rows_are_the_exact_gp() -> None:
     assert_allclose(found.variance, np.diag(cov), rtol=1e-8)
 
 
+def test_compiled_queries(capfd: pytest.CaptureFixture[str]) -> None:
+    local: Any = ig.local.neighbours(ig.kernels.Matern32(0.7, 1.3), 0.1, X, Y, size=5)
+    for got, want in zip(local.compile().many(XS), local.predict(XS), strict=True):
+        assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    assert "illegal value" not in "".join(capfd.readouterr())  # BLAS knows no matrix without columns
+
+
 def test_screening() -> None:
     """A Markov kernel without noise depends on the two neighbours alone; the smooth RBF, or noise, on more.
     [Stein 2002]

@@ -168,6 +168,15 @@ def test_a_limit_on_the_file_is_kept_before_learning_and_when_saving(model, tmp_
 
 
 def test_what_is_refused(model, tmp_path):
+    near = model.posterior_
+    for call in (
+        lambda: near.prune(5),
+        lambda: ig.kl_divergence(near, near),
+        lambda: ig.update(near, ig.likelihoods.Gaussian(0.1), X[:2], Y[:2]),
+    ):
+        with pytest.raises(errors.ParameterError, match="a Posterior, and this predictor needs its data"):
+            call()
+    assert len(near.posterior.prune(5).basis) == 5
     every = ig.condition(
         model.kernel_, ig.bases.Points(X[:5]), "neighbours", 0.1, X[:30], Y[:30], neighbours=29
     )

@@ -84,7 +84,8 @@ def residuals(
     for j in range(k + 1):
         squared_distances(near, j, s[: j + 1])
         profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
-    add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
+    if P.shape[1]:
+        add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
     for j in range(k + 1):
         for a in range(j, k + 1):
             U[j, a] = R[a, j]

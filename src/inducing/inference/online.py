@@ -61,6 +61,7 @@ def update(
     may be (n, p) under a Gaussian likelihood. A row that cannot be used raises an error with its number, and
     `post` is what it was.
     """
+    post.require_exact("updating needs")
     X = _rows(X, [post])
     y = _targets(likelihood, y, X)
     outputs = 1 if y.ndim == 1 else y.shape[1]

@@ -1,13 +1,13 @@
 """PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
 
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import ParameterError, ShapeError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
-from ..model.posterior import Marginals, Posterior
+from ..model.posterior import Marginals, Posterior, Score
 from ..model.problem import Problem, queries_like
 from ..numerics.arrays import Array, Given, namespace, to_numpy
 from ..numerics.linalg import cholesky, contiguous, gram, plus_diagonal, solve_lower
@@ -46,6 +46,14 @@ class Corrected:
     @property
     def basis(self) -> Basis:
         return self.posterior.basis
+
+    def require_exact(self, what: str) -> NoReturn:
+        """Refuse what only a Posterior can do, such as a KL divergence."""
+        raise ParameterError(f"{what} a Posterior, and this predictor needs its data: use its `posterior`")
+
+    def prune(self, capacity: int, score: Score = "mean", group: int = 1) -> NoReturn:
+        """Refuse: only the basis of `posterior` can be pruned."""
+        self.require_exact("pruning needs")
 
 
 class PICPredictor(Corrected):
