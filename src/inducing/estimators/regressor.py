@@ -256,7 +256,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         one_noise = np.ndim(self.noise) == 0 and noise_way(self.noise) is None
         return same and one_noise and self.n_inducing == self.approximation == "auto"
 
-    def _chosen(self, task: recipes.Task, data: Data) -> Fit:
+    def _chosen(self, task: recipes.Task, data: Data) -> Fit | NoiseFit:
         """The fit of the kernel and the row of the table that rows not learned from prefer."""
         candidates = {type(task.kernel).__name__.lower(): task.kernel}
         if self.kernel is None or self.kernel == "auto":
@@ -264,7 +264,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         most = np.inf if self.max_file_size is None else self.max_file_size
         choice = choose(task, candidates, aim=self.objective, neighbours=self.neighbours, most_bytes=most)
         self.choice_, self.approximation_ = choice, choice.approximation
-        return choice.fit
+        return choice.learned
 
     def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
         """The fit of a task by the recipe; with noise that is a process, where that is asked for."""
@@ -279,7 +279,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         return learn_noise(way, self.recipe, task, optimize)
 
     def _report(self, result: Fit, P: Problem, rows: float) -> Diagnosis | str:
-        if self._likelihood is not None or P.noise_model is not None:
+        if (self._likelihood is not None and self.choice_ is None) or P.noise_model is not None:
             what = "noise by row or output" if self._likelihood is None else self.likelihood_
             return f"There is no diagnosis: it needs Gaussian noise of one variance, not {what}."
         return diagnosis_of(result, P).shifted(self._shift(rows))

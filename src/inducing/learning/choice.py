@@ -6,62 +6,41 @@ whose error is within 2 % of the least the one with the best log density wins.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ..errors import FactorisationError, UnknownNameError
-from ..inference.left_out import left_out_of
+from ..inference.left_out import LeftOut, left_out_of
 from ..model.bases import as_points
 from ..model.kernels.base import Kernel
 from ..model.kernels.category import code_columns
-from ..model.kernels.dot import Linear
+from ..model.likelihoods import LearnedNoise
+from ..model.observations import Observations
+from ..model.posterior import Posterior
+from ..model.problem import Problem, subset
+from ..model.table import VFE
 from ..numerics.arrays import to_numpy
 from .ascent import INTERRUPTED
-from .objective import HeldOut, parameters_of, targets
+from .candidates import COMPARED_ROWS, Comparison, Learned, Trial, at_own_basis, best_of, ranked_kernels
+from .noise import NoiseFit, noise_of_left_out
+from .objective import HeldOut, parameters_of, plainly, targets
 from .packing import Parameters
-from .recipes import Task, split, train
+from .recipes import Task, first_as_good, split, train
 from .stages import Fit, Outcome, Stage
 from .starts import LEAST_GAIN, times
 
 AIMS = ("both", "rmse", "log_loss")
-COMPARED_ROWS = 500  # rows that kernels are compared on
-KERNEL_ITERATIONS = 40  # of each kernel there
-SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
-CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
 FINAL_ITERATIONS = 40
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
-SAME = 1.0  # nats: optima as near as that are one
-LINEAR_SHARE = 0.1  # of the noise: the variance that a linear term starts with
+JUDGED = 4_000  # rows that are left out in turn at most
+MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
 GUARDED = 2_500  # rows that the guard looks at at most
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
-JUDGED = 4_000  # rows that are left out in turn at most
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One candidate: its root mean squared error and mean log density on rows it did not learn from."""
-
-    name: str
-    rmse: float
-    log_density: float
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.name}: RMSE {self.rmse:.4g}, log density {self.log_density:.4g}, {self.seconds:.1f} s"
-
-
-def best_of(trials: Sequence[Trial], aim: str = "both") -> int:
-    """The number of the trial to take."""
-    rmse = np.array([trial.rmse for trial in trials])
-    density = np.array([trial.log_density for trial in trials])
-    if aim == "rmse":
-        return int(np.argmin(rmse))
-    close = rmse <= (1.0 + CLOSE) * np.min(rmse) if aim == "both" else np.ones(len(trials), dtype=bool)
-    return int(np.argmax(np.where(close, density, -np.inf)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,24 +50,24 @@ class Choice:
     fit: Fit
     approximation: str
     trials: tuple[Trial, ...]
+    noise: Posterior | None = None  # the process of the noise's log variance, where that was taken
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.trials))
 
-
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A kernel with the parameters that an exact GP on a few rows has learned, and its evidence there."""
-
-    name: str
-    parameters: Parameters
-    value: float
-    other: bool = False  # whether it is the worse of two optima of one kernel
+    @property
+    def learned(self) -> Fit | NoiseFit:
+        """The fit, with the process of the noise where that was taken."""
+        if self.noise is None:
+            return self.fit
+        posterior: Any = self.fit.posterior  # or a predictor along neighbours
+        both = Observations(LearnedNoise(), (posterior, self.noise))
+        return NoiseFit(self.fit, both, 0.0, self.approximation)
 
 
 def choose(
     task: Task,
-    kernels: dict[str, Kernel],
+    kernels: Mapping[str, Kernel],
     *,
     aim: str = "both",
     neighbours: int = 20,
@@ -102,24 +81,65 @@ def choose(
     if aim not in AIMS:
         raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {aim!r}")
     start = task.stage()
-    learned = ranked_kernels(start, kernels)
+    learned = ranked_kernels(start, kernels, aim)
     n = start.rows.n
+    deadline = -math.inf if aim == "rmse" or start.rows.p > 1 else task.deadline  # of learned noise
     if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
-        found = exact_trials(start, finalists(learned))
+        found = exact_trials(start, learned)
         if found:
             trials = [trial for trial, _ in found]
-            outcome = found[best_of(trials, aim)][1]
-            whole = at_own_basis(start.exact_on(np.arange(n)), outcome.parameters)
-            return Choice(whole.fit(whole.unmoved(outcome.run)), "exact", tuple(trials))
-    return _sparse(task, learned, aim, neighbours, most_bytes)
+            best = best_of(trials, aim)
+            end = found[best][1].parameters
+            whole = at_own_basis(start.exact_on(np.arange(n)), end)
+            fit = whole.fit(whole.unmoved(found[best][1].run))
+            some = start.exact_on(_some(n, JUDGED)).at(end._replace(basis=as_points(task.basis)))
+            noise, more = learned_noise(some.rows, trials[best], deadline)
+            rest = (each.trial for each in learned[len(trials) :])
+            return Choice(fit, "exact", (*trials, *more, *rest), noise)
+    trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
+    best = best_of(trials, aim)
+    P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
+    noise, more = learned_noise(P, trials[best], deadline)
+    return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
-def _sparse(task: Task, learned: Sequence[Learned], aim: str, neighbours: int, most_bytes: float) -> Choice:
-    """The better of neighbours and FITC, each with the best kernel."""
+def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior | None, list[Trial]]:
+    """The process of the log variance of a problem's noise, where rows that the others predict are better for
+    it by more than a standard error; and its trial, if there was one.
+    """
+    if time.monotonic() > deadline or P.noise_model is not None:
+        return None, []
+    if P.kernel.uncertain or code_columns(P.kernel):  # columns that are no places
+        return None, []
+    began = time.perf_counter()
+    left = left_out_of(P)
+    some = _some(P.n, MOST_JUDGED_NOISE)
+    few = replace(plainly(subset(P, some), VFE), basis=as_points(P.basis))
+    left = LeftOut(left.mean[some], left.variance[some], left.log_density[some], left.error[some])
+    found = noise_of_left_out(few, left, FINAL_ITERATIONS)
+    if found is None:
+        return None, []
+    g, densities = found
+    gain = float(np.mean(densities - left.log_density))
+    seconds = time.perf_counter() - began
+    tried = Trial(f"{trial.name}, learned noise", trial.rmse, trial.log_density + gain, seconds)
+    better = first_as_good(np.array([left.log_density, densities])) == 1
+    return g if better else None, [tried]
+
+
+def _some(n: int, most: int) -> np.ndarray:
+    """Numbers of at most so many of n rows, always the same ones."""
+    return np.sort(np.random.default_rng(n + 1).permutation(n)[:most])
+
+
+def _sparse(
+    task: Task, learned: Sequence[Learned], neighbours: int, most_bytes: float
+) -> tuple[list[Trial], list[Fit], list[Task]]:
+    """FITC and neighbours, the latter with the best kernel: trials, fits, and what they were fitted to."""
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
     if 4.0 * n * (d + task.problem.p) < most_bytes:
-        kernel = learned[0].parameters.kernel if learned else task.kernel
+        kernel = learned[0].outcome.parameters.kernel if learned else task.kernel
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
         tasks["neighbours"] = replace(near, neighbours=neighbours)
     trials: list[Trial] = []
@@ -130,8 +150,7 @@ def _sparse(task: Task, learned: Sequence[Learned], aim: str, neighbours: int, m
         began = time.perf_counter()
         fits.append(train("auto", each))
         trials.append(_judged(each, fits[-1], name, began))
-    best = best_of(trials, aim)
-    return Choice(fits[best], list(tasks)[best], tuple(trials))
+    return trials, fits, list(tasks.values())
 
 
 def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
@@ -141,91 +160,52 @@ def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
     P = stage.rows
     held = np.arange(P.n) if held is None else held
     judge = HeldOut(P.X[held], targets(P)[held])
-    learned = stage.at(Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)).on(rest)
-    return held_out_trial(learned, judge, name, began)
+    return held_out_trial(_learned_on(task, fit, rest), judge, name, began)
 
 
-def best_kernel(task: Task, kernels: dict[str, Kernel]) -> Kernel:
-    """The kernel with the best evidence of an exact GP on some of the task's rows, its parameters learned."""
+def _learned_on(task: Task, fit: Fit, rows: np.ndarray) -> Stage:
+    """Some rows of a task with the parameters of a fit."""
+    return task.stage().at(Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)).on(rows)
+
+
+def best_kernel(task: Task, kernels: Mapping[str, Kernel]) -> Kernel:
+    """The kernel that rows predicted by others prefer, its parameters learned from some of the rows."""
     learned = ranked_kernels(task.stage(), kernels)
-    return learned[0].parameters.kernel if learned else next(iter(kernels.values()))
-
-
-def ranked_kernels(start: Stage, kernels: dict[str, Kernel], rows: int = COMPARED_ROWS) -> list[Learned]:
-    """The kernels with parameters learned by an exact GP on some of the rows, the best evidence first.
-
-    The first kernel of the dictionary is learned from its own lengthscales and from shorter ones, and where
-    these end apart both are kept; the others start with the better of the two. Last the best of all is tried
-    with a linear term.
-    """
-    n = start.rows.n
-    few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:rows]))
-    few = replace(few, trace=None, checkpoint=None, restarts=0)
-    few = replace(few, max_iterations=KERNEL_ITERATIONS, least_gain=LEAST_GAIN)
-    given = parameters_of(few.problem)
-
-    stopped = False
-
-    def learned_from(name: str, kernel: Kernel, base: Parameters) -> list[Learned]:
-        nonlocal stopped
-        outcome = None if stopped else _climbed(at_own_basis(few, base._replace(kernel=kernel)))
-        if outcome is None:
-            return []
-        stopped = outcome.run.interrupted
-        return [Learned(name, outcome.parameters, outcome.run.value)]
-
-    (name, first), *others = kernels.items()
-    learned = learned_from(name, first, given)
-    learned += learned_from(
-        f"{name}, from short lengthscales", times(first, "lengthscale", SHORTER_START), given
-    )
-    learned.sort(key=lambda each: -each.value)
-    if not learned:
-        return []
-    if len(learned) == 2:
-        apart = learned[0].value - learned[1].value >= SAME
-        learned = [learned[0], replace(learned[1], other=True)] if apart else learned[:1]
-    # with little noise all may become noise
-    base = learned[0].parameters._replace(noise=given.noise)
-    for name, kernel in others:
-        learned += learned_from(name, _like(kernel, base.kernel), base)
-    best = max(learned, key=lambda each: each.value)
-    if others and not (best.parameters.kernel.uncertain or code_columns(first)):
-        linear = Linear(variance=LINEAR_SHARE * given.noise)
-        learned += learned_from(f"{best.name} + linear", best.parameters.kernel + linear, best.parameters)
-    return sorted(learned, key=lambda each: -each.value)
-
-
-def finalists(learned: Sequence[Learned]) -> list[Learned]:
-    """The kernels to learn further: the best, and the other optimum of the first one."""
-    return [*learned[:FINALISTS], *(each for each in learned[FINALISTS:] if each.other)]
+    return learned[0].outcome.parameters.kernel if learned else next(iter(kernels.values()))
 
 
 def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, Outcome]]:
-    """Exact GPs with these kernels, each row predicted by the others: all rows where they are few, else
-    parameters learned from 1,500 of them and judged on 4,000.
+    """Exact GPs with the best of these kernels, judged by rows that they were not learned from and the others
+    predict. Of few rows these trials are known, and the best is learned from all rows; of more the best three
+    are learned further.
     """
     n = start.rows.n
-    order = np.random.default_rng(n + 1).permutation(n)
-    learning = start.exact_on(np.sort(order[:LEARNED]))
-    learning = replace(learning, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN, restarts=0)
-    guarding, judging = (start.exact_on(np.sort(order[:count])) for count in (GUARDED, JUDGED))
+    whole = replace(start.exact_on(_some(n, LEARNED)), max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
+    whole = replace(whole, trace=None, checkpoint=None, restarts=0)
+    guarding = Comparison(start, LEARNED, GUARDED, 0)
+    if n < 2 * COMPARED_ROWS:
+        for each in learned:
+            try:
+                outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=each.priors).run()
+            except FactorisationError:  # too little noise for all rows
+                continue
+            outcome = replace(outcome, parameters=guarded(guarding, outcome.parameters))
+            return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
+        return []
+    final = Comparison(start, min(LEARNED, n // 2), JUDGED, FINAL_ITERATIONS)
     trials: list[tuple[Trial, Outcome]] = []
-    for each in learned:
-        if trials and time.monotonic() > start.deadline:
+    for each in learned[:FINALISTS]:
+        if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
-        outcome = _climbed(at_own_basis(learning, each.parameters))
-        if outcome is not None:
+        for outcome in final.climbed(each.outcome.parameters, each.priors):
             outcome = replace(outcome, parameters=guarded(guarding, outcome.parameters))
-            judged = at_own_basis(judging, outcome.parameters)
-            trials.append((exact_trial(judged, each.name, began), outcome))
-            if outcome.run.interrupted:
-                break
+            trial = final.judged([outcome.parameters], f"exact, {each.name}", began)
+            trials.append((trial, outcome))
     return trials
 
 
-def guarded(learning: Stage, parameters: Parameters) -> Parameters:
+def guarded(comparison: Comparison, parameters: Parameters) -> Parameters:
     """The parameters with more variance of the kernel, then of the noise, as long as that helps rows that the
     others predict: a guard against errors far larger than their error bars, of which the evidence of a model
     that is wrong somewhere makes too little.
@@ -233,7 +213,7 @@ def guarded(learning: Stage, parameters: Parameters) -> Parameters:
 
     def density(candidate: Parameters) -> float:
         try:
-            return float(np.mean(left_out_of(at_own_basis(learning, candidate).rows).log_density))
+            return float(np.mean(comparison.left_out(candidate).log_density))
         except FactorisationError:
             return -np.inf
 
@@ -251,17 +231,6 @@ def guarded(learning: Stage, parameters: Parameters) -> Parameters:
     return parameters
 
 
-def exact_trial(stage: Stage, name: str, began: float) -> Trial:
-    """The trial of an exact GP, each row predicted by the others."""
-    P = stage.rows
-    left = left_out_of(P)
-    weights = to_numpy(P.weight(slice(None))) * np.ones(P.n)
-    squares = np.mean(left.error.reshape(P.n, -1) ** 2, axis=1)
-    rmse = float(np.sqrt(np.average(squares, weights=weights)))
-    density = float(np.average(left.log_density, weights=weights))
-    return Trial(f"exact, {name}", rmse, density, time.perf_counter() - began)
-
-
 def held_out_trial(stage: Stage, judge: HeldOut, name: str, began: float) -> Trial:
     """The trial of the stage's model as it is, by held-out rows."""
     model, noise = stage.model(), parameters_of(stage.problem).noise
@@ -269,22 +238,3 @@ def held_out_trial(stage: Stage, judge: HeldOut, name: str, began: float) -> Tri
     mean = to_numpy(model.predict(judge.X)[0]).reshape(y.shape)
     density = float(np.mean(judge.log_densities(model, noise)))
     return Trial(name, float(np.sqrt(np.mean((y - mean) ** 2))), density, time.perf_counter() - began)
-
-
-def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:
-    """The stage with these parameters but for its basis, which it keeps."""
-    return stage.at(parameters._replace(basis=parameters_of(stage.problem).basis))
-
-
-def _climbed(stage: Stage) -> Outcome | None:
-    try:
-        return stage.run()
-    except FactorisationError:  # too little noise for an exact GP of these rows
-        return None
-
-
-def _like(kernel: Kernel, other: Kernel) -> Kernel:
-    """The kernel with the parameters that another of its kind has, too."""
-    known = {name: v for name, v in other.parameters.items() if name in kernel.parameters}
-    same = {name: v for name, v in known.items() if np.shape(v) == np.shape(kernel.parameters[name])}
-    return kernel.with_parameters(same)

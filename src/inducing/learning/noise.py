@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import chdtri
 
 from ..engine.parts import Parted
 from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
 from ..errors import ParameterError
-from ..inference.left_out import left_out_errors
+from ..inference.left_out import LeftOut, left_out_errors, left_out_of
 from ..inference.neighbours import with_neighbours
 from ..inference.pic import Predictor
 from ..inference.regression import as_problem, model_of, posterior_from, posterior_of, problem_of
@@ -44,6 +45,7 @@ TEMPERATURES = (0.25, 0.5, 0.75, 1.0)  # of the noise by row: 0 is one number, 1
 PRIOR_ROWS = 5_000  # that the kernel of g is learned from
 PRIOR_ITERATIONS = 40  # of that kernel
 NOISE_SWEEPS = 400  # of g, whose likelihood is not log-concave
+VARYING = 1e-3  # the chance of a test to see noise that varies where it does not
 LEAST_DF = 4.0  # to start from: one scale for all rows makes tails look heavier than they are
 
 
@@ -114,6 +116,32 @@ def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
     errors = left_out(P, fit.posterior)
     g = _of_errors(P, errors, _learned_prior(P, errors, iterations))
     return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0, P.row.name)
+
+
+def noise_of_left_out(P: Problem, left: LeftOut, iterations: int) -> tuple[Posterior, np.ndarray] | None:
+    """g from predictions of each row of a problem by the others, on the problem's basis; and the log density
+    that all other rows then give each. None where squared errors do not depend on the inputs.
+    """
+    known = left.variance - to_numpy(P.noise)
+    errors = np.stack([left.error.ravel(), np.maximum(known, 0.0)], axis=1)
+    if not _varies(to_numpy(P.X), left):
+        return None
+    prior = _learned_prior(P, errors, iterations)
+    of_g = _log_variance(P, errors, prior)
+    return _of_errors(P, errors, prior), left_out_of(of_g).log_density
+
+
+def _varies(X: np.ndarray, left: LeftOut) -> bool:
+    """Whether squared standardised errors depend on the inputs and the mean, or on their squares: n R² of a
+    regression is χ² where they do not [White 1980, Econometrica 48, 817].
+    """
+    squares = left.error.ravel() ** 2 / left.variance
+    U = np.column_stack([X, left.mean.ravel()])
+    U = (U - U.mean(axis=0)) / np.maximum(U.std(axis=0), 1e-12)
+    F = np.column_stack([U, U**2, np.ones(len(U))])
+    fitted = F @ np.linalg.lstsq(F, squares, rcond=1e-8)[0]
+    explained = np.var(fitted) / max(float(np.var(squares)), 1e-300)
+    return len(F) * explained > chdtri(F.shape[1] - 1, VARYING)
 
 
 def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, float]:

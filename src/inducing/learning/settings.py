@@ -21,11 +21,11 @@ Trace = Callable[["Iterate"], None]
 class LogNormal:
     """A prior on a positive parameter: log θ ~ N(log median, sigma²), its density taken over log θ."""
 
-    median: float
+    median: Any  # a number, or one for each entry
     sigma: float
 
     def __post_init__(self) -> None:
-        if not self.median > 0 or not self.sigma > 0:
+        if not np.all(np.asarray(self.median) > 0) or not self.sigma > 0:
             raise ParameterError(f"a median and sigma must be positive, not {self.median}, {self.sigma}")
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:

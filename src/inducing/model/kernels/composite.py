@@ -104,6 +104,26 @@ class Sum(Composite):
             K = np.add(K, part(X, Z), out=K) if is_numpy(K) else K + part(X, Z)
         return K
 
+    def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
+        if not is_numpy(X):
+            return super().triangle(X, out, rows)
+        K = self.parts[0].triangle(X, out, rows)
+        some = slice(None) if rows is None else rows
+        for part in self.parts[1:]:
+            K[some] += part.triangle(X, np.zeros_like(K), rows)[some]
+        return K
+
+    def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
+        some = slice(None) if rows is None else rows
+        results = []
+        for part in self.parts:
+            own = Kbar  # a part may overwrite its Kbar, so each but the last has a copy of its own
+            if part is not self.parts[-1]:
+                own = np.zeros_like(Kbar) if is_numpy(Kbar) else 1.0 * Kbar
+                own[some] = Kbar[some]
+            results.append(part.triangle_pullback(X, own, rows))
+        return _by_path(results)
+
     def _joined(self, parts: list[Array]) -> Array:
         return reduce(add, parts)
 

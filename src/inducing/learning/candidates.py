@@ -1,0 +1,212 @@
+"""Candidates for a kernel: learned by exact GPs on a few rows, judged by rows that the others predict.
+
+Rows judge, and not the evidence: under a model that is wrong, as Gaussian noise often is, the evidence goes
+on rising while predictions get worse [Rasmussen and Williams 2006, §5.4.2].
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import FactorisationError
+from ..inference.left_out import LeftOut, left_out_of
+from ..model.kernels.base import Kernel
+from ..model.kernels.composite import Sum
+from ..model.kernels.dot import Linear
+from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
+from ..numerics.arrays import to_numpy
+from .objective import parameters_of
+from .packing import Parameters
+from .settings import LogNormal
+from .stages import Outcome, Stage
+from .starts import LEAST_GAIN, times
+
+COMPARED_ROWS = 500  # rows that each kernel is learned from
+KERNEL_ITERATIONS = 40  # of each kernel there
+THIRDS = 3  # groups of fewer than twice as many rows, each judged with parameters of the others
+LEAST_ROWS = 10  # that can be parted at all
+SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
+PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
+TERM_SHARE = 0.1  # of the noise: the variance that a further term of a kernel starts with
+MOST_CURVES = 30  # inputs that may have a curve each
+CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate: its root mean squared error and mean log density on rows it did not learn from."""
+
+    name: str
+    rmse: float
+    log_density: float
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name}: RMSE {self.rmse:.4g}, log density {self.log_density:.4g}, {self.seconds:.1f} s"
+
+
+def best_of(trials: Sequence[Trial], aim: str = "both") -> int:
+    """The number of the trial to take."""
+    rmse = np.array([trial.rmse for trial in trials])
+    density = np.array([trial.log_density for trial in trials])
+    if aim == "rmse":
+        return int(np.argmin(rmse))
+    close = rmse <= (1.0 + CLOSE) * np.min(rmse) if aim == "both" else np.ones(len(trials), dtype=bool)
+    return int(np.argmax(np.where(close, density, -np.inf)))
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A kernel with parameters learned from a few rows, the priors it had, and what other rows say of it."""
+
+    trial: Trial
+    outcome: Outcome
+    priors: Mapping[str, LogNormal]
+
+    @property
+    def name(self) -> str:
+        return self.trial.name
+
+
+class Comparison:
+    """Exact GPs learned from some rows of a stage and judged by others, given all but the one judged. Of few
+    rows each third is judged in turn, with parameters learned from the other two.
+    """
+
+    def __init__(self, start: Stage, learned: int, judged: int, iterations: int) -> None:
+        n = start.rows.n
+        order = np.random.default_rng(n + 1).permutation(n)
+        self.rows = np.sort(order[:judged])
+        self.judging = start.exact_on(self.rows)
+        groups = [order[learned:judged]] if n >= 2 * learned else [order[k::THIRDS] for k in range(THIRDS)]
+        rest = [order[:learned]] if len(groups) == 1 else [np.setdiff1d(order, group) for group in groups]
+        if n < LEAST_ROWS:
+            groups, rest = [order], [order]
+        self.fresh = [np.isin(self.rows, group) for group in groups]
+        start = replace(start, trace=None, checkpoint=None, restarts=0, least_gain=LEAST_GAIN)
+        start = replace(start, max_iterations=iterations)
+        self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
+
+    def climbed(self, start: Parameters, priors: Mapping[str, LogNormal]) -> list[Outcome]:
+        """Learn from the rows to learn from; nothing where these parameters leave no exact GP of them."""
+        outcomes: list[Outcome] = []
+        for stage in self.learning:
+            if not (outcomes and outcomes[-1].run.interrupted):
+                try:
+                    outcomes.append(replace(at_own_basis(stage, start), priors=priors).run())
+                except FactorisationError:  # too little noise
+                    return []
+        return outcomes
+
+    def left_out(self, parameters: Parameters) -> LeftOut:
+        """Each row to judge by as the others predict it."""
+        return left_out_of(at_own_basis(self.judging, parameters).rows)
+
+    def judged(self, ends: Sequence[Parameters], name: str, began: float) -> Trial:
+        """The trial of parameters learned from each group of rows, by the others."""
+        P, squares, densities, weights = self.judging.rows, [], [], []
+        for end, fresh in zip(ends, self.fresh):
+            left = self.left_out(end)
+            squares.append(np.mean(left.error.reshape(P.n, -1) ** 2, axis=1)[fresh])
+            densities.append(left.log_density[fresh])
+            weights.append((to_numpy(P.weight(slice(None))) * np.ones(P.n))[fresh])
+        w = np.concatenate(weights)
+        rmse = float(np.sqrt(np.average(np.concatenate(squares), weights=w)))
+        density = float(np.average(np.concatenate(densities), weights=w))
+        return Trial(name, rmse, density, time.perf_counter() - began)
+
+
+def ranked_kernels(start: Stage, kernels: Mapping[str, Kernel], aim: str = "both") -> list[Learned]:
+    """The kernels with parameters learned by an exact GP on 500 of the rows, the best first by other rows.
+
+    The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others
+    start with the better of the two. Where there are others, further candidates have one lengthscale for all
+    inputs, or are linear; and the best of all gets a linear term, and a curve of each input. Lengthscales
+    have broad log-normal priors about those given.
+    """
+    compared = Comparison(start, COMPARED_ROWS, 2 * COMPARED_ROWS, KERNEL_ITERATIONS)
+    given = parameters_of(compared.judging.problem)
+    learned: list[Learned] = []
+
+    def learn(name: str, kernel: Kernel, base: Parameters, priors: Mapping[str, LogNormal]) -> None:
+        began = time.perf_counter()
+        if learned and learned[-1].outcome.run.interrupted:
+            return
+        outcomes = compared.climbed(base._replace(kernel=kernel), priors)
+        if outcomes:
+            try:
+                trial = compared.judged([outcome.parameters for outcome in outcomes], name, began)
+            except FactorisationError:
+                return
+            learned.append(Learned(trial, outcomes[0], priors))
+
+    def best() -> Learned:
+        return learned[best_of([each.trial for each in learned], aim)]
+
+    (name, first), *others = kernels.items()
+    learn(name, first, given, broad_priors(first))
+    short = times(first, "lengthscale", SHORTER_START)
+    learn(f"{name}, from short lengthscales", short, given, broad_priors(first))
+    if not learned:
+        return []
+    # with little noise all may become noise
+    base = max(learned, key=lambda each: each.outcome.run.value).outcome.parameters
+    base = base._replace(noise=given.noise)
+    for name, kernel in others:
+        learn(name, _like(kernel, base.kernel), base, broad_priors(kernel))
+    X = to_numpy(start.rows.X)
+    d = X.shape[1]
+    if (
+        others
+        and d > 1
+        and isinstance(first, Stationary)
+        and not first.uncertain
+        and np.any(np.ptp(X, axis=0) > 0)
+    ):
+        one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
+        learn("rationalquadratic, one lengthscale", one, given, broad_priors(one))
+        share = TERM_SHARE * given.noise
+        learn("linear", Linear(variance=first.variance / d), given, {})
+        found = best()
+        end = found.outcome.parameters
+        terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
+        if d <= MOST_CURVES:
+            scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
+            curves = [Matern52(float(scales[k]), share / d, columns=(k,)) for k in range(d)]
+            terms["curves"] = Sum(tuple(curves))
+        for name, term in terms.items():
+            if name != found.name:
+                priors = broad_priors(found.outcome.parameters.kernel + term) | _below(found)
+                learn(f"{found.name} + {name}", end.kernel + term, end, priors)
+    ranked = []
+    while learned:
+        ranked.append(best())
+        learned.remove(ranked[-1])
+    return ranked
+
+
+def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
+    """Log-normal priors of every lengthscale about what it is."""
+    names = {name: value for name, value in kernel.parameters.items() if name.endswith("lengthscale")}
+    return {f"kernel.{name}": LogNormal(value, PRIOR_SIGMA) for name, value in names.items()}
+
+
+def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:
+    """The stage with these parameters but for its basis, which it keeps."""
+    return stage.at(parameters._replace(basis=parameters_of(stage.problem).basis))
+
+
+def _below(learned: Learned) -> dict[str, LogNormal]:
+    """The priors of a kernel that has become the first part of a sum."""
+    if isinstance(learned.outcome.parameters.kernel, Sum):
+        return dict(learned.priors)
+    return {name.replace("kernel.", "kernel.0."): prior for name, prior in learned.priors.items()}
+
+
+def _like(kernel: Kernel, other: Kernel) -> Kernel:
+    """The kernel with the parameters that another of its kind has, too."""
+    known = {name: v for name, v in other.parameters.items() if name in kernel.parameters}
+    same = {name: v for name, v in known.items() if np.shape(v) == np.shape(kernel.parameters[name])}
+    return kernel.with_parameters(same)
