@@ -126,65 +126,71 @@ def ranked_kernels(start: Stage, kernels: Mapping[str, Kernel], aim: str = "both
     inputs, or are linear; and the best of all gets a linear term, and a curve of each input. Lengthscales
     have broad log-normal priors about those given.
     """
-    compared = Comparison(start, COMPARED_ROWS, 2 * COMPARED_ROWS, KERNEL_ITERATIONS)
-    given = parameters_of(compared.judging.problem)
-    learned: list[Learned] = []
-
-    def learn(name: str, kernel: Kernel, base: Parameters, priors: Mapping[str, LogNormal]) -> None:
-        began = time.perf_counter()
-        if learned and learned[-1].outcome.run.interrupted:
-            return
-        outcomes = compared.climbed(base._replace(kernel=kernel), priors)
-        if outcomes:
-            try:
-                trial = compared.judged([outcome.parameters for outcome in outcomes], name, began)
-            except FactorisationError:
-                return
-            learned.append(Learned(trial, outcomes[0], priors))
-
-    def best() -> Learned:
-        return learned[best_of([each.trial for each in learned], aim)]
-
+    ranking = Ranking(start, aim)
+    given = parameters_of(ranking.compared.judging.problem)
     (name, first), *others = kernels.items()
-    learn(name, first, given, broad_priors(first))
+    ranking.learn(name, first, given, broad_priors(first))
     short = times(first, "lengthscale", SHORTER_START)
-    learn(f"{name}, from short lengthscales", short, given, broad_priors(first))
-    if not learned:
+    ranking.learn(f"{name}, from short lengthscales", short, given, broad_priors(first))
+    if not ranking.learned:
         return []
     # with little noise all may become noise
-    base = max(learned, key=lambda each: each.outcome.run.value).outcome.parameters
+    base = max(ranking.learned, key=lambda each: each.outcome.run.value).outcome.parameters
     base = base._replace(noise=given.noise)
     for name, kernel in others:
-        learn(name, _like(kernel, base.kernel), base, broad_priors(kernel))
+        ranking.learn(name, _like(kernel, base.kernel), base, broad_priors(kernel))
     X = to_numpy(start.rows.X)
-    d = X.shape[1]
-    if (
-        others
-        and d > 1
-        and isinstance(first, Stationary)
-        and not first.uncertain
-        and np.any(np.ptp(X, axis=0) > 0)
-    ):
-        one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
-        learn("rationalquadratic, one lengthscale", one, given, broad_priors(one))
-        share = TERM_SHARE * given.noise
-        learn("linear", Linear(variance=first.variance / d), given, {})
-        found = best()
-        end = found.outcome.parameters
-        terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
-        if d <= MOST_CURVES:
-            scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
-            curves = [Matern52(float(scales[k]), share / d, columns=(k,)) for k in range(d)]
-            terms["curves"] = Sum(tuple(curves))
-        for name, term in terms.items():
-            if name != found.name:
-                priors = broad_priors(found.outcome.parameters.kernel + term) | _below(found)
-                learn(f"{found.name} + {name}", end.kernel + term, end, priors)
-    ranked = []
-    while learned:
-        ranked.append(best())
-        learned.remove(ranked[-1])
-    return ranked
+    plain = isinstance(first, Stationary) and not first.uncertain
+    if others and plain and X.shape[1] > 1 and np.any(np.ptp(X, axis=0) > 0):
+        _learn_further(ranking, first, given, X.shape[1])
+    return ranking.in_order()
+
+
+class Ranking:
+    """Candidates that were learned and judged, by a comparison on some rows of a stage."""
+
+    def __init__(self, start: Stage, aim: str) -> None:
+        self.compared = Comparison(start, COMPARED_ROWS, 2 * COMPARED_ROWS, KERNEL_ITERATIONS)
+        self.aim, self.learned = aim, list[Learned]()
+
+    def learn(self, name: str, kernel: Kernel, base: Parameters, priors: Mapping[str, LogNormal]) -> None:
+        """Add a kernel, unless learning was interrupted or has no end."""
+        began = time.perf_counter()
+        if self.learned and self.learned[-1].outcome.run.interrupted:
+            return
+        outcomes = self.compared.climbed(base._replace(kernel=kernel), priors)
+        if outcomes:
+            try:
+                trial = self.compared.judged([outcome.parameters for outcome in outcomes], name, began)
+            except FactorisationError:
+                return
+            self.learned.append(Learned(trial, outcomes[0], priors))
+
+    def in_order(self) -> list[Learned]:
+        """The best, then the best of the others, and so on."""
+        left, ranked = list(self.learned), list[Learned]()
+        while left:
+            ranked.append(left.pop(best_of([each.trial for each in left], self.aim)))
+        return ranked
+
+
+def _learn_further(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
+    """One lengthscale, a linear kernel, and the best of all with a linear term or a curve of each input."""
+    one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
+    ranking.learn("rationalquadratic, one lengthscale", one, given, broad_priors(one))
+    ranking.learn("linear", Linear(variance=first.variance / d), given, {})
+    best, share = ranking.in_order()[0], TERM_SHARE * given.noise
+    end = best.outcome.parameters
+    terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
+    if d <= MOST_CURVES:
+        scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
+        curves = [Matern52(float(scales[k]), share / d, columns=(k,)) for k in range(d)]
+        terms["curves"] = Sum(tuple(curves))
+    for name, term in terms.items():
+        if name != best.name:
+            kernel = end.kernel + term
+            own = {name.replace("kernel.", "kernel.0."): prior for name, prior in best.priors.items()}
+            ranking.learn(f"{best.name} + {name}", kernel, end, broad_priors(kernel) | own)
 
 
 def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
@@ -196,13 +202,6 @@ def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
 def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:
     """The stage with these parameters but for its basis, which it keeps."""
     return stage.at(parameters._replace(basis=parameters_of(stage.problem).basis))
-
-
-def _below(learned: Learned) -> dict[str, LogNormal]:
-    """The priors of a kernel that has become the first part of a sum."""
-    if isinstance(learned.outcome.parameters.kernel, Sum):
-        return dict(learned.priors)
-    return {name.replace("kernel.", "kernel.0."): prior for name, prior in learned.priors.items()}
 
 
 def _like(kernel: Kernel, other: Kernel) -> Kernel:
