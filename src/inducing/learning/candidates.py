@@ -140,8 +140,8 @@ def ranked_kernels(start: Stage, kernels: Mapping[str, Kernel], aim: str = "both
     for name, kernel in others:
         ranking.learn(name, _like(kernel, base.kernel), base, broad_priors(kernel))
     X = to_numpy(start.rows.X)
-    plain = isinstance(first, Stationary) and not first.uncertain
-    if others and plain and X.shape[1] > 1 and np.any(np.ptp(X, axis=0) > 0):
+    several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
+    if others and several and isinstance(first, Stationary) and not first.uncertain:
         _learn_further(ranking, first, given, X.shape[1])
     return ranking.in_order()
 
