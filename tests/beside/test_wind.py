@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 import inducing as ig
 from inducing.beside import wind
 from inducing.beside.wind_model import Beams, cmod5n, log_backscatter, measure, retrieve_locally
-from inducing.errors import DataNotFoundError, NoiseError, ParameterError, ShapeError
+from inducing.errors import DataNotFoundError, IterationWarning, NoiseError, ParameterError, ShapeError
 from inducing.inference import fields
 from inducing.inference.mixtures import Mixtures
 from inducing.model import means
@@ -316,3 +316,41 @@ def test_an_assumed_site_acts_on_what_is_above_the_prior_mean():
     expected = 1.7 + K @ np.linalg.solve(K + 0.3 * np.eye(len(K)), y)
     got = process.posterior().mean(stacked)
     assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("sweeps", [2, 10])
+def test_weakly_coupled_nodes_end_in_modes(sweeps: int) -> None:
+    """Nine nodes that hardly see each other, each with two opposite winds: what is found is stationary, and
+    the best of all 512 choices is among it.
+    """
+    nodes = np.stack(np.meshgrid(*[np.linspace(0, 5, 3)] * 2), axis=-1).reshape(-1, 2)
+    kernel = DivergenceFree(4.0, 20.0) + CurlFree(4.0, 20.0)
+    here, rows = np.random.default_rng(0).uniform(-6, 6, (9, 2)), np.arange(9)
+    centres = np.stack([here, -here], axis=1)
+    t = Mixtures.of(np.full((9, 2), 0.5), centres, np.broadcast_to(np.eye(2), (9, 2, 2, 2)))
+    found = wind.retrieve(kernel, t, nodes, orders=40, sweeps=sweeps, apart=1e-3)
+    K = kernel(fields.stack(nodes), fields.stack(nodes))
+
+    def mean_of(choice: np.ndarray) -> np.ndarray:
+        return fields.unstack(K @ np.linalg.solve(K + np.eye(18), centres[rows, choice].ravel()))
+
+    choices = np.array([list(np.binary_repr(i, 9)) for i in range(512)], dtype=int)
+    targets = np.array([centres[rows, choice].ravel() for choice in choices])
+    values = -0.5 * np.sum(targets * np.linalg.solve(K + np.eye(18), targets.T).T, axis=1)
+    best = mean_of(choices[int(np.argmax(values))])
+    assert all(mode.settled for mode in found.modes) and found.weights.sum() == pytest.approx(1.0)
+    winds = [found.winds(i) for i in range(len(found.modes))]
+    assert min(np.abs(sign * z - best).max() for z in winds for sign in (1, -1)) < 0.1 * np.abs(best).max()
+    decided = [np.abs(mean_of(np.argmax(t.log_terms(z), axis=1)) - z).max() for z in winds]
+    assert np.median(decided) < 0.1 * np.abs(best).max()  # few nodes are torn between two winds
+
+
+def test_modes_that_did_not_settle_have_no_weight(measured: np.ndarray, monkeypatch: Any) -> None:
+    a = wind.ambiguities(KERNEL, measured, BEAMS, NOISE, X)
+    monkeypatch.setattr(wind, "MOST_ROUNDS", 0)
+    monkeypatch.setattr(wind, "CONVERGENCE", -1.0)
+    with pytest.warns(IterationWarning, match="did not settle"):
+        found = wind.retrieve(KERNEL, a.likelihood(), X, orders=2, rng=0)
+    assert np.all(np.isnan(found.weights))
+    with pytest.raises(ParameterError, match="no mode has settled"):
+        found.predict(X)

@@ -9,12 +9,13 @@ The posterior of a field has several modes, of which the order of the nodes choo
 tried, sweeps of expectation propagation settle each, and the relative weight says which mode to believe.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import IterationWarning, ParameterError
 from ..inference import fields
 from ..inference.fields import FieldProcess, as_nodes, stack, unstack
 from ..inference.mixtures import Mixtures
@@ -27,6 +28,8 @@ from ..numerics.workers import blas_for
 from .wind_model import Ambiguities, Beams, retrieve_locally
 
 CONVERGENCE = 1e-6  # of a site, in units of its node's spread
+MOST_ROUNDS = 50  # of deciding which component each node has
+TORN = 1.0  # nats by which a field that has decided outweighs one that is torn between components
 
 
 def ambiguities(
@@ -44,6 +47,7 @@ class Mode:
     posterior: Posterior
     log_weight: float  # log γ (5.41)
     orders: int  # how many orders ended here
+    settled: bool = True  # whether its sites no longer move, or were read once on purpose
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +59,11 @@ class Retrieval:
 
     @property
     def weights(self) -> np.ndarray:
-        """The modes' shares of the posterior. (modes,) [004 eq. 5.40]"""
-        logs = np.array([mode.log_weight for mode in self.modes])
-        return np.exp(logs - np.logaddexp.reduce(logs))
+        """The modes' shares of the posterior, NaN for those that have not settled. (modes,) [004 eq. 5.40]"""
+        settled = np.array([mode.settled for mode in self.modes])
+        logs = np.where(settled, [mode.log_weight for mode in self.modes], -np.inf)
+        with np.errstate(invalid="ignore"):
+            return np.where(settled, np.exp(logs - np.logaddexp.reduce(logs)), np.nan)
 
     def winds(self, mode: int = 0) -> np.ndarray:
         """The mean of one mode at the nodes. (n, 2)"""
@@ -67,10 +73,13 @@ class Retrieval:
         """Mean (n, 2) and covariance (n, 2, 2) of the wind at each of X under the mixture of all modes."""
         each = [fields.predict(mode.posterior, X) for mode in self.modes]
         means, covariances = map(np.stack, zip(*each, strict=True))  # (modes, n, 2), (modes, n, 2, 2)
-        mean = np.einsum("k,kni->ni", self.weights, means)
+        weights = np.nan_to_num(self.weights)
+        if not weights.any():
+            raise ParameterError("no mode has settled, so that none has a weight; raise sweeps or orders")
+        mean = np.einsum("k,kni->ni", weights, means)
         apart = means - mean
         total = covariances + apart[..., :, None] * apart[..., None, :]
-        return mean, np.einsum("k,knij->nij", self.weights, total)
+        return mean, np.einsum("k,knij->nij", weights, total)
 
 
 def retrieve(
@@ -90,9 +99,11 @@ def retrieve(
     """The fields that likelihoods t at nodes X allow, by so many random orders of these. [004 §§5.4.2-5.4.3]
 
     Each order is read online once and settled by up to `sweeps` - 1 further sweeps (sweeps=1: online learning
-    alone, as in 004). Solutions whose means differ by less than `apart` m/s, root mean square over the nodes,
-    are one mode; it keeps the heaviest of them. Opposite winds look alike to the radar, so with `mirrored`
-    the opposites of the two heaviest modes are tried too; a mode found only so counts no order.
+    alone, as in 004). Where they do not, or end torn between components, as with nodes that hardly see each
+    other, nodes decide for one each, the more probable field first; what does not settle even so is warned
+    of and has no weight. Solutions whose means differ by less than `apart` m/s, root mean square over the
+    nodes, are one mode; it keeps the heaviest of them. Opposite winds look alike to the radar, so with
+    `mirrored` the opposites of the two heaviest modes are tried too; a mode found only so counts no order.
     """
     X = as_nodes(X, t)
     if orders < 1 or sweeps < 1:
@@ -111,6 +122,10 @@ def retrieve(
                 field.assume(-z)
                 solutions.append(_settled(field, X, np.arange(len(X)), max(sweeps - 1, 1), damping, 0))
         modes = [mode for _, mode in _distinct(solutions, apart)]
+        restless = sum(not mode.settled for mode in modes)
+        if restless:
+            message = f"{restless} of {len(modes)} modes did not settle; raise sweeps, or lower damping"
+            warnings.warn(message, IterationWarning, stacklevel=2)
         posteriors = [_with_evidence(field, mode.posterior) for mode in modes]
         return Retrieval(tuple(map(lambda mode, post: replace(mode, posterior=post), modes, posteriors)), X)
 
@@ -122,8 +137,17 @@ def _settled(
     field: FieldProcess, X: np.ndarray, order: np.ndarray, sweeps: int, damping: float, orders: int
 ) -> SolvedMode:
     field.run(order, sweeps, damping, CONVERGENCE)
+    if sweeps > 1:
+        swept, weight = field.sites, field.log_weight()
+        field.decide(MOST_ROUNDS)
+        if field.log_weight() > weight + TORN:
+            field.climb(order)
+        elif swept.converged:
+            field.sites = swept
+            field.rebuild()
     post = field.posterior(sites=field.sites)
-    return field.prior + field.Phi @ field.w, Mode(post, fields.relative_weight(post, field.t, X), orders)
+    weight = fields.relative_weight(post, field.t, X)
+    return field.prior + field.Phi @ field.w, Mode(post, weight, orders, sweeps == 1 or field.sites.converged)
 
 
 def _with_evidence(field: FieldProcess, post: Posterior) -> Posterior:
@@ -133,9 +157,9 @@ def _with_evidence(field: FieldProcess, post: Posterior) -> Posterior:
 
 
 def _distinct(solutions: list[SolvedMode], apart: float) -> list[SolvedMode]:
-    """The heaviest of those that are near each other, heaviest first."""
+    """The heaviest of those that are near each other, settled ones and heaviest first."""
     distinct: list[SolvedMode] = []
-    for z, mode in sorted(solutions, key=lambda solution: -solution[1].log_weight):
+    for z, mode in sorted(solutions, key=lambda of: (not of[1].settled, -of[1].log_weight)):
         gaps = [np.sqrt(np.mean(np.sum((z - other) ** 2, axis=1))) for other, _ in distinct]
         near = next((i for i, gap in enumerate(gaps) if gap < apart), None)
         if near is None:

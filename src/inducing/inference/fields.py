@@ -22,6 +22,8 @@ from ..numerics.workers import blas_for
 from . import field_loops as loops
 from .mixtures import Mixtures
 
+CLIMB_GAIN = 1e-6  # nats that another component of a node must gain
+
 
 def stack(X: ArrayLike, components: int = 2) -> np.ndarray:
     """The inputs (x, 0), …, (x, p - 1) of every node x, node after node. (n p, d + 1)"""
@@ -110,12 +112,56 @@ class FieldProcess:
 
     def assume(self, Z: np.ndarray) -> None:
         """Take as each node's site the component of its mixture that is largest at Z (n, p)."""
-        largest = np.argmax(self.t.log_terms(Z), axis=1)
-        rows = np.arange(len(Z))
-        Lam = self.t.Lam[rows, largest]
-        b = self.t.b[rows, largest] - np.einsum("npq,nq->np", Lam, self.prior)  # of z - prior
+        self.choose(np.argmax(self.t.log_terms(Z), axis=1))
+
+    def choose(self, components: np.ndarray, nodes: np.ndarray | None = None) -> None:
+        """Take as each node's site this component of its mixture (n,), those of other `nodes` are none."""
+        rows = np.arange(len(components)) if nodes is None else nodes
+        Lam, b = np.zeros_like(self.sites.Lam), np.zeros_like(self.sites.b)
+        Lam[rows] = self.t.Lam[rows, components[rows]]
+        b[rows] = self.t.b[rows, components[rows]]
+        b -= np.einsum("npq,nq->np", Lam, self.prior)  # of z - prior
         self.sites = FieldSites(Lam, b, n_sweeps=1)
         self.rebuild()
+
+    def decide(self, rounds: int) -> None:
+        """Take each node's component that is largest at the mean, until none changes: a field that has
+        decided. Its sites have converged if it ends within so many rounds.
+        """
+        which = np.full(len(self.t), -1)
+        for _ in range(rounds):
+            now = np.argmax(self.t.log_terms(self.prior + self.Phi @ self.w), axis=1)
+            if np.array_equal(now, which):
+                self.sites = replace(self.sites, converged=True)
+                return
+            which = now
+            self.choose(which)
+
+    def climb(self, order: np.ndarray) -> None:
+        """Decide anew, node after node in this order, each for the component that is largest given those
+        before; then change one after the other, where that makes the field more probable.
+        """
+        self.forget()
+        which = np.zeros(len(self.t), dtype=int)
+        for i in order:
+            which[i] = np.argmax(self.t.log_terms(self.prior + self.Phi @ self.w)[i])
+            self.choose(which, order[: int(np.flatnonzero(order == i)[0]) + 1])
+        best, better = self.log_weight(), True
+        while better:
+            better = False
+            for i, j in np.argwhere(np.isfinite(self.t.log_c[order])):
+                other = which.copy()
+                other[order[i]] = j
+                self.choose(other)
+                if self.log_weight() > best + CLIMB_GAIN:
+                    best, which, better = self.log_weight(), other, True
+        self.choose(which)
+        self.sites = replace(self.sites, converged=True)
+
+    def log_weight(self) -> float:
+        """`relative_weight` of the present process at its own nodes."""
+        at_mean = float(np.sum(self.t.log_density(self.prior + self.Phi @ self.w)))
+        return at_mean - 0.5 * float(self.w @ self.w) - 0.5 * self.log_B
 
     def run(self, order: np.ndarray, sweeps: int, damping: float, convergence: float) -> None:
         """Sweep until no site moves, or `sweeps` times."""
