@@ -4,8 +4,8 @@ python benchmarks/cores.py                       # FITC and VFE with RBF, up to 
 python benchmarks/cores.py --rows fitc --kernels Matern52 --cores 1 2 4
 
 Milliseconds, the least of several runs; `gain` is over one core. A `*` marks a time that is more than 5 %
-slower than with fewer cores. The last two lines are of the most cores: the gain as a share of dgemm's own gain,
-and the products that a row of the table cannot avoid (8nm² or 5nm²) as a share of dgemm's rate.
+slower than with fewer cores. The last lines are of the most cores: the gain as a share of dgemm's own, and
+the rate of the products that a row of the table cannot avoid (8nm² or 5nm²) as a share of dgemm's.
 """
 
 from __future__ import annotations
