@@ -30,6 +30,7 @@ from ..errors import EmptyDataError, ParameterError, ShapeError
 from ..model.kernels.base import Kernel
 from ..model.problem import as_inputs, as_noise, as_targets
 from ..numerics.arrays import Given, Seed, to_numpy
+from ..numerics.workers import single_threaded_blas
 from ..sources.moments import together
 from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
@@ -65,7 +66,8 @@ def kmeans(
     from threadpoolctl import threadpool_limits
 
     means = KMeans(m, n_init=1, max_iter=20, random_state=int(generator.integers(2**31)))
-    with threadpool_limits(1):  # threads would add the centres up in an order of their own each time
+    # threads would add the centres up in an order of their own each time
+    with single_threaded_blas(), threadpool_limits(1, user_api="openmp"):
         return means.fit(X, sample_weight=weights).cluster_centers_
 
 
