@@ -1,6 +1,6 @@
 """The command line, one file a command; each registers with `app`. Numerical imports wait until one runs."""
 
-from . import compare, demo, doctor, explain, export, fit, inspect, plot, predict, stream, warm, watch  # noqa: E501, F401
+from . import compare, demo, doctor, explain, export, fit, inspect, plot, predict, stream, warm, watch  # noqa: F401
 from .app import app, main
 
 __all__ = ["app", "main"]
