@@ -15,11 +15,11 @@ from ..numerics.workers import cores
 from .warming import cache_folder
 
 PACKAGES = "inducing numpy scipy numba scikit-learn threadpoolctl pandas pyarrow dask torch cupy".split()
-SIZES = (1, 3, 8, 17, 64, 65, 127, 256, 333, 512)  # rows of matrices: whole and broken blocks of any kernel
-SECONDS = 0.5  # for repeated products by each BLAS
-AGREED = 1e-9  # relative difference of the engine from a dense formula
+PRODUCT_SIZES = (1, 3, 8, 17, 64, 65, 127, 256, 333, 512)  # rows: whole and broken blocks
+PRODUCT_SECONDS = 0.5  # for repeated products by each BLAS
+ENGINE_AGREES = 1e-9  # relative difference of the engine from a dense formula
 
-Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def scipy_product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -29,7 +29,7 @@ def scipy_product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return dgemm(1.0, A, B)
 
 
-def examine(*products: Product) -> tuple[dict[str, str], list[str]]:
+def examine(*products: Multiply) -> tuple[dict[str, str], list[str]]:
     """What there is, by name, and what is wrong with it, a sentence each; in about two seconds. Products to
     look at are NumPy's and SciPy's unless others are given.
     """
@@ -47,20 +47,20 @@ def examine(*products: Product) -> tuple[dict[str, str], list[str]]:
             f"{wrong} of {count} matrix products are wrong: this BLAS cannot be used on this machine; "
             "install another build of NumPy and SciPy, or set OPENBLAS_CORETYPE to an older kind of processor"
         )
-    if not difference < AGREED:
+    if not difference < ENGINE_AGREES:
         problems.append(
-            f"the evidence differs by {difference:.1e} from a dense formula, where {AGREED:g} is allowed: do "
-            "not trust results of this set-up"
+            f"the evidence differs by {difference:.1e} from a dense formula: "
+            "do not trust results of this set-up"
         )
     return about, problems
 
 
-def products_wrong(product: Product, seconds: float = SECONDS) -> tuple[int, int]:
+def products_wrong(product: Multiply, seconds: float = PRODUCT_SECONDS) -> tuple[int, int]:
     """How many products of whole numbers were made, each size and order of both at least once and again for
     so long, and how many were not exact: in double precision every one of them has to be.
     """
     rng, cases = np.random.default_rng(0), []
-    for n in SIZES:
+    for n in PRODUCT_SIZES:
         A, B = rng.integers(-99, 100, size=(2, n, n + 2))
         expected = A @ B.T  # whole numbers: no BLAS
         cases += [(A.astype(float, order=o), B.astype(float, order=o).T, expected) for o in ("C", "F")]
