@@ -177,8 +177,22 @@ def test_rows_with_gaps_are_worth_using() -> None:
     assert used < 0.8 * min(error("refuse", filled)[0], error("drop", holes)[0])
     assert model.n_gaps_ == np.count_nonzero(np.isnan(holes[train]).any(axis=1))
     std = model.predict(holes[test], return_std=True)[1]
+    mean, ends = model.predict(holes[test]), model.predict_quantiles(holes[test], [0.1, 0.9])
+    assert_allclose(ends[:, 1] - ends[:, 0], 2 * 1.2815515655 * std, rtol=1e-8)
+    density = -0.5 * (np.log(2 * np.pi * std**2) + (y[test] - mean) ** 2 / std**2)
+    assert_allclose(model.log_density(holes[test], y[test]), density, rtol=1e-10)
     whole = ~np.isnan(holes[test, :2]).any(axis=1)
     assert np.mean(std[whole]) < 0.5 * np.mean(std[~whole])
+
+
+def test_gaps_that_come_with_the_queries() -> None:
+    """A fit to complete rows fills them by regression on the other columns, and says so."""
+    a = np.random.default_rng(2).normal(size=(60, 2))
+    a[:, 1] = 2.0 * a[:, 0] + 1.0
+    model = ig.SparseGPRegressor("matern32", "exact", missing="use", **HELD).fit(a, a[:, 0])
+    with pytest.warns(InducingWarning, match="3 rows have gaps in columns that had none"):
+        filled = model.predict(np.column_stack([a[:3, 0], np.full(3, np.nan)]))
+    assert_allclose(filled, model.predict(a[:3]), atol=1e-4)
 
 
 def test_categories_are_learned() -> None:

@@ -19,29 +19,20 @@ from inducing.inference import fields
 from inducing.inference.fields import stack, unstack
 from inducing.inference.mixtures import Mixtures
 from inducing.model import kernels, means
-from inducing.model.kernels import (
-    RBF,
-    CurlFree,
-    DivergenceFree,
-    Independent,
-    Kernel,
-    Matern32,
-    Shared,
-    coregionalised,
-)
+from inducing.model.kernels import RBF, Category, CurlFree, DivergenceFree, Independent, Kernel, Matern32
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 3.0, (6, 2))  # nodes
 XS = RNG.uniform(0.0, 3.0, (5, 2))
 WIND = DivergenceFree(2.0, 3.0) + CurlFree(1.3, 0.7) + Independent([4.0, 5.0])
 B = np.array([[2.0, -0.6, 0.3], [-0.6, 1.0, 0.2], [0.3, 0.2, 0.5]])
+COREGIONALISED = Category(2, 3, 3, np.linalg.cholesky(B - 0.1 * np.eye(3)), [0.1, 0.1, 0.1])
 
 KERNELS: dict[str, tuple[Kernel, int]] = {
     "independent": (Independent([1.5, 0.4]), 2),
-    "shared": (Shared([1.5, 0.4, 0.7], (1, -1, 0)), 3),
-    "coregionalised": (coregionalised(B) * RBF(1.2, columns=(0, 1)), 3),
+    "coregionalised": (COREGIONALISED * RBF(1.2, columns=(0, 1)), 3),
     "linear model of coregionalisation": (
-        Shared([1.5, 0.4]) * RBF(0.7, columns=(0, 1))
+        Category(2, 2) * RBF(0.7, columns=(0, 1))
         + Independent([0.2, 0.3], columns=(2,)) * Matern32(2.0, columns=(0, 1)),
         2,
     ),
@@ -105,16 +96,7 @@ def test_components_are_blocks() -> None:
         np.kron(k, np.diag([1.5, 0.4])),
         rtol=1e-13,
     )
-    w = np.array([np.sqrt(1.5), -np.sqrt(0.4)])
-    assert_allclose(
-        (Shared([1.5, 0.4], (1, -1)) * positions)(stack(X), stack(XS)), np.kron(k, np.outer(w, w)), rtol=1e-13
-    )
-    assert_allclose(
-        (coregionalised(B) * positions)(stack(X, 3), stack(XS, 3)), np.kron(k, B), rtol=1e-12, atol=1e-14
-    )
-    assert (
-        len(coregionalised(np.outer([1.0, 2.0], [1.0, 2.0])).parameters["variance"]) == 2
-    )  # rank one: one part
+    assert_allclose((COREGIONALISED * positions)(stack(X, 3), stack(XS, 3)), np.kron(k, B), rtol=1e-12)
 
 
 @each_kernel
@@ -184,8 +166,6 @@ def test_torch_gives_the_same_numbers(kernel: Kernel, components: int) -> None:
     [
         (lambda: Independent(2.0), ParameterError, "each component"),
         (lambda: Independent([1.0, -1.0]), ParameterError, "variance"),
-        (lambda: Shared([1.0, 2.0], (1, 2)), ParameterError, "signs"),
-        (lambda: Shared([1.0, 2.0], (1, 1, 1)), ParameterError, "signs"),
         (lambda: CurlFree(0.0), ParameterError, "lengthscale"),
         (lambda: CurlFree(1.0, 1.0, "matern12"), UnknownNameError, "matern12"),
         (lambda: DivergenceFree()(stack(X, 3), stack(X, 4)), ParameterError, "0 to 1"),
@@ -195,8 +175,6 @@ def test_torch_gives_the_same_numbers(kernel: Kernel, components: int) -> None:
             ParameterError,
             "row 0 is 0.5",
         ),
-        (lambda: coregionalised([[1.0, 2.0], [2.0, 1.0]]), ParameterError, "eigenvalue"),
-        (lambda: coregionalised([[1.0, 2.0]]), ShapeError, "symmetric"),
     ],
 )
 def test_bad_kernels_are_refused(make: Any, error: type[Exception], says: str) -> None:

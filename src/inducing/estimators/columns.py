@@ -105,9 +105,15 @@ class Kinds:
                 raise ParameterError("x_std was given to predict, but not to fit; fit with it as well")
             return X
         gaps = np.isnan(X)
+        if self.way == "indicators" and not self.marked and not gaps.any():
+            return X
         S, V, _ = self._expected(X)
         filled = np.where(gaps, S * self.scale + self.mean, X)
         if self.way == "indicators":
+            new = int(np.count_nonzero(np.delete(gaps, self.marked, axis=1).any(axis=1)))
+            if new:
+                message = f"{new} rows have gaps in columns that had none in the fit; means fill them"
+                warnings.warn(message, InducingWarning, stacklevel=2)
             return np.hstack([filled, gaps[:, list(self.marked)]])
         V = V * self.scale**2
         return np.hstack([filled, V if std is None else np.where(gaps, V, deviations(std, X) ** 2)])
@@ -192,7 +198,10 @@ def kinds_of(model: Any, X: np.ndarray, output: int | None = None, std: Any = No
     categorical = list(known) if model.categorical is None else model.categorical
     gaps = bool(set(np.flatnonzero(np.isnan(X).any(axis=0))) - set(categorical))
     unseen = model.allow_unseen or getattr(encoder, "allow_unseen", False)
-    kinds = Kinds.of(X, categorical, way_of(model.missing, model.kernel, gaps, std), output, unseen)
+    way = way_of(model.missing, model.kernel, gaps, std)
+    if way == "known" and model.missing == "use":  # no gaps yet, but queries may have some
+        way = "indicators"
+    kinds = Kinds.of(X, categorical, way, output, unseen)
     return replace(kinds, codes={c: max(levels, known.get(c, 0)) for c, levels in kinds.codes.items()})
 
 

@@ -89,6 +89,25 @@ class Outputs(Observing):
         draws = [m.sample_y(X, n_samples, int(s), latent, further) for m, s in zip(self.models_, seeds)]
         return np.stack(draws, axis=1)
 
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
+    ) -> np.ndarray:
+        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
+        if self.kinds_.way != "variances" or self._likelihood is not None:
+            return super().predict_quantiles(X, quantiles, further)
+        from scipy.special import ndtri
+
+        mean, std = self.predict(X, return_std=True)  # with the scatter of f at inputs that are not known
+        p = np.asarray(quantiles, dtype=float)
+        return mean[:, None] + std[:, None] * ndtri(p) if p.ndim else mean + std * ndtri(p)
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """The log density of observations y, (n,) or with the further numbers of the rows (n, 2). (n,)"""
+        if self.kinds_.way != "variances" or self._likelihood is not None:
+            return super().log_density(X, y)
+        mean, std = self.predict(X, return_std=True)
+        return -0.5 * (np.log(2.0 * np.pi * std**2) + ((np.asarray(y, dtype=float) - mean) / std) ** 2)
+
     def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X and y after the checks, y with NaN where it was not measured and outputs allow that."""
         if self.outputs not in OUTPUTS:
@@ -132,8 +151,8 @@ class Outputs(Observing):
         sets `kinds_`.
         """
         d, codes = source.n_features, {}
-        if self.outputs == "independent" or self.missing == "use":
-            raise ParameterError("rows in parts have no gaps or models for each output; give arrays")
+        if self.outputs == "independent":
+            raise ParameterError("rows in parts have no models for each output; give arrays")
         long = self.outputs == "coregionalised" and not source.one_output
         of_rows = moments(source) if long or self.categorical else None
         if of_rows is not None:

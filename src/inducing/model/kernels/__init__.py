@@ -14,25 +14,18 @@ from .periodic import Periodic, Trigonometric
 from .projected import Projected
 from .sphere import Sphere
 from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
-from .vector import CurlFree, DivergenceFree, Independent, Shared, coregionalised
+from .vector import CurlFree, DivergenceFree, Independent
 
 _STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
 _LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
 # kernels whose last input is the number of a component
-_VECTORS: tuple[type[Kernel], ...] = (Independent, Shared, CurlFree, DivergenceFree)
+_VECTORS: tuple[type[Kernel], ...] = (Independent, CurlFree, DivergenceFree)
 _OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
 _OF_COLUMNS: dict[str, type[Kernel]] = {"category": Category, "averaged": Averaged}  # of columns of a kind
 _COMPOSITES: dict[str, type[Kernel]] = {"sum": Sum, "product": Product, "projected": Projected}
 _KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_OF_COLUMNS.values(), *_COMPOSITES.values())
-__all__ = [
-    "BY_NAME",
-    "categories_of",
-    "code_columns",
-    "coregionalised",
-    "from_spec",
-    *(kind.__name__ for kind in _KINDS),
-]
+__all__ = ["BY_NAME", "categories_of", "code_columns", "from_spec", *(kind.__name__ for kind in _KINDS)]
 
 
 def from_spec(spec: Mapping[str, Any]) -> Kernel:

@@ -3,12 +3,12 @@
     k((x, i), (z, j)) = [K(x, z)]_ij
 
 so a matrix kernel K is an ordinary kernel, and bases, approximations, pruning and files need not know.
-`fields.stack` makes such inputs. `Independent` and `Shared` look at the component alone; times a kernel of
-the positions they are independent components and the intrinsic model of coregionalisation, and sums of such
-products the linear one:
+`fields.stack` makes such inputs. `Independent` looks at the component alone, and so does `Category`, with
+learned covariances; times a kernel of the positions these are independent components and the intrinsic model
+of coregionalisation, and sums of such products the linear one:
 
     Independent([1.0, 2.0]) * RBF(3.0, columns=(0, 1))
-    (Shared([1.0, 2.0]) + Independent([0.1, 0.1])) * RBF(3.0, columns=(0, 1))
+    Category(2, levels=2, rank=1) * RBF(3.0, columns=(0, 1))
 
 `CurlFree` and `DivergenceFree` are fields that derive from a potential; their sum is Helmholtz's
 decomposition of a wind.
@@ -18,7 +18,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ...errors import ParameterError, ShapeError, UnknownNameError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
@@ -42,8 +41,8 @@ def one_hot(X: Array, components: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _OfComponents(Kernel):
-    """B_ij for components i and j, whatever the other inputs. A kernel of this family says what B is."""
+class Independent(Kernel):
+    """variance_i [i = j] for components i and j: they know nothing of each other."""
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
 
@@ -60,86 +59,23 @@ class _OfComponents(Kernel):
         object.__setattr__(self, "variance", variance)
         self._check_columns()
 
-    def _B(self) -> np.ndarray:
-        """(p, p)"""
-        raise NotImplementedError
-
-    def _variance_gradient(self, Bbar: Array) -> Array:
-        """dJ/dvariance (p,) from dJ/dB (p, p)."""
-        raise NotImplementedError
-
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        B = asarray_like(self._B(), X)
-        left, right = one_hot(X, len(self.variance)) @ B, one_hot(Z, len(self.variance)).T
+        left, right = (
+            self._diag(X)[:, None] * one_hot(X, len(self.variance)),
+            one_hot(Z, len(self.variance)).T,
+        )
         return np.matmul(left, right, out=out) if is_numpy(X) else left @ right
 
     def _diag(self, X: Array) -> Array:
-        return one_hot(X, len(self.variance)) @ asarray_like(np.diag(self._B()), X)
+        return one_hot(X, len(self.variance)) @ asarray_like(self.variance, X)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
-        Bbar = one_hot(X, len(self.variance)).T @ Kbar @ one_hot(Z, len(self.variance))
-        return {"variance": self._variance_gradient(Bbar)}, zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
+        left, right = one_hot(X, len(self.variance)), one_hot(Z, len(self.variance))
+        gradient = namespace(X).sum((left.T @ Kbar).T * right, axis=0)
+        return {"variance": gradient}, zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        E = one_hot(X, len(self.variance))
-        return {"variance": self._variance_gradient(E.T @ (kbar[:, None] * E))}
-
-
-@dataclass(frozen=True, eq=False)
-class Independent(_OfComponents):
-    """B = diag(variance): components that know nothing of each other."""
-
-    def _B(self) -> np.ndarray:
-        return np.diag(self.variance)
-
-    def _variance_gradient(self, Bbar: Array) -> Array:
-        return 1.0 * namespace(Bbar).linalg.diagonal(Bbar)
-
-
-@dataclass(frozen=True, eq=False)
-class Shared(_OfComponents):
-    """B = wwᵀ, w = signs √variance: components are multiples of one function; signs (p,) are 1, -1 or 0."""
-
-    signs: tuple[int, ...] | None = None  # None: all 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        signs = np.ones(len(self.variance)) if self.signs is None else np.asarray(self.signs, dtype=float)
-        if signs.shape != self.variance.shape or not np.all(np.isin(signs, (-1.0, 0.0, 1.0))):
-            raise ParameterError(
-                f"signs must be 1, -1 or 0 for each of {len(self.variance)} components, but is {self.signs}"
-            )
-        object.__setattr__(self, "signs", tuple(int(s) for s in signs))
-
-    def _w(self) -> np.ndarray:
-        return np.asarray(self.signs) * np.sqrt(self.variance)
-
-    def _B(self) -> np.ndarray:
-        return np.outer(self._w(), self._w())
-
-    def _variance_gradient(self, Bbar: Array) -> Array:
-        w = asarray_like(self._w(), Bbar)
-        return (Bbar + Bbar.T) @ w * asarray_like(self._w() / (2.0 * self.variance), Bbar)
-
-
-def coregionalised(B: ArrayLike) -> Kernel:
-    """The kernel B_ij of components, B ⪰ 0: a sum of `Shared`, one for each eigenvector of B."""
-    B = np.asarray(B, dtype=float)
-    if B.ndim != 2 or B.shape[0] != B.shape[1] or not np.allclose(B, B.T, rtol=1e-10, atol=0.0):
-        raise ShapeError(f"B must be a symmetric matrix, but has shape {B.shape}")
-    values, vectors = np.linalg.eigh(B)
-    least = 1e-12 * values[-1]
-    if values[0] < -least or values[-1] <= 0.0:
-        raise ParameterError(f"B must be positive semi-definite, but has an eigenvalue of {values[0]:.3g}")
-    columns = (vectors * np.sqrt(np.maximum(values, 0.0))).T[values > least]  # (rank, p)
-    tiny = 1e-15 * np.sqrt(values[-1])
-    kernel: Kernel | None = None
-    for w in columns:
-        zero = np.abs(w) <= tiny
-        part = Shared(np.where(zero, 1.0, w * w), signs=tuple(np.where(zero, 0, np.sign(w)).astype(int)))
-        kernel = part if kernel is None else kernel + part
-    assert kernel is not None
-    return kernel
+        return {"variance": one_hot(X, len(self.variance)).T @ kbar}
 
 
 @dataclass(frozen=True, eq=False)
