@@ -423,3 +423,18 @@ def test_classes_that_learning_rows_lack_are_still_predicted(method):
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
     assert np.all(np.isfinite(p)) and np.mean(model.predict(inputs[:499]) == labels[:499]) > 0.9
     assert p[499, 2] > 5.0 * np.mean(p[:499, 2])
+
+
+@pytest.mark.parametrize("rough", [False, True])
+def test_the_kernel_of_classes_can_be_left_open(rough):
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0, 6, (300, 1))
+    kernel = ig.kernels.Matern12(0.8) if rough else ig.kernels.RBF(0.8)
+    f = np.linalg.cholesky(kernel(X, X) + 1e-8 * np.eye(300)) @ rng.standard_normal(300)
+    y = f + 0.1 * rng.standard_normal(300) > 0
+    model = ig.SparseGPClassifier(kernel="auto", n_inducing=30, random_state=0, max_iter=20).fit(X, y)
+    plain = ig.SparseGPClassifier(n_inducing=30, random_state=0, max_iter=20).fit(X, y)
+    assert isinstance(model.kernel_, ig.kernels.RBF | ig.kernels.Matern52 | ig.kernels.Matern32)
+    assert model.log_evidence_ >= plain.log_evidence_ - 1.0
+    if rough:
+        assert not isinstance(model.kernel_, ig.kernels.RBF)

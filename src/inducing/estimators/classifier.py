@@ -22,6 +22,7 @@ from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import Matern32, Matern52, Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
@@ -55,8 +56,9 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     Parameters
     ----------
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...), started at √d standard
-        deviations; None is "rbf". A name has a
-        lengthscale for each input, or with ard=False one for all; None is True but for the thesis' ways.
+        deviations; None is "rbf"; "auto" takes RBF, Matérn 5/2 or 3/2, whichever is ahead after a few
+        iterations, and for the thesis' ways and "neighbours" "rbf". A name has a lengthscale for each input,
+        or with ard=False one for all; None is True but for the thesis' ways.
     approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...;
         "auto" is "fitc".
     n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
@@ -188,7 +190,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         if self.approximation == "neighbours":
             self.n_rows_, self._held = n_rows, None
             return self._keep_along_neighbours(learn_along_neighbours(stage, signs))
-        self._take(learn_classes(stage, signs), n_rows)
+        self._take(learn_classes(stage, signs, self._other_kinds), n_rows)
         return self
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
@@ -217,6 +219,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             (X[:count], Y[:count]),
             float(sample.keys[count]) if count else 0.0,
             outofcore.SAMPLE_SEED,
+            self._other_kinds,
         )
         self._take_layout(source.layout)
         self._take(learned, survey.moments.n)
@@ -391,7 +394,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             units = center_and_scale(X, weights) if units is None else units
             self.x_mean_, self.x_scale_ = self.kinds_.in_place(*units)
         self.kernel_ = start_kernel(
-            self.kernel,
+            None if self._other_kinds else self.kernel,
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,
@@ -401,6 +404,10 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
         self._adapt()
         self.__dict__.pop("metadata_", None)
+
+    @property
+    def _other_kinds(self) -> tuple[type[Stationary], ...]:
+        return (Matern52, Matern32) if isinstance(self.kernel, str) and self.kernel == "auto" else ()
 
     @property
     def _ard(self) -> bool:

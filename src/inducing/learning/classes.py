@@ -143,14 +143,14 @@ class Judge:
         return np.log(np.maximum(p[np.arange(len(p)), self.own], 1e-300))
 
 
-def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
+def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] = ()) -> LearnedClasses:
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
     Several starts (`_starts`) are raced for a few iterations each, on a sample of the rows; the best goes on
     with all of them. The race is won by the evidence per row, less a nat for each lengthscale, and, where
     there are enough rows to hold some out, the mean log probability of their labels, added: a hundred labels
-    alone are a poor judge. If going on made the held-out labels less probable, it is
-    taken back. The result has all rows.
+    alone are a poor judge. Kernels of other `kinds` then race from where the winner started. If going on made
+    the held-out labels less probable, it is taken back. The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
@@ -159,7 +159,7 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
     judge = None if held is None else Judge(P.X[held], signs[held])
     learning = replace(start if held is None else start.on(rest), held_out=None)
     own = signs if held is None else signs[rest]
-    outcome, stage, spent, n_starts = _race(learning, own, judge)
+    outcome, stage, spent, n_starts = _race(learning, own, judge, kinds)
     scores = []
     if judge is not None:
         scores.append(float(np.mean(judge(stage, outcome))))
@@ -181,14 +181,20 @@ def learn_classes(start: Stage, signs: Array) -> LearnedClasses:
 
 
 def learn_classes_of(
-    source: Source, start: Stage, signs: Array, held: tuple[Array, Array], key: float, seed: int
+    source: Source,
+    start: Stage,
+    signs: Array,
+    held: tuple[Array, Array],
+    key: float,
+    seed: int,
+    kinds: Sequence[type[Stationary]] = (),
 ) -> LearnedClasses:
     """Learn from a few rows of a source as `learn_classes` does, then go on with all of them.
 
     The source has class numbers. Rows whose key is below `key` are `held` out, inputs and signs: if going on
     made their labels less probable, it is taken back. The processes have all rows.
     """
-    few, count = learn_classes(start, signs), int(signs.shape[1])
+    few, count = learn_classes(start, signs, kinds), int(signs.shape[1])
     P, judge = few.outcome.parameters, Judge(*held) if len(held[0]) else None
     row = start.rows.row
     whole = as_problem(*P[:2], row, P.noise, source, None, mean=P.mean, jitter=start.rows.jitter)
@@ -209,19 +215,32 @@ def learn_classes_of(
     return LearnedClasses(posteriors, _binary(outcome), outcome, few.n_starts, spent, scores)
 
 
-def _race(learning: Stage, signs: Array, judge: Judge | None) -> tuple[Outcome, Stage, int, int]:
+def _race(
+    learning: Stage, signs: Array, judge: Judge | None, kinds: Sequence[type[Stationary]]
+) -> tuple[Outcome, Stage, int, int]:
     """The best start's outcome on a sample, the stage on all rows, numbers of iterations and starts."""
     n, m = learning.rows.n, len(learning.rows.basis)
     some = np.random.default_rng(n).permutation(n)[: max(RACE_ROWS, RACE_SHARE * m)]
     sample, own = (learning, signs) if len(some) == n else (learning.on(np.sort(some)), signs[np.sort(some)])
-    trials = []
-    for stage in _starts(sample, own):
+    trials: list[tuple[Stage, Outcome]] = []
+    scores: list[float] = []
+
+    def run(stage: Stage, alone: bool) -> None:
         most = min(stage.max_iterations, RACE_ITERATIONS)
         stage = replace(stage, evidence=ClassesEvidence(own), max_iterations=most)
         trials.append((stage, stage.run()))
-    scores = np.array([_fair_value(outcome) / sample.rows.n for _, outcome in trials])
-    if judge is not None and len(trials) > 1:
-        scores += [np.mean(judge(*trial)) for trial in trials]
+        score = _fair_value(trials[-1][1]) / sample.rows.n
+        scores.append(score if judge is None or alone else score + float(np.mean(judge(*trials[-1]))))
+
+    starts = _starts(sample, own)
+    for stage in starts:
+        run(stage, alone=len(starts) == 1 and not kinds)
+    first = trials[int(np.argmax(scores))][0]
+    kernel = first.rows.kernel
+    if isinstance(kernel, Stationary) and first.max_iterations > 0:
+        for kind in kinds:
+            other = kind(kernel.lengthscale, kernel.variance)
+            run(replace(first, problem=replace(first.rows, kernel=other)), alone=False)
     best = int(np.argmax(scores))
     outcome, spent = trials[best][1], sum(outcome.run.iterations for _, outcome in trials)
     evidence = trials[best][0].evidence if sample is learning else ClassesEvidence(signs)
