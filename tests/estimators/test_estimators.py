@@ -457,3 +457,21 @@ def test_no_warning_on_ordinary_data():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ig.SparseGPRegressor(max_iter=20).fit(*make_data(150)).predict(XS, return_std=True)
+
+
+@pytest.mark.parametrize("kind", [ig.SparseGPRegressor, ig.SparseGPClassifier])
+def test_periods_are_in_the_users_units(kind):
+    rng = np.random.default_rng(0)
+    years, size = rng.uniform(1990, 2020, 120), rng.normal(size=120)
+    y = np.sin(2 * np.pi * years) + 0.05 * rng.standard_normal(120)
+    X = np.column_stack([size, years])
+    kernel = ig.kernels.Periodic(1.0, period=1.0, columns=[1]) * ig.kernels.RBF(3.0, columns=[0])
+    target, options = y, dict(n_inducing=30, max_iter=20, random_state=0)
+    if kind is ig.SparseGPClassifier:
+        target = y > 0
+    model = kind(kernel=kernel, optimize="hyperparameters", **options).fit(X, target)
+    period = float(model.kernel_.parameters["0.period"]) * model.x_scale_[1]
+    assert period == pytest.approx(1.0, rel=0.01)
+    late = np.column_stack([np.zeros(200), np.linspace(2030, 2032, 200)])  # ten years on, it repeats
+    if kind is ig.SparseGPRegressor:
+        assert np.corrcoef(model.predict(late), np.sin(2 * np.pi * late[:, 1]))[0, 1] > 0.9

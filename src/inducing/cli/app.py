@@ -110,13 +110,17 @@ StationaryKernel = Annotated[str, Option(help="auto, RBF, Matern12, Matern32, Ma
 
 
 def encoder_for(
-    missing: list[str] | None, category: list[str] | None, calendar: list[str] | None, drop_missing: bool
+    missing: list[str] | None,
+    category: list[str] | None,
+    calendar: list[str] | None,
+    drop_missing: bool,
+    otherwise: str = "refuse",
 ) -> TableEncoder:
-    """The encoder that a command's options ask for."""
+    """The encoder that a command's options ask for; `otherwise` is for gaps that are not dropped."""
     from ..sources.encoding import TableEncoder
 
     kinds = dict.fromkeys(category or [], "category") or None
-    rule = "drop" if drop_missing else "refuse"
+    rule = "drop" if drop_missing else otherwise
     return TableEncoder(calendar=calendar or (), kinds=kinds, missing_values=missing or (), missing=rule)
 
 
@@ -169,11 +173,18 @@ def inputs_and_target(
     used = {name: gap for name, gap in gaps.items() if name in (*encoder.inputs, target, *further_ones)}
     if encoder.missing == "refuse":
         encoding.require_complete(used, "fill them in, or leave those rows out by --drop-missing")
+    if encoder.missing == "use":  # a row without its target is of no use
+        count = np.any([gaps[name] for name in encoder.inputs], axis=0).sum()
+        if count:
+            advice = "which are averaged over; --drop-missing leaves these rows out"
+            typer.echo(f"{count} of {len(data)} rows have gaps in their inputs, {advice}.")
+        used = {name: gap for name, gap in used.items() if name not in encoder.inputs}
     rows = ~np.any(list(used.values()), axis=0)  # (n,) of bool
     if not rows.any():
         raise EmptyDataError(f"All {len(data)} rows have missing values: exclude the columns that cause it.")
     if not rows.all():
-        typer.echo(f"Left out {(~rows).sum()} of {len(data)} rows, which have missing values.")
+        where = " in the target" if encoder.missing == "use" else ""
+        typer.echo(f"Left out {(~rows).sum()} of {len(data)} rows, which have missing values{where}.")
     data = data[rows]
     frame = encoding.as_frame(data)
     values = values_of(frame[target], encoder.marks)

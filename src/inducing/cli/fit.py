@@ -124,6 +124,7 @@ def fit(
     """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
     from ..estimators.classifier import SparseGPClassifier
     from ..estimators.regressor import SparseGPRegressor
+    from ..sources.encoding import gaps_of
     from ..sources.tables import is_large
 
     start, share = time.perf_counter(), test_fraction
@@ -132,7 +133,7 @@ def fit(
     require_apart(out, table, checkpoint)
     if checkpoint is not None:
         require_apart(checkpoint, table)
-    encoder = encoder_for(missing, category, calendar, drop_missing)
+    encoder = encoder_for(missing, category, calendar, drop_missing, "refuse" if in_parts else "use")
     given: dict[str, Any] = dict(n_inducing=n_inducing, inducing=inducing, likelihood=likelihood)
     given |= dict(kernel=None if kernel == "auto" else kernel, max_iter=max_iter)
     given = {name: value for name, value in given.items() if value is not None}
@@ -144,6 +145,8 @@ def fit(
     else:
         X, y = inputs_and_target(table, target, exclude, encoder, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
+        if encoder.missing == "use" and any(gap.any() for gap in gaps_of(X, encoder.marks).values()):
+            given["missing"] = "use"
     typer.echo(encoder.summary())
     model: SparseGPClassifier | SparseGPRegressor
     with stop_on_interrupt():

@@ -1,6 +1,5 @@
 """`inducing inspect`: what a model file holds."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -44,6 +43,7 @@ def in_words(estimator: Any) -> list[str]:
 
     metadata, weight = estimator.metadata_, relevance(estimator.kernel_, posterior_of(estimator).basis)
     names, target = feature_names(estimator), metadata.get("target", "y")
+    weight = weight[: len(names)]
     rows = getattr(estimator, "n_rows_", None)
     told = "" if rows is None else f", learned from {rows} rows"
     out = [f"This model predicts {target} from {len(names)} inputs{told}."]
@@ -127,12 +127,14 @@ def _print_kernel(estimator: Any) -> None:
     from rich.table import Table
 
     from ..learning.diagnosis import relevance
+    from ..model.kernels import leaves
 
     d, names = estimator.n_features_in_, feature_names(estimator)
     weight = relevance(estimator.kernel_, posterior_of(estimator).basis)
     own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_
-    scale = np.broadcast_to(own, d)  # (d,)
-    for path, part in _parts(estimator.kernel_.spec()):
+    scale = np.broadcast_to(own, max(d, np.size(own)))  # with what is known of gaps, where they are used
+    names += [f"gaps {i + 1}" for i in range(len(scale) - d)]
+    for path, part in leaves(estimator.kernel_.spec()):
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
         table = Table("input")
         table.add_column("lengthscale", justify="right")
@@ -142,14 +144,20 @@ def _print_kernel(estimator: Any) -> None:
             if estimator.encoder_
             else ()
         )
-        columns = range(d) if part.get("columns") is None else part["columns"]
+        many = np.size(part.get("lengthscale", 0.0)) if np.ndim(part.get("lengthscale", 0.0)) else d
+        columns = range(many) if part.get("columns") is None else part["columns"]
+        if "period" in part:
+            table.add_column("period", justify="right")
         if "lengthscale" in part:
+            period = np.broadcast_to(part.get("period", np.nan), len(columns))
             lengthscale = np.broadcast_to(part["lengthscale"], len(columns))
             for i in sorted(range(len(columns)), key=lambda i: (weight[columns[i]] == 0, lengthscale[i])):
                 j = columns[i]
                 own = lengthscale[i] * scale[j]
                 shown = "constant" if weight[j] == 0 else in_days(own) if names[j] in dates else f"{own:.4g}"
-                table.add_row(names[j], shown, f"{lengthscale[i]:.4g}")
+                turn = period[i] * scale[j]  # the lengthscale of what repeats has no unit
+                again = [in_days(turn) if names[j] in dates else f"{turn:.4g}"] if "period" in part else []
+                table.add_row(names[j], "no unit" if again else shown, f"{lengthscale[i]:.4g}", *again)
         show(f"Kernel {path}{part['name']}: {numbers}", table)
 
 
@@ -158,11 +166,3 @@ def in_days(seconds: float) -> str:
     units = {"years": 31556952.0, "days": 86400.0, "hours": 3600.0, "minutes": 60.0}
     name, unit = next(((name, unit) for name, unit in units.items() if seconds >= unit), ("seconds", 1.0))
     return f"{seconds / unit:.3g} {name}"
-
-
-def _parts(spec: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The leaves of a kernel's spec with their paths: '0.', '1.0.'."""
-    if "parts" not in spec:
-        yield path, spec
-    for i, part in enumerate(spec.get("parts", [])):
-        yield from _parts(part, f"{path}{i}.")

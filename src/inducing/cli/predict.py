@@ -50,14 +50,15 @@ def predict(
     encoder, target = columns_of(estimator)
     levels, inputs = _levels(quantiles, estimator), list(encoder.inputs)
     encoder.set_params(allow_unseen=allow_unseen)
+    uses = getattr(estimator, "missing", "refuse") == "use"  # rows with gaps, as in training
 
     def add(data: DataFrame) -> DataFrame:
         """The predictions for the rows of a table, none where inputs are missing."""
         require_columns(list(data.columns), inputs)
-        gaps = gaps_of(data[inputs], encoder.marks)
-        if not allow_missing:
+        gaps = {} if uses else gaps_of(data[inputs], encoder.marks)
+        if not (uses or allow_missing):
             require_complete(gaps, "fill them in, or pass --allow-missing")
-        rows = ~np.any(list(gaps.values()), axis=0)  # (n,) of bool
+        rows = np.ones(len(data), dtype=bool) if uses else ~np.any(list(gaps.values()), axis=0)  # (n,)
         X = encoder.transform(data[rows])
         further = estimator.metadata_.get("further")
         known = None if further not in data.columns else data.loc[rows, further].to_numpy(float)

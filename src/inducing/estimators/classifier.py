@@ -21,6 +21,7 @@ from ..learning.classes_along_neighbours import learn_along_neighbours
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points
+from ..model.kernels import with_periods
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Matern32, Matern52, Stationary
 from ..model.likelihoods import Binary
@@ -394,7 +395,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             units = center_and_scale(X, weights) if units is None else units
             self.x_mean_, self.x_scale_ = self.kinds_.in_place(*units)
         self.kernel_ = start_kernel(
-            None if self._other_kinds else self.kernel,
+            None if self._other_kinds else with_periods(self.kernel, self.x_scale_),
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,

@@ -345,7 +345,7 @@ def start_kernel(
     return kinds.kernel(base, width, rank, mixed)
 
 
-def own_kernel(model: Any, data: Data, noise: Any, variance: float) -> Kernel:
+def own_kernel(model: Any, data: Data, noise: Any, variance: float, x_scale: np.ndarray) -> Kernel:
     """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
     if model.kernel == "auto":
         few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
@@ -353,7 +353,7 @@ def own_kernel(model: Any, data: Data, noise: Any, variance: float) -> Kernel:
     rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
     rough = rough and model.kinds_.way != "variances"
     of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
-    return start_kernel("matern32" if rough else model.kernel, *of_data)
+    return start_kernel("matern32" if rough else kernels.with_periods(model.kernel, x_scale), *of_data)
 
 
 def start_kernels(

@@ -63,7 +63,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
     `noise`, predictions, `noise_`, `log_evidence_`. What is about the prior is in units of the standardised
     data: `kernel`, `kernel_`, `mean`, `fixed`, `priors`, `posterior_` (a lengthscale of 2 is two standard
-    deviations of that input). With standardize=False the two are the same.
+    deviations of that input), but for the periods of `kernel`. With standardize=False the two are the same.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
         noise, mean = start_noise(self, data, scaling, likelihood)
-        kernel = own_kernel(self, data, noise, variance)
+        kernel = own_kernel(self, data, noise, variance, scaling.x_scale)
         Z, whole = start_places(self, data, scaling, kernel, rng)
         if source is not None and isinstance(self.inducing, str) and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)

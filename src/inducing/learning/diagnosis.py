@@ -20,6 +20,7 @@ from ..errors import ParameterError
 from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
 from ..model.bases import Basis
+from ..model.kernels import leaves
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.problem import DEFAULT_JITTER, Problem, as_noise
@@ -188,12 +189,11 @@ def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
     constant or no part of the kernel looks at it. (d,)
     """
     Z = to_numpy(next(iter(basis.parameters.values())))  # (m, d)
-    out, parts = np.zeros(Z.shape[1]), [kernel.spec()]
-    while parts:
-        part = parts.pop()
-        parts += part.get("parts", [])
-        columns = list(range(Z.shape[1]) if part.get("columns") is None else part["columns"])
-        if "lengthscale" in part and len(columns) and np.size(part["lengthscale"]) in (1, len(columns)):
+    out = np.zeros(Z.shape[1])
+    for _, part in leaves(kernel.spec()):
+        if "lengthscale" in part:
+            many = np.size(part["lengthscale"]) if np.ndim(part["lengthscale"]) else Z.shape[1]
+            columns = list(range(many) if part.get("columns") is None else part["columns"])
             out[columns] = np.maximum(out[columns], 1.0 / np.asarray(part["lengthscale"]))
     return np.where(np.ptp(Z, axis=0) > 0, out, 0.0)
 

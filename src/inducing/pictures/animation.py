@@ -267,6 +267,11 @@ class _TwoInputs:
         rows = np.random.default_rng(0).permutation(len(X))[:500]  # more would hide the mean
         self.X, self.y = X[rows], y[rows]
         self.ways = np.array([plots.places(step.basis)[0] for step in recording.steps])  # (steps, m, 2)
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        colours = ScalarMappable(Normalize(self.levels[0], self.levels[-1]), "viridis")
+        main.figure.colorbar(colours, ax=main, label="mean, and data")
 
     def draw(self, i: int, posterior: Posterior) -> None:
         ax, (a, b) = _cleared(self.main), np.meshgrid(*self.sides)
@@ -275,9 +280,10 @@ class _TwoInputs:
         ax.contourf(a, b, mean, levels=self.levels, cmap="viridis", alpha=0.7, extend="both")
         (east, north), (low, *_, high) = self.X.T, self.levels
         style: dict[str, Any] = dict(s=14, cmap="viridis", edgecolors="white", linewidths=0.5)
-        ax.scatter(east, north, c=self.y, vmin=low, vmax=high, **style)
+        ax.scatter(east, north, c=self.y, vmin=low, vmax=high, label="data", **style)
         for way in self.ways[: i + 1].transpose(1, 0, 2):
             ax.plot(*way.T, color=plots.RED, linewidth=0.9, alpha=0.6)
         plots.draw_basis_2d(ax, self.recording.steps[i].basis)
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=2)
         (left, bottom), (right, top) = self.low, self.high
         ax.set(xlim=(left, right), ylim=(bottom, top), xlabel=self.names[0], ylabel=self.names[1])

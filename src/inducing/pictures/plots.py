@@ -128,7 +128,8 @@ def draw_basis_2d(ax: Axes, basis: Basis) -> None:
     if widths is not None:
         for center, (a, b) in zip(centers, widths, strict=True):
             ax.add_patch(Ellipse(center, 2 * a, 2 * b, facecolor="none", edgecolor=RED, linewidth=1.2))
-    ax.plot(centers[:, 0], centers[:, 1], "x", color=RED, markersize=7, markeredgewidth=1.8)
+    style: dict[str, Any] = dict(color=RED, markersize=7, markeredgewidth=1.8, label="inducing inputs")
+    ax.plot(centers[:, 0], centers[:, 1], "x", **style)
 
 
 def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:

@@ -29,7 +29,7 @@ def portrait(
     if kind not in PORTRAITS:
         raise ParameterError(f"--kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
     basis = (model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_).basis
-    weight = relevance(model.kernel_, basis)
+    weight = relevance(model.kernel_, basis)[: len(names)]
     order = [int(j) for j in np.argsort(-weight, kind="stable") if weight[j] > 0]
     if kind == "relevance":
         return _relevance(weight[order], [names[j] for j in order])
@@ -37,7 +37,8 @@ def portrait(
         if X is None or y is None or len(X) < 2:
             raise ParameterError(f"a picture of {kind} needs rows with {target}: pass --table")
         return (_calibration if kind == "calibration" else _residuals)(model, X, y, target)
-    Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X  # (m, d)
+    Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X
+    Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
     if kind == "slices":
         return _slices(model, Z, order[:MOST_SLICES], names, target)
     if len(order) < 2:
