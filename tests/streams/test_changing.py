@@ -389,3 +389,19 @@ def test_a_second_thread_is_refused() -> None:
 def test_bad_parameters(error: Any, text: str, options: dict[str, Any]) -> None:
     with pytest.raises(error, match=text):
         plain(**options).partial_fit(X, Y)
+
+
+def test_time_may_be_an_input_with_a_kernel_of_its_own() -> None:
+    """Ornstein-Uhlenbeck in time: the process follows a level that wanders, without any forgetting."""
+    r = np.random.default_rng(0)
+    t = np.arange(800.0)[:, None]
+    level = np.cumsum(0.1 * r.standard_normal(800))
+    A = np.hstack([r.uniform(-2, 2, (800, 1)), t])
+    y = np.sin(2 * A[:, 0]) + level + 0.1 * r.standard_normal(800)
+    # a variance of 5 and a lengthscale of 1000 rows: steps of variance 2 · 5 / 1000 a row
+    kernel = ig.kernels.RBF(1.0, columns=(0,)) + ig.kernels.Matern12(1000.0, 5.0, columns=(1,))
+    model = plain(kernel=kernel, likelihood=Gaussian(0.01), capacity=60, tolerance=1e-4)
+    model.partial_fit(A[:1], y[:1])
+    said = model.predict_then_fit(A[1:], y[1:])
+    e = (y[1:] - said.mean)[400:]
+    assert np.sqrt(np.mean(e**2)) < 0.25 and np.mean(np.abs(e) < 1.96 * said.std[400:]) > 0.9

@@ -127,7 +127,7 @@ class Adaptation:
         """Between two discounts: an eighth of each half-life, of rows in whole beats where that is longer."""
         steps = STEP * self.half_lives
         return (
-            steps if self.clock is not None else np.where(steps > BEAT, np.floor(steps / BEAT) * BEAT, steps)
+            steps if self.clock is not None else np.where(steps > BEAT, np.round(steps / BEAT) * BEAT, steps)
         )
 
     @property

@@ -42,8 +42,9 @@ class Drift:
             n += 1
             mean += (z - mean) / n
             square += (z * z - square) / n
-            up, down = max(0.0, up + z - mean - LEVEL_SLACK), max(0.0, down + mean - z - LEVEL_SLACK)
-            spread = max(0.0, spread + z * z - square - SPREAD_SLACK)
+            up, down = up + z - mean - LEVEL_SLACK, down + mean - z - LEVEL_SLACK
+            spread += z * z - square - SPREAD_SLACK
+            up, down, spread = up if up > 0 else 0.0, down if down > 0 else 0.0, spread if spread > 0 else 0.0
             if n >= CALM_ROWS and (up > LEVEL or down > LEVEL or spread > SPREAD):
                 n, mean, up, down, square, spread = 0, 0.0, 0.0, 0.0, 0.0, 0.0
                 alarms, at = alarms + 1, (*at, row)[-REMEMBERED:]
