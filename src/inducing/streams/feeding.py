@@ -16,7 +16,7 @@ from ..numerics.workers import single_threaded_blas
 from ..progress import Bars
 from .adapting import Adaptation
 
-PART = 1024  # rows looked ahead, at most
+ROWS_AHEAD = 1024  # rows looked ahead, at most
 _reading: dict[int, int] = {}  # the threads that models are being changed in, by the identity of the model
 
 
@@ -46,7 +46,7 @@ def read(
             for rows in learner.turns(X, Y, order):
                 n = 0
                 while n < len(rows) and not adaptation.to_be_learned:
-                    left = rows[n : n + PART]
+                    left = rows[n : n + ROWS_AHEAD]
                     part = adaptation.read(learner, X[left], Y[left], steps[left], row + done + n)
                     for whole, new in zip(seen, part):
                         whole[left[: len(new)]] = new
