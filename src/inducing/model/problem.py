@@ -241,9 +241,9 @@ def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
             f"noise must be one variance or one per row ({n}), but has shape {tuple(values.shape)}"
         )
     xp = namespace(X)
-    if not bool(xp.all(values >= 1.0 / LARGEST_NUMBER)) or not bool(xp.all(values <= LARGEST_NUMBER)):
-        numbers = to_numpy(values)
-        worst = float(np.min(numbers) if np.min(numbers) < 1.0 / LARGEST_NUMBER else np.max(numbers))
+    least, most = float(values.min()), float(values.max())  # in double: 1e70 is none in single precision
+    if not (1.0 / LARGEST_NUMBER <= least and most <= LARGEST_NUMBER):
+        worst = most if 1.0 / LARGEST_NUMBER <= least else least
         raise NoiseError(
             f"noise is a variance and must be positive and finite, from {1.0 / LARGEST_NUMBER:g} to "
             f"{LARGEST_NUMBER:g}, but {worst:g} was given; use a small positive number"
