@@ -79,7 +79,7 @@ def _by_functions(
     both = qmc.Sobol(2 * d, seed=np.random.default_rng(rng)).random(places)
     A, B = (low + (high - low) * half for half in (both[:, :d], both[:, d:]))
     fA, fB = functions(A), functions(B)  # (size, places)
-    variance = np.var(np.concatenate([fA, fB], axis=1), axis=1)
+    variance = np.maximum(np.var(np.concatenate([fA, fB], axis=1), axis=1), np.finfo(float).tiny)
     first, total = np.empty((len(fA), d)), np.empty((len(fA), d))
     for k in range(d):
         mixed = A.copy()

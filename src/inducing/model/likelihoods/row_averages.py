@@ -171,6 +171,8 @@ def average(density: int, theta: np.ndarray, y: float, mean: float, var: float) 
     grid = _grid(density, theta, y, mean, scale)
     low, high = _window(density, theta, row, grid)
     straight, count = _needed(grid, low, high)
+    if not count >= 2.0:  # of numbers that are none
+        return np.nan, np.nan, np.nan
     if not straight:
         low, high = _inverse(grid, low), _inverse(grid, high)
     number, step, top = int(count), (high - low) / (count - 1.0), -inf
