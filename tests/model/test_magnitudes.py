@@ -187,7 +187,8 @@ def test_tiny_noise_is_refused_or_gives_numbers(method: str, noise: float) -> No
     with np.errstate(all="raise", under="ignore"), pytest.warns() if method == "cg" else np.errstate():
         post = ig.condition(ig.kernels.RBF(), basis, method, noise, X, y, **options)
         mean, variance = post.predict(np.vstack([X[:3], X[:2] + 0.3]))
-    assert np.all(np.isfinite(mean)) and np.all(np.isfinite(variance)) and np.all(variance >= 0.0)
+    rounding = 40 * np.finfo(float).eps  # of 1 - |φ|² with 40 terms; the core clips nothing
+    assert np.all(np.isfinite(mean)) and np.all(np.isfinite(variance)) and np.all(variance >= -rounding)
     assert np.all(np.abs(mean) < 10.0)
 
 
