@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import ParameterError
-from ..model.bases import Basis, Multiscale
+from ..model.compiled import function_shapes
 from ..model.kernels.composite import products_without_each
 from ..model.kernels.stationary import RBF
 from ..model.means import Constant, Zero
@@ -100,7 +100,7 @@ def _has_closed_form(process: Posterior | Paths) -> TypeGuard[Posterior]:
 def _closed_form(post: Posterior, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     kernel, d = post.kernel, len(low)
     assert isinstance(kernel, RBF)
-    centers, widths, heights = _gaussians(kernel, post.basis)
+    centers, widths, heights = function_shapes(kernel, post.basis)
     scales = to_numpy(kernel.scales(centers))
     alpha = heights * to_numpy(post.alpha)
     G = np.outer(alpha, alpha) + heights[:, None] * to_numpy(post.C) * heights
@@ -118,17 +118,6 @@ def _closed_form(post: Posterior, low: np.ndarray, high: np.ndarray) -> tuple[np
         rest = kernel.variance * kappa[k] + _quadratic(G * others[k], ones[k])
         first[k], total[k] = (alone - none) / (whole - none), 1.0 - (rest - none) / (whole - none)
     return first, total
-
-
-def _gaussians(kernel: RBF, basis: Basis) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Centres and widths (m, d) and heights (m,) of the functions k_u(x)."""
-    if not isinstance(basis, Multiscale):
-        Z = to_numpy(basis.Z)
-        return Z, np.broadcast_to(to_numpy(kernel.scales(Z)), Z.shape), np.full(len(Z), kernel.variance)
-    centers, widths = to_numpy(basis.centers), to_numpy(basis.widths)
-    scales = to_numpy(kernel.scales(centers))
-    ratios = np.sqrt(scales * np.sqrt(2.0 * widths**2 - scales**2)) / widths
-    return centers, widths, kernel.variance * np.prod(ratios, axis=1)
 
 
 def _means(c: np.ndarray, s: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -34,15 +34,7 @@ class Folded:
         if not isinstance(kernel, Stationary) or type(kernel) not in PROFILES or kernel.columns is not None:
             name = type(kernel).__name__
             raise ParameterError(f"only RBF and Matérn kernels can be compiled, not {name}; use predict")
-        scales = to_numpy(kernel.scales(next(iter(basis.parameters.values()))))
-        if isinstance(basis, Multiscale):
-            centers, widths = to_numpy(basis.centers), to_numpy(basis.widths)
-            ratios = np.sqrt(scales * np.sqrt(2 * widths**2 - scales**2)) / widths
-            heights = kernel.variance * np.prod(ratios, axis=1)
-        else:
-            centers = to_numpy(basis.Z)
-            widths = np.broadcast_to(scales, centers.shape)
-            heights = np.full(len(basis), kernel.variance)
+        centers, widths, heights = function_shapes(kernel, basis)
         slope, bias = _affine(mean, centers.shape[1])
         prior, sign = (0.0, 1.0) if degenerate else (kernel.variance, -1.0)
         return cls(
@@ -85,6 +77,18 @@ class CompiledPredictor(Folded):
 
     def __call__(self, x: np.ndarray) -> tuple[float, float]:
         return self._function(x, self.table, self.T, self.head)
+
+
+def function_shapes(kernel: Stationary, basis: Basis) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Centres and widths (m, d) and heights (m,) of the functions k_u(x)."""
+    if not isinstance(basis, Multiscale):
+        centers = to_numpy(basis.Z)
+        widths = np.broadcast_to(to_numpy(kernel.scales(centers)), centers.shape)
+        return centers, widths, np.full(len(basis), kernel.variance)
+    centers, widths = to_numpy(basis.centers), to_numpy(basis.widths)
+    scales = to_numpy(kernel.scales(centers))
+    ratios = np.sqrt(scales * np.sqrt(2 * widths**2 - scales**2)) / widths
+    return centers, widths, kernel.variance * np.prod(ratios, axis=1)
 
 
 def _affine(mean: Mean, d: int) -> tuple[np.ndarray, float]:
