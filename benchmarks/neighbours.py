@@ -2,7 +2,7 @@
 
     python benchmarks/neighbours.py                          # everything: hours on two cores
     python benchmarks/neighbours.py --only ratios predictions                    # a minute
-    python benchmarks/neighbours.py --only regression --sets parkinsons sml --rows 4000
+    python benchmarks/neighbours.py --only regression --sets sml --rows 4000 --who neighbours GPBoost
     python benchmarks/neighbours.py --only classes --sets digits spam7
     python benchmarks/neighbours.py --only ratios --device cuda --sizes 1000000,512,8,20
     python benchmarks/neighbours.py --quick                  # seconds: does it all work?
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from likelihoods import TABLES, Table, contenders, late_flights, score
 from problems import Data, make
-from tables import Rows, boosted, folds
+from tables import Rows, boosted, rows_of
 
 import inducing as ig
 from inducing.inference.regression import approximation_of, gradient_of, problem_of
@@ -96,7 +96,7 @@ def load(name: str) -> Split:
         data = ig.datasets.load(name)
         y, ys = (np.asarray(a, dtype=float).reshape(len(a), -1)[:, 0] for a in (data.y_train, data.y_test))
         return np.asarray(data.X_train, dtype=float), y, np.asarray(data.X_test, dtype=float), ys
-    rows = next(folds(name, 1))
+    rows = rows_of(name, 0)
     return rows.X, rows.y, rows.Xs, rows.ys
 
 
@@ -133,7 +133,9 @@ def gpboost(method: str, m: int, q: int) -> Callable[[Split], tuple[np.ndarray, 
         import gpboost as gpb  # type: ignore[import-not-found]
 
         X, y, Xs, _ = split
-        center, scale = X.mean(axis=0), np.maximum(X.std(axis=0), 1e-12)
+        vary = np.ptp(X, axis=0) > 0  # it refuses constant inputs
+        X, Xs = X[:, vary], Xs[:, vary]
+        center, scale = X.mean(axis=0), X.std(axis=0)
         options = {
             "cov_function": "matern_ard",
             "cov_fct_shape": 1.5,
@@ -183,7 +185,12 @@ def contestants(n: int, kernel: str, m: int, q: int) -> dict[str, Callable[[Spli
     return found
 
 
-def regression(name: str, split: Split, kernel: str, m: int, q: int) -> Iterator[str]:
+def chosen(name: str, who: list[str]) -> bool:
+    """Whether someone takes part: all do unless some are named, by how their names begin."""
+    return not who or name.startswith(tuple(who))
+
+
+def regression(name: str, split: Split, given: argparse.Namespace) -> Iterator[str]:
     """Normalised RMSE, MSLL, the loss less that of neighbours with its standard error, seconds and seconds of
     all cores, which other programs change little.
     """
@@ -191,7 +198,9 @@ def regression(name: str, split: Split, kernel: str, m: int, q: int) -> Iterator
     yield f"\n{name}: {len(X)} rows, {X.shape[1]} inputs, {len(ys)} test rows\n"
     yield "| | RMSE / std | MSLL | loss less ours | s | processor, s |\n|---|---|---|---|---|---|"
     first: np.ndarray | None = None
-    for who, fit in contestants(len(X), kernel, m, q).items():
+    for who, fit in contestants(len(X), given.kernel, given.m, given.neighbours).items():
+        if not chosen(who, given.who):
+            continue
         start, busy = time.perf_counter(), time.process_time()
         try:
             mean, variance = fit(split)
@@ -225,13 +234,15 @@ def frame(name: str) -> Table:
     return Table(X, y, Xs, ys)
 
 
-def classes(name: str, rows: int | None, q: int, epochs: int, most: int | None = None) -> Iterator[str]:
+def classes(name: str, given: argparse.Namespace) -> Iterator[str]:
     """Error, log loss and seconds of everyone on one table of classes."""
+    q, rows = given.neighbours, given.rows
+    epochs, most = (2, 8) if given.quick else (40, None)
     make_table, m = TABLES[name] if name in TABLES else (lambda: frame(name), 100)
     table, m = late_flights(FLIGHTS) if name == "late flights" else make_table(), min(m, most or m)
     table = table if rows is None else table.some(rows)
     yield f"\n{name}: {len(table.X)} rows, {table.X.shape[1]} inputs, m = {m}\n"
-    yield "| | error | log loss | s |\n|---|---|---|---|"
+    yield "| | error | log loss | s | processor, s |\n|---|---|---|---|---|"
     options: dict[str, Any] = dict(n_inducing=m, random_state=0)
     fits: dict[str, Any] = {f"neighbours, q = {q}": lambda t: _along(q, options).fit(t.X, t.y).predict_proba}
     fits |= dict(contenders(m, epochs))
@@ -241,10 +252,13 @@ def classes(name: str, rows: int | None, q: int, epochs: int, most: int | None =
         quiet: dict[str, Any] = dict(verbose=0, random_seed=0, allow_writing_files=False)
         fits["CatBoost"] = lambda t: CatBoostClassifier(**quiet).fit(t.X, t.y).predict_proba
     for who, fit in fits.items():
+        if not chosen(who, given.who):
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = score(table, fit)
-        yield f"| {who} | {100 * found.error:.2f} % | {found.log_loss:.4f} | {found.seconds:.1f} |"
+        times = f"{found.seconds:.1f} | {found.processor:.1f}"
+        yield f"| {who} | {100 * found.error:.2f} % | {found.log_loss:.4f} | {times} |"
 
 
 def _along(q: int, options: dict[str, Any]) -> Any:
@@ -253,7 +267,7 @@ def _along(q: int, options: dict[str, Any]) -> Any:
 
 def lines(given: argparse.Namespace) -> Iterator[str]:
     """What was asked for."""
-    q, sets = given.neighbours, given.sets
+    sets = given.sets
     if "ratios" in given.only:
         yield from ratios(
             [tuple(map(int, size.split(","))) for size in given.sizes], given.rounds, given.device
@@ -263,10 +277,10 @@ def lines(given: argparse.Namespace) -> Iterator[str]:
     if "regression" in given.only:
         for name in sets or REGRESSION:
             split = rough(400) if given.quick else load(name)
-            yield from regression(name, some(split, given.rows), given.kernel, given.m, q)
+            yield from regression(name, some(split, given.rows), given)
     if "classes" in given.only:
         for name in sets or CLASSES:
-            yield from classes(name, given.rows, q, 2 if given.quick else 40, 8 if given.quick else None)
+            yield from classes(name, given)
 
 
 def main() -> None:
@@ -276,6 +290,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, help="these sections")
     parser.add_argument("--sets", nargs="*", default=[], help="names of data sets")
+    parser.add_argument("--who", nargs="*", default=[], help="those who take part, by how their names begin")
     parser.add_argument("--rows", type=int, help="at most so many rows to learn from, and to judge by")
     parser.add_argument(
         "--sizes", nargs="+", default=[",".join(map(str, size)) for size in SIZES], help="n,m,d,q"
