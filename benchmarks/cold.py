@@ -63,7 +63,7 @@ def stream(likelihood: str = "gaussian") -> Callable[[], Any]:
 
         X, y = table(600)
         y = np.floor(np.exp(0.3 * y)) if likelihood == "poisson" else y
-        ig.OnlineGPRegressor(random_state=0, capacity=40, likelihood=likelihood).fit(X, y).predict(X[:10])
+        ig.OnlineGPRegressor(random_state=0, n_inducing=40, likelihood=likelihood).fit(X, y).predict(X[:10])
 
     return call
 
@@ -126,8 +126,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "regressor, learned noise": regressor(noise="learned", n_inducing=50),
     "classifier": classifier(),
     "classifier, neighbours": classifier(approximation="neighbours"),
-    "ep": classifier(method="ep", capacity=40),
-    "online classifier": classifier(method="online", capacity=40),
+    "ep": classifier(method="ep", n_inducing=40),
+    "online classifier": classifier(method="online", n_inducing=40),
     "stream": stream(),
     "stream, student": stream("studentt"),
     "stream, poisson": stream("poisson"),

@@ -87,7 +87,7 @@ def ours(**options: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 
     def run(X: np.ndarray, y: np.ndarray) -> np.ndarray:
         warmup = min(WARMUP, len(X) // 3)
-        model = ig.OnlineGPRegressor(capacity=100, warmup=warmup, random_state=0, **options)
+        model = ig.OnlineGPRegressor(n_inducing=100, warmup=warmup, random_state=0, **options)
         parts = [model.predict_then_fit(X[:warmup], y[:warmup])]
         parts += [
             model.predict_then_fit(X[i : i + BATCH], y[i : i + BATCH]) for i in range(warmup, len(X), BATCH)

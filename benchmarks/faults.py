@@ -145,7 +145,7 @@ def streams(runs: int, rng: np.random.Generator) -> int:
                 str(folder / f"{model}.csv"),
                 "--save-rows",
                 "500",
-                "--capacity",
+                "--n-inducing",
                 "20",
             ]
 

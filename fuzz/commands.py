@@ -41,7 +41,7 @@ OPTION = st.one_of(
                 "--test-fraction",
                 "--restarts",
                 "--warmup",
-                "--capacity",
+                "--n-inducing",
                 "--save-rows",
                 "--skip",
                 "--noise",
@@ -135,9 +135,10 @@ def check(case: tuple[str, list[str], list[tuple[str, ...]]]) -> None:
             words += ["--target", "y"]
         if command in ("fit", "stream", "predict") and "-o" not in given:
             words += ["-o", str(folder / "out.csv")]
-        words += {"fit": ["-m", "3", "--max-iter", "1"], "stream": ["--warmup", "10", "--capacity", "3"]}.get(
-            command, []
-        )
+        words += {
+            "fit": ["-m", "3", "--max-iter", "1"],
+            "stream": ["--warmup", "10", "--n-inducing", "3"],
+        }.get(command, [])
         result = CliRunner().invoke(app, words, input="")
         assert result.exit_code in (0, 1, 2), (words, result.exit_code)
         unexpected = result.exception is not None and not isinstance(result.exception, SystemExit)

@@ -59,9 +59,9 @@ def models() -> tuple[bytes, ...]:
         ig.SparseGPClassifier(n_inducing=5, max_iter=1, random_state=0).fit(
             X, np.array(["a", "bb", "c"])[rng.integers(0, 3, 40)]
         ),
-        ig.OnlineGPRegressor(capacity=5, warmup=60, random_state=0).partial_fit(X, y),
+        ig.OnlineGPRegressor(n_inducing=5, warmup=60, random_state=0).partial_fit(X, y),
         ig.condition(trigonometric, ig.bases.Points(X[:3]), "fitc", 0.1, X, y),
-        ig.OnlineGPRegressor(capacity=5, warmup=10, max_iter=1, random_state=0).partial_fit(X, y),
+        ig.OnlineGPRegressor(n_inducing=5, warmup=10, max_iter=1, random_state=0).partial_fit(X, y),
         ig.condition(ig.kernels.Matern32() + ig.kernels.Linear(), ig.bases.Points(X[:3]), "exact", 0.1, X, y),
     ]
     from inducing.files.models import save

@@ -93,5 +93,9 @@ class InterruptedWarning(InducingWarning):
     """Ctrl-C ended a fit before all rows were read; the model is what the others taught it."""
 
 
+class RenamedWarning(InducingWarning, FutureWarning):
+    """A parameter was given by its old name, which later versions will not know."""
+
+
 class DriftWarning(InducingWarning):
     """A stream's prediction errors say that what it follows has changed."""

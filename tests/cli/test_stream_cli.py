@@ -18,7 +18,7 @@ import inducing as ig
 from inducing.cli import app
 
 COLUMNS = ["a", "b", "y"]
-OPTIONS = ("--warmup", 60, "--capacity", 20)
+OPTIONS = ("--warmup", 60, "--n-inducing", 20)
 
 
 def make_table(n=400, seed=0):
@@ -58,7 +58,7 @@ def write(path, table=TABLE, changed=()):
 @pytest.fixture(scope="module")
 def reference():
     """The same stream in Python: what was said of each row, and the model."""
-    model = ig.OnlineGPRegressor(warmup=60, capacity=20, random_state=0).partial_fit(X[:60], Y[:60])
+    model = ig.OnlineGPRegressor(warmup=60, n_inducing=20, random_state=0).partial_fit(X[:60], Y[:60])
     return model.predict_then_fit(X[60:], Y[60:]), model
 
 
@@ -281,7 +281,7 @@ def test_models_are_not_overwritten_or_mixed_up(tmp_path):
     run(*command, *OPTIONS)
     whole = (tmp_path / "m").read_bytes()
     assert "--resume" in run(*command, code=1).stderr
-    assert "capacity 20, not 30" in run(*command, "--resume", "--capacity", 30, code=1).stderr
+    assert "n_inducing 20, not 30" in run(*command, "--resume", "--n-inducing", 30, code=1).stderr
     assert "target y, not a" in run(path, "-t", "a", "-o", tmp_path / "m", "--resume", code=1).stderr
     assert "task regression" in run(*command, "--resume", "--task", "classification", code=1).stderr
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")

@@ -30,7 +30,7 @@ STREAMS = {
     ),
     "kl": ({"removal_score": "kl", "kernel": KERNEL, "noise": 0.1, "mean": ig.means.Linear([0.1, 0.2])}, Y),
     "laplace": ({"likelihood": "laplace"}, Y),
-    "poisson": ({"likelihood": Poisson(), "capacity": None, "tolerance": 1e-3}, np.floor(np.exp(F))),
+    "poisson": ({"likelihood": Poisson(), "n_inducing": None, "tolerance": 1e-3}, np.floor(np.exp(F))),
     "outputs": ({}, np.column_stack([Y, X[:, 0] ** 2])),
 }
 
@@ -42,7 +42,7 @@ def test_a_stream_goes_on_from_its_file_as_if_it_had_not_stopped(tmp_path, name,
     """To the last bit: the file holds all there is."""
     options, y = STREAMS[name]
     model = ig.OnlineGPRegressor(
-        **({"capacity": 12, "max_iter": 5, "warmup": 40, "random_state": 0} | options)
+        **({"n_inducing": 12, "max_iter": 5, "warmup": 40, "random_state": 0} | options)
     )
     frame = pd.DataFrame(X, columns=["a", "b"])
     model.partial_fit(frame[:at], y[:at])
@@ -77,7 +77,7 @@ def test_a_classifier_goes_on_from_its_file(tmp_path, classes):
     y = np.array(list("abcd"))[np.digitize(F, [0.0] if classes == 2 else [-0.5, 0.0, 0.5])]
     for at in (25, 150):
         model = ig.SparseGPClassifier(
-            method="online", capacity=12, max_iter=5, warmup=40, random_state=0, order="given"
+            method="online", n_inducing=12, max_iter=5, warmup=40, random_state=0, order="given"
         )
         model.partial_fit(X[:at], y[:at], np.unique(y))
         model.save(tmp_path / "model")

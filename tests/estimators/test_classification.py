@@ -46,9 +46,9 @@ def without_weights(estimator):
 @parametrize_with_checks(
     [
         ig.SparseGPClassifier(n_inducing=10, max_iter=3),
-        ig.SparseGPClassifier(method="ep", capacity=20, max_iter=5),
+        ig.SparseGPClassifier(method="ep", n_inducing=20, max_iter=5),
         ig.SparseGPClassifier(method="online", optimize=None),
-        ig.SparseGPClassifier(method="fitc", capacity=10, optimize="all", max_iter=5),
+        ig.SparseGPClassifier(method="fitc", n_inducing=10, optimize="all", max_iter=5),
     ],
     expected_failed_checks=without_weights,
 )
@@ -78,7 +78,7 @@ X3, y3 = X3[:160], y3[:160]
 
 def quick(**parameters):
     return ig.SparseGPClassifier(
-        **({"method": "ep", "capacity": 25, "max_iter": 15, "random_state": 0} | parameters)
+        **({"method": "ep", "n_inducing": 25, "max_iter": 15, "random_state": 0} | parameters)
     )
 
 
@@ -165,7 +165,7 @@ def test_rejection():
 
 
 def test_partial_fit_reads_a_stream():
-    model = ig.SparseGPClassifier(ig.kernels.RBF(0.7, 5.0), "ep", capacity=30, optimize=None, warmup=100)
+    model = ig.SparseGPClassifier(ig.kernels.RBF(0.7, 5.0), "ep", n_inducing=30, optimize=None, warmup=100)
     for start in range(0, 300, 100):
         rows = slice(start, start + 100)
         model.partial_fit(X[rows], y[rows], classes=["yes", "no"])
@@ -223,7 +223,7 @@ def test_files_give_back_what_was_saved(tmp_path, data, options):
     np.testing.assert_array_equal(loaded.classes_, model.classes_)
     assert loaded.classes_.dtype == model.classes_.dtype
     np.testing.assert_allclose(loaded.predict_proba(queries), model.predict_proba(queries), rtol=1e-10)
-    assert loaded.log_evidence_ == model.log_evidence_ and loaded.capacity == 25
+    assert loaded.log_evidence_ == model.log_evidence_ and loaded.n_inducing == 25
     np.testing.assert_array_equal(loaded.predict(queries), model.predict(queries))
     again = clone(loaded).set_params(max_iter=1).fit(*data)
     assert again.score(*data) > 0.5
@@ -262,7 +262,7 @@ def test_seed_pickle_clone_pipeline_cross_validation():
         (errors.UnknownNameError, "method must be", {"method": "svm"}),
         (errors.UnknownNameError, "optimize must be", {"optimize": "basis"}),
         (errors.ParameterError, "moves the basis", {"optimize": "all"}),
-        (errors.ParameterError, "capacity", {"capacity": 0}),
+        (errors.ParameterError, "n_inducing", {"n_inducing": 0}),
         (errors.UnknownNameError, "kernel must be", {"kernel": "rbg"}),
         (errors.UnknownNameError, "likelihood must be", {"likelihood": "gaussian"}),
         (errors.UnknownNameError, "inducing must be", {"method": "fitc", "inducing": "best"}),
@@ -297,7 +297,7 @@ def test_usps_digits_with_few_basis_functions():
     model = ig.SparseGPClassifier(
         kernel,
         "ep",
-        capacity=60,
+        n_inducing=60,
         optimize=None,
         likelihood=Probit(1e-2),
         standardize=False,

@@ -72,7 +72,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, np.ndarray]:
     models: dict[str, Any] = {}
     for name, (options, y) in REGRESSORS.items():
         models[name] = ig.SparseGPRegressor(**options).fit(X, y)
-    stream: dict[str, Any] = {"capacity": 8, "warmup": 40, "random_state": 0, "max_iter": 2}
+    stream: dict[str, Any] = {"n_inducing": 8, "warmup": 40, "random_state": 0, "max_iter": 2}
     models["stream"] = ig.OnlineGPRegressor(**stream).fit(X, Y)
     models["stream, laplace"] = ig.OnlineGPRegressor(likelihood="laplace", **stream).fit(X, Y)
     models["classes"] = ig.SparseGPClassifier(**SMALL).fit(X, LABELS)

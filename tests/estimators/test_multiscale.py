@@ -159,13 +159,13 @@ def test_ridge_with_widths_reaches_a_lower_objective_than_points(m):
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_svm_with_widths_reaches_a_lower_objective_than_points(loss):
-    options = {"n_basis": 6, "lengthscale": 0.8, "C": 3.0, "loss": loss, "random_state": 0}
+    options = {"n_inducing": 6, "lengthscale": 0.8, "C": 3.0, "loss": loss, "random_state": 0}
     fits = {
         basis: MACHINE(basis=basis, max_iter=60, **options).fit(X, labels)
         for basis in ("points", "multiscale")
     }
     start = MACHINE(basis="points", max_iter=0, **options).fit(X, labels)
-    least = MACHINE(basis="points", max_iter=0, **(options | {"n_basis": 120})).fit(X, labels)
+    least = MACHINE(basis="points", max_iter=0, **(options | {"n_inducing": 120})).fit(X, labels)
     assert (
         least.objective_ < fits["multiscale"].objective_ < 0.97 * fits["points"].objective_ < start.objective_
     )
@@ -242,7 +242,7 @@ def test_data_frames_give_names():
         (errors.ParameterError, RIDGE(alpha=0.0), y),
         (errors.ParameterError, RIDGE(alpha="1"), y),
         (errors.ParameterError, MACHINE(C=-1.0), labels),
-        (errors.ParameterError, RIDGE(n_basis=0), y),
+        (errors.ParameterError, RIDGE(n_inducing=0), y),
         (errors.ParameterError, RIDGE(lengthscale=-1.0), y),
         (errors.ShapeError, RIDGE(lengthscale=[1.0, 1.0, 1.0]), y),
         (errors.LabelError, MACHINE(), y),

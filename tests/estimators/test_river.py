@@ -16,21 +16,21 @@ SLOW = {
 def cases() -> list:
     from river import checks
 
-    model = ig.river.GPRegressor(capacity=10, warmup=20)
+    model = ig.river.GPRegressor(n_inducing=10, warmup=20)
     return [check for check in checks.yield_checks(model) if check.__name__ not in SLOW]
 
 
 @pytest.mark.filterwarnings("ignore::inducing.errors.DriftWarning")
 @pytest.mark.parametrize("check", cases(), ids=lambda check: check.__name__)
 def test_rivers_own_checks(check) -> None:
-    model = ig.river.GPRegressor(capacity=10, warmup=20)
+    model = ig.river.GPRegressor(n_inducing=10, warmup=20)
     if check.__name__ not in model._unit_test_skips():
         check(model.clone())
 
 
 def test_it_predicts_and_follows() -> None:
     rng = np.random.default_rng(0)
-    model, errors = ig.river.GPRegressor(capacity=20, warmup=50), []
+    model, errors = ig.river.GPRegressor(n_inducing=20, warmup=50), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ig.errors.DriftWarning)
         for i, a in enumerate(rng.uniform(-2, 2, 600)):

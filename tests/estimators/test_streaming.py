@@ -26,9 +26,9 @@ from online_problem import K0, KERNEL, NOISE
 
 @parametrize_with_checks(
     [
-        ig.OnlineGPRegressor(capacity=20, max_iter=5),
-        ig.OnlineGPRegressor(capacity=None, optimize=None, warmup=1),
-        ig.OnlineGPRegressor(likelihood="laplace", capacity=20, max_iter=3, learning_rows=50),
+        ig.OnlineGPRegressor(n_inducing=20, max_iter=5),
+        ig.OnlineGPRegressor(n_inducing=None, optimize=None, warmup=1),
+        ig.OnlineGPRegressor(likelihood="laplace", n_inducing=20, max_iter=3, learning_rows=50),
     ]
 )
 def test_scikit_learn_contract(estimator, check):
@@ -61,7 +61,7 @@ def plain(**parameters):
 
 
 def quick(**parameters):
-    return ig.OnlineGPRegressor(**({"capacity": 30, "max_iter": 25, "random_state": 0} | parameters))
+    return ig.OnlineGPRegressor(**({"n_inducing": 30, "max_iter": 25, "random_state": 0} | parameters))
 
 
 # Against dense formulas.
@@ -69,7 +69,7 @@ def quick(**parameters):
 
 def test_without_capacity_it_is_the_exact_process():
     n = 60
-    model = plain(capacity=None, tolerance=1e-12)
+    model = plain(n_inducing=None, tolerance=1e-12)
     for rows in np.split(np.arange(n), [1, 2, 30]):
         model.partial_fit(X[rows], Y[rows])
     mean, cov = oracle.condition(oracle.joint_prior("exact", K0, None, X[:n], XS), NOISE, Y[:n])
@@ -87,7 +87,7 @@ def test_without_capacity_it_is_the_exact_process():
 def test_forecasts_are_those_of_the_plain_loops():
     """Of every row in a batch, what the loops of the thesis say just before it, through a full basis."""
     reference = oracle_online.Online(K0, oracle_online.gaussian(NOISE), 8, 1e-2)
-    model, parts = plain(capacity=8, tolerance=1e-2).partial_fit(X[:1], Y[:1]), []
+    model, parts = plain(n_inducing=8, tolerance=1e-2).partial_fit(X[:1], Y[:1]), []
     reference.read(X[0], Y[0], 0)
     for rows in np.split(np.arange(1, 300), [2, 60]):
         parts.append(model.predict_then_fit(X[rows], Y[rows]))
@@ -110,7 +110,7 @@ def test_forecasts_under_other_likelihoods(likelihood, y):
     """One row at a time, by `predict`; the density by SciPy's quadrature."""
     from scipy.integrate import quad
 
-    together, alone = plain(likelihood=likelihood, capacity=10), plain(likelihood=likelihood, capacity=10)
+    together, alone = plain(likelihood=likelihood, n_inducing=10), plain(likelihood=likelihood, n_inducing=10)
     together.partial_fit(X[:20], y[:20])
     alone.partial_fit(X[:20], y[:20])
     said = together.predict_then_fit(X[20:40], y[20:40])
@@ -162,7 +162,7 @@ def test_it_learns_from_data_in_awkward_units():
 
 
 def test_order_of_information_is_that_of_the_core():
-    model = plain(capacity=8, tolerance=1e-2, order="information").fit(X[:40], Y[:40])
+    model = plain(n_inducing=8, tolerance=1e-2, order="information").fit(X[:40], Y[:40])
     post = ig.update(ig.prior(KERNEL), Gaussian(NOISE), X[:40], Y[:40], 8, 1e-2, order="information")
     assert_array_equal(model.posterior_.basis.Z, post.basis.Z)
     assert_allclose(model.posterior_.alpha, post.alpha, rtol=1e-8)
@@ -207,7 +207,7 @@ def test_counts():
     "likelihood", [Gaussian(0.1), Laplace(0.3), StudentT(5.0, 0.3)], ids=lambda v: type(v).__name__
 )
 def test_draws_have_the_moments_predicted(likelihood):
-    model = plain(likelihood=likelihood, capacity=20).fit(X[:60], Y[:60])
+    model = plain(likelihood=likelihood, n_inducing=20).fit(X[:60], Y[:60])
     mean, cov = model.predict(XS[:3], return_cov=True)
     assert_allclose(np.sqrt(np.diag(cov)), model.predict(XS[:3], return_std=True)[1], rtol=1e-8)
     draws = model.sample_y(XS[:3], 60_000, random_state=1)
@@ -235,8 +235,8 @@ def test_several_outputs_in_their_own_units():
 
 def test_a_likelihood_of_ones_own():
     own = Custom(lambda y, f: -0.5 * np.log(2 * np.pi * 0.1) - (y - f) ** 2 / 0.2, lambda y: y[:, None])
-    model = plain(likelihood=own, capacity=8).fit(X[:50], Y[:50])
-    gaussian = plain(likelihood=Gaussian(0.1), capacity=8).fit(X[:50], Y[:50])
+    model = plain(likelihood=own, n_inducing=8).fit(X[:50], Y[:50])
+    gaussian = plain(likelihood=Gaussian(0.1), n_inducing=8).fit(X[:50], Y[:50])
     assert_allclose(model.predict(XS, latent=True), gaussian.predict(XS), rtol=1e-6, atol=1e-7)
     with pytest.raises(errors.ParameterError, match="ask about f"):
         model.predict(XS)
@@ -250,7 +250,7 @@ def test_a_likelihood_of_ones_own():
 def test_queries_are_those_of_the_exact_process():
     """The largest variance; then the largest that is left when the first is known, whatever its y will be."""
     n = 30
-    model = plain(capacity=None, tolerance=1e-12).fit(X[:n], Y[:n])
+    model = plain(n_inducing=None, tolerance=1e-12).fit(X[:n], Y[:n])
     chosen = model.query(XS, 4)
     known = X[:n]
     for i in chosen:
@@ -261,7 +261,7 @@ def test_queries_are_those_of_the_exact_process():
         known = np.vstack([known, XS[i]])
     assert len(set(chosen)) == 4
     assert_array_equal(
-        plain(likelihood=Laplace(np.sqrt(NOISE / 2)), capacity=None).fit(X[:n], Y[:n]).query(XS, 1).shape,
+        plain(likelihood=Laplace(np.sqrt(NOISE / 2)), n_inducing=None).fit(X[:n], Y[:n]).query(XS, 1).shape,
         (1,),
     )
     for count in (0, 41, 1.5, True):
@@ -304,7 +304,7 @@ def test_classes_in_order_of_information():
         assert_allclose(post.alpha, other.alpha, rtol=1e-7)
     labels = np.where(F > 0, "up", "down")
     model = ig.SparseGPClassifier(
-        method="online", order="information", capacity=15, max_iter=10, random_state=0
+        method="online", order="information", n_inducing=15, max_iter=10, random_state=0
     )
     assert model.fit(X[:100], labels[:100]).score(X[100:], labels[100:]) > 0.8
 
@@ -317,7 +317,7 @@ def test_classes_in_order_of_information():
 )
 def test_the_warm_up_may_come_in_any_pieces(sizes):
     """From row `warmup` on, units and kernel are those of the first rows, however they came."""
-    options = {"warmup": 60, "capacity": 15, "max_iter": 10, "random_state": 0}
+    options = {"warmup": 60, "n_inducing": 15, "max_iter": 10, "random_state": 0}
     whole = ig.OnlineGPRegressor(**options).partial_fit(X[:60], Y[:60])
     pieces, start = ig.OnlineGPRegressor(**options), 0
     for size in sizes:
@@ -349,7 +349,7 @@ def test_units_follow_the_rows_while_the_warm_up_lasts():
 
 def test_a_classifier_warms_up_too():
     labels = np.where(F > 0, "up", "down")
-    options = {"method": "online", "warmup": 100, "capacity": 25, "max_iter": 10, "random_state": 0}
+    options = {"method": "online", "warmup": 100, "n_inducing": 25, "max_iter": 10, "random_state": 0}
     one, many = ig.SparseGPClassifier(**options), ig.SparseGPClassifier(**options)
     one.partial_fit(X[:100], labels[:100], ["up", "down"]).partial_fit(X[100:200], labels[100:200])
     for i in range(200):
@@ -365,7 +365,7 @@ def test_a_classifier_warms_up_too():
 
 @pytest.mark.parametrize("rows", [30, 150], ids=["warm-up", "later"])
 def test_bad_batches_change_nothing(rows):
-    model = ig.OnlineGPRegressor(warmup=60, max_iter=5, capacity=15).partial_fit(X[:rows], Y[:rows])
+    model = ig.OnlineGPRegressor(warmup=60, max_iter=5, n_inducing=15).partial_fit(X[:rows], Y[:rows])
     before, attributes = model.predict(XS), set(vars(model))
     bad = [
         (errors.NonFiniteError, [[0.0, np.nan], [1.0, 1.0]], [0.0, 1.0]),
@@ -386,7 +386,7 @@ def test_bad_batches_change_nothing(rows):
 
 
 def test_predictions_at_rows_in_parts_are_those_in_memory():
-    model = plain(capacity=8).fit(X, Y)
+    model = plain(n_inducing=8).fit(X, Y)
     source = ig.as_source(XS, chunk_rows=7)
     for part, whole in zip(model.predict(source, return_std=True), model.predict(XS, return_std=True)):
         assert_allclose(part, whole, rtol=1e-12)
@@ -406,9 +406,9 @@ def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
 
     monkeypatch.setattr(Learner, "read", interrupted)
     with pytest.warns(errors.InterruptedWarning, match="after 150 of 400 rows"):
-        model = plain(capacity=15).fit(X, Y)
+        model = plain(n_inducing=15).fit(X, Y)
     assert model.n_rows_ == 150
-    whole = plain(capacity=15).fit(X[:150], Y[:150])
+    whole = plain(n_inducing=15).fit(X[:150], Y[:150])
     assert_allclose(model.predict(XS), whole.predict(XS), rtol=1e-8, atol=1e-9)
     calls[:] = [1, 1, 1]
     before = model.predict(XS)
@@ -419,10 +419,10 @@ def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
 
 
 def test_progress_is_shown_when_asked_for(capsys):
-    quick(verbose=1, capacity=10, max_iter=3).fit(X, Y)
+    quick(verbose=1, n_inducing=10, max_iter=3).fit(X, Y)
     shown = capsys.readouterr().err
     assert "learn: iteration 3" in shown and "10 basis functions, rows read" in shown and "400/400" in shown
-    quick(capacity=10, max_iter=3).fit(X, Y)
+    quick(n_inducing=10, max_iter=3).fit(X, Y)
     assert capsys.readouterr().err == ""
 
 
@@ -436,7 +436,7 @@ def test_progress_is_shown_when_asked_for(capsys):
         (errors.LabelError, "SparseGPClassifier", {"likelihood": Probit()}),
         (errors.ParameterError, "give one of them", {"likelihood": Gaussian(0.1), "noise": 0.2}),
         (errors.UnknownNameError, "optimize must be", {"optimize": "all"}),
-        (errors.ParameterError, "capacity", {"capacity": 0}),
+        (errors.ParameterError, "n_inducing", {"n_inducing": 0}),
         (errors.ParameterError, "tolerance", {"tolerance": 2.0}),
         (errors.UnknownNameError, "removal score", {"removal_score": "best"}),
         (errors.UnknownNameError, "kernel must be", {"kernel": "rbg"}),
@@ -465,3 +465,21 @@ def test_the_benchmark_runs():
     assert done.returncode == 0, done.stderr
     for words in ("## speed", "rows replace a function", "| yes |", "max abs(QK - I)", "growth from there"):
         assert words in done.stdout
+
+
+def test_old_names_of_the_size_are_taken_with_a_warning(tmp_path):
+    """`capacity` and `n_basis` mean `n_inducing`; files and clones know the new name."""
+    with pytest.warns(errors.RenamedWarning, match="pass n_inducing=6"):
+        old = ig.OnlineGPRegressor(capacity=6, optimize=None, random_state=0).fit(X, Y)
+    new = ig.OnlineGPRegressor(n_inducing=6, optimize=None, random_state=0).fit(X, Y)
+    assert old.basis_size_ == new.basis_size_ == 6
+    np.testing.assert_array_equal(old.predict(XS), new.predict(XS))
+    with pytest.warns(errors.RenamedWarning):
+        old.save(tmp_path / "m")
+    assert ig.load(tmp_path / "m").n_inducing == 6
+    with pytest.warns(errors.RenamedWarning):
+        ep = ig.SparseGPClassifier(method="ep", capacity=7, optimize=None).fit(X, Y > 0)
+    assert ep.basis_size_ <= 7 and len(ep.kernel_.lengthscale) == X.shape[1]
+    with pytest.warns(errors.RenamedWarning, match="n_basis is now n_inducing"):
+        machine = ig.MultiscaleKernelRidge(n_basis=4, max_iter=0).fit(X, Y)
+    assert len(machine.basis_) == 4

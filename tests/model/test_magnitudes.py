@@ -88,7 +88,7 @@ def test_a_fill_value_in_a_stream_leaves_the_rest_alone() -> None:
     early[100] = 9.96921e36
     grid = np.linspace(-2.5, 2.5, 50)[:, None]
     for inputs in (rows, spoiled, early):
-        model = ig.OnlineGPRegressor(capacity=40, warmup=300, random_state=0)
+        model = ig.OnlineGPRegressor(n_inducing=40, warmup=300, random_state=0)
         for start in range(0, 2000, 500):
             model.partial_fit(inputs[start : start + 500], targets[start : start + 500])
         assert np.sqrt(np.mean((model.predict(grid) - np.sin(grid[:, 0])) ** 2)) < 0.02

@@ -24,7 +24,7 @@ from online_problem import K0, KERNEL, NOISE, XS, N, X, Y, Z
 def plain(**parameters: Any) -> Any:
     """The core with nothing around it."""
     core: dict[str, Any] = dict(kernel=KERNEL, likelihood=Gaussian(NOISE), optimize=None, standardize=False)
-    return ig.OnlineGPRegressor(**(core | {"warmup": 1, "capacity": None, "tolerance": 1e-12} | parameters))
+    return ig.OnlineGPRegressor(**(core | {"warmup": 1, "n_inducing": None, "tolerance": 1e-12} | parameters))
 
 
 # Forgetting.
@@ -151,7 +151,7 @@ def made(kind: str, n: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 def streamed(A: np.ndarray, y: np.ndarray, **options: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     """The model after a stream, and errors and standard deviations of its rows after the warm-up."""
     model = ig.OnlineGPRegressor(
-        **({"capacity": 30, "max_iter": 20, "warmup": 300, "random_state": 0} | options)
+        **({"n_inducing": 30, "max_iter": 20, "warmup": 300, "random_state": 0} | options)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.DriftWarning)
@@ -163,7 +163,7 @@ def streamed(A: np.ndarray, y: np.ndarray, **options: Any) -> tuple[Any, np.ndar
 def test_experts_are_weighed_by_what_they_said() -> None:
     """Their mixture, row by row, is that of models with one half-life each on the same basis."""
     start = ig.prior(KERNEL, basis=ig.bases.Points(Z))
-    options: dict[str, Any] = dict(capacity=len(Z), tolerance=0.99)
+    options: dict[str, Any] = dict(n_inducing=len(Z), tolerance=0.99)
     models = {rate: plain(half_life=None if np.isinf(rate) else rate, **options) for rate in (*RATES, 0.0)}
     models[0.0] = plain(half_life="auto", **options)
     said = {}
@@ -241,7 +241,7 @@ def test_the_test_of_drift_is_that_of_page() -> None:
 
 def test_drift_is_a_warning() -> None:
     A, y = made("level", 900)
-    model = ig.OnlineGPRegressor(capacity=30, max_iter=5, warmup=300, random_state=0)
+    model = ig.OnlineGPRegressor(n_inducing=30, max_iter=5, warmup=300, random_state=0)
     model.partial_fit(A[:300], y[:300])
     with pytest.warns(errors.DriftWarning, match="alarm 1 at row 60"):
         model.partial_fit(A[300:700], y[300:700])
@@ -262,7 +262,7 @@ def test_classes_drift_and_forget() -> None:
     wrong, drifts = {}, {}
     for half_life in (None, 200, "auto"):
         model = ig.SparseGPClassifier(
-            method="online", capacity=20, warmup=200, max_iter=10, half_life=half_life
+            method="online", n_inducing=20, warmup=200, max_iter=10, half_life=half_life
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", errors.DriftWarning)
@@ -313,8 +313,8 @@ def test_relearning_finds_a_kernel_that_the_warm_up_could_not() -> None:
         + np.where(np.arange(2500) > 300, np.sin(3 * A[:, 1]), 0.0)
         + 0.1 * rng.standard_normal(2500)
     )
-    kept, e0, _ = streamed(A, y, half_life=300, capacity=60)
-    model, e, std = streamed(A, y, half_life=300, capacity=60, relearn=500)
+    kept, e0, _ = streamed(A, y, half_life=300, n_inducing=60)
+    model, e, std = streamed(A, y, half_life=300, n_inducing=60, relearn=500)
     assert np.mean(e[-500:] ** 2) < 0.5 * np.mean(e0[-500:] ** 2)
     assert model.kernel_.lengthscale[1] < 0.7 * kept.kernel_.lengthscale[1]
     assert 0.9 < np.mean(np.abs(e[-500:]) < 1.96 * std[-500:]) < 0.99
@@ -335,7 +335,7 @@ def test_relearning_finds_a_kernel_that_the_warm_up_could_not() -> None:
 def test_a_changing_stream_goes_on_from_its_file(options: dict[str, Any], tmp_path: Any) -> None:
     """To the last bit, with forgetting, weights, memory and drift in the file; and again when replayed."""
     A, y = made("level", 600)
-    common: dict[str, Any] = {"capacity": 12, "max_iter": 5, "warmup": 60, "random_state": 0} | options
+    common: dict[str, Any] = {"n_inducing": 12, "max_iter": 5, "warmup": 60, "random_state": 0} | options
     model, replayed = (ig.OnlineGPRegressor(**common) for _ in range(2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", errors.DriftWarning)
@@ -400,7 +400,7 @@ def test_time_may_be_an_input_with_a_kernel_of_its_own() -> None:
     y = np.sin(2 * A[:, 0]) + level + 0.1 * r.standard_normal(800)
     # a variance of 5 and a lengthscale of 1000 rows: steps of variance 2 · 5 / 1000 a row
     kernel = ig.kernels.RBF(1.0, columns=(0,)) + ig.kernels.Matern12(1000.0, 5.0, columns=(1,))
-    model = plain(kernel=kernel, likelihood=Gaussian(0.01), capacity=60, tolerance=1e-4)
+    model = plain(kernel=kernel, likelihood=Gaussian(0.01), n_inducing=60, tolerance=1e-4)
     model.partial_fit(A[:1], y[:1])
     said = model.predict_then_fit(A[1:], y[1:])
     e = (y[1:] - said.mean)[400:]

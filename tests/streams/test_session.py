@@ -15,7 +15,7 @@ TABLE["y"] = (np.sin(TABLE["a"]) * TABLE["b"]).round(6)
 
 
 def model():
-    return ig.OnlineGPRegressor(capacity=15, warmup=40, max_iter=5, random_state=0)
+    return ig.OnlineGPRegressor(n_inducing=15, warmup=40, max_iter=5, random_state=0)
 
 
 def test_a_session_reads_resumes_and_scores(tmp_path):

@@ -27,7 +27,7 @@ WHEN = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(N), unit="h")
 A = rng.uniform(-2, 2, N)
 Y = np.sin(A) + (KIND == "red") + 0.05 * rng.standard_normal(N)
 TABLE = pd.DataFrame({"a": A, "kind": KIND, "when": WHEN.strftime("%Y-%m-%d %H:%M"), "y": Y})
-OPTIONS = ("--warmup", "60", "--capacity", "20")
+OPTIONS = ("--warmup", "60", "--n-inducing", "20")
 
 
 def run(*arguments: Any, code: int = 0) -> Any:

@@ -18,7 +18,7 @@ TABLE = pd.DataFrame(np.random.default_rng(5).uniform(-2, 2, (60, 2)), columns=[
 
 
 def session(out: Path) -> Session:
-    return Session.begun(out, "y", ig.OnlineGPRegressor(capacity=8, warmup=20, max_iter=2, random_state=0))
+    return Session.begun(out, "y", ig.OnlineGPRegressor(n_inducing=8, warmup=20, max_iter=2, random_state=0))
 
 
 def rows_of(table: pd.DataFrame) -> str:

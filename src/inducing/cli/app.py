@@ -268,7 +268,7 @@ def formatted(metrics: dict[str, float]) -> dict[str, str]:
 def about_noise(model: Any) -> dict[str, str]:
     """The likelihood of a model, or its noise."""
     likelihood = getattr(model, "likelihood_", None)
-    if likelihood is not None and not hasattr(model, "capacity"):
+    if likelihood is not None and not hasattr(model, "warmup"):
         return {"likelihood": str(likelihood)}
     return {"noise std": "given row by row" if model.noise_ is None else f"{model.noise_**0.5:.4g}"}
 

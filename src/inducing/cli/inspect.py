@@ -89,7 +89,7 @@ def _about(estimator: Any) -> dict[str, str]:
         data = getattr(estimator.posterior_, "data", None)  # the training rows, where a query needs them
         held = {} if data is None else {"training rows in the file": f"{len(data)}"}
         return {"approximation": estimator.approximation_} | rows | held | evidence
-    if not hasattr(estimator, "capacity"):
+    if not hasattr(estimator, "warmup"):
         evidence = estimator.log_evidence_
         return rows | ({} if evidence is None else {"log evidence": f"{evidence:.6g}"})
     if hasattr(estimator, "classes_"):
@@ -103,7 +103,10 @@ def _about(estimator: Any) -> dict[str, str]:
         rows["log predictive density"] = f"{estimator.log_predictive_:.6g}"
         if estimator.noise_ is not None:
             rows |= about_noise(estimator)
-    rows |= {"capacity": f"{estimator.capacity}", "likelihood": type(estimator.likelihood_).__name__}
+    rows |= {
+        "functions, at most": f"{estimator.n_inducing}",
+        "likelihood": type(estimator.likelihood_).__name__,
+    }
     rows["rows read"] = f"{estimator.n_rows_}"
     if estimator.warming_up_:
         rows["warm-up"] = f"{estimator.n_rows_} of {estimator.warmup} rows: units and kernel are not settled"

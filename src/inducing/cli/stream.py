@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from ..errors import ModelFileError, ParameterError
+from ..errors import ModelFileError, ParameterError, RenamedWarning
 from .app import Exclude, Target, app, file_size, in_existing_folder, output_option, print_table, show
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def stream(
         ),
     ] = None,
     task: Annotated[str | None, Option(help="regression (the default) or classification.")] = None,
-    capacity: Annotated[int | None, Option(min=1, help="Basis functions, at most; 100 if not given.")] = None,
+    n_inducing: Annotated[
+        int | None, Option("--n-inducing", "-m", min=1, help="Basis functions, at most; 100 if not given.")
+    ] = None,
+    capacity: Annotated[int | None, Option(min=1, hidden=True, help="The old name of --n-inducing.")] = None,
     kernel: Annotated[str | None, Option(help="RBF (the default), Matern32, Matern52, …")] = None,
     likelihood: Annotated[str | None, Option(help="gaussian, laplace, studentt, poisson; probit, …")] = None,
     noise: Annotated[float | None, Option(help="Variance of the noise to start from.")] = None,
@@ -75,7 +79,7 @@ def stream(
 
     given = {
         "task": task,
-        "capacity": capacity,
+        "n_inducing": n_inducing if capacity is None else capacity,
         "kernel": kernel,
         "likelihood": likelihood,
         "noise": noise,
@@ -85,6 +89,8 @@ def stream(
         "on_drift": on_drift,
         "relearn": relearn,
     }
+    if capacity is not None:
+        warnings.warn("--capacity is now --n-inducing", RenamedWarning, stacklevel=2)
     options = {name: value for name, value in given.items() if value is not None}
     if out.exists() and not resume:
         raise ModelFileError(f"{str(out)!r} exists: pass --resume to go on from it, or remove it.")

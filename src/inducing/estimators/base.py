@@ -1,5 +1,6 @@
 """The base of the estimators: checks of input, units, seeds, warm-ups and model files, each in one place."""
 
+import warnings
 from copy import copy
 from functools import partial
 from inspect import signature
@@ -11,7 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..errors import ModelFileError, ParameterError, ShapeError
+from ..errors import ModelFileError, ParameterError, RenamedWarning, ShapeError
 from ..files.models import save
 from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
 from ..learning.settings import LogNormal
@@ -27,7 +28,8 @@ from ..sources.source import Layout, Part, Source
 from .columns import Kinds
 from .preparation import ONLY_NUMBERS, Scaling, named, per_output
 
-TRANSIENT = "verbose progress device checkpoint encoder".split()  # parameters that a file does not hold
+RENAMED = "renamed"  # the value of a parameter that has another name now, where nobody gives it
+TRANSIENT = "verbose progress device checkpoint encoder capacity n_basis".split()  # that a file does not hold
 # those that the first files did not have yet
 LATER = (
     "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
@@ -103,6 +105,23 @@ class Inputs(BaseEstimator):
         return self._in_model_units(self._validated(X, reset=False))
 
 
+class Sized:
+    """Mixin of estimators whose basis has a size: `n_inducing`, or the same under the name it had before."""
+
+    n_inducing: Any
+    _old_name: ClassVar[str] = "capacity"
+
+    @property
+    def _size(self) -> Any:
+        """How many basis functions there are, at most; None is no limit."""
+        old = getattr(self, self._old_name)
+        if isinstance(old, str) and old == RENAMED:
+            return self.n_inducing
+        text = f"{self._old_name} is now n_inducing: pass n_inducing={old!r}"
+        warnings.warn(text, RenamedWarning, stacklevel=4)
+        return old
+
+
 class Estimator(Inputs):
     """Base of the Gaussian processes: the way of y to the model's units and back, and `save`."""
 
@@ -144,7 +163,7 @@ class Estimator(Inputs):
         plain, arrays = posterior_record(self._saved_posterior())
         parameters = {}
         for name in _saved_names(type(self)):
-            value = getattr(self, name)
+            value = self._size if name == "n_inducing" and isinstance(self, Sized) else getattr(self, name)
             if name == "inducing" and not isinstance(value, str | None):
                 arrays[name] = value
             else:
@@ -320,6 +339,8 @@ def _parameters_from(kind: type[Estimator], saved: Plain, arrays: Arrays) -> dic
     """A constructor's parameters from what `_as_plain` made of them."""
     readers = {"kernel": kernels.from_spec, "mean": means.from_spec, "likelihood": likelihoods.from_spec}
     parameters: dict[str, Any] = {}
+    if "capacity" in saved and (saved.get("method") is not None or "n_inducing" not in saved):
+        saved = saved | {"n_inducing": saved["capacity"]}  # as older files have it
     for name in _saved_names(kind):
         if name == "inducing" and name not in saved:
             parameters[name] = array(arrays, name, 2)

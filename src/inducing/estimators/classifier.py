@@ -34,7 +34,7 @@ from ..sources.distributed import with_workers
 from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .base import Estimator, generator
+from .base import RENAMED, Estimator, Sized, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .columns import kinds_of
 from .preparation import ONLY_NUMBERS, checked_weights, start_inducing, start_kernel
@@ -45,7 +45,7 @@ CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, Estimator):
+class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, Sized, Estimator):
     """Sparse Gaussian process classification for scikit-learn: two classes, or one against the rest for each
     of many.
 
@@ -59,10 +59,11 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...), started at √d standard
         deviations; None is "rbf"; "auto" takes RBF, Matérn 5/2 or 3/2, whichever is ahead after a few
         iterations, and for the thesis' ways and "neighbours" "rbf". A name has a lengthscale for each input,
-        or with ard=False one for all; None is True but for the thesis' ways.
+        or with ard=False one for all.
     approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...;
         "auto" is "fitc".
-    n_inducing : how many inducing inputs; they start at `inducing` and are learned with the kernel.
+    n_inducing : how many basis functions, for the thesis' ways at most; with method=None they are inducing
+        inputs that start at `inducing` and are learned with the kernel.
     neighbours : of approximation="neighbours", how many rows near a row or a query are looked at; files then
         hold the training rows.
     class_weight : "balanced", a weight for each label, or None.
@@ -72,10 +73,10 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         "ep", sparse expectation propagation on a basis found among the rows [004 chapter 4]; "fitc", the
         same on a basis that starts at `inducing` and may move [001 §5]; "online", one pass over the rows [004
         chapter 3].
-    capacity : how many basis functions the thesis' ways have, at most. inducing : where the basis of "fitc"
-    starts, a rule of `inducing.selection` or an array (m, d). optimize : "hyperparameters" learns the kernel
-    by the evidence; "all" (not for "ep" and "online") moves the
-        basis, too; "auto" is "all", and for the thesis' ways "hyperparameters"; None does neither.
+    inducing : where the basis starts, but for "ep" and "online": a rule of `inducing.selection` or an array
+        (m, d). optimize : "hyperparameters" learns the kernel by the evidence; "all" (not for "ep" and
+        "online") moves the basis, too; "auto" is "all", and for the thesis' ways
+        "hyperparameters"; None does neither.
     learning_rows : how many rows, drawn at random, the kernel is learned from; None is all.
     likelihood : "probit", "logistic", "step", or one from `inducing.likelihoods` such as Probit(noise=1e-4).
     sweeps, tolerance, removal_score, damping : as for `inducing.expectation_propagation`, there score.
@@ -105,15 +106,14 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
 
     kernel: Kernel | str | None = None
     method: str | None = None
-    capacity: int = 100
+    n_inducing: int = 100
     _: KW_ONLY
     approximation: str = "auto"
-    n_inducing: int = 100
     neighbours: int = 20
     class_weight: Any = None
     validation_fraction: float = 0.1
     device: str | None = None
-    ard: bool | None = None
+    ard: bool = True
     inducing: Any = "kmeans"
     optimize: str | None = "auto"
     learning_rows: int | None = 1000
@@ -138,6 +138,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     random_state: Any = None
     verbose: int = 0
     encoder: Any = None
+    capacity: Any = RENAMED
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and labels y (n,); a row of weight w counts w times.
@@ -164,10 +165,10 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             if self.optimize is not None:
                 self._learn(X, Y, rng, self.method)
             elif self.method == "fitc":
-                basis = Points(self._places(X, self.capacity, rng))
+                basis = Points(self._places(X, self._size, rng))
                 self._keep(self._propagate(X, Y, basis=basis, jitter=self.jitter))
             if self.method == "ep":
-                self._keep(self._propagate(X, Y, capacity=self.capacity, score=self.removal_score))
+                self._keep(self._propagate(X, Y, capacity=self._size, score=self.removal_score))
             elif self.method == "online":
                 self._read([prior(self.kernel_)] * Y.shape[1], X, Y, stoppable=True)
             else:
@@ -230,7 +231,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         self, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Stage, Array]:
         """The stage that learning starts from, and the signs of its rows, on the device asked for."""
-        basis = Points(self._places(X, self.n_inducing, rng))
+        basis = Points(self._places(X, self._size, rng))
         near = self.neighbours if self.approximation == "neighbours" else None
         row = approximation_of("fitc" if self.approximation == "auto" else self.approximation, None, near)
         used = None if weights is None else placed(weights, self.device)
@@ -347,9 +348,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             )
         if self.optimize == "all" and self.method not in (None, "fitc"):
             raise ParameterError(f"optimize='all' moves the basis: for method='fitc', not {self.method!r}")
-        for name, size in (("capacity", self.capacity), ("n_inducing", self.n_inducing)):
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-                raise ParameterError(f"{name} must be a whole number of at least 1, but is {size!r}")
+        if isinstance(self._size, bool) or not isinstance(self._size, int | np.integer) or self._size < 1:
+            raise ParameterError(f"n_inducing must be a whole number of at least 1, but is {self._size!r}")
 
     def _saved_posterior(self) -> Posterior:
         return self._processes()[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
@@ -399,7 +399,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,
-            self._ard,
+            self.ard,
             self.kinds_,
         )
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
@@ -409,10 +409,6 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     @property
     def _other_kinds(self) -> tuple[type[Stationary], ...]:
         return (Matern52, Matern32) if isinstance(self.kernel, str) and self.kernel == "auto" else ()
-
-    @property
-    def _ard(self) -> bool:
-        return self.method is None if self.ard is None else self.ard
 
     def _signs(self, y: np.ndarray) -> np.ndarray:
         """+1 for the class a posterior is of, -1 for the rest. (n, 1) for two classes, else (n, classes)"""

@@ -13,15 +13,15 @@ from ..inference import selection
 from ..model.kernels import RBF
 from ..model.problem import as_inputs, as_targets
 from ..sources.moments import center_and_scale
-from .base import Inputs, generator
+from .base import RENAMED, Inputs, Sized, generator
 from .preparation import checked_weights
 
 
 @dataclass(eq=False, repr=False)
-class _Machine(Inputs):
+class _Machine(Sized, Inputs):
     """Base of the two estimators: learning and evaluating the function."""
 
-    n_basis: int = 50
+    n_inducing: int = 50
     _: KW_ONLY
     basis: str = "multiscale"
     lengthscale: Any = None
@@ -29,6 +29,9 @@ class _Machine(Inputs):
     jitter: float = 1e-8
     standardize: bool = True
     random_state: Any = None
+    n_basis: Any = RENAMED
+
+    _old_name = "n_basis"
 
     def _fit(self, X: np.ndarray, T: np.ndarray, weights: np.ndarray, solver: RiskSolver) -> None:
         """Learn from X (n, d) in the user's units and targets T (n, q) of positive weights."""
@@ -43,7 +46,7 @@ class _Machine(Inputs):
         risk = Risk(RBF(lengthscale, 1.0), solver, X, T, weights, self.jitter)
         rng = generator(self.random_state)
         wide = self.basis == "multiscale"
-        f = machine(risk, self.n_basis, multiscale=wide, max_iter=self.max_iter, rng=rng)
+        f = machine(risk, self._size, multiscale=wide, max_iter=self.max_iter, rng=rng)
         self.kernel_, self.basis_, self.objective_, self.n_iter_ = f.kernel, f.basis, f.risk, f.n_iterations
         self.coef_: Any = f.c
         self.intercept_: Any = f.b
@@ -59,14 +62,14 @@ class _Machine(Inputs):
 class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     """Kernel ridge regression on few Gaussian basis functions, whose centres and widths are learned. [000 §6]
 
-    It minimises Σ (y - f(x))² + alpha |f|² over f in the span of n_basis functions, |f| being the norm of the
-    RBF kernel's space, and over the functions themselves. With basis="points" and max_iter=0 it is the "sor"
-    row of the table with noise alpha; with a function at every row it is scikit-learn's KernelRidge. Memory
-    O(n n_basis), time O(n n_basis²) an iteration.
+    It minimises Σ (y - f(x))² + alpha |f|² over f in the span of n_inducing functions, |f| being the norm of
+    the RBF kernel's space, and over the functions themselves. With basis="points" and max_iter=0 it is the
+    "sor" row of the table with noise alpha; with a function at every row it is scikit-learn's KernelRidge.
+    Memory O(n n_inducing), time O(n n_inducing²) an iteration.
 
     Parameters
     ----------
-    n_basis : how many basis functions, and no more than the data have different rows.
+    n_inducing : how many basis functions, and no more than the data have different rows.
     basis : "multiscale", or "points" to hold all widths at the lengthscale.
     lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in standard deviations of
         the inputs; None is √(d/2), scikit-learn's gamma="scale". Not learned: choose it by cross-validation.
@@ -118,19 +121,19 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
 class MultiscaleSVM(ClassifierMixin, _Machine):
     """A support vector machine on few Gaussians, whose centres and widths are learned. [000 §5, §6]
 
-    It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_basis functions plus a constant, |f| being
-    the norm of the RBF kernel's space, and over the functions themselves. More than two classes are taken one
-    against the rest, on one basis that serves the sum. With a function at every row, loss="hinge" and
-    max_iter=0 it is scikit-learn's SVC.
+    It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_inducing functions plus a constant, |f|
+    being the norm of the RBF kernel's space, and over the functions themselves. More than two classes are
+    taken one against the rest, on one basis that serves the sum. With a function at every row, loss="hinge"
+    and max_iter=0 it is scikit-learn's SVC.
 
     Parameters
     ----------
     C : weight of the loss.
-    loss : "squared_hinge", max(0, 1 - y f)², solved by LinearSVC in O(n n_basis) a step; or "hinge", solved
-        by SVC, whose time grows with n² or more; where its best f is constant, for want of basis functions,
-        there is no slope to learn from.
-    n_basis, basis, lengthscale, max_iter, jitter, standardize, random_state : as for `MultiscaleKernelRidge`;
-        the targets have no mean to take off.
+    loss : "squared_hinge", max(0, 1 - y f)², solved by LinearSVC in O(n n_inducing) a step; or "hinge",
+        solved by SVC, whose time grows with n² or more; where its best f is constant, for want of
+        basis functions, there is no slope to learn from.
+    n_inducing, basis, lengthscale, max_iter, jitter, standardize, random_state : as for
+        `MultiscaleKernelRidge`; the targets have no mean to take off.
 
     Attributes
     ----------

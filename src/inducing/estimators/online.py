@@ -34,7 +34,7 @@ from ..numerics.arrays import LARGEST_TARGET
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
-from .base import Estimator, Regression, generator
+from .base import RENAMED, Estimator, Regression, Sized, generator
 from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
 from .streaming import Streaming, times_of
@@ -53,8 +53,8 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
-    """Sparse Gaussian process regression from a stream: each row is read once, in O(capacity²). [004 ch. 3]
+class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Sized, Estimator):
+    """Sparse Gaussian process regression from a stream: each row is read once, in O(n_inducing²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
     reads more, from what `fit` left or from nothing: then the first `warmup` rows, in one batch or many, set
@@ -69,7 +69,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     Parameters
     ----------
     kernel : a Kernel, or the name of a stationary one with a lengthscale for each input; None is "rbf".
-    capacity : how many basis functions, at most; None is no limit.
+    n_inducing : how many basis functions, at most; None is no limit.
     likelihood : "gaussian", "laplace" and "studentt" (for outliers), whose scale is learned, "poisson" (for
         counts), or one from `inducing.likelihoods`, taken as it is. y is standardised where the likelihood
         knows its units: not for counts.
@@ -104,7 +104,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     """
 
     kernel: Kernel | str | None = None
-    capacity: int | None = 100
+    n_inducing: int | None = 100
     _: KW_ONLY
     likelihood: Likelihood | str = "gaussian"
     noise: float | None = None
@@ -126,6 +126,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     standardize: bool = True
     random_state: Any = None
     verbose: int = 0
+    capacity: Any = RENAMED
 
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
@@ -250,8 +251,8 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
     ) -> None:
         if self.optimize not in (None, "hyperparameters"):
             raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
-        if self.capacity is not None and (isinstance(self.capacity, bool) or self.capacity < 1):
-            raise ParameterError(f"capacity must be a whole number from 1 on, or None, not {self.capacity!r}")
+        if self._size is not None and (isinstance(self._size, bool) or self._size < 1):
+            raise ParameterError(f"n_inducing must be a whole number from 1 on, or None, not {self._size!r}")
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
         scaled = type(likelihood) in UNITS
         noise = _noise_of(likelihood) if given and scaled else self.noise
@@ -342,7 +343,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
         return result.kernel, likelihood, result.mean
 
     def _learning_basis(self) -> int:
-        return LEARNING_BASIS if self.capacity is None else min(self.capacity, LEARNING_BASIS)
+        return LEARNING_BASIS if self._size is None else min(self._size, LEARNING_BASIS)
 
     def _best_scale(
         self, start: Posterior, likelihood: Likelihood, X: np.ndarray, y: np.ndarray
@@ -351,7 +352,7 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Estimator):
 
         def cost(log_factor: float) -> float:
             trial = likelihood.in_units(np.exp(log_factor))
-            return -(update(start, trial, X, y, self.capacity, self.tolerance).log_predictive or 0.0)
+            return -(update(start, trial, X, y, self._size, self.tolerance).log_predictive or 0.0)
 
         best = minimize_scalar(cost, bounds=(-4.0, 2.0), method="bounded", options={"xatol": 0.05})
         return likelihood.in_units(float(np.exp(best.x)))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from river import base
 
+from .base import RENAMED
 from .online import OnlineGPRegressor
 
 
@@ -16,7 +17,7 @@ class GPRegressor(base.Regressor):
 
     Parameters
     ----------
-    capacity
+    n_inducing
         How many basis functions, at most.
     half_life
         Rows after which what was learned counts half, "auto" or None.
@@ -27,12 +28,23 @@ class GPRegressor(base.Regressor):
     """
 
     def __init__(
-        self, capacity: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
+        self,
+        n_inducing: int = 50,
+        half_life: Any = "auto",
+        warmup: int = 200,
+        seed: int | None = 0,
+        capacity: Any = RENAMED,
     ) -> None:
-        self.capacity, self.half_life, self.warmup, self.seed = capacity, half_life, warmup, seed
+        self.capacity, self.n_inducing, self.half_life = capacity, n_inducing, half_life
+        self.warmup, self.seed = warmup, seed
         self._names: tuple[Any, ...] | None = None
         self._model = OnlineGPRegressor(
-            capacity=capacity, half_life=half_life, warmup=warmup, random_state=seed, max_iter=30
+            n_inducing=n_inducing,
+            half_life=half_life,
+            warmup=warmup,
+            random_state=seed,
+            max_iter=30,
+            capacity=capacity,
         )
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:

@@ -31,7 +31,7 @@ class Streaming:
     _live: tuple[Learner, list[Posterior]] | None = None  # what made `_posts`, for the next rows
     warmup: int
     verbose: int
-    capacity: int | None
+    _size: Any
     tolerance: float
     removal_score: Any
     order: Any
@@ -106,7 +106,7 @@ class Streaming:
         before = self._posts or list(posts) * len(adaptation.half_lives)
         learner, known = self._live or (None, None)
         if learner is None or known is not before or learner.likelihood is not self.likelihood_:
-            rule = self.capacity, self.tolerance, self.removal_score
+            rule = self._size, self.tolerance, self.removal_score
             learner = Learner(before, self.likelihood_, X.shape[1], *rule, True)
         how: dict[str, Any] = {"verbose": bool(self.verbose), "stoppable": stoppable}
         row = self.n_rows_ + 1

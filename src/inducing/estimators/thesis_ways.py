@@ -38,7 +38,7 @@ class ThesisWays:
         both = np.ptp(Y[:n], axis=0) > 0  # a class not among the rows yet says nothing about the kernel
         if not np.any(both):
             return
-        places = self.capacity if method == "fitc" else min(self.capacity, LEARNING_BASIS)
+        places = self._size if method == "fitc" else min(self._size, LEARNING_BASIS)
         Z = self._places(X[:n], places, rng) if method == "fitc" else selection.kmeans(X[:n], places, rng)
         result = fit_expectation_propagation(
             self.kernel_,
