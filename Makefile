@@ -12,7 +12,7 @@ CHECKED := tests/test_house.py tests/test_metrics.py tests/model/test_table.py t
 
 .PHONY: demo check test fuzz extras lint clean
 
-demo: $(VENV)/.plot
+demo: $(VENV)/.demo
 	$(BIN)/inducing demo
 
 check: lint
@@ -29,7 +29,7 @@ fuzz: $(VENV)/.test
 	$(BIN)/python -m fuzz --seconds $$(( $(HOURS) * 3600 )) --seed $$(date +%s)
 
 # What optional tests need; without it those on PyTorch arrays are skipped. This wheel is for the CPU alone.
-extras: $(VENV)/.test
+extras: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 
 lint: $(VENV)/.test
@@ -37,9 +37,12 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# One stamp per extra: reinstalled when the dependencies change.
-$(VENV)/.plot $(VENV)/.test: $(VENV)/.%: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+# One stamp per set of extras: reinstalled when the dependencies change.
+$(VENV)/.demo: EXTRAS := cli,plot
+$(VENV)/.test: EXTRAS := test
+$(VENV)/.docs: EXTRAS := docs
+$(VENV)/.demo $(VENV)/.test $(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
 
 $(BIN)/python:

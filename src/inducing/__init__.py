@@ -63,6 +63,14 @@ _MODULES |= {"products": "inference.conjugate_gradients.products"}
 _MODULES |= {"iterative": "inference.conjugate_gradients.predictor"}
 
 _OPTIONAL = {"river": "estimators.river"}  # modules that need a package of their name
+EXTRAS = {  # packages that the core does without, by the extra that brings them
+    "cli": "rich typer pandas pyarrow narwhals",
+    "plot": "matplotlib",
+    "dask": "dask distributed zarr",
+    "gpu": "torch",
+    "river": "river",
+    "export": "onnx onnxruntime",
+}
 
 # methods that are no effective prior, and the modules whose `condition` makes their predictors
 BESIDE = dict.fromkeys(("bcm", "rbcm", "gpoe", "poe"), "beside.committee")
@@ -139,9 +147,26 @@ if TYPE_CHECKING:
     from .sources.encoding import TableEncoder as TableEncoder
 
 
+def package(name: str) -> Any:
+    """Import a package that an extra brings, or a module of it; raise with the command if it is missing."""
+    from .errors import MissingPackageError
+
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        top = name.split(".")[0]
+        extra = next(extra for extra, packages in EXTRAS.items() if top in packages.split())
+        if (error.name or "").split(".")[0] not in EXTRAS[extra].split():
+            raise
+        message = f"this needs {top}, which is not installed: pip install 'inducing[{extra}]'"
+        raise MissingPackageError(message) from error
+
+
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+    if name in _OPTIONAL:
+        package(name)
     if name in _MODULES or name in _OPTIONAL:
         return import_module(f"{__name__}.{(_MODULES | _OPTIONAL)[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

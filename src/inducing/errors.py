@@ -65,6 +65,10 @@ class ClusterError(InducingError):
     """A cluster cannot be reached, has no workers, or loses them faster than they come back."""
 
 
+class MissingPackageError(InducingError, ModuleNotFoundError):
+    """A package that an extra brings is not installed; the message has the command."""
+
+
 class InducingWarning(UserWarning):
     """Base of every warning this package gives."""
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, Self
 
 PATIENCE = 2.0  # seconds before anything is shown
@@ -98,8 +99,9 @@ class Line:
 class Status:
     """One line on stderr about what takes long: written over on a terminal, else new now and then."""
 
-    def __init__(self) -> None:
-        self.began, self._shown, self._open = time.monotonic(), 0.0, False
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.began, self._shown, self._open = time.monotonic(), -math.inf, False
+        self.patience = patience
 
     @property
     def seconds(self) -> float:
@@ -109,7 +111,7 @@ class Status:
     def show(self, text: Callable[[], str]) -> None:
         """Write text(), if it is time."""
         now, terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self.began < PATIENCE or now - self._shown < PAUSE[not terminal]:
+        if now - self.began < self.patience or now - self._shown < PAUSE[not terminal]:
             return
         line = f"\r{text()}\x1b[K" if terminal else f"{text()}\n"
         print(line, end="", file=sys.stderr, flush=True)
@@ -127,31 +129,46 @@ class Status:
             self._open = False
 
 
-def _start() -> Any:
-    """Start rich's live display."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.text import Text
+class _PlainLines:
+    """What `Bars` asks of rich's live display, as plain lines: one at a time, the last of all tasks."""
 
-    class Where(ProgressColumn):
+    def __init__(self) -> None:
+        self.status = Status(patience=0.0)
+
+    def add_task(self, text: str, **_: Any) -> None: ...
+
+    def update(self, task: None, description: str, completed: int | None, total: int | None) -> None:
+        ends = "" if completed is None else f", {completed}" + (f" of {total}" if total else "")
+        self.status.show(lambda: description + ends)
+
+    def stop(self) -> None:
+        self.status.end()
+
+
+def _start() -> Any:
+    """Start rich's live display, or plain lines: without rich, or in a notebook without its widgets."""
+    try:
+        from rich import progress as rich
+        from rich.console import Console
+        from rich.text import Text
+    except ModuleNotFoundError:
+        return _PlainLines()
+    console = Console(stderr=True)
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        return _PlainLines()
+
+    class Where(rich.ProgressColumn):
         """A column that lines without an end leave empty."""
 
-        def __init__(self, column: ProgressColumn) -> None:
+        def __init__(self, column: rich.ProgressColumn) -> None:
             super().__init__()
             self.column = column
 
         def render(self, task: Any) -> Any:
             return self.column.render(task) if task.fields["ends"] else Text("")
 
-    text = TextColumn("{task.description}", markup=False)
-    columns = text, Where(BarColumn()), Where(MofNCompleteColumn()), TimeElapsedColumn()
-    progress = Progress(*columns, console=Console(stderr=True))
+    text = rich.TextColumn("{task.description}", markup=False)
+    columns = text, Where(rich.BarColumn()), Where(rich.MofNCompleteColumn()), rich.TimeElapsedColumn()
+    progress = rich.Progress(*columns, console=console)
     progress.start()
     return progress

@@ -1,5 +1,13 @@
 """The command line, one file a command; each registers with `app`. Numerical imports wait until one runs."""
 
+from .. import package
+from ..errors import MissingPackageError
+
+try:
+    package("typer")
+except MissingPackageError as error:  # a command ends with a line, not with a traceback
+    raise SystemExit(f"inducing: error: {error}") from None
+
 from . import compare, demo, doctor, explain, export, fit, inspect, plot, predict, stream, warm, watch  # noqa: F401
 from .app import app, main
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from .. import package
 from ..errors import ColumnError, ParameterError
 from ..files.atomic import require_apart
 from .app import Model, app, columns_of, load_model, nameless, output_option
@@ -88,7 +89,7 @@ def _levels(quantiles: str | None, estimator: Any) -> list[float]:
 def _predictions(
     estimator: Any, X: np.ndarray, target: str, levels: list[float], further: np.ndarray | None
 ) -> DataFrame:
-    import pandas as pd
+    pd = package("pandas")
 
     queries, estimator = X, nameless(estimator)
     if not hasattr(estimator, "classes_"):
@@ -110,8 +111,8 @@ def _predict_parts(
     table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
 ) -> tuple[int, int]:
     """Write a table by parts, row groups of parquet, with the columns of `add`; rows predicted, and all."""
-    import pandas as pd
-    import pyarrow.parquet as pq
+    pd = package("pandas")
+    pq = package("pyarrow.parquet")
 
     from ..files.atomic import replacing
     from ..sources import tables
@@ -145,7 +146,7 @@ def _predict_parts(
 
 def _with_columns(table: Any, predictions: DataFrame) -> Any:
     """An Arrow table with the columns of predictions beside its own."""
-    import pyarrow as pa
+    pa = package("pyarrow")
 
     for name, column in predictions.items():
         kind = pa.float64() if column.dtype.kind == "f" else pa.array(column.dropna()).type

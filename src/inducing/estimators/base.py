@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .. import package
 from ..errors import ModelFileError, ParameterError, RenamedWarning, ShapeError
 from ..files.models import save
 from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
@@ -63,7 +64,7 @@ class Inputs(BaseEstimator):
         assert self.encoder_ is not None
         if self.encoder_.plain and [str(name) for name in X.columns] != list(self.encoder_.inputs):
             return X
-        import pandas as pd
+        pd = package("pandas")
 
         return pd.DataFrame(self.encoder_.transform(X), columns=self.encoder_.get_feature_names_out())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import metrics
+from .. import metrics, package
 from ..errors import EmptyDataError, ParameterError, UnknownNameError
 from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
@@ -100,7 +100,7 @@ def compare(
     once `budget` seconds have passed. progress is a function of (fits done, fits in all, what is next).
     Ctrl-C returns the fits that are finished.
     """
-    import pandas as pd
+    pd = package("pandas")
     from sklearn.model_selection import train_test_split
 
     results: list[Result | ClassResult] = []

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .. import package
 from ..errors import ParameterError
 
 ExportKind = Literal["regression", "learned noise", "classes"]
@@ -278,11 +279,8 @@ function observed(model, x) {
 
 def to_onnx(model: Exported) -> bytes:
     """A graph of standard operators: X (n, d) of doubles gives mean and std (n,), or p (n, classes)."""
-    try:
-        import onnx
-        from onnx import TensorProto, helper, numpy_helper
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("ONNX needs a package: pip install 'inducing[export]'") from error
+    onnx = package("onnx")
+    TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
     graph = _Graph(helper, numpy_helper)
     parts = [graph.process(p, model.functions[p.functions]) for p in model.processes]
     mean, variance = (graph.add("Concat", *columns, axis=1) for columns in zip(*parts))  # (n, c) each

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import package
 from ..errors import ColumnError, NonFiniteError, ParameterError, ShapeError
 
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
@@ -149,10 +150,7 @@ def placed(a: np.ndarray, device: str | None) -> Array:
     """`a`, or a PyTorch copy on the device, in double precision."""
     if device is None:
         return a
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise ParameterError(f"device={device!r} needs PyTorch: pip install 'inducing[gpu]'") from error
+    torch = package("torch")
     try:
         return torch.as_tensor(a, dtype=torch.float64, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import package
 from ..errors import ShapeError
 from ..files.atomic import replacing
 from ..model.bases import Basis, Multiscale
@@ -24,11 +25,7 @@ COLOURS = (BLUE, RED, *"#4a9a5a #8a5ab0 #d08a20 #2a9aa0 #a0506f #7a7a7a #b0a060"
 
 def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
     """Make an empty figure that no window or global state knows about; panels stay without a layout."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("Plots need matplotlib: pip install 'inducing[plot]'.") from error
-    return Figure(figsize=(width, height), layout=layout)
+    return package("matplotlib.figure").Figure(figsize=(width, height), layout=layout)
 
 
 def figure(width: float = 8.0, height: float = 4.5) -> Axes:

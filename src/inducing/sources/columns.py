@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .. import package
 from ..errors import ColumnError
 
 Kind = Literal["number", "boolean", "time", "duration", "category", "left out"]
@@ -56,7 +57,7 @@ class Values:
 
 def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
     """The values of a narwhals series; those that are one of the marks are missing."""
-    import narwhals as nw
+    nw = package("narwhals")
 
     missing = series.is_null().to_numpy().astype(bool)
     kind = series.dtype
@@ -79,7 +80,7 @@ def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
 
 
 def _texts(array: np.ndarray, missing: np.ndarray, marks: tuple[str, ...], category: bool) -> Values:
-    import pandas as pd
+    pd = package("pandas")
 
     array = array.astype(object)
     array[missing] = None
@@ -112,7 +113,7 @@ def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def parsed_dates(texts: list[str]) -> np.ndarray:
     """Texts as dates in UTC, NaT where one is no date by ISO 8601. (n,) datetime64"""
-    import pandas as pd
+    pd = package("pandas")
 
     asked = [text if ISO.fullmatch(text) else None for text in texts]
     return pd.to_datetime(
@@ -277,7 +278,7 @@ class Column:
             raise ColumnError(f"{has} when the model was fitted: convert it")
         local = array
         if self.calendar and self.zone not in ("", "UTC"):
-            import pandas as pd
+            pd = package("pandas")
 
             local = pd.DatetimeIndex(array, tz="UTC").tz_convert(self.zone).tz_localize(None).to_numpy()
         whole, fraction = seconds(array)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import package
 from ..errors import DataNotFoundError, NoiseError, ParameterError, UnknownNameError
 from ..files.atomic import replacing
 from ..numerics.arrays import Array, Seed
@@ -233,7 +234,7 @@ def _ascat(name: str, rng: np.random.Generator) -> Dataset:
 
 def _flights(name: str, rng: np.random.Generator) -> Dataset:
     """Delays of three million flights, in minutes, from when, how far, whence, whither; 100,000 held out."""
-    import pandas as pd
+    pd = package("pandas")
 
     table = pd.read_parquet(path(name))
     where = pd.read_csv(path("airports"), usecols=["iata", "latitude", "longitude"]).set_index("iata")

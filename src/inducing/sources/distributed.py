@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+from .. import package
 from ..errors import ClusterError, ParameterError
 from ..numerics.workers import cores, using
 from .dask_collections import DelayedPiece
@@ -33,11 +34,7 @@ LOST_SECONDS = 8.0  # without scheduler or workers, after which nobody waits for
 
 
 def _dask() -> Any:
-    try:
-        import distributed
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("Clusters need Dask: pip install 'inducing[dask]'.") from error
-    return distributed
+    return package("distributed")
 
 
 @contextmanager
@@ -162,8 +159,9 @@ class OnCluster(Source):
 
 def current_client() -> Any:
     """Return the Dask client in use; raise if there is none."""
+    dask = _dask()
     try:
-        return _dask().get_client()
+        return dask.get_client()
     except ValueError as error:
         raise ClusterError(
             "there is no Dask client; give one, or make one by distributed.cluster()"

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .. import package
 from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
 from . import columns as col
 from .columns import Column, Contents, listing, require_columns, values_of
@@ -289,7 +290,7 @@ def guessed(seen: Contents) -> tuple[str, str]:
 
 def as_frame(X: Any) -> Any:
     """A data frame as narwhals has it, its columns named by strings; raise if it is none."""
-    import narwhals as nw
+    nw = package("narwhals")
 
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
@@ -305,10 +306,9 @@ def as_frame(X: Any) -> Any:
 
 def is_frame(X: Any) -> bool:
     """Whether this is a data frame that `as_frame` takes, and no array."""
-    import narwhals as nw
-
-    if isinstance(X, np.ndarray | list | tuple) or not hasattr(X, "shape"):
+    if isinstance(X, np.ndarray | list | tuple) or not (hasattr(X, "shape") and hasattr(X, "columns")):
         return False
+    nw = package("narwhals")
     return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import package
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, ParameterError
 from .columns import Column, Contents, values_of
 from .source import Layout, Pieces, first_line
@@ -105,7 +106,7 @@ class ParquetPiece:
 
     def table(self, columns: Sequence[str] | None = None) -> Any:
         """The rows as an arrow table with the columns named, or with all."""
-        import pyarrow.parquet as pq
+        pq = package("pyarrow.parquet")
 
         names = None if columns is None else list(columns)
         with pq.ParquetFile(self.path) as file:
@@ -162,8 +163,8 @@ def table_files(data: Any, missing: Sequence[str] = ()) -> tuple[Pieces, set[str
     """The rows of a folder, glob, list or file, all columns as inputs; and which surely are plain numbers. A
     CSV file is parsed once, into a temporary file; its fields that are one of `missing` are gaps.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = package("pyarrow")
+    pq = package("pyarrow.parquet")
 
     spool = None
     if isinstance(data, str | Path) and Path(data).is_file() and kind_of(Path(data)) != "parquet":
@@ -190,7 +191,7 @@ def table_files(data: Any, missing: Sequence[str] = ()) -> tuple[Pieces, set[str
 
 def _is_plain(kind: Any) -> bool:
     """Whether a column of this Arrow type holds numbers that a float has exactly."""
-    from pyarrow import types
+    types = package("pyarrow.types")
 
     small = types.is_integer(kind) and kind.bit_width < 64
     return small or types.is_floating(kind) or types.is_boolean(kind)
@@ -198,7 +199,7 @@ def _is_plain(kind: Any) -> bool:
 
 def require_in_files(files: Pieces, columns: Sequence[str]) -> None:
     """Raise if a file lacks one of these columns."""
-    import pyarrow.parquet as pq
+    pq = package("pyarrow.parquet")
 
     names: dict[str, list[str]] = {}
     for index, piece in enumerate(files.pieces):

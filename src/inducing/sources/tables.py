@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import package
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
 from ..files.atomic import replacing
 from .source import first_line
@@ -47,9 +48,9 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
     """Read a table from a file, by its suffix; raise if it has no rows. CSV's empty fields, and those that
     are one of `missing`, are gaps.
     """
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pd = package("pandas")
+    pa = package("pyarrow")
+    pq = package("pyarrow.parquet")
 
     kind = kind_of(path)
     if not path.is_file():
@@ -69,7 +70,7 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
 
 def csv_batches(path: Path, missing: Sequence[str] = ()) -> Iterator[Any]:
     """The rows of a CSV file as Arrow's record batches of one type each; raise if it cannot be read."""
-    import pyarrow as pa
+    pa = package("pyarrow")
 
     types, names = _types(path, missing)
     reader = _reader(path, missing, types)
@@ -89,7 +90,7 @@ def _first(batches: Iterator[Any], path: Path) -> Any:
 
 def _types(path: Path, missing: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The types of the columns that the first block does not tell, and the names of all."""
-    import pyarrow as pa
+    pa = package("pyarrow")
 
     types: dict[str, Any] = {}
     while True:
@@ -114,7 +115,7 @@ def _types(path: Path, missing: Sequence[str]) -> tuple[dict[str, Any], list[str
 
 
 def _reader(path: Path, missing: Sequence[str], types: dict[str, Any]) -> Any:
-    from pyarrow import csv
+    csv = package("pyarrow.csv")
 
     return csv.open_csv(
         path,
@@ -136,8 +137,8 @@ class Spool:
 
 def spooled(path: Path, missing: Sequence[str] = ()) -> Spool:
     """A folder with the rows of a CSV file as parquet, parsed once."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = package("pyarrow")
+    pq = package("pyarrow.parquet")
 
     folder = Spool()
     batches = csv_batches(path, missing)
@@ -154,8 +155,8 @@ def is_large(table: Path) -> bool:
     """Whether a table is many files, or one with more than MANY_ROWS rows."""
     if table.is_dir() or (not table.exists() and any(mark in str(table) for mark in "*?[")):
         return True
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = package("pyarrow")
+    pq = package("pyarrow.parquet")
 
     try:
         if not table.is_file():

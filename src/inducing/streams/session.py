@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import package
 from ..errors import (
     ColumnError,
     DriftWarning,
@@ -341,7 +342,7 @@ class Session:
 
     def _frame(self, rows: list[Row]) -> Any:
         """The inputs of rows as a table."""
-        import pandas as pd
+        pd = package("pandas")
 
         return pd.DataFrame([row.x for row in rows], columns=list(self.format.inputs))
 
