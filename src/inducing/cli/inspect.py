@@ -137,6 +137,8 @@ def _print_kernel(estimator: Any) -> None:
     own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_
     scale = np.broadcast_to(own, max(d, np.size(own)))  # with what is known of gaps, where they are used
     names += [f"gaps {i + 1}" for i in range(len(scale) - d)]
+    if estimator.kinds_.guide is not None:
+        names[-1] = "guide"
     for path, part in leaves(estimator.kernel_.spec()):
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
         table = Table("input")

@@ -36,7 +36,7 @@ LATER = (
     "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
 )
 LATER += "max_file_size objective time_budget half_life on_drift relearn".split()
-LATER += "categorical allow_unseen missing outputs rank".split()
+LATER += "categorical allow_unseen missing outputs rank guide".split()
 
 
 class Inputs(BaseEstimator):
@@ -196,6 +196,7 @@ class Estimator(Inputs):
             expect(value.shape == (shape if name.startswith("y") else (d,)), name, value)
             expect(name in ("x_mean", "y_mean", "low") or bool(np.all(value > 0)), name, value)
             setattr(model, f"{name}_", number_or_array(value))
+        model.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         names, d = plain["feature_names"], int(plain.get("n_features", d))
         if names is not None:
             if len(names) != d or not all(isinstance(name, str) for name in names):
@@ -209,7 +210,6 @@ class Estimator(Inputs):
             raise ModelFileError("its metadata are no dictionary")
         model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
         model.n_features_in_, model.n_iter_ = d, int(plain["n_iterations"])
-        model.kinds_ = Kinds.from_record(plain.get("kinds"), arrays)
         model.metadata_ = plain["metadata"]
         model._restore(plain, arrays, posterior)
         return model

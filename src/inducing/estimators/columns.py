@@ -16,6 +16,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.category import Category, categories_of
 from ..model.kernels.composite import Composite, Product, Sum
 from ..model.kernels.stationary import RBF
+from .guide import Guide
 
 MISSING = ("refuse", "use", "drop")
 GAUSSIAN_ROWS, GAP_ROUNDS, GAP_RIDGE = 4000, 8, 1e-6  # rows and rounds that teach the Gaussian of the columns
@@ -28,7 +29,8 @@ class Kinds:
 
     Gaps are filled with the mean of a Gaussian of all columns given those that are not missing, and the
     variance it leaves follows in d more columns, for a kernel that averages over it; or g columns say where
-    gaps were. A gap in a column of codes is a level of its own, the last.
+    gaps were. A gap in a column of codes is a level of its own, the last. A guide's prediction is one column
+    more.
     """
 
     codes: Mapping[int, int] = field(default_factory=dict)  # the levels of each column of codes
@@ -39,6 +41,7 @@ class Kinds:
     correlation: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (d, d)
     marked: tuple[int, ...] = ()  # the columns whose gaps have indicators
     allow_unseen: bool = False
+    guide: Guide | None = None  # of the inputs before it
 
     @staticmethod
     def of(X: np.ndarray, categorical: Sequence[int], way: str, output: int | None, unseen: bool) -> Kinds:
@@ -87,8 +90,21 @@ class Kinds:
             total[np.ix_(m, m)] += len(rows) * left
         return S, V, total
 
+    @property
+    def plain(self) -> bool:
+        """Whether the inputs of the kernel are the columns of X as they are."""
+        return not self.codes and self.way == "known" and self.guide is None
+
+    def width(self, d: int) -> int:
+        """The number of columns of X that d inputs were made of, where gaps have no indicators."""
+        return (d - (self.guide is not None)) // COPIES[self.way]
+
     def inputs(self, X: np.ndarray, std: Any = None) -> np.ndarray:
         """The inputs of the kernel, in the units of X; `std` are the standard deviations of its entries."""
+        X = self._unguided(X, std)
+        return X if self.guide is None else np.column_stack([X, self.guide(X)])
+
+    def _unguided(self, X: np.ndarray, std: Any) -> np.ndarray:
         X = X.copy() if self.codes else X
         for c, levels in self.codes.items():
             X[np.isnan(X[:, c]), c] = levels - 1
@@ -160,12 +176,14 @@ class Kinds:
         """A description for a model file."""
         codes = {str(c): levels for c, levels in self.codes.items()}
         plain = {"codes": codes, "output": self.output, "way": self.way, "marked": list(self.marked)}
-        arrays = {f"kinds.{name}": getattr(self, name) for name in ("mean", "scale", "correlation")}
-        return plain | {"allow_unseen": self.allow_unseen}, {} if self.way == "known" else arrays
+        arrays = {} if self.guide is None else self.guide.record()
+        if self.way != "known":
+            arrays |= {f"kinds.{name}": getattr(self, name) for name in ("mean", "scale", "correlation")}
+        return plain | {"allow_unseen": self.allow_unseen}, arrays
 
     @staticmethod
-    def from_record(plain: Plain | None, arrays: Arrays) -> Kinds:
-        """What `record` described; older files have none."""
+    def from_record(plain: Plain | None, arrays: Arrays, d: int) -> Kinds:
+        """What `record` described, for a kernel of d inputs; older files have none."""
         if plain is None:
             return Kinds()
         values: dict[str, Any] = {name: plain[name] for name in ("output", "way", "allow_unseen")}
@@ -177,7 +195,7 @@ class Kinds:
             values |= {"mean": mean, "scale": array(arrays, "kinds.scale")}
             values["correlation"] = array(arrays, "kinds.correlation", 2)
             expect(values["correlation"].shape == (len(mean), len(mean)), "correlation", mean)
-        return Kinds(**values)
+        return Kinds(**values, guide=Guide.from_record(arrays, d - 1))
 
 
 def deviations(std: Any, X: np.ndarray) -> np.ndarray:

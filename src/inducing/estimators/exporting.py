@@ -17,6 +17,7 @@ from ..model.compiled import Folded
 from ..model.likelihoods import LearnedNoise, Probit
 from ..model.posterior import Posterior
 from .classes import ClassesOfRows
+from .guide import refuse_guided
 
 MOST_FUNCTIONS = 2000  # of a basis: an export holds half its square of numbers for each process
 CHECKED_ROWS = 1000
@@ -56,6 +57,7 @@ def exported(model: Any) -> Exported:
         forms = [_form(post).in_units(**units) for post in model.posteriors_]
         labels = tuple(str(label) for label in model.classes_.tolist())  # type: ignore[attr-defined]
         return _put_together(model, "classes", forms, model.likelihood_.noise, labels)
+    refuse_guided(model, "nothing exports")
     likelihood = getattr(model, "likelihood_", None)
     units = dict(x_mean=model.x_mean_, x_scale=model.x_scale_, y_mean=model.y_mean_, y_scale=model.y_scale_)
     if isinstance(likelihood, LearnedNoise):

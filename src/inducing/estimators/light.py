@@ -16,6 +16,7 @@ from ..model.observations import Observations
 from ..model.problem import as_inputs
 from ..numerics.arrays import require_numbers
 from .classes import latent_of_classes, restored_classes
+from .columns import Kinds
 
 
 class LightModel:
@@ -24,7 +25,8 @@ class LightModel:
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
         self.posterior_ = posterior_from(plain, arrays)
         d = next(iter(self.posterior_.basis.parameters.values())).shape[1]
-        self.n_features_in_, self.metadata_ = d, plain["metadata"]
+        self.n_features_in_, self.metadata_ = int(plain.get("n_features", d)), plain["metadata"]
+        self.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         self.x_mean_, self.x_scale_ = (array(arrays, name, 1) for name in ("x_mean", "x_scale"))
         for name in ("x_mean", "x_scale"):
             expect(arrays[name].shape == (d,), name, arrays[name])
@@ -45,7 +47,7 @@ class LightModel:
         if rows.shape[1] != self.n_features_in_:
             message = f"X has {rows.shape[1]} columns, but the model was fitted to {self.n_features_in_}"
             raise ShapeError(message)
-        return (rows - self.x_mean_) / self.x_scale_
+        return (self.kinds_.inputs(rows) - self.x_mean_) / self.x_scale_
 
 
 class LightRegressor(LightModel):

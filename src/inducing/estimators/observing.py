@@ -20,6 +20,7 @@ from ..model.posterior import Posterior
 from ..model.problem import Problem
 from ..numerics.arrays import to_numpy
 from .base import Estimator, Regression, generator
+from .guide import refuse_guided
 from .preparation import fitted_problem, per_output
 
 
@@ -138,6 +139,7 @@ class Observing(Regression, Estimator):
     def paths(self, size: int = 1, random_state: Any = 0) -> Paths:
         """Draws of the whole function f, to be called at any X: values (size, n), `gradient` (size, n, d)."""
         check_is_fitted(self)
+        refuse_guided(self, "there are no paths of")
         if not hasattr(self.posterior_, "paths"):
             raise ParameterError(
                 "this model has no whole functions: it needs the data at every query; fit 'fitc' instead"
@@ -151,6 +153,7 @@ class Observing(Regression, Estimator):
         standard deviation they had in the fit.
         """
         check_is_fitted(self)
+        refuse_guided(self, "there are no Sobol indices of")
         ends = [
             np.full(self.n_features_in_, side) if given is None else self._in_model_units(np.ravel(given))
             for given, side in ((low, -np.sqrt(3.0)), (high, np.sqrt(3.0)))

@@ -198,7 +198,7 @@ class Outputs(Observing):
 
     def _in_model_units(self: Any, X: np.ndarray) -> Array:
         d, kinds = self.n_features_in_, self.kinds_
-        if not kinds.codes and kinds.way == "known" and X.shape[-1] == d:
+        if kinds.plain and X.shape[-1] == d:
             return placed((X - self.x_mean_) / self.x_scale_, self.device)
         std = X[:, d:] if X.shape[1] > d else None
         X = X[:, :d]

@@ -36,7 +36,8 @@ from ..model.table import TABLE
 from ..numerics.arrays import to_numpy
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
-from .columns import COPIES, Kinds
+from .columns import Kinds
+from .guide import check_guide
 
 ONLY_NUMBERS = Kinds()
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
@@ -270,6 +271,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
 def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
     """Raise if a source, or the parameters of a regressor over it, cannot be fitted."""
     message, known = "", [name for name, row in TABLE.items() if not (row.blocks or row.own_block)]
+    check_guide(model, None)
     if source.n_outputs == 0:
         message = "the source has no targets; name the target column, or give y"
     elif sample_weight is not None:
@@ -392,7 +394,7 @@ def start_places(
     coded = bool(model.kinds_.codes) or model.kinds_.way == "variances"  # means of rows are no rows
     rule = ("variance" if coded else "kmeans") if model.inducing is None else model.inducing
     if not isinstance(rule, str):
-        Z = model.kinds_.inputs(start_inducing(rule, data.X.shape[1] // COPIES[model.kinds_.way]))
+        Z = model.kinds_.inputs(start_inducing(rule, model.kinds_.width(data.X.shape[1])))
         return (Z - scaling.x_mean) / scaling.x_scale, False
     if rule not in selection.BY_NAME:
         known = ", ".join(selection.BY_NAME)

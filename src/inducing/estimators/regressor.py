@@ -30,6 +30,7 @@ from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
 from .base import generator
+from .guide import check_guide, cross_fitted
 from .outputs import Outputs, in_rows
 from .preparation import (
     Data,
@@ -125,6 +126,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     verbose : 1 shows the iterations on stderr.
     progress : a function of (iteration, objective), called after each.
     device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
+    guide : "boosting" gives the process one more input: what gradient-boosted trees (scikit-learn's
+        HistGradientBoosting) predict of a row, of a row of the fit without having seen it. See
+        docs/training.md.
     encoder : a `TableEncoder` that says how the columns of data frames become numbers; None is one as it
         comes.
 
@@ -184,6 +188,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     device: str | None = None
     checkpoint: str | Path | None = None
     encoder: Any = None
+    guide: str | None = None
 
     left_open = False  # whether the size of the basis was
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
@@ -213,6 +218,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         X, y, weights = self._prepared(X, y, checked_weights(sample_weight, X), x_std)
         X, likelihood = as_inputs(X, most=LARGEST_FLOAT), start_likelihood(self)
         y = as_targets(y, X, most=LARGEST_FLOAT) if likelihood is None else likelihood.check(y)
+        if check_guide(self, y, self.kinds_.way):
+            guide, predicted = cross_fitted(X, y, weights)
+            self.kinds_, X = replace(self.kinds_, guide=guide), np.column_stack([X, predicted])
         rng, kinds = generator(self.random_state), self.kinds_
         one_output = (y.ndim == 1 or likelihood is not None) and kinds.output is None
         data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, self.noise)
