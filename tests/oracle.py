@@ -30,11 +30,18 @@ def rbf(X: Array, Z: Array, lengthscale: Any = 1.0, variance: float = 1.0) -> Ar
     return variance * np.exp(-0.5 * np.sum(T * T, axis=-1))
 
 
-def matern32(X: Array, Z: Array, lengthscale: Any = 1.0, variance: float = 1.0) -> Array:
-    """variance (1 + sqrt(3) r) exp(-sqrt(3) r), r the scaled distance."""
-    T = (X[:, None, :] - Z[None, :, :]) / np.asarray(lengthscale)
-    r = np.sqrt(3.0 * np.sum(T * T, axis=-1))
-    return variance * (1.0 + r) * np.exp(-r)
+def _matern(nu: float, g: Callable[[Array], Array]) -> Callable[..., Array]:
+    def matern(X: Array, Z: Array, lengthscale: Any = 1.0, variance: float = 1.0) -> Array:
+        T = (X[:, None, :] - Z[None, :, :]) / np.asarray(lengthscale)
+        r = np.sqrt(2.0 * nu * np.sum(T * T, axis=-1))
+        return variance * g(r) * np.exp(-r)
+
+    return matern
+
+
+# variance g(r) exp(-r), r = sqrt(2 nu) times the scaled distance
+matern12, matern32 = _matern(0.5, np.ones_like), _matern(1.5, lambda r: 1.0 + r)
+matern52 = _matern(2.5, lambda r: 1.0 + r + r * r / 3.0)
 
 
 def bind(kernel: Callable[..., Array], **parameters: Any) -> Kernel:

@@ -11,9 +11,13 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
-from inducing.engine import gaussian_blocks as _gaussian_blocks
-from inducing.engine import gaussian_rows as _gaussian_rows
 from inducing.engine import passes as _passes
+from inducing.engine import stationary_blocks as _blocks
+from inducing.engine import stationary_rows as _rows
+from inducing.model.kernels.stationary import PROFILES
+from inducing.model.problem import make_problem
+from inducing.model.table import TABLE
+from inducing.numerics import exponential as _exponential
 from inducing.numerics.workers import single_threaded_blas
 
 RNG = np.random.default_rng(0)
@@ -35,26 +39,38 @@ ROWS: dict[str, dict[str, Any]] = {
     "pitc": {"blocks": BLOCKS},
 }
 BASES = {"points": ig.bases.Points(Z), "multiscale": ig.bases.Multiscale(Z, WIDTHS)}
+KERNELS: dict[str, Any] = {"RBF": oracle.rbf, "Matern12": oracle.matern12}
+KERNELS |= {"Matern32": oracle.matern32, "Matern52": oracle.matern52}
+PAIRS = [(kernel, kind) for kernel in KERNELS for kind in BASES if kernel == "RBF" or kind == "points"]
 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled passes whatever the size, over tiles that end in the middle of things, on all cores."""
-    monkeypatch.setattr(_gaussian_rows, "LEAST", 0)
-    for module in (_gaussian_rows, _gaussian_blocks):
+    monkeypatch.setattr(_rows, "LEAST", 0)
+    for module in (_rows, _blocks):
         monkeypatch.setattr(module, "TILE", 32)
-    monkeypatch.setattr(_gaussian_rows, "on_all_cores", lambda P: True)
+    monkeypatch.setattr(_rows, "on_all_cores", lambda P: True)
 
 
 def plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_gaussian_rows, "LEAST", 1 << 60)
+    monkeypatch.setattr(_rows, "LEAST", 1 << 60)
 
 
-@pytest.mark.parametrize("kind", BASES)
+def test_every_profile_has_compiled_passes_and_no_kernel_of_ones_own() -> None:
+    class Own(ig.kernels.Matern52):
+        pass
+
+    for kind in (*PROFILES, Own):
+        P = make_problem(kind(LENGTHSCALE, VARIANCE), BASES["points"], TABLE["fitc"], NOISE, X, Y)
+        assert (_rows.form_of(P) is None) == (kind is Own)
+
+
+@pytest.mark.parametrize(("kernel", "kind"), PAIRS)
 @pytest.mark.parametrize("name", ROWS)
-def test_value_and_gradient_are_the_dense_ones(name: str, kind: str) -> None:
+def test_value_and_gradient_are_the_dense_ones(name: str, kernel: str, kind: str) -> None:
     def value(p: dict[str, Any]) -> float:
-        k = oracle.bind(oracle.rbf, lengthscale=p["kernel.lengthscale"], variance=p["kernel.variance"])
+        k = oracle.bind(KERNELS[kernel], lengthscale=p["kernel.lengthscale"], variance=p["kernel.variance"])
         if kind == "points":
             basis = oracle.points(k, p["basis.Z"])
         else:
@@ -63,7 +79,7 @@ def test_value_and_gradient_are_the_dense_ones(name: str, kind: str) -> None:
             )
         return oracle.log_evidence(name, k, oracle.jittered(basis, JITTER), p["noise"], X, Y, **ROWS[name])
 
-    arguments = ig.kernels.RBF(LENGTHSCALE, VARIANCE), BASES[kind], name, NOISE, X, Y
+    arguments = getattr(ig.kernels, kernel)(LENGTHSCALE, VARIANCE), BASES[kind], name, NOISE, X, Y
     found, gradient = ig.log_evidence_and_gradient(*arguments, jitter=JITTER, **ROWS[name])
     here: dict[str, Any] = {"kernel.lengthscale": LENGTHSCALE, "kernel.variance": VARIANCE, "noise": NOISE}
     here |= {f"basis.{key}": at for key, at in BASES[kind].parameters.items()}
@@ -77,16 +93,17 @@ def test_value_and_gradient_are_the_dense_ones(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("far", [0.0, 80.0], ids=["near", "far"])
 @pytest.mark.parametrize("rich", [False, True], ids=["plain", "rich"])
-@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.parametrize(("kernel", "kind"), PAIRS)
 @pytest.mark.parametrize("name", ROWS)
 def test_the_plain_passes_agree(
-    name: str, kind: str, rich: bool, far: float, monkeypatch: pytest.MonkeyPatch
+    name: str, kernel: str, kind: str, rich: bool, far: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two outputs, weights, a noise for each row and a mean, too; and a row so far out that exponents go by
-    differences.
+    """Two outputs, weights, a noise for each row and a mean, too; a row so far out that distances go by
+    differences, one at an inducing input, and one so near that its distance would cancel.
     """
     rng = np.random.default_rng(100)
     rows = np.concatenate([X, [[far, 0.0], [1.0, 0.5]]])
+    rows[0], rows[1] = Z[0], Z[1] + 1e-9
     y = (
         np.column_stack([np.append(Y, [0.1, 0.2]), np.append(Y, [0.3, 0.4]) ** 2])
         if rich
@@ -96,7 +113,7 @@ def test_the_plain_passes_agree(
     weights = rng.uniform(0.5, 2.0, N + 2) if rich else None
     options = ROWS[name] | ({"blocks": np.append(BLOCKS, [0, 5])} if name == "pitc" else {})
     mean = ig.means.Linear([0.3, -0.2], 0.7)
-    arguments = ig.kernels.RBF(0.8, VARIANCE), BASES[kind], name, noise, rows, y
+    arguments = getattr(ig.kernels, kernel)(0.8, VARIANCE), BASES[kind], name, noise, rows, y
     value, gradient = ig.log_evidence_and_gradient(*arguments, mean=mean, weights=weights, **options)
     plainly(monkeypatch)
     expected, slopes = ig.log_evidence_and_gradient(*arguments, mean=mean, weights=weights, **options)
@@ -130,7 +147,7 @@ def test_arrays_that_cannot_be_written_to() -> None:
 
 def test_a_block_without_a_factor_is_an_error_and_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        _gaussian_blocks, "plain", lambda A: -np.ones_like(A) if np.ndim(A) == 1 else np.ascontiguousarray(A)
+        _blocks, "plain", lambda A: -np.ones_like(A) if np.ndim(A) == 1 else np.ascontiguousarray(A)
     )
     with pytest.raises(ig.errors.FactorisationError, match="block is not positive definite"):
         ig.log_evidence_and_gradient(ig.kernels.RBF(1.0), BASES["points"], "pitc", NOISE, X, Y, blocks=BLOCKS)
@@ -147,8 +164,8 @@ def test_rows_in_ranges_give_the_same(workers: int, monkeypatch: pytest.MonkeyPa
     expected = [
         ig.log_evidence_and_gradient(kernel, basis, name, NOISE, X, Y, **options[name]) for name in options
     ]
-    monkeypatch.setattr(_gaussian_rows, "workers_for", lambda operations: workers)
-    monkeypatch.setattr(_gaussian_rows, "RANGE", 20 * M * (M + 64))
+    monkeypatch.setattr(_rows, "workers_for", lambda operations: workers)
+    monkeypatch.setattr(_rows, "RANGE", 20 * M * (M + 64))
     for held in (_passes.Held.room_for, lambda P: _passes.Held()):
         monkeypatch.setattr(_passes.Held, "room_for", staticmethod(held))
         for name, (value, slopes) in zip(options, expected, strict=True):
@@ -176,11 +193,13 @@ def test_pep_of_hardly_any_power_is_vfe(compiled: bool, monkeypatch: pytest.Monk
 
 
 def test_exponentials_to_the_last_digits() -> None:
-    from inducing.engine import tiles
+    exponential = _exponential.exponential.made()
 
     @numba.njit
     def exponentials(A: np.ndarray) -> None:
-        tiles.exponentials(A)
+        row = A[0]
+        for j in range(len(row)):
+            row[j] = exponential(row[j])
 
     x = np.concatenate([np.linspace(-700.0, 700.0, 20_001), np.linspace(-1.0, 1.0, 20_001), [0.0, -0.0]])
     found = x.reshape(1, -1).copy()

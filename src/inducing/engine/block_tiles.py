@@ -1,10 +1,10 @@
-"""PITC's passes as compiled loops, for an RBF kernel and Gaussian basis functions: rows come block after
-block, and blocks that fit a tile together share their products with the basis; see evidence.py, tiles.py.
+"""PITC's passes as compiled loops, for stationary kernels: rows come block after block, and blocks that fit a
+tile together share their products with the basis; see evidence.py, tiles.py.
 """
 
 import numpy as np
 
-from ..model.kernels.exponents import NEAR_CENTRE
+from ..model.kernels.triangle_loops import add_triangle, fill_triangle
 from ..numerics.compiled_blas import (
     add_cross,
     add_gram,
@@ -12,7 +12,6 @@ from ..numerics.compiled_blas import (
     add_symmetric,
     factorise,
     lower_times,
-    product,
     symmetric_times,
     times_lower,
 )
@@ -31,8 +30,7 @@ from ..numerics.compiling import (
     signature,
     tuple_of,
 )
-from ..numerics.exponential import EXACT, exponential
-from .tiles import Gaussians, MatricesType, Space, Totals, by_differences, copied, cross, features, finish
+from .tiles import BasisType, MatricesType, Space, Totals, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
 BlockRows = tuple_of(Given2, Given2, Given1, Addresses)  # X, Y, noise over weight, edges of the blocks
@@ -50,35 +48,14 @@ def last_of(edges: np.ndarray, first: int, tile: int) -> int:
     return last
 
 
-@helper(fastmath=EXACT)
-def exponentials_below(K: np.ndarray) -> None:
-    """exp of the lower triangle, in K."""
-    for i in range(len(K)):
-        row = K[i]
-        for j in range(i + 1):
-            row[j] = exponential(row[j])
-
-
 @_jit
-def within(
-    at: np.ndarray, X: np.ndarray, centre: np.ndarray, inverse: np.ndarray, prior: float, K: np.ndarray
-) -> None:
-    """The lower triangle of k(X, X)."""
-    b, d = X.shape
-    A, B = np.empty((b, d + 2)), np.empty((b, d + 2))
-    largest = features(X, centre, inverse, False, A)
-    log_prior = np.log(prior)
-    if 2.0 * largest > NEAR_CENTRE:
-        by_differences(A, A[:, :d], np.ones((b, d)), np.full(b, log_prior), K)
-    else:
-        for i in range(b):
-            for k in range(d):
-                B[i, k] = A[i, k]
-            B[i, d], B[i, d + 1] = 1.0, A[i, d] + log_prior
-        product(at, A, B, K)
-    exponentials_below(K)
-    for i in range(b):
-        K[i, i] = prior
+def columns_of(X: np.ndarray, centre: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """Inputs about a centre in lengthscales, by columns. (d, b)"""
+    Xt = np.empty((X.shape[1], X.shape[0]))
+    for k in range(len(Xt)):
+        for i in range(len(X)):
+            Xt[k, i] = (X[i, k] - centre[k]) * inverse[k]
+    return Xt
 
 
 @_jit
@@ -93,7 +70,7 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
 
 
 @compiled(
-    signature(Real, Gaussians, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
+    signature(Real, BasisType, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
 )
 def first_blocks(
     basis: Numbers,
@@ -115,14 +92,16 @@ def first_blocks(
         last = last_of(edges, first, work.shape[1])
         lo, c = edges[first], edges[last] - edges[first]
         Phi, Yc = work[0, :c], Y[lo : lo + c].copy()
-        cross(at, A[:c], features(X[lo : lo + c], centre, scale, wide, A[:c]), form, Phi)
+        features(X[lo : lo + c], centre, scale, wide, A[:c])
+        cross(at, A[:c], form, Phi)
         times_lower(at, Phi, Linv, True)
         for g in range(first, last):
             start, stop = edges[g] - lo, edges[g + 1] - lo
             size = stop - start
             K = Ks[at_block : at_block + size * size].reshape(size, size)
             D = Ls[at_block : at_block + size * size].reshape(size, size)
-            within(at, X[lo + start : lo + stop], own_centre, inverse, prior, K)
+            Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
+            fill_triangle(Xt, form[5], prior, 0, size, K)
             log_D += covariance(at, K, Phi[start:stop], noise[lo + start : lo + stop], D)
             lower_times(at, D, Phi[start:stop], False)
             lower_times(at, D, Yc[start:stop], False)
@@ -134,28 +113,9 @@ def first_blocks(
     return log_D
 
 
-@_jit
-def own_moments(
-    at: np.ndarray, W: np.ndarray, K: np.ndarray, U: np.ndarray, WU: np.ndarray, own: np.ndarray
-) -> None:
-    """Add Σ_ij W_ij (u_i - u_j)² of each input, then Σ_ij W_ij, for W∘K in lower triangles; U is [u, 1]."""
-    b, d = len(W), U.shape[1] - 1
-    for i in range(b):
-        row, k_row = W[i], K[i]
-        own[d] += row[i] * k_row[i]
-        row[i] = 0.0  # a row's distance from itself: nothing is to cancel
-        for j in range(i):
-            row[j] *= k_row[j]
-    symmetric_times(at, W, U, 1.0, WU)
-    for i in range(b):
-        own[d] += WU[i, d]
-        for k in range(d):
-            own[k] += 2.0 * U[i, k] * (WU[i, d] * U[i, k] - WU[i, k])
-
-
 @compiled(
     signature(
-        Real, Gaussians, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
+        Real, BasisType, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
     ),
     fastmath=FAST,
 )
@@ -179,19 +139,20 @@ def second_blocks(
     at, (centre, scale, wide), form, prior = basis
     (X, Y, noise, edges), (own_centre, inverse), (Linv, LBinv, w, alpha) = rows, own_frame, matrices
     (kept, Ks, Ls), (V, diagonal, own) = factors, filled
-    (work, A), (moments, squares) = space, totals
+    work, A = space
     p, d, m = Y.shape[1], X.shape[1], len(G)
     most = 0
     for g in range(len(edges) - 1):
         most = max(most, edges[g + 1] - edges[g])
-    space, U, WU = np.empty(most * most), np.ones((most, d + 1)), np.empty((most, d + 1))
+    room = np.empty(most * most)
     residual, at_block, first = 0.0, 0, 0
     while first < len(edges) - 1:
         last = last_of(edges, first, work.shape[1])
         lo, hi = edges[first], edges[last]
         c = hi - lo
         K, Phi, S, GPhi = work[0, :c], work[1, :c], work[2, :c], work[3, :c]
-        cross(at, A[:c], features(X[lo:hi], centre, scale, wide, A[:c]), form, K)
+        features(X[lo:hi], centre, scale, wide, A[:c])
+        cross(at, A[:c], form, K)
         copied(K, Phi)
         times_lower(at, Phi, Linv, True)
         copied(Phi, S)
@@ -208,7 +169,8 @@ def second_blocks(
             D = Ls[place : place + size * size].reshape(size, size)
             if not kept:
                 Kb = Ks[place : place + size * size].reshape(size, size)
-                within(at, X[lo + start : lo + stop], own_centre, inverse, prior, Kb)
+                Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
+                fill_triangle(Xt, form[5], prior, 0, size, Kb)
                 covariance(at, Kb, Phi[start:stop], noise[lo + start : lo + stop], D)
             lower_times(at, D, S[start:stop], False)
             lower_times(at, D, S[start:stop], True)  # D⁻¹Φᵀ
@@ -224,7 +186,7 @@ def second_blocks(
             start, stop = edges[g] - lo, edges[g + 1] - lo
             size = stop - start
             D = Ls[place : place + size * size].reshape(size, size)
-            GD = space[: size * size].reshape(size, size)
+            GD = room[: size * size].reshape(size, size)
             GD[:, :] = 0.0
             add_gram(at, D, -0.5 * p, GD)
             add_outer(at, S[start:stop], 0.5 * p, GD)
@@ -232,10 +194,10 @@ def second_blocks(
             symmetric_times(at, GD, Phi[start:stop], 2.0, GPhi[start:stop])
             for i in range(size):
                 diagonal[lo + start + i] = GD[i, i]
-                for k in range(d):
-                    U[i, k] = (X[lo + start + i, k] - own_centre[k]) * inverse[k]
-            Kb = Ks[place : place + size * size].reshape(size, size)
-            own_moments(at, GD, Kb, U[:size], WU[:size], own)
+                for j in range(i):
+                    GD[i, j] *= 2.0  # for its mirror image
+            Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
+            own[d] += add_triangle(Xt, form[5], prior, 0, size, GD, own[:d])
             place += size * size
         if kept:
             at_block = place
@@ -245,6 +207,6 @@ def second_blocks(
             for j in range(m):
                 S[i, j] = -p * S[i, j] - GPhi[i, j]
         times_lower(at, S, Linv, False)
-        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], moments, squares)
+        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], form, GPhi, totals)
         first = last
     return residual

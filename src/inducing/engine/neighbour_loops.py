@@ -4,7 +4,7 @@ from math import sqrt
 
 import numpy as np
 
-from ..model.kernels.triangle_loops import profiles, squared_distances
+from ..model.kernels.triangle_loops import squared_distances, to_values
 from ..numerics.compiled_blas import add_outer
 from ..numerics.compiling import FAST, compiled, helper
 
@@ -57,7 +57,7 @@ def factorise_near(
     """
     q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
     places, P, near = np.empty(q + 1, dtype=np.int64), np.zeros((q + 1, m)), np.empty((g, q + 1))
-    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
     for i in range(len(N)):
         k = _places(rows[i], N[i], places)
         for j in range(k + 1):
@@ -77,13 +77,14 @@ def residuals(
     P: np.ndarray,
     kernel: tuple[int, float],
     k: int,
-    space: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    space: tuple[np.ndarray, np.ndarray],
 ) -> None:
     """R of k neighbours and a row as the upper triangle of space[1]; near (g, k + 1), P (k + 1, m) or more"""
-    R, U, s, slope = space
+    R, U = space
     for j in range(k + 1):
-        squared_distances(near, j, s[: j + 1])
-        profiles(kernel[0], kernel[1], s[: j + 1], R[j, : j + 1], slope[: j + 1])
+        row = R[j, : j + 1]
+        squared_distances(near, j, row)
+        to_values(kernel[0], kernel[1], row)
     if P.shape[1]:
         add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
     for j in range(k + 1):
@@ -341,14 +342,14 @@ def predict_near(
     (Zt, edges, low, high), (table, Linv, Atrans, scales) = leaves, process
     m, g, (Phi, e, noise) = len(table), len(Zt), rows
     search = np.empty(len(low)), np.empty(np.max(np.diff(edges))), np.empty(q)
-    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1)), np.empty(q + 1), np.empty(q + 1)
+    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
     numbers, own, P, near = (
         np.empty(q, np.int64),
         np.arange(q + 1),
         np.zeros((q + 1, m)),
         np.empty((g, q + 1)),
     )
-    s, K, slope, z, level = np.empty(m), np.empty(m), np.empty(m), np.empty(g), np.zeros(q + 1)
+    K, z, level = np.empty(m), np.empty(g), np.zeros(q + 1)
     coef, packed = np.empty(q), np.empty(q * (q + 1) // 2)
     for i in range(len(X)):
         for k in range(g):
@@ -362,11 +363,11 @@ def predict_near(
             for a in range(m):
                 P[j, a] = Phi[numbers[j], a]
         for j in range(m):
-            s[j] = 0.0
+            K[j] = 0.0
             for k in range(g):
                 t = X[i, k] - table[j, k]
-                s[j] += table[j, g + k] * t * t
-        profiles(kernel[0], 1.0, s, K, slope)
+                K[j] += table[j, g + k] * t * t
+        to_values(kernel[0], 1.0, K)
         mean = 0.0
         for j in range(m):
             K[j] *= table[j, 2 * g]

@@ -120,7 +120,7 @@ class Work(Sums):
         )
         self._buffers: dict[int, np.ndarray] = {}
         self._square = np.empty(0)
-        self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of gaussian_rows.py
+        self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of stationary_rows.py
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
         """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""

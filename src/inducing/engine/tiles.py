@@ -1,8 +1,9 @@
-"""The passes over rows as compiled loops, for Gaussian basis functions: a few hundred rows stay in cache.
+"""The passes over rows as compiled loops, for stationary kernels: a few hundred rows stay in cache.
 
-What is computed is in evidence.py, for any kernel in passes.py; here log Kfu is a product of features of the
-rows and coefficients of the basis (kernels/exponents.py). One call does a range of rows, and holds neither
-the interpreter nor its lock.
+What is computed is in evidence.py, for any kernel in passes.py; here squared distances s of rows and basis
+functions are a product of features and coefficients (kernels/exponents.py), Kfu is a profile of s, and
+kernels differ in its number alone. One call does a range of rows, and holds neither the interpreter nor its
+lock.
 """
 
 from math import sqrt
@@ -10,6 +11,7 @@ from math import sqrt
 import numpy as np
 
 from ..model.kernels.exponents import NEAR_CENTRE
+from ..model.kernels.triangle_loops import times_slope, to_values
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
 from ..numerics.compiling import (
     FAST,
@@ -17,6 +19,7 @@ from ..numerics.compiling import (
     Flag,
     Given1,
     Given2,
+    Int,
     Numbers,
     Out1,
     Out2,
@@ -27,36 +30,28 @@ from ..numerics.compiling import (
     signature,
     tuple_of,
 )
-from ..numerics.exponential import EXACT, exponential
 
 _jit = helper(fastmath=FAST)
 Frame = tuple_of(Out1, Out1, Flag)  # centre, scale, whether each function has widths of its own
-FormType = tuple_of(Out2, Out2, Out1, Out2, Real)  # v, P, constants, coefficients, largest |v|²
-Gaussians = tuple_of(Addresses, Frame, FormType, Real)  # of the basis: BLAS, frame, form and k(x, x)
+# v, P, constants, coefficients, largest |v|²; the profile and its factor: 1 where it is in the constants
+FormType = tuple_of(Out2, Out2, Out1, Out2, Real, Int, Real)
+BasisType = tuple_of(Addresses, Frame, FormType, Real)  # BLAS, frame, form and k(x, x)
 RowsType = tuple_of(Given2, Given2, Given1, Given1, Out2)  # X, Y, noise, weight, Kfu where it is kept
 Space = tuple_of(Out3, Out2)  # four buffers of a tile of rows, and their features
-Totals = tuple_of(Out2, Out1)  # moments of W = K̄fu∘Kfu with the features (m, q), and squares (d,)
+Totals = tuple_of(Out2, Out1)  # Wᵀ[features] (m, q); Σ_ij W_ij u_i² and Σ K̄∘K (d + 1,)
 SitesType, GivenSites = tuple_of(Out1, Flag), tuple_of(Given1, Flag)  # τ, and whether it is given
 ResidualType = tuple_of(Out1, Flag)  # R, and whether it is known
 PairType = tuple_of(Given2, Given2)  # T, αᵀ
 MatricesType = tuple_of(Given2, Given2, Given2, Given2)  # Luu⁻¹, B⁻¹ or LB⁻¹, wᵀ, αᵀ
+# a squared distance below the square of this times |u|² + |v|² is taken by differences
+NEAR_ZERO = 1e-3
 FilledPlain, FilledType = tuple_of(Out2, Out2, Out1), tuple_of(Out2, Out2, Out1, Out1)
 
 
-@helper(fastmath=EXACT)
-def exponentials(A: np.ndarray) -> None:
-    """exp of every entry, in A."""
-    for i in range(A.shape[0]):
-        row = A[i]
-        for j in range(A.shape[1]):
-            row[j] = exponential(row[j])
-
-
 @_jit
-def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A: np.ndarray) -> float:
-    """[u, u², 1], or [u, -½|u|², 1] if not wide, of rows u = (x - centre) scale; returns the largest |u|²."""
+def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A: np.ndarray) -> None:
+    """[u, u², 1], or [u, -½|u|², 1] if not wide, of rows u = (x - centre) scale."""
     n, d = X.shape
-    largest = 0.0
     for i in range(n):
         s = 0.0
         for k in range(d):
@@ -69,33 +64,53 @@ def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A
         else:
             A[i, d] = -0.5 * s
         A[i, A.shape[1] - 1] = 1.0
+
+
+@_jit
+def distance(u: np.ndarray, v: np.ndarray, P: np.ndarray) -> float:
+    """Σ_k P_k (u_k - v_k)²."""
+    s = 0.0
+    for k in range(len(v)):
+        t = u[k] - v[k]
+        s += P[k] * t * t
+    return s
+
+
+@_jit
+def distances(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> None:
+    """s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j: a product of features; by differences where that would
+    cancel, far out and, for a profile with a root of s, near 0.
+    """
+    v, P, constants, coefficients, reach, profile, _ = form
+    largest = 0.0
+    for i in range(len(A)):
+        s = 0.0
+        for k in range(v.shape[1]):
+            s += A[i, k] * A[i, k]
         largest = max(largest, s)
-    return largest
-
-
-@_jit
-def by_differences(
-    A: np.ndarray, v: np.ndarray, P: np.ndarray, constants: np.ndarray, out: np.ndarray
-) -> None:
-    """constants_j - ½ Σ_k P_jk (u_ik - v_jk)²: where numbers are large nothing may cancel."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            s = 0.0
-            for k in range(v.shape[1]):
-                t = A[i, k] - v[j, k]
-                s += P[j, k] * t * t
-            out[i, j] = constants[j] - 0.5 * s
-
-
-@_jit
-def cross(at: np.ndarray, A: np.ndarray, largest: float, form: Numbers, out: np.ndarray) -> None:
-    """Kfu of some rows, from their features."""
-    v, P, constants, coefficients, reach = form
+    near = (NEAR_ZERO * (largest + reach)) ** 2
     if largest + reach > NEAR_CENTRE:
-        by_differences(A, v, P, constants, out)
+        out[:, :] = -1.0  # all of them
     else:
         product(at, A, coefficients, out)
-    exponentials(out)
+        if profile == 0:
+            return
+    for i in range(len(out)):
+        row, count = out[i], 0
+        for j in range(len(row)):
+            count += row[j] < near
+        if count > 0:
+            for j in range(len(row)):
+                if row[j] < near:
+                    row[j] = distance(A[i], v[j], P[j]) + constants[j]
+
+
+@_jit
+def cross(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> None:
+    """Kfu of some rows, from their features."""
+    distances(at, A, form, out)
+    for i in range(len(out)):
+        to_values(form[5], form[6], out[i])
 
 
 @_jit
@@ -112,10 +127,10 @@ def tile_of(
 ) -> np.ndarray:
     """Kfu of the rows from lo to hi, as it was kept or made in the buffer; fills A with their features."""
     centre, scale, wide = frame
-    largest = features(X[lo:hi], centre, scale, wide, A)
+    features(X[lo:hi], centre, scale, wide, A)
     if len(Kfu):
         return Kfu[lo:hi]
-    cross(at, A, largest, form, buffer)
+    cross(at, A, form, buffer)
     return buffer
 
 
@@ -127,7 +142,7 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
 
 
 @compiled(
-    signature("void", Gaussians, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST
+    signature("void", BasisType, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST
 )
 def first(
     basis: Numbers,
@@ -153,7 +168,8 @@ def first(
         c = hi - lo
         K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
         Phi = work[1, :c]
-        cross(at, A[:c], features(X[lo:hi], centre, scale, wide, A[:c]), form, K)
+        features(X[lo:hi], centre, scale, wide, A[:c])
+        cross(at, A[:c], form, K)
         copied(K, Phi)
         times_lower(at, Phi, whitener, True)
         for i in range(c):
@@ -177,7 +193,7 @@ def first(
                     total[j] += t * row[j]
 
 
-@compiled(signature("void", Gaussians, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
+@compiled(signature("void", BasisType, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
 def whiten(
     basis: Numbers, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
 ) -> None:
@@ -188,7 +204,8 @@ def whiten(
         hi = min(lo + tile, len(X))
         part = Phi[lo:hi]
         features_of = A[: hi - lo]
-        cross(at, features_of, features(X[lo:hi], centre, scale, wide, features_of), form, part)
+        features(X[lo:hi], centre, scale, wide, features_of)
+        cross(at, features_of, form, part)
         times_lower(at, part, Linv, True)
         for i in range(hi - lo):
             row, s = part[i], 0.0
@@ -206,11 +223,16 @@ def finish(
     alpha: np.ndarray,
     K: np.ndarray,
     A: np.ndarray,
-    moments: np.ndarray,
-    squares: np.ndarray,
+    form: Numbers,
+    s: np.ndarray,
+    totals: Numbers,
 ) -> None:
-    """W = (sign S + v αᵀ)∘K, in S; add Wᵀ[features] to moments (m, q) and Σ_ij W_ij u_i² to squares (d,)."""
+    """K̄ = sign S + v αᵀ; add to the sums W = -2 K̄∘dK/ds, which is made in S, with s as room for distances."""
     c, m = S.shape
+    profile, (moments, sums) = form[5], totals
+    d = len(sums) - 1
+    if profile > 0:
+        distances(at, A, form, s)
     for i in range(c):
         row, k = S[i], K[i]
         for j in range(m):
@@ -223,13 +245,19 @@ def finish(
         for j in range(m):
             row[j] *= k[j]
             total += row[j]
-        for k_ in range(len(squares)):
-            squares[k_] += total * A[i, k_] * A[i, k_]
+        sums[d] += total
+        if profile > 0:
+            times_slope(profile, s[i], row)
+            total = 0.0
+            for j in range(m):
+                total += row[j]
+        for k_ in range(d):
+            sums[k_] += total * A[i, k_] * A[i, k_]
     add_cross(at, S, A, moments)
 
 
 @compiled(
-    signature("void", Gaussians, RowsType, GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals),
+    signature("void", BasisType, RowsType, GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals),
     fastmath=FAST,
 )
 def second_deterministic(
@@ -251,7 +279,6 @@ def second_deterministic(
     (tau, given), (T, alpha), (mean, V, lengths) = sites, matrices, filled
     X, Y, noise, weight, Kfu = rows
     work, A = space
-    moments, squares = totals
     n, m, tile, p = X.shape[0], T.shape[0], work.shape[1], Y.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
@@ -281,13 +308,13 @@ def second_deterministic(
                     row[j] *= t
             lengths[lo + i] = s
         times_lower(at, S, T, False)
-        finish(at, S, sign, V[lo:hi], alpha, K, A[:c], moments, squares)
+        finish(at, S, sign, V[lo:hi], alpha, K, A[:c], form, work[2, :c], totals)
 
 
 @compiled(
     signature(
         "void",
-        Gaussians,
+        BasisType,
         RowsType,
         SitesType,
         Real,
@@ -321,7 +348,6 @@ def second(
     mean, V, spread, rbar = filled
     X, Y, noise, weight, Kfu = rows
     work, A = space
-    moments, squares = totals
     n, m, tile, p = X.shape[0], G.shape[0], work.shape[1], Y.shape[1]
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
@@ -369,4 +395,4 @@ def second(
         add_gram(at, signed[:top], 1.0, G)
         add_gram(at, signed[top:], -1.0, G)
         times_lower(at, S, Linv, False)
-        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], moments, squares)
+        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], form, signed, totals)

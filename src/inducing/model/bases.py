@@ -16,7 +16,7 @@ from ..errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.exponents import Exponents
-from .kernels.stationary import RBF
+from .kernels.stationary import PROFILES, RBF, Stationary
 
 MANY_WIDTHS = 64  # functions of different widths whose Gram matrix is worth compiled loops
 
@@ -81,13 +81,16 @@ class Points:
         return gradients, {"Z": Zbar}
 
     def exponents(self, kernel: Kernel) -> Exponents | None:
-        """log Kfu, where the functions are Gaussians."""
-        return kernel.exponents(self.Z) if type(kernel) is RBF and kernel.columns is None else None
+        """log Kfu, or -s/2 of a kernel that compiled loops know by its profile."""
+        if type(kernel) not in PROFILES:  # a subclass may differ in anything
+            return None
+        assert isinstance(kernel, Stationary)
+        return kernel.exponents(self.Z) if kernel.columns is None else None
 
-    def from_moments(self, kernel: Kernel, form: Exponents, moments: Array, squares: Array) -> BothGradients:
-        """The gradients again, from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,) with W = K̄∘K."""
-        assert isinstance(kernel, RBF)
-        gradients, Zbar = kernel.from_moments(form, moments, squares)
+    def from_moments(self, kernel: Kernel, form: Exponents, moments: Array, sums: Array) -> BothGradients:
+        """The gradients again, from sums over rows: see `Stationary.from_moments`."""
+        assert isinstance(kernel, Stationary)
+        gradients, Zbar = kernel.from_moments(form, moments, sums)
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
@@ -217,7 +220,7 @@ class Multiscale:
         return self.from_moments(kernel, form, W.T @ form.features(form.within(X)))
 
     def from_moments(
-        self, kernel: Kernel, form: Exponents, moments: Array, squares: Array | None = None
+        self, kernel: Kernel, form: Exponents, moments: Array, sums: Array | None = None
     ) -> BothGradients:
         """The same from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
         assert isinstance(kernel, RBF)

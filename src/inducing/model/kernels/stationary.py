@@ -125,6 +125,16 @@ class Stationary(Kernel):
             gradients["variance"] = xp.sum(W) / self.variance
         return gradients, Zbar
 
+    def exponents(self, Z: Array) -> Exponents:
+        """-s/2 for the rows of Z."""
+        return Exponents.of(Z, self.scales(Z), 0.0)
+
+    def from_moments(self, form: Exponents, moments: Array, sums: Array) -> tuple[Gradients, Array]:
+        """dJ/dparameters and dJ/dZ, from Wᵀ[u, …, 1] (m, d + 2), and Σ_ij W_ij u_i² and Σ K̄∘K (d + 1,)."""
+        WX, columns = moments[:, : form.v.shape[1]], moments[:, -1:]
+        lengthscale, Zbar = self._from_moments(form.v, 1.0 / form.scale, WX, columns, sums[:-1])
+        return {"lengthscale": lengthscale, "variance": sums[-1] / self.variance}, Zbar
+
     def _from_moments(
         self, Z: Array, scales: Array, WX: Array, columns: Array, WX2: Array
     ) -> tuple[Array, Array]:
@@ -181,16 +191,8 @@ class RBF(Stationary):
         return namespace(E).exp(E, out=E)
 
     def exponents(self, Z: Array) -> Exponents:
-        """log k(x, z) for the rows of Z."""
+        """log k(x, z) for the rows of Z, variance included."""
         return Exponents.of(Z, self.scales(Z), float(np.log(self.variance)))
-
-    def from_moments(self, form: Exponents, moments: Array, squares: Array) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ from Wᵀ[u, …, 1] (m, d + 2) and Σ_ij W_ij u_i² (d,), W = K̄∘K."""
-        columns = moments[:, -1:]
-        lengthscale, Zbar = self._from_moments(
-            form.v, 1.0 / form.scale, moments[:, : len(squares)], columns, squares
-        )
-        return {"lengthscale": lengthscale, "variance": namespace(columns).sum(columns) / self.variance}, Zbar
 
     def _slope(self, s: Array, K: Array) -> Array:
         return K

@@ -23,40 +23,86 @@ def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
 
 
 @helper(fastmath=EXACT)
-def profiles(profile: int, variance: float, s: np.ndarray, K: np.ndarray, W: np.ndarray) -> None:
-    """K = variance g(s) and W = -2 dK/ds."""
+def to_values(profile: int, variance: float, s: np.ndarray) -> None:
+    """s becomes variance g(s): in place, for what may be another array is not vectorised."""
     if profile == 0:
         for j in range(len(s)):
-            e = variance * exponential(-0.5 * s[j])
-            W[j] = e
-            K[j] = e
+            s[j] = variance * exponential(-0.5 * s[j])
     elif profile == 1:
         for j in range(len(s)):
-            r = sqrt(s[j])
-            e = variance * exponential(-r)
-            W[j] = e / r if r > 1e-7 else 0.0  # nearer than that, points coincide to rounding
-            K[j] = e
+            s[j] = variance * exponential(-sqrt(s[j]))
     elif profile == 2:
         for j in range(len(s)):
             r = sqrt(3.0 * s[j])
-            e = variance * exponential(-r)
-            W[j] = 3.0 * e
-            K[j] = (1.0 + r) * e
+            s[j] = variance * (1.0 + r) * exponential(-r)
     else:
         for j in range(len(s)):
             r = sqrt(5.0 * s[j])
-            e = variance * exponential(-r)
-            W[j] = (5.0 / 3.0) * (1.0 + r) * e
-            K[j] = (1.0 + r + r * r / 3.0) * e
+            s[j] = variance * (1.0 + r + r * r / 3.0) * exponential(-r)
+
+
+@helper(fastmath=EXACT)
+def times_slope(profile: int, s: np.ndarray, W: np.ndarray) -> None:
+    """Multiply W by -2 d(log g)/ds: K becomes -2 dK/ds."""
+    if profile == 1:
+        for j in range(len(s)):
+            r = sqrt(s[j])
+            W[j] = W[j] / r if r > 1e-7 else 0.0  # nearer than that, points coincide to rounding
+    elif profile == 2:
+        for j in range(len(s)):
+            W[j] *= 3.0 / (1.0 + sqrt(3.0 * s[j]))
+    elif profile == 3:
+        for j in range(len(s)):
+            r = sqrt(5.0 * s[j])
+            W[j] *= 5.0 * (1.0 + r) / (3.0 + 3.0 * r + r * r)
+
+
+@helper(fastmath=FAST)
+def fill_triangle(
+    Xt: np.ndarray, profile: int, variance: float, first: int, last: int, K: np.ndarray
+) -> None:
+    """Rows `first` to `last` of the lower triangle of k(X, X)."""
+    for i in range(first, last):
+        row = K[i, : i + 1]
+        squared_distances(Xt, i, row)
+        to_values(profile, variance, row)
+
+
+@helper(fastmath=FAST)
+def add_triangle(
+    Xt: np.ndarray,
+    profile: int,
+    variance: float,
+    first: int,
+    last: int,
+    Kbar: np.ndarray,
+    squares: np.ndarray,
+) -> float:
+    """Σ K̄∘K over those rows of the lower triangle; adds Σ K̄∘W (x_k - z_k)² to squares, W = -2 dK/ds."""
+    total, s_all, W_all = 0.0, np.empty(last), np.empty(last)
+    for i in range(first, last):
+        c, bar = i + 1, Kbar[i]
+        s, W = s_all[:c], W_all[:c]
+        squared_distances(Xt, i, s)
+        W[:] = s
+        to_values(profile, variance, W)
+        for j in range(c):
+            W[j] *= bar[j]
+            total += W[j]
+        times_slope(profile, s, W)
+        for k in range(len(Xt)):
+            column, x, square = Xt[k], Xt[k, i], 0.0
+            for j in range(c):
+                t = x - column[j]
+                square += W[j] * t * t
+            squares[k] += square
+    return total
 
 
 @compiled(fastmath=FAST)
 def triangle(Xt: np.ndarray, profile: int, variance: float, first: int, last: int, K: np.ndarray) -> None:
-    """Rows `first` to `last` of the lower triangle of k(X, X)."""
-    s, W = np.empty(last), np.empty(last)
-    for i in range(first, last):
-        squared_distances(Xt, i, s[: i + 1])
-        profiles(profile, variance, s[: i + 1], K[i, : i + 1], W[: i + 1])
+    """`fill_triangle`, for Python to call."""
+    fill_triangle(Xt, profile, variance, first, last, K)
 
 
 @compiled(fastmath=FAST)
@@ -69,20 +115,5 @@ def triangle_pullback(
     Kbar: np.ndarray,
     squares: np.ndarray,
 ) -> float:
-    """Σ K̄∘K over those rows of the lower triangle; adds Σ K̄∘W (x_k - z_k)² to squares (d,)."""
-    total = 0.0
-    s, K, W = np.empty(last), np.empty(last), np.empty(last)
-    for i in range(first, last):
-        c, bar = i + 1, Kbar[i]
-        squared_distances(Xt, i, s[:c])
-        profiles(profile, variance, s[:c], K[:c], W[:c])
-        for j in range(c):
-            total += bar[j] * K[j]
-            W[j] *= bar[j]
-        for k in range(len(Xt)):
-            column, x, square = Xt[k], Xt[k, i], 0.0
-            for j in range(c):
-                t = x - column[j]
-                square += W[j] * t * t
-            squares[k] += square
-    return total
+    """`add_triangle`, for Python to call."""
+    return add_triangle(Xt, profile, variance, first, last, Kbar, squares)

@@ -1,5 +1,5 @@
-"""The passes over a range of rows where basis functions are Gaussians, on the CPU in double precision: what
-passes.py computes for any kernel, by the compiled loops of tiles.py.
+"""The passes over a range of rows where compiled loops know the kernel, on the CPU in double precision: what
+passes.py computes for any kernel, by tiles.py.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from ..model.kernels.base import add_gradients
 from ..model.kernels.distances import FAR_OUT, reach
 from ..model.kernels.exponents import Exponents
-from ..model.kernels.stationary import RBF
+from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
 from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
@@ -27,13 +27,13 @@ RANGE = 1 << 33  # products and sums of one call, which Ctrl-C cannot interrupt:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """log Kfu as the compiled loops take it."""
+    """Kfu as the compiled loops take it: a profile of squared distances."""
 
     exponents: Exponents
     prior: float  # k(x, x)
     frame: tuple[np.ndarray, np.ndarray, bool]  # centre, scale, whether each function has widths of its own
-    # v, P, constants, coefficients, largest |v|²
-    form: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]
+    # v, P, constants, coefficients, largest |v|², profile and its factor
+    form: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, int, float]
 
     @property
     def width(self) -> int:
@@ -41,25 +41,31 @@ class Form:
         return self.form[3].shape[1]
 
     @property
-    def gaussians(self) -> tuple[Any, ...]:
+    def basis(self) -> tuple[Any, ...]:
         """The first argument of the compiled loops: BLAS by address, and the basis."""
         return addresses(), self.frame, self.form, self.prior
+
+    def totals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Zeros for the sums of the second pass."""
+        m, d = self.form[0].shape
+        return np.zeros((m, self.width)), np.zeros(d + 1)
 
 
 def form_of(P: Problem) -> Form | None:
     """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
     if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST or P.sets is not None:
         return None
-    e = P.basis.exponents(P.kernel) if type(P.kernel) is RBF else None  # a subclass may differ in anything
-    if e is None or reach(e.v) > FAR_OUT:
+    profile = PROFILES.get(type(P.kernel))  # a subclass may differ in anything
+    e = None if profile is None else P.basis.exponents(P.kernel)
+    if profile is None or e is None or reach(e.v) > FAR_OUT:
         return None
-    assert isinstance(P.kernel, RBF)
-    v, wide = plain(e.v), e.P is not None
+    assert isinstance(P.kernel, Stationary)
+    v, wide, variance = plain(e.v), e.P is not None, float(P.kernel.variance)
     widths = plain(e.P) if wide else np.ones_like(v)
-    constants = np.broadcast_to(e.constants, (len(v),)).astype(np.float64)
-    frame = np.array(e.centre), np.array(e.scale), wide
-    form = v, widths, constants, plain(e.coefficients), float(np.max(np.vecdot(v, v)))
-    return Form(e, float(P.kernel.variance), frame, form)
+    constants = -2.0 * np.broadcast_to(e.constants, (len(v),)).astype(np.float64)
+    form = v, widths, constants, -2.0 * plain(e.coefficients), float(np.max(np.vecdot(v, v)))
+    frame, factor = (np.array(e.centre), np.array(e.scale), wide), 1.0 if profile == 0 else variance
+    return Form(e, variance, frame, (*form, profile, factor))
 
 
 def compiled(Phi: Array) -> bool:
@@ -88,7 +94,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     _, _, noise, weight, _ = data
     R = held.R[rows] if held.R is not None else np.empty_like(noise)
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
-    first(F.gaussians, data, root, plain(whitener), share, P.uniform, R, _space(s, F), s.G, b)
+    first(F.basis, data, root, plain(whitener), share, P.uniform, R, _space(s, F), s.G, b)
     s.b += b.T
     s.log_D += float(weight @ np.log(share * R + noise if share else noise))
     if share:
@@ -102,7 +108,7 @@ def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: A
     from .tiles import whiten
 
     R = np.empty(len(Phi))
-    whiten(F.gaussians, plain(P.X[rows]), plain(Linv), _space(s, F)[1], Phi, R)
+    whiten(F.basis, plain(P.X[rows]), plain(Linv), _space(s, F)[1], Phi, R)
     return Phi, R
 
 
@@ -145,12 +151,12 @@ def _ranges(P: Problem) -> list[slice]:
 def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """Add what `passes.second_pass` sums over a range of rows."""
     data = _data(P, held, s, rows)
-    moments, squares = np.zeros((s.m, F.width)), np.zeros(data[0].shape[1])
+    totals = F.totals()
     step = _sharing if P.general else _deterministic
-    V, rbar = step(P, F, back, held, noise_bar, s, rows, data, (moments, squares))
+    V, rbar = step(P, F, back, held, noise_bar, s, rows, data, totals)
     if rbar is not None:
         add_gradients(s.kernel, P.kernel.diag_pullback(data[0], rbar))
-    add_moments(P, F, s, data[0], V, moments, squares)
+    add_moments(P, F, s, data[0], V, totals)
 
 
 def _deterministic(
@@ -174,7 +180,7 @@ def _deterministic(
     sign = 1.0 if P.row.bound else -1.0
     matrices, filled = (plain(back.T), plain(back.alpha.T)), (mean, V, lengths)
     space = _space(s, F)
-    second_deterministic(F.gaussians, data, (tau, given), matrices, sign, P.uniform, filled, space, totals)
+    second_deterministic(F.basis, data, (tau, given), matrices, sign, P.uniform, filled, space, totals)
     if given:
         spread = F.prior - lengths if P.row.bound else lengths
         add_terms(P, s, rows, mean[:, 0], spread, 0.0, tau, Y[:, 0])
@@ -209,7 +215,7 @@ def _sharing(
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
     matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
     filled = mean, V, spread, rbar
-    second(F.gaussians, data, (tau, given), a, (R, known), matrices, filled, _space(s, F), s.G, totals)
+    second(F.basis, data, (tau, given), a, (R, known), matrices, filled, _space(s, F), s.G, totals)
     if given:
         add_terms(P, s, rows, mean[:, 0], spread, R, tau, Y[:, 0])
     else:
@@ -220,9 +226,9 @@ def _sharing(
     return V, rbar
 
 
-def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, moments: Array, squares: Array) -> None:
-    """Gradients of kernel and basis from the moments of W = K̄fu∘Kfu, and of the prior mean, from v."""
-    kernel, basis = P.basis.from_moments(P.kernel, F.exponents, moments, squares)
+def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple[np.ndarray, ...]) -> None:
+    """Gradients of kernel and basis from sums of W = -2 K̄∘dK/ds, and of the prior mean, from v."""
+    kernel, basis = P.basis.from_moments(P.kernel, F.exponents, *totals)
     add_gradients(s.kernel, kernel)
     add_gradients(s.basis, basis)
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))

@@ -1,4 +1,4 @@
-"""PITC's passes over a range of blocks where kernel and basis functions are Gaussians: see block_tiles.py."""
+"""PITC's passes over a range of blocks where compiled loops know the kernel: see block_tiles.py."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
-from ..model.kernels.stationary import RBF
+from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from .block_factors import Whole
-from .gaussian_rows import TILE, Form, add_moments, plain
+from .stationary_rows import TILE, Form, add_moments, plain
 from .sums import BLOCK_BYTES, Back, Group, Held, Work
 
 
@@ -22,7 +22,7 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
     b = np.zeros((s.m, P.p))
-    log_D = first(F.gaussians, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, group), s.G, b)
+    log_D = first(F.basis, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, group), s.G, b)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
     if keep and held.blocks is not None and held.runs is not None:
@@ -45,19 +45,18 @@ def second_blocks(
     from . import block_tiles as _block_tiles
 
     second: Any = _block_tiles.second_blocks
-    assert isinstance(P.kernel, RBF)
+    assert isinstance(P.kernel, Stationary)
     rows, frame = _rows_of(P, group)
     X = rows[0]
     n, d = X.shape
     stored = (held.runs or {}).get(group.first)
     Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
     V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
-    moments, squares = np.zeros((s.m, F.width)), np.zeros(d)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
-    totals = moments, squares
+    totals = F.totals()
     space = _space(s, F, group)
-    s.residual += second(F.gaussians, rows, frame, matrices, factors, filled, space, s.G, totals)
+    s.residual += second(F.basis, rows, frame, matrices, factors, filled, space, s.G, totals)
     weight = P.weight(group.rows)
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
     noise_bar[group.rows] = diagonal / weight - extra
@@ -65,12 +64,12 @@ def second_blocks(
     if np.ndim(P.kernel.lengthscale) == 0:
         lengths = lengths.sum()
     add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[d] / F.prior})
-    add_moments(P, F, s, X, V, moments, squares)
+    add_moments(P, F, s, X, V, totals)
 
 
 def _rows_of(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
     """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
-    assert isinstance(P.kernel, RBF)
+    assert isinstance(P.kernel, Stationary)
     X, noise = plain(P.X[group.rows]), plain(P.noise[group.rows] / P.weight(group.rows))
     return (X, plain(P.Y[group.rows]), noise, group.edges), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
 
