@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 import inducing as ig
 from inducing import errors
 from inducing.files import models as files
+from inducing.files import tensors
 from inducing.inference.regression import NAMES
 
 RNG = np.random.default_rng(0)
@@ -155,15 +156,51 @@ def test_a_posterior_comes_back(tmp_path):
 
 def test_the_file_is_small_and_readable_without_the_library(model, path):
     """m basis functions and m × m numbers: the size does not grow with the data."""
-    tensors = load_file(path)
-    assert max(array.size for array in tensors.values()) == 100
+    held = load_file(path)
+    assert sorted(held) == ["A.upper", "basis.Z", "noise", "w", "x_mean", "x_scale", "y_mean", "y_scale"]
+    assert held["A.upper"].shape == (55,)  # the only one that grows with the square of m
     many = np.random.default_rng(1).uniform(-3, 3, (3000, 2))
     quick(max_iter=1).fit(many, many[:, 0]).save(path.with_name("large"))
     assert abs(path.with_name("large").stat().st_size - path.stat().st_size) < 500
     head = read_head(path)["__metadata__"]
-    assert head["format"] == "inducing" and head["format_version"] == "1"
+    assert head["format"] == "inducing" and head["format_version"] == "2"
     record = json.loads(head["model"])
     assert record["kernel"]["name"] == "RBF" and record["library_version"] == ig.__version__
+
+
+def test_a_default_model_has_what_predictions_need_and_a_full_one_the_factor(tmp_path):
+    """The first makes L again from kernel, basis and jitter; both give the model back to the bit here."""
+    model = quick(n_inducing=40).fit(X, y)
+    sizes = [model.save(tmp_path / "model"), model.save(tmp_path / "full", full=True)]
+    assert sizes[0] < 40 * 41 / 2 * 8 + 40 * 3 * 8 + 3500 < sizes[1] < 1.9 * sizes[0] + 3500
+    assert load_file(tmp_path / "full")["remade.L.lower"].shape == (820,)
+    for name in ("model", "full"):
+        again = ig.load(tmp_path / name)
+        assert_same(model, again)
+        np.testing.assert_array_equal(again.posterior_.L, model.posterior_.L)
+        np.testing.assert_array_equal(
+            again.posterior_.prune(9).predict(XS), model.posterior_.prune(9).predict(XS)
+        )
+        assert again.save(tmp_path / "again") == sizes[0]
+
+
+@pytest.mark.parametrize("factor", ["lower", "upper", "square"])
+def test_triangles_are_packed_and_come_back(factor):
+    stack = np.random.default_rng(3).standard_normal((2, 5, 5))
+    arrays = {"others.A": {"lower": np.tril, "upper": np.triu, "square": np.array}[factor](stack), "w": stack}
+    small = tensors.packed(arrays)
+    name = "others.A" if factor == "square" else f"others.A.{factor}"
+    assert set(small) == {name, "w"} and small[name].size == (50 if factor == "square" else 30)
+    for name, value in tensors.unpacked(small).items():
+        np.testing.assert_array_equal(value, arrays[name])
+
+
+def test_a_factor_that_is_not_the_priors_is_kept(tmp_path):
+    """That of a process pruned, updated or made under another jitter."""
+    post = quick().fit(X, y).posterior_.prune(6)
+    files.save(post, tmp_path / "post")
+    assert "L.lower" in load_file(tmp_path / "post")
+    np.testing.assert_array_equal(ig.load(tmp_path / "post").L, post.L)
 
 
 def test_noise_per_row_stays_out(tmp_path):
@@ -341,21 +378,24 @@ def forged(path, change):
 @pytest.mark.parametrize(
     ("words", "change"),
     [
-        ("'L' is missing", lambda record, tensors: tensors.pop("L")),
+        ("'L' is missing", lambda record, tensors: (tensors.pop("remade.L"), tensors.pop("A"))),
+        ("'A' of shape", lambda record, tensors: (tensors.pop("remade.L"), tensors.update(A=np.eye(3)))),
+        ("no triangle", lambda record, tensors: tensors.update({"A.upper": np.ones(11)})),
+        ("no triangle", lambda record, tensors: tensors.update({"A.lower": np.array(1.0)})),
         ("'w' is missing", lambda record, tensors: tensors.pop("w")),
         ("'basis.Z' is missing", lambda record, tensors: tensors.pop("basis.Z")),
         ("'x_scale' is missing", lambda record, tensors: tensors.pop("x_scale")),
         ("'A' of shape", lambda record, tensors: tensors.update(A=np.eye(3))),
         ("'w' of shape", lambda record, tensors: tensors.update(w=np.ones((4, 1)))),
         ("'w' of shape", lambda record, tensors: tensors.update(w=np.ones((10, 2)))),
-        ("wrong type float32", lambda record, tensors: tensors.update(L=tensors["L"].astype(np.float32))),
-        ("wrong type .* shape", lambda record, tensors: tensors.update(L=tensors["L"].ravel())),
-        ("NaN", lambda record, tensors: tensors["L"].fill(np.nan)),
+        ("wrong type float32", lambda record, tensors: tensors.update(A=tensors["A"].astype(np.float32))),
+        ("wrong type .* shape", lambda record, tensors: tensors.update(A=tensors["A"].ravel())),
+        ("NaN", lambda record, tensors: tensors["remade.L"].fill(np.nan)),
         ("infinity", lambda record, tensors: tensors["basis.Z"].fill(np.inf)),
         ("'x_mean' of shape", lambda record, tensors: tensors.update(x_mean=np.zeros(5))),
         ("'y_scale' of shape", lambda record, tensors: tensors.update(y_scale=np.array(-1.0))),
         ("'noise' of shape", lambda record, tensors: tensors.update(noise=np.array(-1.0))),
-        ("does not describe a model", lambda record, tensors: tensors["L"].fill(0.0)),
+        ("does not describe a model", lambda record, tensors: tensors["remade.L"].fill(0.0)),
         ("no kernel 'os.system'", lambda record, tensors: record["kernel"].update(name="os.system")),
         ("no parameter", lambda record, tensors: record["kernel"].update(surprise=1)),
         ("positive", lambda record, tensors: record["kernel"].update(variance=-1.0)),
@@ -373,20 +413,21 @@ def forged(path, change):
         ("metadata", lambda record, tensors: record.update(metadata=[1])),
     ],
 )
-def test_forged_files(path, words, change):
+def test_forged_files(model, path, words, change):
+    model.save(path, full=True)
     refused(forged(path, change), words)
 
 
 def test_other_versions(path):
     record, tensors = files.read(path)
     text = json.dumps(record)
-    for version in ("0", "2", "1000", "one"):
+    for version in ("0", "3", "1000", "one"):
         save_file(
             tensors,
             path,
             {"format": "inducing", "format_version": version, "model": text, "sha256": "0" * 64},
         )
-        assert f"format version {version}" in refused(path, "this library reads 1")
+        assert f"format version {version}" in refused(path, "this library reads 1 and 2")
 
 
 def test_json_that_is_none(path):

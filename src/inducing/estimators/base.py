@@ -142,14 +142,16 @@ class Estimator(Inputs):
     def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
         return mean * self.y_scale_ + self.y_mean_
 
-    def save(self, path: str | Path, metadata: Plain | None = None, precision: str = "double") -> int:
-        """Write the fitted model to a file for `inducing.load`, with all it needs to go on; returns the size
-        of the file in bytes.
+    def save(
+        self, path: str | Path, metadata: Plain | None = None, precision: str = "double", full: bool = False
+    ) -> int:
+        """Write the fitted model to a file for `inducing.load`; returns the size of the file in bytes.
 
         `metadata` is a dictionary of yours, of plain JSON. A model along neighbours needs its training rows
-        at every query, so they are in the file, in `precision` "double" or "single".
+        at every query, so they are in the file, in `precision` "double" or "single". What can be made again
+        when the file is read stays out; full=True keeps it, for a model that goes on to the bit elsewhere.
         """
-        return save(self, path, metadata, precision)
+        return save(self, path, metadata, precision, full)
 
     def explain(self, path: str | Path, X: Any = None, y: Any = None) -> int:
         """Write one HTML page to explore the model in a browser: slices with bands, draws, a map, relevance,

@@ -5,18 +5,20 @@ them: the basis of an exact GP is its inputs, and a model along neighbours has r
 (n, p) and rows.noise (n,) or one number, in double or single precision. Its metadata are
 
     format          "inducing"
-    format_version  "1"
+    format_version  "2", or "1" of files whose triangles are not packed
     model           JSON: class, library version, kernel, mean, basis, parameters, feature names, user's notes
     sha256          of `model` and of every tensor with its name and shape
 
-and its tensors, all others float64: L (m, m), or added (m,) for an exact GP, whose L is made again from K and
-this diagonal; w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
-basis.widths (m, d); for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a
-classifier of c > 2 classes, whose first posterior is L, w, A, those of the others, which share L: others.w
-(c - 1, m), others.A (c - 1, m, m). A model that learns from a stream goes on from its file as if it had never
-stopped; while its warm-up lasts, and only then, the rows read so far are there, too: warmup.X (n, d) and
-warmup.y (n,) or (n, p), for a classifier numbers of classes. A density has the box it lives in, low and span
-(d,), instead of x_mean and x_scale.
+and its tensors, all others float64: w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
+basis.widths (m, d); L (m, m), unless it is the factor of Kuu + jitter mean(diag Kuu) I and made again when
+the file is read (with full=True it is remade.L), or added (m,) for an exact GP, whose L is that of K and this
+diagonal; for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a classifier
+of c > 2 classes, whose first posterior is L, w, A, those of the others, which share L: others.w (c - 1, m),
+others.A (c - 1, m, m). A factor that is triangular is there by its triangle, row by row: A.upper (m(m +
+1)/2,), L.lower. A model that learns from a stream goes on from its file as if it had never stopped; while its
+warm-up lasts, and only then, the rows read so far are there, too: warmup.X (n, d) and warmup.y (n,) or (n,
+p), for a classifier numbers of classes. A density has the box it lives in, low and span (d,), instead of
+x_mean and x_scale.
 
 Which class may be in a file, and in which module it is, says `inducing.SAVED`; the class says the rest itself
 (`records`).
@@ -33,10 +35,10 @@ from .. import SAVED, SAVED_LIGHT, __version__
 from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
-from .records import ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
-from .tensors import DamagedError, digest, tensors
+from .records import REMADE, ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
+from .tensors import DamagedError, digest, packed, tensors, unpacked
 
-FORMAT, VERSION = "inducing", "1"
+FORMAT, VERSION, READ = "inducing", "2", ("1", "2")
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
 NOT_A_MODEL = (
     InducingError,
@@ -50,13 +52,18 @@ NOT_A_MODEL = (
 
 
 def save(
-    model: Any, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
+    model: Any,
+    path: str | Path,
+    metadata: dict[str, Any] | None = None,
+    precision: str = "double",
+    full: bool = False,
 ) -> int:
     """Write a fitted estimator, a Posterior or a predictor along neighbours, whole or not at all; returns the
     size of the file in bytes.
 
     `metadata` is a dictionary of yours. Training rows, where the model needs them at every query, are written
-    in `precision` "double" or "single".
+    in `precision` "double" or "single". With full=True the prior's factor is written, too, instead of made
+    again by `load`: twice the size, and the model goes on as it was to the bit on any machine.
     """
     from safetensors.numpy import save as to_bytes
 
@@ -68,6 +75,7 @@ def save(
         raise ParameterError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
     dtypes = {key: PRECISIONS[precision] if key.startswith(ROWS_PREFIX) else np.float64 for key in arrays}
     arrays = {key: np.array(value, dtype=dtypes[key], order="C") for key, value in arrays.items()}
+    arrays = packed({key: value for key, value in arrays.items() if full or not key.endswith(REMADE)})
     plain |= {"class": name, "library_version": __version__}
     plain["metadata"] = getattr(model, "metadata_", {}) if metadata is None else metadata
     if not isinstance(plain["metadata"], dict):
@@ -141,6 +149,10 @@ def read(path: Path) -> tuple[Plain, Arrays]:
             f"{str(path)!r} is corrupt: its contents do not match its checksum; copy or save it again"
         )
     try:
+        arrays = unpacked(arrays)
+    except DamagedError as error:
+        raise ModelFileError(f"{str(path)!r} does not describe a model: {error}") from error
+    try:
         plain = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{str(path)!r} does not describe a model: its JSON cannot be read") from error
@@ -154,9 +166,9 @@ def _check_format(head: dict[str, str]) -> None:
     if head.get("format") != FORMAT:
         raise ModelFileError("is a safetensors file of something else, not of inducing")
     version = head.get("format_version")
-    if version != VERSION:
+    if version not in READ:
         raise ModelFileError(
-            f"has format version {version}, but this library reads {VERSION}: update inducing"
+            f"has format version {version}, but this library reads {' and '.join(READ)}: update inducing"
         )
 
 

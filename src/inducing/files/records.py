@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelFileError
+from ..errors import FactorisationError, ModelFileError
 from ..model import kernels, means
 from ..model.bases import Multiscale, Points
 from ..model.kernels.base import gram_factor
 from ..model.posterior import Posterior
 from ..numerics.arrays import LARGEST_FLOAT, LARGEST_TARGET, to_numpy
+from ..numerics.linalg import cholesky, jittered
 
 Plain = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
 MOST_FACTORED = 20_000  # rows of an exact GP in a file: its factor is made when the file is read
+REMADE = "remade.L"  # an L that can be made again from kernel, basis and jitter
 ROWS_PREFIX = "rows."  # before the names of arrays that hold training rows, in double or single precision
 BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
 
@@ -26,7 +28,11 @@ BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multisca
 def posterior_record(post: Posterior) -> tuple[Plain, Arrays]:
     """Describe a posterior: kernel, mean and numbers, and the factors L, w, A with the basis."""
     exact = post.A is None and post.added is not None
-    arrays: dict[str, Any] = {"w": post.w} | ({"added": post.added} if exact else {"L": post.L})
+    arrays: dict[str, Any] = {"w": post.w}
+    if exact:
+        arrays["added"] = post.added
+    else:
+        arrays[REMADE if _is_remade(post) else "L"] = post.L
     arrays |= {f"basis.{name}": value for name, value in post.basis.parameters.items()}
     if post.A is not None:
         arrays["A"] = post.A
@@ -43,6 +49,21 @@ def posterior_record(post: Posterior) -> tuple[Plain, Arrays]:
     return plain, {name: to_numpy(value) for name, value in arrays.items()}
 
 
+def _is_remade(post: Posterior) -> bool:
+    """Whether L is the factor of Kuu to the bit, so that a file can do without it."""
+    L, basis = to_numpy(post.L), post.to_numpy().basis
+    if post.A is None or not len(basis):
+        return False
+    try:
+        return np.array_equal(_prior_factor(post.kernel, basis, post.jitter), L)
+    except FactorisationError:
+        return False
+
+
+def _prior_factor(kernel: kernels.Kernel, basis: Points | Multiscale, jitter: float) -> np.ndarray:
+    return cholesky(jittered(to_numpy(basis.gram(kernel)), jitter))
+
+
 def posterior_from(plain: Plain, arrays: Arrays) -> Posterior:
     """Make the posterior of a record; raise if its parts do not fit together."""
     if plain["basis"] not in BASES:
@@ -53,13 +74,17 @@ def posterior_from(plain: Plain, arrays: Arrays) -> Posterior:
     m, w, one_output = len(basis), array(arrays, "w", 2), bool(plain["one_output"])
     expect(w.shape[0] == m and w.shape[1] >= 1 and (not one_output or w.shape[1] == 1), "w", w)
     kernel, added = kernels.from_spec(plain["kernel"]), None
-    factors = {name: array(arrays, name, 2) for name in ("L", "A") if name in arrays}
+    factors = {name: array(arrays, name, 2) for name in ("L", REMADE, "A") if name in arrays}
     for name, factor in factors.items():
         expect(factor.shape == (m, m), name, factor)
     if "added" in arrays:  # of an exact GP, whose factor would be the largest part of a file by far
         added = array(arrays, "added", 1)
         expect(len(added) == m <= MOST_FACTORED and bool(np.all(added > 0)), "added", added)
         factors["L"] = gram_factor(kernel, array(arrays, "basis.Z", 2), added)
+    elif REMADE in factors:
+        factors["L"] = factors[REMADE]
+    elif "L" not in factors and "A" in factors:
+        factors["L"] = _prior_factor(kernel, basis, float(plain["jitter"]))
     elif "L" not in factors:
         array(arrays, "L", 2)
     if plain["conditional"] not in ("exact", "deterministic", "independent"):

@@ -5,12 +5,15 @@ the file has bytes.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from .records import Arrays
+
+SIDES = {"lower": np.tril_indices, "upper": np.triu_indices}
 
 
 class DamagedError(Exception):
@@ -39,6 +42,39 @@ def tensors(
         OverflowError,
     ) as error:
         raise DamagedError(" ".join(str(error).split())) from error
+
+
+def packed(arrays: Arrays) -> Arrays:
+    """The arrays, the factors L and A among them by their triangles where they have no more: X.lower, X.upper
+    (…, m(m + 1)/2), row by row.
+    """
+    out = dict(arrays)
+    for name, a in arrays.items():
+        if name.split(".")[-1] not in ("L", "A"):
+            continue
+        for side, triangle in SIDES.items():
+            rows, columns = triangle(a.shape[-1])
+            whole = np.zeros_like(a)
+            whole[..., rows, columns] = a[..., rows, columns]
+            if np.array_equal(whole, a):
+                out[f"{name}.{side}"] = np.ascontiguousarray(out.pop(name)[..., rows, columns])
+                break
+    return out
+
+
+def unpacked(arrays: Arrays) -> Arrays:
+    """The arrays that `packed` took; raise if a triangle has not the length of one."""
+    out = dict(arrays)
+    for name, a in arrays.items():
+        stem, _, side = name.rpartition(".")
+        if side not in SIDES:
+            continue
+        m = (math.isqrt(8 * a.shape[-1] + 1) - 1) // 2 if a.ndim else 0
+        if not a.ndim or m * (m + 1) != 2 * a.shape[-1]:
+            raise DamagedError(f"the tensor {name!r} of shape {a.shape} is no triangle")
+        out[stem] = np.zeros((*out.pop(name).shape[:-1], m, m), a.dtype)
+        out[stem][..., *SIDES[side](m)] = a
+    return out
 
 
 def digest(text: str, arrays: Arrays) -> str:
