@@ -36,7 +36,7 @@ from ..numerics.arrays import (
 )
 from ..numerics.blas import addresses
 from ..numerics.linalg import add_outer, from_lower, row_squares
-from ..numerics.workers import DEVICE_BYTES
+from ..numerics.workers import DEVICE_BYTES, interruptible
 from .block_factors import BlockAdjoints
 from .sums import Group, Work, copied
 
@@ -117,7 +117,8 @@ class Conditionals:
         u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d[:, None]
         x = add_gathered(np.multiply(2.0 * dbar[:, None], MPhi, out=PhiB), N, u, Phi)
         GPhi, GD = copied(x, out), s.square(b)  # GPhi is Mᵀx + UᵀMΦ
-        scatter_both(N, -self.coef, x, u, MPhi, GPhi)
+        for some in interruptible(b, 2 * N.shape[1] * Phi.shape[1]):
+            scatter_both(N[some], -self.coef[some], x[some], u[some], MPhi[some], GPhi)
         V, S = self.back(ME / d[:, None]), self.back(np.multiply((1.0 / d)[:, None], MB, out=MB), PhiB)
         assert GD is not None
         add_rank_two(N, self.coef, dbar, u, GD)
@@ -172,7 +173,9 @@ def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | fl
         from .neighbour_loops import factorise
 
         coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
-        factorise(R, rows, N, np.ascontiguousarray(noise), factor, coef, cond_var)
+        noise = np.ascontiguousarray(noise)
+        for i in interruptible(c, q**3):
+            factorise(R, rows[i], N[i], noise, factor[i], coef[i], cond_var[i])
         return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
     first = indices_like(np.arange(c) // b * b if R.ndim == 3 else np.zeros(c, dtype=np.int64), R)
     entries = (from_lower(R) if R.ndim == 2 else R).reshape(-1)
@@ -235,7 +238,9 @@ def conditionals_by_pairs(
     c, q = N.shape
     coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
     Z, form = np.ascontiguousarray(kernel.scaled(X)), (PROFILES[type(kernel)], float(kernel.variance))
-    factorise_near(addresses(), Z, Phi, form, rows, N, noise, factor, coef, cond_var)
+    for i in interruptible(c, q**2 * (q + Phi.shape[1] + X.shape[1])):
+        out = factor[i], coef[i], cond_var[i]
+        factorise_near(addresses(), Z, Phi, form, rows[i], N[i], noise, *out)
     return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
 
 
@@ -250,7 +255,8 @@ def add_gathered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, si
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import gather
 
-        gather(N, C, A, sign, out)
+        for i in interruptible(len(N), N.shape[1] * A.shape[1]):
+            gather(N[i], C[i], A, sign, out[i])
         return out
     b = size or A.shape[0]
     if not b:
@@ -265,7 +271,8 @@ def add_scattered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, s
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import scatter
 
-        scatter(N, C, A, sign, out)
+        for i in interruptible(len(N), N.shape[1] * A.shape[1]):
+            scatter(N[i], C[i], A[i], sign, out)
         return out
     b = size or out.shape[0]
     k = out.shape[0] // b
@@ -278,7 +285,8 @@ def sampled(N: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:
     from .neighbour_loops import dots
 
     out = np.zeros(N.shape)
-    dots(N, A, B, out)
+    for i in interruptible(len(N), N.shape[1] * A.shape[1]):
+        dots(N[i], A[i], B, out[i])
     return out
 
 

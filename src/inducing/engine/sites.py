@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeError
+from ..errors import FactorisationError, InducingError, NonFiniteError, ParameterError, ShapeError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -41,7 +41,7 @@ from ..numerics.linalg import (
     solve_lower,
     times_lower,
 )
-from ..numerics.workers import chunk_rows, row_slices, run_over
+from ..numerics.workers import ROW_WORK, chunk_rows, interruptible, row_slices, run_over
 from . import site_loops as loops
 
 VISITED_TOGETHER = 32  # rows that go through the compiled loop together
@@ -186,17 +186,22 @@ class Processes:
         """A chunk of rows under one process."""
         Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
         tau, nu, y = self.tau[rows, j].copy(), self.nu[rows, j].copy(), self.Y[rows, j].copy()
-        data = self.S[j], self.w[j], Phi, Pi, loops.RowSites(tau, nu, gamma, self.prior[rows], y)
-        asked = self.asked
-        done, move = loops.sweep_rows(
-            addresses(), *data, self.share, asked.at, asked.theta, rate, VISITED_TOGETHER
-        )
-        if done < len(Phi):
-            self.refuse(rows.start + done)
+        data, asked, move = (tau, nu, gamma, self.prior[rows], y), self.asked, 0.0
+        how = self.share, asked.at, asked.theta, rate, VISITED_TOGETHER
+        for some in interruptible(len(Phi), 8.0 * self.S[j].size + ROW_WORK, VISITED_TOGETHER):
+            sites = loops.RowSites(*(part[some] for part in data))
+            given = addresses(), self.S[j], self.w[j], Phi[some], Pi[some], sites
+            done, moved = loops.sweep_rows(*given, *how)
+            if done < some.stop - some.start:
+                self.refuse(rows.start + some.start + done, asked.error)
+            move = max(move, moved)
         self.tau[rows, j], self.nu[rows, j] = tau, nu
         return move
 
-    def refuse(self, row: int) -> None:
+    def refuse(self, row: int, error: BaseException | None = None) -> None:
+        """Raise what a likelihood in Python raised, Ctrl-C among it, or that a row's site is not finite."""
+        if error is not None and not isinstance(error, InducingError):
+            raise error
         raise NonFiniteError(
             f"row {row} leaves no valid site: its likelihood {self.likelihood} has no finite q and r there; "
             "check y, or use a likelihood with more noise"

@@ -18,9 +18,9 @@ from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_inputs
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky_escalating, information_factors, log_det_from_factor, solve_lower
-from ..numerics.workers import blas_for
+from ..numerics.workers import blas_for, interruptible
 from . import field_loops as loops
-from .mixtures import Mixtures
+from .mixtures import AVERAGE, Mixtures
 
 CLIMB_GAIN = 1e-6  # nats that another component of a node must gain
 
@@ -174,17 +174,19 @@ class FieldProcess:
     def sweep(self, order: np.ndarray, rate: float) -> float:
         """Visit the nodes in this order; returns the largest move of a site."""
         t, Lam, b = self.t, self.sites.Lam.copy(), self.sites.b.copy()
-        done, move, total = loops.sweep(
-            self.S, self.w, self.Phi, self.Gamma, self.prior, t.log_c, t.b, t.Lam, order, Lam, b, rate
-        )
-        if done < len(order):
+        move, given = 0.0, (self.S, self.w, self.Phi, self.Gamma, self.prior, t.log_c, t.b, t.Lam)
+        _, p, m = self.Phi.shape
+        for some in interruptible(len(order), 2.0 * p * m * m + t.log_c.shape[1] * AVERAGE):
+            done, moved, total = loops.sweep(*given, order[some], Lam, b, rate)
+            move, self.log_predictive = max(move, moved), self.log_predictive + total
+            if done == some.stop - some.start:
+                continue
             raise NonFiniteError(
-                f"node {order[done]} leaves no valid process: its mixture has no average under what is known "
-                "of it; check that each component is narrower than the prior that is divided out, or use "
-                "damping below 1"
+                f"node {order[some][done]} leaves no valid process: its mixture has no average under what is "
+                "known of it; check that each component is narrower than the prior that is divided out, or "
+                "use damping below 1"
             )
         self.sites = replace(self.sites, Lam=Lam, b=b)
-        self.log_predictive += total
         return move
 
     def rebuild(self) -> None:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeError
+from ..numerics.workers import interruptible
 from . import field_loops as loops
+
+AVERAGE = 1 << 14  # multiplications that the average of a component takes, about
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,9 @@ class Mixtures:
             needed = f"{n} vectors of {p} components need a mean {(n, p)}"
             raise ShapeError(f"{needed}, not {mean.shape}, and covariances to fit")
         value, q, r = np.empty(n), np.empty((n, p)), np.empty((n, p, p))
-        loops.tilt_rows(self.log_c, self.b, self.Lam, mean, W, value, q, r)
+        rows = self.log_c, self.b, self.Lam, mean, W, value, q, r
+        for some in interruptible(len(mean), self.log_c.shape[1] * AVERAGE):
+            loops.tilt_rows(*(part[some] for part in rows))
         return value, q, r
 
 

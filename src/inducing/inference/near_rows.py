@@ -14,7 +14,7 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import Array, worth_compiling
 from ..numerics.blas import addresses
 from ..numerics.linalg import inverse_lower
-from ..numerics.workers import row_slices, run_over
+from ..numerics.workers import interruptible, row_slices, run_over
 
 LEAF_ROWS = 256  # rows at most
 DEEP = 24  # coordinates from which boxes around leaves tell too little
@@ -59,7 +59,8 @@ class Leaves:
         def step(_: None, some: slice) -> None:
             nearest_rows(self.Zt, self.edges, self.low, self.high, Q[some], N[some])
 
-        run_over(row_slices(len(Q), QUERIES), lambda: None, step, parallel=len(Q) > QUERIES)
+        some = min(QUERIES, interruptible(len(Q), self.Zt.size)[0].stop) if len(Q) else QUERIES
+        run_over(row_slices(len(Q), some), lambda: None, step, parallel=len(Q) > QUERIES)
         return self.numbers[N]
 
 
@@ -85,12 +86,15 @@ class CompiledNear:
             rows,
             (PROFILES[type(kernel)], float(kernel.variance)),
         )
+        m = len(plain.table)
+        self._work = data.X.size + 3.0 * m * m + (m + count) * count**2
         self.many(data.X[:1])  # compile, or load what was compiled before
 
     def many(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at each row. (t,) each"""
         out = np.empty((len(X), 2))
-        self._function(addresses(), X, *self._arguments, self._count, out)
+        for some in [slice(None)] if len(X) == 1 else interruptible(len(X), self._work):
+            self._function(addresses(), X[some], *self._arguments, self._count, out[some])
         return out[:, 0] + (self._head[0] + X @ self._head[4:]), out[:, 1]
 
     def __call__(self, x: np.ndarray) -> tuple[float, float]:

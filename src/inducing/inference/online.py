@@ -21,7 +21,7 @@ from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solve_lower, with_nugget
-from ..numerics.workers import blas_for, single_threaded_blas
+from ..numerics.workers import ROW_WORK, blas_for, interruptible, single_threaded_blas
 from . import online_loops as loops
 from .online_loops import GrowthRule, Seen
 
@@ -199,6 +199,12 @@ class Learner:
         capacity = len(self.state.k) if self.capacity is None else self.capacity
         return GrowthRule(capacity, self.tolerance, self.grow, self.scored)
 
+    @property
+    def row_work(self) -> float:
+        """The multiplications that a row takes, about."""
+        c, m = self.state.A.shape[:2]
+        return c * (8.0 * m * m + ROW_WORK)
+
     def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
         """The processes after all rows X (n, d) with Y (n, c, p)."""
         for rows in self.turns(X, Y, order):
@@ -260,8 +266,11 @@ class Learner:
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
         rows = loops.StreamRows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
-        asked = self.asked
-        read = loops.run(self.state, rows, asked.at, asked.theta, seen, self.events, self.rule)
+        asked, read = self.asked, 0
+        for some in interruptible(len(X), self.row_work):
+            if read == some.start and asked.error is None:
+                given = self.state, rows, asked.at, asked.theta, seen, self.events, self.rule
+                read = loops.run(*given, some.start, some.stop)
         if asked.error is not None and not isinstance(asked.error, InducingError):
             raise asked.error
         if asked.error is not None:

@@ -337,13 +337,15 @@ def run(
     seen: Seen,
     events: np.ndarray,
     rule: GrowthRule,
+    first: int,
+    stop: int,
 ) -> int:
-    """Read the rows of a block in order; returns how many went in, short of all where one failed.
+    """Read rows `first` to `stop` of a block in order; returns where it ended, short of all if one failed.
 
     events (3,) gains the rows that projected, that grew the basis, that replaced a function of it.
     """
     out, fresh = np.empty(3), rows.K.shape[1] - len(rows.K)  # the column of row 0
-    for i in range(len(rows.K)):
+    for i in range(first, stop):
         for j in range(state.size[0]):
             state.k[j] = rows.K[i, state.places[j]]
         gamma = look(state, rows.kss[i], rule.scored)
@@ -362,7 +364,7 @@ def run(
         events[done] += 1
         if done != PROJECTED:
             state.places[state.size[0] - 1] = fresh + i
-    return len(rows.K)
+    return stop
 
 
 @compiled(fastmath=FAST)

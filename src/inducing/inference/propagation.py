@@ -24,7 +24,7 @@ from ..model.problem import DEFAULT_JITTER, as_inputs
 from ..model.sites import Sites
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky_escalating
-from ..numerics.workers import blas_for
+from ..numerics.workers import blas_for, interruptible
 from . import propagation_loops as loops
 from .online import KERNEL_ROWS, Learner
 
@@ -189,8 +189,11 @@ class _Growth:
         kss = np.asarray(run.kernel.diag(X), dtype=float)
         data = loops.SiteRows(Pi, run.tau[rows], run.nu[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
-        asked = learner.asked
-        done = loops.sweep_and_grow(state, turns, data, asked.at, asked.theta, rate, rule, again)
+        asked, done = learner.asked, 0
+        for some in interruptible(len(X), learner.row_work + 4.0 * turns.T.size):
+            if done == some.start:
+                given = state, turns, data, asked.at, asked.theta, rate, rule, again
+                done = loops.sweep_and_grow(*given, some.start, some.stop)
         if done < len(X):
-            run.refuse(rows.start + done)
+            run.refuse(rows.start + done, asked.error)
         learner.collect(X)

@@ -126,10 +126,12 @@ def sweep_and_grow(
     rate: float,
     rule: GrowthRule,
     again: bool,
+    first: int,
+    stop: int,
 ) -> int:
-    """Visit the rows of a block in order; returns how many were done, short of all where one failed."""
+    """Visit rows `first` to `stop` of a block in order; returns where it ended, short if one failed."""
     out = np.empty(3)
-    for i in range(len(rows.K)):
+    for i in range(first, stop):
         gamma = visit(state, turns, rows, i, again, rule.scored)
         if gamma < 0.0:
             continue
@@ -139,4 +141,4 @@ def sweep_and_grow(
             state.q[c, 0], state.r[c] = out[1], out[2]
         if not settle(state, turns, rows, i, gamma, rate, rule):
             return i
-    return len(rows.K)
+    return stop

@@ -21,6 +21,8 @@ WorkerState = TypeVar("WorkerState")
 
 CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
 WAKING = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
+UNHEARD = 1 << 28  # multiplications of a compiled call, which is deaf to Ctrl-C: a fraction of a second
+ROW_WORK = 1 << 16  # multiplications that the likelihood of a row takes where it is by quadrature, about
 PER_ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
 
@@ -218,11 +220,13 @@ def run_over(
     Worker t takes tasks t, t + T, t + 2T, ..., so the sums it accumulates do not depend on timing. BLAS runs
     single-threaded inside, one core per worker.
     """
-    count = min(cores(), len(tasks)) if parallel else 1
+    count, stopped = min(cores(), len(tasks)) if parallel else 1, threading.Event()
 
     def work(t: int) -> WorkerState:
         state = start()
         for task in tasks[t::count]:
+            if stopped.is_set():
+                break
             step(state, task)
         return state
 
@@ -231,11 +235,16 @@ def run_over(
     with single_threaded_blas():
         futures = [_executor().submit(work, t) for t in range(1, count)]
         try:
-            first = work(0)
-        finally:
-            wait(futures)  # after an exception, too, nothing runs on
-        return [first] + [f.result() for f in futures]
+            return [work(0)] + [f.result() for f in futures]
+        finally:  # after an exception nothing runs on: each ends with the task it is at
+            stopped.set()
+            wait(futures)
 
 
 def row_slices(n: int, rows: int) -> list[slice]:
     return [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
+
+
+def interruptible(n: int, operations: float, multiple: int = 1) -> list[slice]:
+    """Slices of rows that take so many multiplications each, for calls between which Ctrl-C is heard."""
+    return row_slices(n, multiple * max(1, int(UNHEARD // max(operations * multiple, 1.0))))

@@ -4,6 +4,7 @@ import numpy as np
 
 from ...numerics.arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
 from ...numerics.linalg import row_squares
+from ...numerics.workers import interruptible
 
 FAR_OUT = 2.0**20  # squared distances from the centre up to which moments give gradients to 1e-10
 MIDDLE_ROWS = 512  # rows whose middle is the centre
@@ -30,7 +31,9 @@ def squared_distances(
             scale = np.ones(X.shape[1], dtype=X.dtype)
         if out is None:
             out = np.empty((X.shape[0], Z.shape[0]), dtype=X.dtype)
-        affine_squared_distances(X, np.ascontiguousarray(Z.T), scale, constant, factor, out)
+        Zt = np.ascontiguousarray(Z.T)
+        for rows in interruptible(len(X), Zt.size):
+            affine_squared_distances(X[rows], Zt, scale, constant, factor, out[rows])
         return out
     s = zeros_like_rows((*X.shape[:-1], Z.shape[-2]), X)
     if constant:

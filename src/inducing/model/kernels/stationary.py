@@ -6,9 +6,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling
+from ...numerics.workers import interruptible
 from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import FAR_OUT, middle, reach, squared_distances
 from .exponents import Exponents
+
+PER_ROOT = 32  # multiplications that a profile at one distance takes, about
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,9 @@ class Stationary(Kernel):
         K = np.empty((len(X), len(X))) if out is None else out
         first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
-        triangle(Xt, PROFILES[type(self)], self.variance, first, last, K)
+        for rows in interruptible(last - first, last * (len(Xt) + PER_ROOT)):
+            ends = first + rows.start, first + rows.stop
+            triangle(Xt, PROFILES[type(self)], self.variance, *ends, K)
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
@@ -68,7 +73,10 @@ class Stationary(Kernel):
         first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
         squares = np.zeros(len(Xt))
-        total = triangle_pullback(Xt, PROFILES[type(self)], self.variance, first, last, Kbar, squares)
+        total = 0.0
+        for rows in interruptible(last - first, last * (3 * len(Xt) + PER_ROOT)):
+            given = Xt, PROFILES[type(self)], self.variance, first + rows.start, first + rows.stop
+            total += triangle_pullback(*given, Kbar, squares)
         lengthscale = as_parameter(squares / self.scales(self._select(X)), self.lengthscale)
         return {"lengthscale": lengthscale, "variance": total / self.variance}
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, to_numpy
 from ...numerics.special import special
+from ...numerics.workers import ROW_WORK, interruptible
 from .base import Likelihood, refuse
 
 
@@ -71,7 +72,8 @@ class Squared(Likelihood):
             return tuple(y * part for part in _expected_log_square(mean, var))
         asked, out = Asked(self), np.empty((len(mean), 3))
         rows = [np.ascontiguousarray(to_numpy(part), dtype=float) for part in (power * y, mean, var)]
-        tilt_rows(asked.at, asked.theta, *rows, out)
+        for some in interruptible(len(out), ROW_WORK):
+            tilt_rows(asked.at, asked.theta, *(part[some] for part in (*rows, out)))
         return tuple(asarray_like(part, mean) for part in out.T)
 
 

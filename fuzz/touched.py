@@ -1,0 +1,74 @@
+"""A pytest plugin that notes for each test how long it took and which functions of the package it called.
+
+`--touched FILE` appends a line of JSON for every test that passed, `--share i/k` runs every k-th test from
+the i-th on. Calls of compiled functions are noted by the function that Python called.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--touched")
+    parser.addoption("--share", default="0/1")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    first, step = map(int, config.getoption("--share").split("/"))
+    items[:] = items[first::step]
+
+
+class Touched:
+    """The functions called since the last test began, as module::qualified name."""
+
+    def __init__(self, path: str) -> None:
+        import inducing
+        from inducing.numerics.compiling import Compiled
+
+        self.path, self.package = path, str(Path(inducing.__file__).parent) + "/"
+        self.compiled = Compiled.__call__.__code__
+        self.called: set[CodeType | str] = set()
+        self.seconds, self.passed = 0.0, True
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        if frame.f_code is self.compiled:
+            function = frame.f_locals["self"]._function
+            self.called.add(function.__code__)
+        self.called.add(frame.f_code)
+
+    def names(self) -> list[str]:
+        own = [code for code in self.called if code.co_filename.startswith(self.package)]
+        return sorted({f"{code.co_filename[len(self.package) :]}::{code.co_qualname}" for code in own})
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
+        self.called, self.seconds, self.passed = set(), 0.0, True
+        sys.settrace(self.note)
+        threading.settrace(self.note)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            if self.passed:
+                with open(self.path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps([item.nodeid, round(self.seconds, 3), self.names()]) + "\n")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds += report.duration
+        self.passed &= report.outcome == "passed"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if path := config.getoption("--touched"):
+        config.pluginmanager.register(Touched(path))
