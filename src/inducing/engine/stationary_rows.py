@@ -23,7 +23,7 @@ TILE = 384  # rows at a time: few enough for a core's own cache, and enough for 
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
 LEAST = 1 << 17
 RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
-FEWEST = 64  # rows of a call, below which products are slow
+FEWEST_ROWS = 64  # rows of a call, below which products are slow
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ def range_count(P: Problem) -> int:
     """The number of ranges of rows or blocks: one for each worker, or a multiple if those would be long."""
     m = len(P.basis)
     workers = workers_for(P.n * m * (m + 64))
-    return -(-max(1, min(P.n * m * (m + 64) // RANGE, P.n // FEWEST)) // workers) * workers
+    return -(-max(1, min(P.n * m * (m + 64) // RANGE, P.n // FEWEST_ROWS)) // workers) * workers
 
 
 def on_all_cores(P: Problem) -> bool:
