@@ -21,7 +21,7 @@ from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
 from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solve_lower, with_nugget
-from ..numerics.workers import ROW_WORK, blas_for, interruptible, single_threaded_blas
+from ..numerics.workers import blas_for, interruptible, single_threaded_blas
 from . import online_loops as loops
 from .online_loops import GrowthRule, Seen
 
@@ -199,12 +199,6 @@ class Learner:
         capacity = len(self.state.k) if self.capacity is None else self.capacity
         return GrowthRule(capacity, self.tolerance, self.grow, self.scored)
 
-    @property
-    def row_work(self) -> float:
-        """The multiplications that a row takes, about."""
-        c, m = self.state.A.shape[:2]
-        return c * (8.0 * m * m + ROW_WORK)
-
     def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
         """The processes after all rows X (n, d) with Y (n, c, p)."""
         for rows in self.turns(X, Y, order):
@@ -261,15 +255,14 @@ class Learner:
 
     def _read_block(self, X: np.ndarray, Y: np.ndarray, seen: Seen) -> None:
         self.make_room(len(X))
-        kss = np.asarray(self.kernel.diag(X), dtype=float)
+        asked, kss = self.asked, np.asarray(self.kernel.diag(X), dtype=float)
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
         rows = loops.StreamRows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
-        asked, read = self.asked, 0
-        for some in interruptible(len(X), self.row_work):
+        given, read = (self.state, rows, asked.at, asked.theta, seen, self.events, self.rule), 0
+        for some in interruptible(len(X), loops.row_work(self.state)):
             if read == some.start and asked.error is None:
-                given = self.state, rows, asked.at, asked.theta, seen, self.events, self.rule
                 read = loops.run(*given, some.start, some.stop)
         if asked.error is not None and not isinstance(asked.error, InducingError):
             raise asked.error

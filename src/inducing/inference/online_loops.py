@@ -46,6 +46,7 @@ from ..numerics.triangles import (
     solve,
     turn_rows,
 )
+from ..numerics.workers import ROW_WORK
 
 _jit = helper(fastmath=FAST)
 
@@ -127,6 +128,12 @@ def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
     row = one, one, one, each, each, each, (c, p), (c,), (c, p), (c,), one, one, one
     whole = np.zeros(1, dtype=np.int64), np.zeros(M, dtype=np.int64)
     return State(addresses(), *whole, np.eye(M), *(np.zeros(shape) for shape in (*kept, *row)))
+
+
+def row_work(state: State) -> float:
+    """The multiplications that a row takes, about."""
+    c, m = state.A.shape[:2]
+    return c * (8.0 * m * m + ROW_WORK)
 
 
 @_jit

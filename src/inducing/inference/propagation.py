@@ -27,6 +27,7 @@ from ..numerics.linalg import cholesky_escalating
 from ..numerics.workers import blas_for, interruptible
 from . import propagation_loops as loops
 from .online import KERNEL_ROWS, Learner
+from .online_loops import row_work
 
 # of tolerance: closer functions leave nothing but rounding of the rows seen through them
 FINEST_BASIS = 1e-11
@@ -190,7 +191,7 @@ class _Growth:
         data = loops.SiteRows(Pi, run.tau[rows], run.nu[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
         asked, done = learner.asked, 0
-        for some in interruptible(len(X), learner.row_work + 4.0 * turns.T.size):
+        for some in interruptible(len(X), row_work(state) + 4.0 * turns.T.size):
             if done == some.start:
                 given = state, turns, data, asked.at, asked.theta, rate, rule, again
                 done = loops.sweep_and_grow(*given, some.start, some.stop)
