@@ -14,7 +14,7 @@ from .app import Model, app, columns_of, inputs_and_target, load_model, nameless
 def plot(
     model: Model,
     kind: Annotated[
-        str, Option(help="slices, map or relevance; of a table calibration or residuals.")
+        str, Option(help="slices, map, dependence or relevance; of a table calibration or residuals.")
     ] = "slices",
     table: Annotated[
         Path | None, Option(help="Rows with the target, best those that the model has not seen.")

@@ -1,23 +1,24 @@
 """`explain`: what a fitted model knows, gathered for a page to look at."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from ..errors import ConditionalError, ParameterError
 from ..files.atomic import replacing
 from ..model.posterior import Posterior
 from ..pictures.page import packed, page
 from .exporting import exported
+from .judging import surprises
 
-MOST_ON_A_PAGE = 250  # basis functions: the page stays under 700 kB
+NUMBERS_ON_A_PAGE = 59_000  # doubles as text: the page stays under 700 kB
 DRAWN_PATHS, WAVES = 4, 256
-SURPRISES, LISTED = 10, 25
-LEVELS = np.linspace(0.1, 0.95, 18)  # of intervals
+LISTED, DEPENDENCES = 25, 12
 
 
 def explain(
@@ -28,19 +29,19 @@ def explain(
     Calibration and surprising rows are those of the rows fitted to, each left out, or of a table X, y that is
     given, where the fit is at hand; without either the page leaves them out. `names` are the features'.
     """
-    model, pruned = _small_enough(model)
+    whole, (model, pruned) = model, _small_enough(model)
     plain = exported(model)
     plain = plain if names is None else replace(plain, features=tuple(map(str, names)))
     post = model.posteriors_[0] if plain.classes else model.posterior_
     low, high = model.x_mean_ - 2.5 * model.x_scale_, model.x_mean_ + 2.5 * model.x_scale_
     sobol = None if plain.classes else _sobol(model)
     lengthscales = _lengthscales(model)
-    by = np.array(lengthscales) / model.x_scale_ if sobol is None else -np.array(sobol["total"])
+    by = -model.relevance_ * model.x_scale_ if sobol is None else -np.array(sobol["total"])
     target = str(getattr(model, "metadata_", {}).get("target", "y"))
     scores = _removal_scores(post)
     facts = {
         "target": target,
-        "lead": _lead(model, plain.kind, pruned),
+        "lead": _lead(model, plain.kind, pruned, len(post)),
         "ranges": np.stack([low, high], axis=1),
         "middle": model.x_mean_,
         "order": np.argsort(by, kind="stable"),
@@ -50,16 +51,15 @@ def explain(
         "lengthscales": lengthscales,
         "sobol": sobol,
         "paths": None if plain.classes else _paths(model),
+        "dependence": _dependences(whole, X, np.argsort(by, kind="stable"), plain.features),
         "scores": scores,
         "kept": np.argsort(-np.array(scores), kind="stable")[:LISTED],
         "basiswords": f"The {min(len(post), LISTED)} of {len(post)} that would cost most to remove, in nats.",
         "parameters": _parameters(model),
         "report": str(model.report_) if hasattr(model, "report_") else "",
-        "surprises": [],
-        "calibration": None,
+        "calibration": _calibration(whole, X, y),
+        "surprises": [] if plain.classes else surprises(whole, X, y),
     }
-    if not plain.classes:
-        facts |= _checks(model, X, y)
     text = page(plain, facts).encode()
     with replacing(Path(path)) as file:
         file.write_bytes(text)
@@ -68,19 +68,38 @@ def explain(
 
 def _small_enough(model: Any) -> tuple[Any, int]:
     """The model with no more functions than a page can hold, and how many it had if some were pruned."""
-    post = getattr(model, "posterior_", None)
-    if not isinstance(post, Posterior) or len(post) <= MOST_ON_A_PAGE:
+    classes, d = hasattr(model, "classes_"), model.n_features_in_
+    posts = model.posteriors_ if classes else (model.posterior_, getattr(model, "noise_posterior_", None))
+    posts = [post for post in posts if post is not None]
+    most = _most_functions(d, len(posts), 1 if classes else len(posts))
+    if not all(isinstance(post, Posterior) for post in posts) or max(map(len, posts)) <= most:
         return model, 0
-    small = model.light()
-    small.posterior_ = replace(post, sites=None).prune(MOST_ON_A_PAGE)
-    for name in ("report_", "_rows", "fit_result_"):
-        if hasattr(model, name):
-            setattr(small, name, getattr(model, name))
-    return small, len(post)
+    small = copy(model)
+    posts = [replace(post, sites=None) for post in posts]
+    if classes:  # which share their functions
+        costs = np.sum([post.removal_scores() for post in posts], axis=0)
+        kept = np.sort(np.argsort(-costs, kind="stable")[:most])
+        small.posteriors_ = tuple(post.restrict(kept) for post in posts)
+    else:
+        small.posterior_, *others = (post.prune(most) for post in posts)
+        small.noise_posterior_ = others[0] if others else None
+    return small, max(map(len, posts))
 
 
-def _lead(model: Any, kind: str, pruned: int) -> str:
-    rows = getattr(model, "n_rows_", None)
+def _most_functions(d: int, processes: int, bases: int) -> int:
+    """How many functions of d inputs fit a page: half a square for each process, and what comes with them."""
+    left = NUMBERS_ON_A_PAGE - (_waves(d) * (d + 1) + (2 * _waves(d)) * DRAWN_PATHS)
+    linear = processes * 1.5 + bases * (2 * d + 1) + DRAWN_PATHS
+    return int((np.sqrt(linear**2 + 2.0 * processes * left) - linear) / processes)
+
+
+def _waves(d: int) -> int:
+    """How many waves the drawn functions on a page have: fewer where each takes many numbers."""
+    return min(WAVES, 12_000 // (d + 1))
+
+
+def _lead(model: Any, kind: str, pruned: int, kept: int) -> str:
+    rows = _rows_of(model)
     words = f"{type(model).__name__}" + (f" of {rows:,} rows" if rows else "")
     words += (
         f", {model.n_features_in_} inputs. Everything here is computed in this page from the model itself."
@@ -88,8 +107,15 @@ def _lead(model: Any, kind: str, pruned: int) -> str:
     if kind == "classes":
         words += " Lines are probabilities of classes."
     if pruned:
-        words += f" Of {pruned} basis functions the page has the {MOST_ON_A_PAGE} that matter most."
+        words += (
+            f" Of {pruned} basis functions the page has the {kept} that matter most: it is an approximation."
+        )
     return words
+
+
+def _rows_of(model: Any) -> int:
+    """How many rows the model was fitted to, 0 where it does not say."""
+    return getattr(model, "n_rows_", 0) or len((getattr(model, "_rows", None) or ((),))[0])
 
 
 def _sobol(model: Any) -> dict[str, Any] | None:
@@ -102,15 +128,14 @@ def _sobol(model: Any) -> dict[str, Any] | None:
     return {name: getattr(found, name) for name in ("first", "total", "first_std", "total_std")}
 
 
-def _lengthscales(model: Any) -> list[float]:
-    """The lengthscale of each input in the user's units."""
-    scales = np.broadcast_to(getattr(model.kernel_, "lengthscale", np.inf), model.n_features_in_)
-    return (scales * model.x_scale_).tolist()
+def _lengthscales(model: Any) -> list[float | None]:
+    """The shortest lengthscale of each input in its units, None where the model does not look at it."""
+    return [1.0 / value if value > 0 else None for value in model.relevance_.tolist()]
 
 
 def _paths(model: Any) -> dict[str, Any] | None:
     try:
-        paths = model.posterior_.paths(DRAWN_PATHS, 0, features=WAVES)
+        paths = model.posterior_.paths(DRAWN_PATHS, 0, features=_waves(model.n_features_in_))
     except (ParameterError, ConditionalError):
         return None
     arrays = {"frequencies": paths.waves.frequencies, "amplitudes": paths.waves.amplitudes}
@@ -134,6 +159,7 @@ def _parameters(model: Any) -> list[tuple[str, str]]:
         rows.append(("noise, standard deviation", _text(np.sqrt(model.noise_))))
     rows += [("approximation", str(model.approximation_))] if hasattr(model, "approximation_") else []
     rows += [("log evidence", _text(model.log_evidence_))] if model.log_evidence_ is not None else []
+    rows += [("lengthscale of each input, in its units", _text([v or np.inf for v in _lengthscales(model)]))]
     return [
         *rows,
         ("mean of each input", _text(model.x_mean_)),
@@ -145,23 +171,49 @@ def _text(value: Any) -> str:
     return np.array2string(np.asarray(value, dtype=float), precision=6, separator=", ", threshold=40)
 
 
-def _checks(model: Any, X: Any, y: Any) -> dict[str, Any]:
-    """Calibration and surprising rows."""
-    if X is not None and y is not None:
-        mean, std = model.predict(X, return_std=True)
-        observed, words = np.asarray(y, dtype=float), "Rows of the table given"
-    elif hasattr(model, "_rows") and model.noise_posterior_ is None and model.likelihood_ is None:
-        left = model.loo_
-        mean, std, observed = left.mean, left.std, left.mean + left.error
-        words = "Rows fitted to, each predicted by the others"
-    else:
-        return {}
-    if mean.ndim > 1:
-        return {}
-    z = (observed - mean) / std
-    held = [float(np.mean(np.abs(2.0 * ndtr(z) - 1.0) <= level)) for level in LEVELS]
-    worst = np.argsort(-np.abs(z), kind="stable")[:SURPRISES]
-    inside = float(np.mean(np.abs(z) <= 1.96))
-    words += f": {inside:.1%} of {len(z)} lie in their 95 % interval. On the diagonal promises are kept."
-    surprises = [dict(row=int(i), y=observed[i], mean=mean[i], std=std[i]) for i in worst]
-    return {"calibration": {"nominal": LEVELS, "observed": held, "words": words}, "surprises": surprises}
+def _calibration(model: Any, X: Any, y: Any) -> dict[str, Any] | None:
+    """Reliability and PIT, of a table or of left-out rows, with a sentence; None where neither is at hand."""
+    try:
+        found = model.calibration(X, y)
+    except ParameterError:
+        return None
+    words = "Rows of the table given" if y is not None else "Rows fitted to, each predicted by the others"
+    if found.pit is None:
+        words += f": on average {found.gap:.3f} between a class's probability and its share."
+        return {"said": found.said, "seen": found.seen, "pit": None, "words": words}
+    inside = float(np.mean(np.abs(found.error) <= 1.96))
+    words += (
+        f": {inside:.1%} of {len(found.pit)} lie within 1.96 standard deviations. Promises are kept on the "
+    )
+    words += f"diagonal, and where the histogram is even (largest distance {found.distance:.3f})."
+    counts = np.histogram(found.pit, bins=10, range=(0.0, 1.0))[0]
+    pit = counts * 10.0 / max(len(found.pit), 1)
+    return {"said": found.said[None], "seen": found.seen[None], "pit": pit, "words": words}
+
+
+def _dependences(model: Any, X: Any, order: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Partial dependence on the inputs that matter most; of classes of the last one's probability."""
+    try:
+        found = [model.partial_dependence(int(i), X) for i in order[:DEPENDENCES]]
+    except (ConditionalError, ParameterError):
+        return []
+    last = (slice(None), -1) if hasattr(model, "classes_") else slice(None)
+    return [
+        {"name": names[i], "values": own.values, "mean": own.mean[last], "std": own.std[last]}
+        for i, own in zip(order, found)
+        if np.ndim(own.mean[last]) == 1
+    ]
+
+
+def card(model: Any) -> str:
+    """A fitted model as an HTML table for notebooks: its rows, its parameters, its report. Else nothing."""
+    if not hasattr(model, "kernel_"):
+        return ""
+    rows = [("rows, inputs", f"{_rows_of(model) or 'not known'}, {model.n_features_in_}")]
+    rows += [("basis functions", str(model.basis_size_)), *_parameters(model)]
+    report = f"<pre>{escape(str(model.report_))}</pre>" if hasattr(model, "report_") else ""
+    left = "style='text-align:left'"
+    cells = "".join(
+        f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(value)}</td></tr>" for name, value in rows
+    )
+    return f"<details open><summary>What was learned</summary><table>{cells}</table>{report}</details>"

@@ -116,7 +116,11 @@ class Observing(Regression, Estimator):
         """What the other rows say of each row fitted to, in their order and in the units of y: `mean`, `std`,
         `log_density`. Kernel and basis are held, nothing is fitted again.
         """
-        found = left_out_of(self._problem)
+        P = self._problem
+        found = left_out_of(P)
+        if self.noise_posterior_ is not None:
+            mean, variance = (to_numpy(a) for a in self.noise_posterior_.predict(P.X))
+            found = found.with_noise(to_numpy(P.noise), np.exp(mean + 0.5 * variance))
         of_y = self._likelihood is None or self._likelihood.located
         scale = self.y_scale_ if of_y else 1.0
         return LeftOut(

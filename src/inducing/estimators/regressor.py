@@ -14,7 +14,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from ..errors import ParameterError, UnknownNameError
 from ..inference import selection
 from ..inference.pic import PICPredictor
-from ..inference.regression import problem_of
+from ..inference.regression import DENSE, problem_of
 from ..learning import outofcore, recipes
 from ..learning.choice import Choice, choose
 from ..learning.diagnosis import Diagnosis, diagnosis_of
@@ -31,6 +31,7 @@ from ..sources.distributed import with_workers
 from ..sources.source import Source
 from .base import generator
 from .guide import check_guide, cross_fitted
+from .judging import surprises
 from .outputs import Outputs, in_rows
 from .preparation import (
     Data,
@@ -50,6 +51,7 @@ from .preparation import (
 )
 
 DEFAULT_SIZE = 100  # of a basis
+LISTED_UP_TO = 4000  # rows of an exact GP whose report lists surprising ones: leaving out costs two factors
 # parameters that "auto" must not be given if it is to look beyond FITC
 OF_A_SPARSE_BASIS = "basis inducing optimize recipe projection likelihood power n_blocks fixed priors".split()
 OF_A_SPARSE_BASIS += "restarts device checkpoint mean".split()
@@ -236,7 +238,10 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             rows = np.bincount(data.X[:, kinds.output].astype(int), data.weights)
         self._take(learned, scaling, one_output, rows)
         self._rows = (X, y, weights) if kinds.output is None else None
-        self.report_ = self._report(self.fit_result_, task.problem, rows)
+        report = self._report(self.fit_result_, task.problem, rows)
+        if isinstance(report, Diagnosis) and (len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE):
+            report = replace(report, surprises=surprises(self))
+        self.report_ = report
         return self
 
     def _settled(self) -> SparseGPRegressor:

@@ -235,14 +235,20 @@ function latent(model, x) {
     }),
   );
   return model.processes.map((process) => {
-    const k = values[process.functions];
+    const k = values[process.functions], T = process.T;
     let mean = process.bias, squares = 0, at = 0;
     for (let i = 0; i < process.slope.length; i++) mean += process.slope[i] * x[i];
     for (let j = 0; j < k.length; j++) {
       mean += process.alpha[j] * k[j];
-      let t = 0;
-      for (let i = 0; i <= j; i++) t += process.T[at++] * k[i];
-      squares += t * t;
+      let a = 0, b = 0, c = 0, d = 0, i = 0; // sums that do not wait for each other
+      for (; i + 3 <= j; i += 4, at += 4) {
+        a += T[at] * k[i];
+        b += T[at + 1] * k[i + 1];
+        c += T[at + 2] * k[i + 2];
+        d += T[at + 3] * k[i + 3];
+      }
+      for (; i <= j; i++) a += T[at++] * k[i];
+      squares += (a + b + (c + d)) ** 2;
     }
     return { mean, variance: process.prior + process.sign * squares };
   });

@@ -52,6 +52,12 @@ class LeftOut:
     def std(self) -> np.ndarray:
         return np.sqrt(self.variance)
 
+    def with_noise(self, before: np.ndarray, after: np.ndarray) -> "LeftOut":
+        """The same for one output where the noise of the rows is another one. (n,) each"""
+        variance = self.variance - before + after
+        density = -0.5 * (np.log(2.0 * np.pi * variance) + self.error**2 / variance)
+        return replace(self, variance=variance, log_density=density)
+
 
 def leave_one_out(
     kernel: Kernel,

@@ -9,7 +9,8 @@ and for each input a_j = E g_j(x), M_jl = E g_j(x)g_l(x) of the basis functions,
 
 Other kernels, and all error bars, take functions drawn from the process, at points that share inputs. What is
 not known of f looks like interaction, so that the process has larger total indices than its mean: the error
-bars hold that difference, too.
+bars hold that difference, too, and the errors of waves and of averages over points, of which each group of
+functions has its own.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,8 @@ from ..model.paths import Paths
 from ..model.posterior import Posterior
 from ..numerics.arrays import Array, Given, Seed, to_numpy
 
-DRAWN = 64  # functions
+DRAWN, GROUPS = 64, 4  # functions, in groups with waves and points of their own
+WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 2048  # points of the box, a power of two
 
 
@@ -55,17 +57,24 @@ def sobol_indices(
     low, high = np.atleast_1d(low).astype(float), np.atleast_1d(high).astype(float)
     if low.shape != high.shape or not np.all(low < high):
         raise ParameterError(f"the box must have low < high for each input, but is {low} to {high}")
-    paths = process if isinstance(process, Paths) else process.paths(size, rng)
-    if paths.outputs is not None:
+    seeds = np.random.default_rng(rng).integers(1 << 31, size=GROUPS)
+
+    def indices(functions: Callable[[Array], Array], seed: Seed) -> np.ndarray:
+        return np.array(_by_functions(functions, low, high, places, seed))  # (2, size, d)
+
+    if isinstance(process, Paths):
+        groups = [process]
+    else:
+        groups = [process.paths(max(size // GROUPS, 2), own, features=WAVES) for own in seeds]
+    if groups[0].outputs is not None:
         raise ParameterError("Sobol indices are of one output; fit one output at a time")
-    drawn = _by_functions(paths, low, high, places, rng)  # (size, d) each
-    values = [indices.mean(axis=0) for indices in drawn]
-    if _has_closed_form(process):
-        values = list(_closed_form(process, low, high))
-    spreads = [indices.std(axis=0, ddof=1) for indices in drawn]
+    drawn = np.concatenate([indices(paths, own) for paths, own in zip(groups, seeds)], axis=1)
+    values, spreads = drawn.mean(axis=1), drawn.std(axis=1, ddof=1)  # (2, d) each
     if isinstance(process, Posterior):  # what is not known of f looks like interaction
-        of_mean = _by_functions(lambda X: process.mean(X)[None], low, high, places, rng)
-        spreads = [np.hypot(std, value - own[0]) for std, value, own in zip(spreads, values, of_mean)]
+        of_mean = np.mean([indices(lambda X: process.mean(X)[None], own)[:, 0] for own in seeds], axis=0)
+        spreads = np.hypot(spreads, values - of_mean)
+    if _has_closed_form(process):
+        values = np.stack(_closed_form(process, low, high))
     return Sobol(*values, *spreads)
 
 

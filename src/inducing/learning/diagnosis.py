@@ -11,6 +11,7 @@ together cost about as much as one gradient.
 """
 
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from .packing import Parameters
 from .stages import Fit, NeighbourGain
 
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
+LISTED = 5  # surprising rows that are printed
 SIZING_ROWS = 4000  # rows looked at when a size is suggested
 
 
@@ -54,6 +56,7 @@ class Diagnosis:
     tried: int
     converged: bool
     gain: NeighbourGain | None = None  # what held-out rows gain from neighbours
+    surprises: tuple[tuple[int, float, float, float], ...] = ()  # row, y, and mean and std by the other rows
 
     @property
     def gap(self) -> float:
@@ -119,9 +122,14 @@ class Diagnosis:
         if self.gain is not None:
             rows[f"{self.gain.rows} held-out rows"] = str(self.gain)
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
+        for row, y, mean, std in self.surprises[:LISTED]:
+            rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"
         width = max(map(len, rows))
         lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
         return "\n".join([*(f"- {sentence}" for sentence in self.advice), *lines])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain data, for a model file."""
@@ -133,7 +141,9 @@ class Diagnosis:
         gain = plain["gain"]
         if gain is not None:
             gain = NeighbourGain(**(gain | {name: tuple(gain[name]) for name in ("error", "log_loss")}))
-        return Diagnosis(**(plain | {"gain": gain, "at_bounds": tuple(plain["at_bounds"])}))
+        surprises = tuple((int(row), *map(float, said)) for row, *said in plain.get("surprises", ()))
+        own = {"gain": gain, "at_bounds": tuple(plain["at_bounds"]), "surprises": surprises}
+        return Diagnosis(**(plain | own))
 
 
 def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> Diagnosis:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,18 +21,31 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+Drawing = TypeVar("Drawing", "Axes", "Figure")
 INK, BLUE, RED = "#2b2b2b", "#1f6fb4", "#c8442f"
 COLOURS = (BLUE, RED, *"#4a9a5a #8a5ab0 #d08a20 #2a9aa0 #a0506f #7a7a7a #b0a060".split())  # of many lines
 
 
 def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
     """Make an empty figure that no window or global state knows about; panels stay without a layout."""
-    return package("matplotlib.figure").Figure(figsize=(width, height), layout=layout)
+    return shown(package("matplotlib.figure").Figure(figsize=(width, height), layout=layout))
 
 
 def figure(width: float = 8.0, height: float = 4.5) -> Axes:
     """Make axes on a figure of their own."""
-    return plain(canvas(width, height).subplots())
+    return shown(plain(canvas(width, height).subplots()))
+
+
+def shown(picture: Drawing) -> Drawing:
+    """The picture with what notebooks look for to show it, whatever backend they have."""
+    picture._repr_png_ = partial(_png, picture)  # type: ignore[attr-defined]
+    return picture
+
+
+def _png(picture: Axes | Figure) -> bytes:
+    file = BytesIO()
+    cast("Figure", picture.figure).savefig(file, format="png", dpi=100)
+    return file.getvalue()
 
 
 def plain(ax: Axes) -> Axes:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PORTRAITS = ("slices", "map", "relevance", "calibration", "residuals")
+PORTRAITS = ("slices", "map", "dependence", "relevance", "calibration", "residuals")
 MOST_SLICES, GRID = 6, 60
 
 
@@ -23,8 +23,9 @@ def portrait(
     model: Any, kind: str, names: Sequence[str], target: str, X: np.ndarray | None = None, y: Any = None
 ) -> Figure:
     """Draw a model that takes features as an array: "slices" along the inputs that matter most, the others at
-    their medians; a "map" over the first two of them; "relevance", one over the lengthscales in standard
-    deviations; or, of rows X (n, d) with y (n,), "calibration" and "residuals".
+    their medians; a "map" over the first two of them; partial "dependence" on each, averaged over rows;
+    "relevance", one over the lengthscales in standard deviations; or, of rows X (n, d) with y (n,),
+    "calibration" and "residuals".
     """
     if kind not in PORTRAITS:
         raise ParameterError(f"--kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
@@ -32,15 +33,16 @@ def portrait(
     weight = relevance(model.kernel_, basis)[: len(names)]
     order = [int(j) for j in np.argsort(-weight, kind="stable") if weight[j] > 0]
     if kind == "relevance":
-        return _relevance(weight[order], [names[j] for j in order])
+        lengths = 1.0 / model.relevance_[order]
+        return _relevance(weight[order], [f"{names[j]} ({length:.3g})" for j, length in zip(order, lengths)])
     if kind in ("calibration", "residuals"):
         if X is None or y is None or len(X) < 2:
             raise ParameterError(f"a picture of {kind} needs rows with {target}: pass --table")
         return (_calibration if kind == "calibration" else _residuals)(model, X, y, target)
     Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X
     Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
-    if kind == "slices":
-        return _slices(model, Z, order[:MOST_SLICES], names, target)
+    if kind in ("slices", "dependence"):
+        return _slices(model, Z, order[:MOST_SLICES], names, target, averaged=kind == "dependence")
     if len(order) < 2:
         raise ParameterError(f"a map needs two inputs that matter, and the model has {len(order)}")
     return _map(model, Z, order[:2], names, target)
@@ -51,7 +53,7 @@ def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
     ax = plain(picture.subplots())
     ax.barh(names, weight, color=BLUE)
     ax.invert_yaxis()
-    ax.set_xlabel("1 / lengthscale, in standard deviations")
+    ax.set_xlabel("1 / lengthscale, in standard deviations (the lengthscale, in the input's units)")
     return picture
 
 
@@ -66,16 +68,23 @@ def _label(model: Any, target: str) -> str:
     return f"probability of {target} = {model.classes_[-1]}" if hasattr(model, "classes_") else target
 
 
-def _slices(model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str) -> Figure:
+def _slices(
+    model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str, averaged: bool
+) -> Figure:
     rows = -(-len(order) // 3)
     picture = canvas(11.0, 3.2 * rows)
     axes = picture.subplots(rows, min(3, len(order)), squeeze=False, sharey=True).ravel()
     for ax, j in zip(axes, order):
-        X = np.tile(np.median(Z, axis=0), (200, 1))
-        X[:, j] = np.linspace(Z[:, j].min(), Z[:, j].max(), 200)
-        mean, std = _said(model, X)
-        plain(ax).fill_between(X[:, j], mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0)
-        ax.plot(X[:, j], mean, color=BLUE)
+        if averaged:
+            found = model.partial_dependence(j, Z)
+            x, mean, std = found.values, found.mean, found.std
+            mean, std = (mean[:, -1], std[:, -1]) if mean.ndim > 1 else (mean, std)
+        else:
+            X = np.tile(np.median(Z, axis=0), (200, 1))
+            x = X[:, j] = np.linspace(Z[:, j].min(), Z[:, j].max(), 200)
+            mean, std = _said(model, X)
+        plain(ax).fill_between(x, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0)
+        ax.plot(x, mean, color=BLUE)
         ax.set_xlabel(names[j])
     for ax in axes[len(order) :]:
         ax.set_visible(False)
@@ -103,21 +112,24 @@ def _square(ax: Axes, low: float, high: float) -> None:
 
 
 def _calibration(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figure:
-    picture = canvas(5.0, 4.6)
-    ax = picture.subplots()
-    _square(ax, 0.0, 1.0)
-    if hasattr(model, "classes_"):
-        for label, p, colour in zip(model.classes_, model.predict_proba(X).T, COLOURS * len(model.classes_)):
-            bins = np.array_split(np.argsort(p, kind="stable"), min(10, max(1, len(p) // 10)))
-            seen = [np.mean(y[rows] == label) for rows in bins]
-            ax.plot([p[rows].mean() for rows in bins], seen, "o-", color=colour, label=str(label))
-        ax.legend(frameon=False)
-        ax.set(xlabel="probability said", ylabel=f"share of rows with that {target}")
+    """Reliability: what was promised against what was held; of numbers also the histogram of the PIT."""
+    found = model.calibration(X, y)
+    picture = canvas(5.0 if found.pit is None else 9.5, 4.6)
+    axes = picture.subplots(1, 1 if found.pit is None else 2, squeeze=False)[0]
+    _square(axes[0], 0.0, 1.0)
+    if found.pit is None:
+        for label, said, seen, colour in zip(
+            model.classes_, found.said, found.seen, COLOURS * len(found.said)
+        ):
+            axes[0].plot(said, seen, "o-", color=colour, label=str(label))
+        axes[0].legend(frameon=False)
+        axes[0].set(xlabel="probability said", ylabel=f"share of rows with that {target}")
         return picture
-    levels = np.linspace(0.02, 0.98, 49)
-    quantiles = model.predict_quantiles(X, levels)  # (n, q)
-    ax.plot(levels, np.mean(y[:, None] <= quantiles, axis=0), color=BLUE)
-    ax.set(xlabel="quantile said", ylabel=f"share of rows with {target} below it")
+    axes[0].plot(found.said, found.seen, "o-", color=BLUE, markersize=4)
+    axes[0].set(xlabel="level of the interval", ylabel=f"share of rows with {target} in it")
+    plain(axes[1]).hist(found.pit, bins=10, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.6)
+    axes[1].axhline(1.0, color=INK, linewidth=1, linestyle=":")
+    axes[1].set(xlabel=f"PIT: probability said of less {target}", ylabel="density; even if all is well")
     return picture
 
 
