@@ -97,15 +97,26 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Nominal and observed coverage of central intervals; calibrated error bars have observed = levels."""
+    """Nominal and observed coverage of central intervals, or probabilities of classes and their shares, in
+    bins; calibrated error bars have observed = levels.
+    """
 
-    levels: Vector  # (k,)
-    observed: Vector  # (k,)
+    levels: Vector  # (k,), of classes (c, bins)
+    observed: Vector
+    pit: Vector | None = None  # (n,) P(y' ≤ y) of each row, uniform if all is well; classes have none
 
     @property
     def error(self) -> float:
         """Mean absolute gap between the two: 0 is perfect, 0.5 the worst on an even grid of levels."""
         return float(np.mean(np.abs(self.observed - self.levels)))
+
+    @property
+    def distance(self) -> float:
+        """The largest distance of the PIT's distribution from the uniform one [Kolmogorov, Smirnov]."""
+        if self.pit is None:
+            raise ParameterError("there is no PIT of classes; look at their `error`")
+        steps, pit = np.arange(len(self.pit) + 1) / len(self.pit), np.sort(self.pit)
+        return float(max(np.max(steps[1:] - pit), np.max(pit - steps[:-1])))
 
 
 def calibration(

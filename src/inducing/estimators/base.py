@@ -16,7 +16,6 @@ from .. import package
 from ..errors import ModelFileError, ParameterError, RenamedWarning, ShapeError
 from ..files.models import save
 from ..files.records import Arrays, Plain, array, expect, number_or_array, posterior_from, posterior_record
-from ..learning.diagnosis import relevance
 from ..learning.settings import LogNormal
 from ..model import kernels, likelihoods, means
 from ..model.kernels.base import Kernel
@@ -28,7 +27,7 @@ from ..sources.encoding import TableEncoder, is_frame
 from ..sources.parquet import is_paths, reading, table_files
 from ..sources.source import Layout, Part, Source
 from .columns import Kinds
-from .judging import Calibration, PartialDependence, calibration, partial_dependence
+from .judging import Judged
 from .preparation import ONLY_NUMBERS, Scaling, named, per_output
 
 RENAMED = "renamed"  # the value of a parameter that has another name now, where nobody gives it
@@ -125,7 +124,7 @@ class Sized:
         return old
 
 
-class Estimator(Inputs):
+class Estimator(Judged, Inputs):
     """Base of the Gaussian processes: the way of y to the model's units and back, and `save`."""
 
     _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
@@ -162,29 +161,6 @@ class Estimator(Inputs):
         from .explaining import explain
 
         return explain(self, path, X, y)
-
-    def calibration(self, X: Any = None, y: Any = None) -> Calibration:
-        """What was promised and what was held (`said`, `seen`, `gap`), and the PIT of each row, on rows X, y;
-        of a regressor by default on the rows fitted to, each left out.
-        """
-        check_is_fitted(self)
-        return calibration(self, X, y)
-
-    def partial_dependence(self, column: Any, X: Any = None, values: Any = None) -> PartialDependence:
-        """The average of f over rows, those of X or of the fit, in which a column, by name or number, has
-        each of some `values`: the `mean`, of classes of probabilities, with the model's own `std`.
-        """
-        check_is_fitted(self)
-        return partial_dependence(self, column, X, values)
-
-    @property
-    def relevance_(self) -> np.ndarray:
-        """One over the shortest lengthscale of each input in its own units: f changes within so much of it. 0
-        where the model does not look at an input. (d,)
-        """
-        check_is_fitted(self)
-        post = self.posteriors_[0] if hasattr(self, "posteriors_") else self.posterior_  # type: ignore[attr-defined]
-        return (relevance(self.kernel_, post.basis) / self.x_scale_)[: self.n_features_in_]
 
     def _repr_html_inner(self) -> str:
         from .explaining import card

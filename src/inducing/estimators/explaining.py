@@ -14,7 +14,6 @@ from ..files.atomic import replacing
 from ..model.posterior import Posterior
 from ..pictures.page import packed, page
 from .exporting import exported
-from .judging import surprises
 
 NUMBERS_ON_A_PAGE = 59_000  # doubles as text: the page stays under 700 kB
 DRAWN_PATHS, WAVES = 4, 256
@@ -58,7 +57,7 @@ def explain(
         "parameters": _parameters(model),
         "report": str(model.report_) if hasattr(model, "report_") else "",
         "calibration": _calibration(whole, X, y),
-        "surprises": [] if plain.classes else surprises(whole, X, y),
+        "surprises": [] if plain.classes else _surprises(whole, X, y),
     }
     text = page(plain, facts).encode()
     with replacing(Path(path)) as file:
@@ -179,16 +178,21 @@ def _calibration(model: Any, X: Any, y: Any) -> dict[str, Any] | None:
         return None
     words = "Rows of the table given" if y is not None else "Rows fitted to, each predicted by the others"
     if found.pit is None:
-        words += f": on average {found.gap:.3f} between a class's probability and its share."
-        return {"said": found.said, "seen": found.seen, "pit": None, "words": words}
-    inside = float(np.mean(np.abs(found.error) <= 1.96))
-    words += (
-        f": {inside:.1%} of {len(found.pit)} lie within 1.96 standard deviations. Promises are kept on the "
-    )
+        words += f": on average {found.error:.3f} between a class's probability and its share."
+        return {"said": found.levels, "seen": found.observed, "pit": None, "words": words}
+    inside = float(np.mean(np.abs(2.0 * found.pit - 1.0) <= 0.95))
+    words += f": {inside:.1%} of {len(found.pit)} lie in their 95 % interval. Promises are kept on the "
     words += f"diagonal, and where the histogram is even (largest distance {found.distance:.3f})."
     counts = np.histogram(found.pit, bins=10, range=(0.0, 1.0))[0]
     pit = counts * 10.0 / max(len(found.pit), 1)
-    return {"said": found.said[None], "seen": found.seen[None], "pit": pit, "words": words}
+    return {"said": found.levels[None], "seen": found.observed[None], "pit": pit, "words": words}
+
+
+def _surprises(model: Any, X: Any, y: Any) -> Any:
+    try:
+        return model.surprises(X, y)
+    except ParameterError:
+        return []
 
 
 def _dependences(model: Any, X: Any, order: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,46 +6,20 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
 from ..inference.left_out import LeftOut
+from ..learning.diagnosis import relevance
+from ..metrics import Calibration
 from ..numerics.arrays import to_numpy
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of intervals
 QUANTILES = np.linspace(0.005, 0.995, 199)  # between which a distribution that is not normal is interpolated
 SURPRISES = 10  # rows that are listed
 BINS = 10  # of probabilities of a class
-AVERAGED, VALUES, DRAWS = (
-    200,
-    41,
-    100,
-)  # rows a partial dependence averages over, its places, draws of classes
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """What was promised and what was held: shares of rows in their intervals, or of a class."""
-
-    said: np.ndarray  # (k,) levels of intervals; of classes the mean probabilities in bins (classes, bins)
-    seen: np.ndarray  # the share of rows, of the same shape
-    pit: np.ndarray | None = (
-        None  # (n,) P(y' ≤ y) of each row, uniform from 0 to 1 if all is well; no classes
-    )
-    error: np.ndarray | None = None  # (n,) z-scores; of classes the log probability of the row's own
-
-    @property
-    def gap(self) -> float:
-        """The mean distance between what was said and what was seen."""
-        return float(np.mean(np.abs(self.said - self.seen)))
-
-    @property
-    def distance(self) -> float:
-        """The largest distance of the PIT's distribution from the uniform one [Kolmogorov-Smirnov]."""
-        if self.pit is None:
-            raise ParameterError("classes have no PIT; look at `gap`")
-        n, pit = len(self.pit), np.sort(self.pit)
-        steps = np.arange(n + 1) / n
-        return float(max(np.max(steps[1:] - pit), np.max(pit - steps[:-1])))
+AVERAGED, VALUES = 200, 41  # rows that a partial dependence averages over, and its places
+DRAWS = 100  # of the processes of classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,57 +31,109 @@ class PartialDependence:
     std: np.ndarray
 
 
-def calibration(model: Any, X: Any = None, y: Any = None) -> Calibration:
-    """The calibration of a model on rows X, y; of a regressor by default on rows fitted to, each left out."""
-    if hasattr(model, "classes_"):
-        return _of_classes(model, X, y)
-    if X is None or y is None:
-        left = _left_out(model)
-        if left.mean.ndim > 1 or (model.likelihood_ is not None and model.noise_posterior_ is None):
-            raise ParameterError(
-                "calibration by left-out rows needs one target with Gaussian noise; pass X, y"
-            )
-        z = left.error / left.std
-        pit = ndtr(z)
-    else:
-        mean, std = model.predict(X, return_std=True)
-        if mean.ndim > 1:
-            raise ParameterError(f"calibration is of one target, and there are {mean.shape[1]}")
-        y = np.asarray(y, dtype=float)
-        z = (y - mean) / std
-        normal = getattr(model, "likelihood_", None) is None
-        pit = ndtr(z) if normal else _between(model.predict_quantiles(X, QUANTILES), y)
-    inside = np.abs(2.0 * pit - 1.0)
-    return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit, z)
+class Judged:
+    """Mixin of the estimators: how far they can be trusted, and what one input does."""
 
-
-def _left_out(model: Any) -> LeftOut:
-    if not hasattr(type(model), "loo_"):
-        raise ParameterError(f"a {type(model).__name__} does not keep its rows; pass X and y")
-    return model.loo_
-
-
-def surprises(model: Any, X: Any = None, y: Any = None) -> tuple[tuple[int, float, float, float], ...]:
-    """The rows that a regressor of one target finds hardest to believe, the least likely first: number of the
-    row, y, and its mean and standard deviation; by default rows fitted to, as the others predict them. Empty
-    where that is not known.
-    """
-    try:
+    def calibration(self: Any, X: Any = None, y: Any = None) -> Calibration:
+        """What was promised and what was held (`levels`, `observed`), and the PIT of each row, on rows X, y;
+        of a regressor by default on the rows fitted to, each left out.
+        """
+        check_is_fitted(self)
+        if hasattr(self, "classes_"):
+            return _of_classes(self, X, y)
         if X is None or y is None:
-            left = _left_out(model)
-            mean, std, seen = left.mean, left.std, left.mean + left.error
+            left = self._left_out()
+            pit = ndtr(left.error / left.std)
         else:
-            mean, std = model.predict(X, return_std=True)
-            seen = np.asarray(y, dtype=float)
-    except ParameterError:
-        return ()
-    if mean.ndim > 1 or (X is None and model.likelihood_ is not None and model.noise_posterior_ is None):
-        return ()
-    worst = np.argsort(-np.abs(seen - mean) / std, kind="stable")[:SURPRISES]
-    rows = (
-        np.arange(len(mean)) if X is not None else np.flatnonzero(model._rows[2] > 0)
-    )  # weightless ones are out
-    return tuple((int(rows[i]), float(seen[i]), float(mean[i]), float(std[i])) for i in worst)
+            mean, std = self.predict(X, return_std=True)
+            if mean.ndim > 1:
+                raise ParameterError(f"calibration is of one target, and there are {mean.shape[1]}")
+            y = np.asarray(y, dtype=float)
+            normal = getattr(self, "likelihood_", None) is None
+            pit = ndtr((y - mean) / std) if normal else _between(self.predict_quantiles(X, QUANTILES), y)
+        inside = np.abs(2.0 * pit - 1.0)
+        return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit)
+
+    def surprises(self: Any, X: Any = None, y: Any = None) -> tuple[tuple[int, float, float, float], ...]:
+        """The ten rows that a regressor of one target finds hardest to believe, the least likely first:
+        number of the row, y, mean and standard deviation; by default of rows fitted to, each left out.
+        """
+        if X is None or y is None:
+            left = self._left_out()
+            mean, std, seen = left.mean, left.std, left.mean + left.error
+            rows = np.flatnonzero(self._rows[2] > 0)  # without those of no weight
+        else:
+            mean, std = self.predict(X, return_std=True)
+            seen, rows = np.asarray(y, dtype=float), np.arange(len(mean))
+        if mean.ndim > 1:
+            raise ParameterError(f"surprising rows are of one target, and there are {mean.shape[1]}")
+        worst = np.argsort(-np.abs(seen - mean) / std, kind="stable")[:SURPRISES]
+        return tuple((int(rows[i]), float(seen[i]), float(mean[i]), float(std[i])) for i in worst)
+
+    def partial_dependence(self: Any, column: Any, X: Any = None, values: Any = None) -> PartialDependence:
+        """The average of f over rows in which a column, by name or number, has each of some `values`.
+
+        It is a linear functional of f, so that its variance is the mean of the rows' joint covariance; of
+        classes, probabilities are averaged, over draws of f for the standard deviations. Rows are those of X,
+        by default those fitted to or the places of the basis, 200 at most; values are the levels of a
+        category, or lie in the middle 98 % of the column.
+        """
+        check_is_fitted(self)
+        rows = self._background(X)
+        columns, given, shown = _moved(self, column, rows, values)
+        averages = []
+        for value in given:
+            moved = rows.copy()
+            moved[:, columns] = value
+            averages.append(self._average(moved))
+        return PartialDependence(shown, *map(np.array, zip(*averages)))
+
+    @property
+    def relevance_(self: Any) -> np.ndarray:
+        """One over the shortest lengthscale of each input in its own units: f changes within so much of it. 0
+        where the model does not look at an input. (d,)
+        """
+        check_is_fitted(self)
+        post = self.posteriors_[0] if hasattr(self, "posteriors_") else self.posterior_
+        return (relevance(self.kernel_, post.basis) / self.x_scale_)[: self.n_features_in_]
+
+    def _left_out(self: Any) -> LeftOut:
+        """`loo_` of one target with Gaussian noise; raise if there is none."""
+        if not hasattr(type(self), "loo_"):
+            raise ParameterError(f"a {type(self).__name__} does not keep its rows; pass X and y")
+        left = self.loo_
+        if left.mean.ndim > 1 or (self.likelihood_ is not None and self.noise_posterior_ is None):
+            raise ParameterError("rows are left out of one target with Gaussian noise; pass X and y")
+        return left
+
+    def _background(self: Any, X: Any) -> np.ndarray:
+        """Features of rows to average over: of X, of rows fitted to, or the places of the basis. (n, d)"""
+        if X is not None:
+            rows = np.asarray(self._validated(X, reset=False), dtype=float)
+        elif getattr(self, "_rows", None) is not None:
+            rows = np.asarray(self._rows[0], dtype=float)
+        else:
+            post = self.posteriors_[0] if hasattr(self, "classes_") else self.posterior_
+            places = to_numpy(next(iter(post.basis.parameters.values())))
+            rows = places * self.x_scale_ + self.x_mean_
+        rows = rows[:, : self.n_features_in_]
+        return rows[np.unique(np.linspace(0, len(rows) - 1, AVERAGED).astype(int))]
+
+    def _average(self: Any, rows: np.ndarray) -> tuple[Any, Any]:
+        """Mean and standard deviation of the average of f over rows, of classes of their probabilities."""
+        if hasattr(self, "classes_"):
+            Xs, rng = self._in_model_units(rows), np.random.default_rng(0)
+            f = np.stack([post.sample(Xs, DRAWS, rng) for post in self.posteriors_], axis=-1)
+            flat = f.reshape(-1, f.shape[-1])  # (draws · n, c)
+            p = self.likelihood_.probabilities(flat, np.full_like(flat, 1e-300))
+            p = p.reshape(DRAWS, len(rows), -1).mean(axis=1)
+            return p.mean(axis=0), p.std(axis=0, ddof=1)
+        mean, covariance = self._joint(rows, True)
+        if covariance.ndim == 4:  # of outputs that inform each other
+            covariance = np.diagonal(covariance.mean(axis=(0, 2)))
+        else:
+            covariance = covariance.mean(axis=(0, 1))
+        return mean.mean(axis=0), np.sqrt(np.maximum(covariance, 0.0))
 
 
 def _between(quantiles: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -125,41 +151,7 @@ def _of_classes(model: Any, X: Any, y: Any) -> Calibration:
         bins = np.array_split(np.argsort(p[:, c], kind="stable"), min(BINS, max(1, len(p) // 10)))
         said.append([p[rows, c].mean() for rows in bins])
         seen.append([np.mean(y[rows] == label) for rows in bins])
-    own = np.sum(np.where(y[:, None] == model.classes_, p, 0.0), axis=1)
-    return Calibration(np.array(said), np.array(seen), error=np.log(np.maximum(own, 1e-300)))
-
-
-def partial_dependence(model: Any, column: Any, X: Any = None, values: Any = None) -> PartialDependence:
-    """The average of f over rows of X, all of them with the same value in a column, for each of some values.
-
-    The average is a linear functional of f, so that its variance is the mean of their joint covariance; of
-    classes, probabilities are averaged, over draws of f for the standard deviations. Rows are by default
-    those fitted to, or the places of the basis, 200 of them at most; values are in the column's middle 98 %.
-    """
-    rows = background(model, X)
-    columns, given, shown = _moved(model, column, rows, values)
-    means, stds = [], []
-    for value in given:
-        moved = rows.copy()
-        moved[:, columns] = value
-        mean, std = _average(model, moved)
-        means.append(mean)
-        stds.append(std)
-    return PartialDependence(shown, np.array(means), np.array(stds))
-
-
-def background(model: Any, X: Any = None) -> np.ndarray:
-    """Features of rows to average over: of X, of rows fitted to, or the places of the basis. (n, d)"""
-    if X is not None:
-        rows = np.asarray(model._validated(X, reset=False), dtype=float)
-    elif getattr(model, "_rows", None) is not None:
-        rows = np.asarray(model._rows[0], dtype=float)
-    else:
-        post = model.posteriors_[0] if hasattr(model, "classes_") else model.posterior_
-        places = to_numpy(next(iter(post.basis.parameters.values())))
-        rows = places * model.x_scale_ + model.x_mean_
-    rows = rows[:, : model.n_features_in_]
-    return rows[np.unique(np.linspace(0, len(rows) - 1, AVERAGED).astype(int))]
+    return Calibration(np.array(said), np.array(seen))
 
 
 def _moved(model: Any, column: Any, rows: np.ndarray, values: Any) -> tuple[Sequence[int], Any, Any]:
@@ -184,20 +176,3 @@ def _moved(model: Any, column: Any, rows: np.ndarray, values: Any) -> tuple[Sequ
         values = seen if whole else np.linspace(low, high, VALUES)
     values = np.asarray(values, dtype=float)
     return [at], values, values
-
-
-def _average(model: Any, rows: np.ndarray) -> tuple[Any, Any]:
-    """Mean and standard deviation of the average of f over rows, of classes of their probabilities."""
-    if hasattr(model, "classes_"):
-        Xs, rng = model._in_model_units(rows), np.random.default_rng(0)
-        f = np.stack([post.sample(Xs, DRAWS, rng) for post in model.posteriors_], axis=-1)  # (draws, n, c)
-        flat = f.reshape(-1, f.shape[-1])
-        p = model.likelihood_.probabilities(flat, np.full_like(flat, 1e-300))
-        p = p.reshape(DRAWS, len(rows), -1).mean(axis=1)
-        return p.mean(axis=0), p.std(axis=0, ddof=1)
-    mean, covariance = model._joint(rows, True)
-    if covariance.ndim == 4:  # of outputs that inform each other
-        covariance = np.diagonal(covariance.mean(axis=(0, 2)))
-    else:
-        covariance = covariance.mean(axis=(0, 1))
-    return mean.mean(axis=0), np.sqrt(np.maximum(covariance, 0.0))

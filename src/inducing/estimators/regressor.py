@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
@@ -31,7 +32,6 @@ from ..sources.distributed import with_workers
 from ..sources.source import Source
 from .base import generator
 from .guide import check_guide, cross_fitted
-from .judging import surprises
 from .outputs import Outputs, in_rows
 from .preparation import (
     Data,
@@ -240,7 +240,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         self._rows = (X, y, weights) if kinds.output is None else None
         report = self._report(self.fit_result_, task.problem, rows)
         if isinstance(report, Diagnosis) and (len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE):
-            report = replace(report, surprises=surprises(self))
+            with suppress(ParameterError):  # of several targets
+                report = replace(report, surprises=self.surprises())
         self.report_ = report
         return self
 

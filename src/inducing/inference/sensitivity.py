@@ -30,7 +30,7 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import Array, Given, Seed, to_numpy
 
 DRAWN, GROUPS = 64, 4  # functions, in groups with waves and points of their own
-WAVES = 512  # of a function, for each term of the kernel
+BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 2048  # points of the box, a power of two
 
 
@@ -65,7 +65,7 @@ def sobol_indices(
     if isinstance(process, Paths):
         groups = [process]
     else:
-        groups = [process.paths(max(size // GROUPS, 2), own, features=WAVES) for own in seeds]
+        groups = [process.paths(max(size // GROUPS, 2), own, features=BOX_WAVES) for own in seeds]
     if groups[0].outputs is not None:
         raise ParameterError("Sobol indices are of one output; fit one output at a time")
     drawn = np.concatenate([indices(paths, own) for paths, own in zip(groups, seeds)], axis=1)

@@ -34,7 +34,7 @@ from .packing import Parameters
 from .stages import Fit, NeighbourGain
 
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
-LISTED = 5  # surprising rows that are printed
+PRINTED_SURPRISES = 5  # surprising rows that are printed
 SIZING_ROWS = 4000  # rows looked at when a size is suggested
 
 
@@ -122,7 +122,7 @@ class Diagnosis:
         if self.gain is not None:
             rows[f"{self.gain.rows} held-out rows"] = str(self.gain)
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
-        for row, y, mean, std in self.surprises[:LISTED]:
+        for row, y, mean, std in self.surprises[:PRINTED_SURPRISES]:
             rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"
         width = max(map(len, rows))
         lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]

@@ -119,13 +119,13 @@ def _calibration(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figur
     _square(axes[0], 0.0, 1.0)
     if found.pit is None:
         for label, said, seen, colour in zip(
-            model.classes_, found.said, found.seen, COLOURS * len(found.said)
+            model.classes_, found.levels, found.observed, COLOURS * len(found.levels)
         ):
             axes[0].plot(said, seen, "o-", color=colour, label=str(label))
         axes[0].legend(frameon=False)
         axes[0].set(xlabel="probability said", ylabel=f"share of rows with that {target}")
         return picture
-    axes[0].plot(found.said, found.seen, "o-", color=BLUE, markersize=4)
+    axes[0].plot(found.levels, found.observed, "o-", color=BLUE, markersize=4)
     axes[0].set(xlabel="level of the interval", ylabel=f"share of rows with {target} in it")
     plain(axes[1]).hist(found.pit, bins=10, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.6)
     axes[1].axhline(1.0, color=INK, linewidth=1, linestyle=":")
