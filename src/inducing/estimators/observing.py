@@ -137,8 +137,8 @@ class Observing(Regression, Estimator):
     @property
     def _problem(self) -> Problem:
         check_is_fitted(self)
-        own = (getattr(self, name, None) for name in ("_rows", "_likelihood", "_centres"))
-        return fitted_problem(self, *own)
+        likelihood = self._likelihood if self.noise_posterior_ is None else None  # f has one noise there
+        return fitted_problem(self, getattr(self, "_rows", None), likelihood, getattr(self, "_centres", None))
 
     def paths(self, size: int = 1, random_state: Any = 0) -> Paths:
         """Draws of the whole function f, to be called at any X: values (size, n), `gradient` (size, n, d)."""

@@ -210,16 +210,14 @@ def start_noise(
 
 
 def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres: Any) -> Problem:
-    """The problem that a regressor has solved, on the rows (X, y, weights) as given, with the centres of its
-    blocks; of a noise learned after f, that of f. Raise if the rows are not at hand.
+    """The problem of f that a regressor has solved, on the rows (X, y, weights) as given, with the centres of
+    its blocks; raise if the rows are not at hand.
     """
-    learned_noise = model.noise_posterior_ is not None
-    if rows is None or (learned_noise and model.choice_ is None):
+    if rows is None or (model.noise_posterior_ is not None and model.choice_ is None):
         raise ParameterError(
             "what the others say of a row needs the rows of a fit in memory, and noise that was not learned "
-            "together with f; files and sources do not hold them"
+            "with f; files and sources do not hold them"
         )
-    likelihood = None if learned_noise else likelihood
     (X, y, weights), fit = rows, model.fit_result_
     kept, name = weights > 0, model.approximation_
     X, y, weights = (X[kept] - model.x_mean_) / model.x_scale_, y[kept], weights[kept]
