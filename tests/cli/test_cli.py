@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import inducing as ig
 from inducing.cli import app
 from inducing.files import models as model_files
+from inducing.sources import tables
 
 
 def run(*arguments, code=0):
@@ -213,6 +214,17 @@ def test_models_that_cannot_be_read_are_refused_in_one_line(folder, tmp_path, co
     for name in ("cut", "noise", "empty", "absent"):
         run(command, tmp_path / name, *rest, code=1)
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+def test_a_csv_file_is_predicted_block_by_block(folder, monkeypatch, name):
+    """In blocks of 300 bytes the same as at once, also where a later block has a wider type."""
+    table = pd.read_csv(folder / "train.csv").drop(columns="y")
+    table["note"] = ["1"] * (len(table) - 1) + ["x"]
+    whole = predictions(folder, table, name)
+    monkeypatch.setattr(tables, "BLOCK", 300)
+    pd.testing.assert_frame_equal(predictions(folder, table, name), whole)
+    assert (folder / f"out-{name}").read_bytes().startswith(b"\x1f\x8b") == name.endswith("gz")
 
 
 def test_predictions_never_overwrite_a_column(folder):

@@ -78,7 +78,8 @@ LATER = [
 def test_a_column_that_turns_out_otherwise_later_is_read_again(tmp_path, monkeypatch, first, later, kind):
     monkeypatch.setattr(tables, "BLOCK", 64)
     (tmp_path / "t.csv").write_text("a,b\n" + f"1,{first}\n" * 100 + f"2,{later}\n")
-    assert next(tables.csv_batches(tmp_path / "t.csv")).schema.types == [pa.int64(), kind]
+    types = tables.parsed(tmp_path / "t.csv", (), lambda schema, batches: (schema.types, list(batches)))[0]
+    assert types == [pa.int64(), kind]
     assert str(tables.read(tmp_path / "t.csv")["b"].iloc[-1]) in (later, f"{later}.0")
 
 
@@ -99,6 +100,15 @@ def test_a_large_csv_file_is_read_in_parts(tmp_path, monkeypatch, name):
     assert folder.exists()
     del files
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("block", [24, 31, 64, 1 << 20])
+def test_lines_inside_of_quotes_may_lie_across_blocks(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(tables, "BLOCK", block)
+    texts = ["x\ny", "plain", '"', "a\n\nb,c", "z"] * 30
+    pd.DataFrame({"n": np.arange(150), "t": texts}).to_csv(tmp_path / "t.csv", index=False)
+    read = tables.read(tmp_path / "t.csv")
+    assert read["t"].tolist() == texts and read["n"].tolist() == list(range(150))
 
 
 def test_quotes_newlines_and_what_means_missing(tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,37 +111,58 @@ def _predictions(
 def _predict_parts(
     table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
 ) -> tuple[int, int]:
-    """Write a table by parts, row groups of parquet, with the columns of `add`; rows predicted, and all."""
-    pd = package("pandas")
-    pq = package("pyarrow.parquet")
+    """Write a table by parts, row groups of parquet or blocks of CSV, with the columns of `add`; rows
+    predicted, and all.
+    """
+    pa = package("pyarrow")
 
     from ..files.atomic import replacing
     from ..sources import tables
     from ..sources.parquet import table_files
 
-    kind = tables.kind_of(out)
-    if not (tables.is_large(table) or tables.kind_of(table) == "parquet"):
-        data = tables.read(table)
-        predictions = add(data)
-        tables.write(pd.concat([data, predictions], axis=1), out)
-        return int(predictions.iloc[:, 0].notna().sum()), len(data)
-    files, writer = table_files(table)[0], None
-    pieces = files.pieces
-    rows = done = 0
-    with replacing(out) as part, ExitStack() as stack:
-        for index, piece in enumerate(pieces):
-            whole = piece.table()  # type: ignore[attr-defined]
+    write = partial(
+        _write_parts, kind=tables.kind_of(out), packing=tables.packing(out), add=add, report=report
+    )
+    with replacing(out) as part:
+        if tables.is_text(table):
+            return tables.parsed(
+                table, (), lambda _, batches: write((pa.Table.from_batches([b]) for b in batches), part)
+            )
+        pieces = table_files(table)[0].pieces
+        return write((piece.table() for piece in pieces), part, count=len(pieces))  # type: ignore[attr-defined]
+
+
+def _write_parts(
+    parts: Iterable[Any],
+    path: Path,
+    *,
+    kind: str,
+    packing: Any,
+    add: Callable[[DataFrame], DataFrame],
+    report: Callable[[int, int | None], None],
+    count: int | None = None,
+) -> tuple[int, int]:
+    """Write Arrow tables with the columns of `add`, one after the other; rows predicted, and all."""
+    pd = package("pandas")
+    pq = package("pyarrow.parquet")
+
+    from ..sources.tables import SEPARATORS
+
+    writer, rows, done = None, 0, 0
+    with ExitStack() as stack:
+        for index, whole in enumerate(parts):
             data = whole.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
             predictions = add(data)
             if kind == "parquet":  # all tables with the columns and types of the first
                 whole = _with_columns(whole, predictions)
-                writer = writer or stack.enter_context(pq.ParquetWriter(part, whole.schema))
+                writer = writer or stack.enter_context(pq.ParquetWriter(path, whole.schema))
                 writer.write_table(whole.select(writer.schema.names).cast(writer.schema))
             else:
-                both = pd.concat([data, predictions], axis=1)
-                both.to_csv(part, sep=tables.SEPARATORS[kind], index=False, mode="a", header=index == 0)
+                both, mode = pd.concat([data, predictions], axis=1), "a" if index else "w"
+                form: Any = {"sep": SEPARATORS[kind], "index": False, "compression": packing}
+                both.to_csv(path, mode=mode, header=index == 0, **form)
             rows, done = rows + len(data), done + int(predictions.iloc[:, 0].notna().sum())
-            report(index + 1, len(pieces))
+            report(index + 1, count)
     return done, rows
 
 

@@ -1,7 +1,7 @@
 """Tables as files: CSV and TSV, compressed or not, and parquet, read and written whole or in parts.
 
 All CSV files are read by Arrow's streaming reader, a block at a time: what a column holds is guessed from the
-first block, and where a later one holds something else the file is read again with a wider type. Text stays
+first block, and where a later one holds something else reading starts again with a wider type. Text stays
 as it is; what it means says `encoding`. pyarrow and pandas are imported when a table is touched, not before.
 """
 
@@ -11,7 +11,8 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,58 +53,39 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
 
-    kind = kind_of(path)
-    if not path.is_file():
-        raise DataNotFoundError(f"There is no file {str(path)!r}: check the name.")
-    if kind != "parquet":
-        batches = csv_batches(path, missing)
-        table = pa.Table.from_batches([_first(batches, path), *batches])
+    if is_text(path):
+        table = parsed(path, missing, lambda schema, batches: pa.Table.from_batches(batches, schema))
     else:
         try:
             table = pq.ParquetFile(path).read()
         except (ValueError, OSError) as error:
             raise ColumnError(f"{str(path)!r} could not be read as parquet: {first_line(error)}") from error
     _require_unique(table.column_names, path)
-    _first(iter(table.to_batches()), path)
+    _require_rows(table.num_rows, path)
     return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
 
 
-def csv_batches(path: Path, missing: Sequence[str] = ()) -> Iterator[Any]:
-    """The rows of a CSV file as Arrow's record batches of one type each; raise if it cannot be read."""
-    pa = package("pyarrow")
-
-    types, names = _types(path, missing)
-    reader = _reader(path, missing, types)
-    wrong = [name for name, kind in zip(names, reader.schema.types) if pa.types.is_binary(kind)]
-    if wrong:
-        raise ColumnError(f"{str(path)!r} could not be read as csv: column {wrong[0]!r} is no UTF-8 text")
-    yield from reader
-
-
-def _first(batches: Iterator[Any], path: Path) -> Any:
-    """The first batch with rows; raise if there is none."""
-    batch = next((batch for batch in batches if batch.num_rows), None)
-    if batch is None:
-        raise EmptyDataError(f"{str(path)!r} has a header but no rows: add at least one.")
-    return batch
-
-
-def _types(path: Path, missing: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The types of the columns that the first block does not tell, and the names of all."""
+def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any]], Any]) -> Any:
+    """What `take` makes of a CSV file's schema and its rows, Arrow's record batches; it starts again where a
+    column turns out to be wider than its first block; raise if the file cannot be read.
+    """
     pa = package("pyarrow")
 
     types: dict[str, Any] = {}
+    newlines = False  # inside of quotes, which cost time to look for
     while True:
         schema = None
         try:
-            reader = _reader(path, missing, types)
+            with _reading():
+                reader = _reader(path, missing, types, newlines)
             schema = reader.schema
             _require_unique(schema.names, path)
-            for _ in reader:
-                pass
-            return types, schema.names
-        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            return take(schema, _batches(reader, path))
+        except UnreadError as error:
             found = re.search(r"In CSV column #(\d+):", str(error))
+            if found is None and not newlines:
+                newlines = True
+                continue
             if schema is None or found is None:
                 if "Empty CSV" in str(error):
                     message = f"{str(path)!r} is empty: a table needs a header and at least one row."
@@ -114,13 +96,51 @@ def _types(path: Path, missing: Sequence[str]) -> tuple[dict[str, Any], list[str
             types[field.name] = pa.float64() if narrow else pa.string()
 
 
-def _reader(path: Path, missing: Sequence[str], types: dict[str, Any]) -> Any:
+class UnreadError(Exception):
+    """A file could not be read on."""
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Tell what went wrong with reading from what went wrong with what was read."""
+    pa = package("pyarrow")
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        raise UnreadError(str(error)) from error
+
+
+def _batches(reader: Any, path: Path) -> Iterator[Any]:
+    """The batches of a reader that have rows; raise if none has."""
+    pa = package("pyarrow")
+
+    wrong = [name for name, kind in zip(reader.schema.names, reader.schema.types) if pa.types.is_binary(kind)]
+    if wrong:
+        raise UnreadError(f"column {wrong[0]!r} is no UTF-8 text")
+    rows = 0
+    while True:
+        with _reading():
+            batch = next(reader, None)
+        if batch is None:
+            return _require_rows(rows, path)
+        rows += batch.num_rows
+        if batch.num_rows:
+            yield batch
+
+
+def _require_rows(rows: int, path: Path) -> None:
+    if not rows:
+        raise EmptyDataError(f"{str(path)!r} has a header but no rows: add at least one.")
+
+
+def _reader(path: Path, missing: Sequence[str], types: dict[str, Any], newlines: bool) -> Any:
     csv = package("pyarrow.csv")
 
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=SEPARATORS[kind_of(path)], newlines_in_values=True),
+        parse_options=csv.ParseOptions(delimiter=SEPARATORS[kind_of(path)], newlines_in_values=newlines),
         convert_options=csv.ConvertOptions(
             column_types=types, null_values=["", *missing], strings_can_be_null=True
         ),
@@ -141,14 +161,27 @@ def spooled(path: Path, missing: Sequence[str] = ()) -> Spool:
     pq = package("pyarrow.parquet")
 
     folder = Spool()
-    batches = csv_batches(path, missing)
-    first = _first(batches, path)
-    with pq.ParquetWriter(
-        Path(folder.name) / f"{path.name}.parquet", first.schema, compression="none"
-    ) as writer:
-        for batch in (first, *batches):
-            writer.write_table(pa.Table.from_batches([batch]), row_group_size=PART_LINES)
+
+    def write(schema: Any, batches: Iterator[Any]) -> None:
+        file = Path(folder.name) / f"{path.name}.parquet"
+        texts = [field.name for field in schema if pa.types.is_string(field.type)]
+        plain: Any = {"compression": "none", "use_dictionary": texts, "write_statistics": False}
+        with pq.ParquetWriter(file, schema, **plain) as writer:
+            for batch in batches:
+                writer.write_table(pa.Table.from_batches([batch]), row_group_size=PART_LINES)
+
+    parsed(path, missing, write)
     return folder
+
+
+def is_text(table: Path) -> bool:
+    """Whether a table is one CSV or TSV file; raise if it is no table, or not there."""
+    if table.is_dir() or (not table.exists() and any(mark in str(table) for mark in "*?[")):
+        return False
+    kind = kind_of(table)
+    if not table.is_file():
+        raise DataNotFoundError(f"There is no file {str(table)!r}: check the name.")
+    return kind != "parquet"
 
 
 def is_large(table: Path) -> bool:
@@ -179,8 +212,12 @@ def write(table: DataFrame, path: Path) -> None:
         if kind == "parquet":
             table.to_parquet(temporary, index=False)
         else:
-            packed = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix.lower())
-            table.to_csv(temporary, sep=SEPARATORS[kind], index=False, compression=packed)
+            table.to_csv(temporary, sep=SEPARATORS[kind], index=False, compression=packing(path))
+
+
+def packing(path: Path) -> Any:
+    """What pandas calls the compression that a file's name asks for, or None."""
+    return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix.lower())
 
 
 def _require_unique(names: Sequence[str], path: Path) -> None:
