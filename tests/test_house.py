@@ -51,7 +51,8 @@ likelihoods.Probit likelihoods.StudentT likelihoods.Laplace likelihoods.Poisson 
 selection.BY_NAME selection.kmeans committee.condition committee.partition augmentation.condition
 distributed.cluster distributed.spread datasets.load datasets.path datasets.sinc datasets.friedman1
 datasets.toy1d datasets.step_noise metrics.smse metrics.msll metrics.nlpd metrics.coverage
-metrics.calibration metrics.Baseline metrics.Scores plots.plot_predictions_1d plots.plot_comparison
+metrics.calibration metrics.crps metrics.interval_score metrics.neg_crps metrics.neg_log_density
+metrics.Baseline metrics.Scores plots.plot_predictions_1d plots.plot_comparison
 plots.save animation.record animation.animate animation.task_for sources.Source sources.Part sources.Layout
 sources.split sources.tree_sum recipes.direct errors.InducingError errors.InducingWarning progress.Bars
 Posterior.predict Posterior.covariance Posterior.sample Posterior.gradient Posterior.prune

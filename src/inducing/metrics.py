@@ -5,10 +5,11 @@ variance `var` of a new *observation* (latent variance plus noise), each of shap
 """
 
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from .errors import EmptyDataError, NonFiniteError, ParameterError, ShapeError
 
@@ -46,6 +47,43 @@ def nlpd(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
 def log_losses(error: Vector, var: Vector) -> Vector:
     """-log N(error; 0, var) of each row. (n,)"""
     return 0.5 * (np.log(2 * np.pi * var) + error**2 / var)
+
+
+def crps(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
+    """Mean continuous ranked probability score of Gaussians, ∫ (F(x) - 1{y ≤ x})² dx in the units of y. Of
+    other distributions it is `model.predict_distribution(X).crps(y)`.
+    """
+    y, mean, var = _aligned(y, mean, var)
+    return float(np.mean(crps_losses(y - mean, var)))
+
+
+def crps_losses(error: Vector, var: Vector) -> Vector:
+    """σ [z (2Φ(z) - 1) + 2φ(z) - 1/√π] of each row, z = error/σ. (n,) [Gneiting, Raftery 2007 eq. 21]"""
+    scale = np.sqrt(var)
+    z = error / scale
+    density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)
+    return scale * (z * (2.0 * ndtr(z) - 1.0) + density - 1.0 / np.sqrt(np.pi))
+
+
+def interval_score(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float = 0.9) -> float:
+    """Mean interval score: the width, and 2/(1 - level) times the distance of y outside."""
+    y, low, high = (_vector(name, v) for name, v in (("y", y), ("low", low), ("high", high)))
+    if not len(y) == len(low) == len(high):
+        raise ShapeError(f"y and the ends must have one length; got {len(y)}, {len(low)}, {len(high)}.")
+    if not 0.0 < level < 1.0:
+        raise ParameterError(f"A coverage level must lie strictly between 0 and 1; got {level:g}.")
+    outside = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+    return float(np.mean(high - low + 2.0 / (1.0 - level) * outside))
+
+
+def neg_crps(estimator: Any, X: Any, y: Any) -> float:
+    """Minus the mean CRPS of an estimator with `predict_distribution`, for scikit-learn's scoring=."""
+    return -float(np.mean(estimator.predict_distribution(X).crps(y)))
+
+
+def neg_log_density(estimator: Any, X: Any, y: Any) -> float:
+    """Minus the mean negative log density, so that more is better, for scikit-learn's scoring=."""
+    return float(np.mean(estimator.predict_distribution(X).log_density(y)))
 
 
 def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:

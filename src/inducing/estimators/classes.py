@@ -15,6 +15,7 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together
 from ..numerics.arrays import Array
+from .predictive import PredictiveClasses
 
 if TYPE_CHECKING:
     from ..learning.classes_along_neighbours import ClassesAlongNeighbours
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 WarmupRows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
 
 
-class ClassesOfRows:
+class ClassesOfRows(PredictiveClasses):
     """Mixin of a classifier whose `posteriors_` are posteriors, or predictors along neighbours."""
 
     posteriors_: tuple[Any, ...]

@@ -11,12 +11,14 @@ import numpy as np
 from ..errors import ColumnError, ModelFileError, ShapeError
 from ..files.records import Arrays, Plain, array, expect, posterior_from
 from ..model import likelihoods
+from ..model.distributions import Distribution
 from ..model.likelihoods import Binary, Gaussian
 from ..model.observations import Observations
 from ..model.problem import as_inputs
 from ..numerics.arrays import require_numbers
 from .classes import latent_of_classes, restored_classes
 from .columns import Kinds
+from .predictive import Predictive, PredictiveClasses
 
 
 class LightModel:
@@ -50,7 +52,7 @@ class LightModel:
         return (self.kinds_.inputs(rows) - self.x_mean_) / self.x_scale_
 
 
-class LightRegressor(LightModel):
+class LightRegressor(Predictive, LightModel):
     """Predictions of new observations, as of the regressor in the file."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
@@ -79,23 +81,17 @@ class LightRegressor(LightModel):
         """What is believed of new observations, in units of the standardised data."""
         return Observations(self.likelihood, self._processes)
 
+    def predict_distribution(self, X: Any, further: Any = None) -> Distribution:
+        """The distribution of a new observation at each row of X, as of the regressor in the file."""
+        return self.observations_.at(self._queries(X), further, self.y_mean_, self.y_scale_)
+
     def predict(self, X: Any, return_std: bool = False, further: Any = None) -> Any:
         """The mean of a new observation at each row of X, (n,), on request with its standard deviation."""
-        mean, variance = self.observations_.predict(self._queries(X), further)
-        mean = mean * self.y_scale_ + self.y_mean_
-        return (mean, np.sqrt(variance) * self.y_scale_) if return_std else mean
-
-    def predict_quantiles(
-        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
-    ) -> np.ndarray:
-        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
-        Xs, p = self._queries(X), np.asarray(quantiles, dtype=float)
-        columns = [self.observations_.quantile(Xs, float(q), further) for q in p.ravel()]
-        values = np.stack(columns, axis=1) * self.y_scale_ + self.y_mean_
-        return values if p.ndim else values[:, 0]
+        y = self.predict_distribution(X, further)
+        return (y.mean, y.std) if return_std else y.mean
 
 
-class LightClassifier(LightModel):
+class LightClassifier(PredictiveClasses, LightModel):
     """Probabilities of classes, as of the classifier in the file."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:

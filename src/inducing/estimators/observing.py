@@ -13,6 +13,7 @@ from ..inference.pic import PICPredictor
 from ..inference.sensitivity import Sobol, sobol_indices
 from ..learning.diagnosis import Diagnosis
 from ..model import likelihoods
+from ..model.distributions import AnyDistribution, checked_level
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.observations import Observations
 from ..model.paths import Paths
@@ -21,10 +22,11 @@ from ..model.problem import Problem
 from ..numerics.arrays import to_numpy
 from .base import Estimator, Regression, generator
 from .guide import refuse_guided
+from .predictive import Predictive, distribution_of
 from .preparation import fitted_problem, per_output
 
 
-class Observing(Regression, Estimator):
+class Observing(Predictive, Regression, Estimator):
     """Base of a regressor whose observations have Gaussian noise, another likelihood, or learned noise."""
 
     noise_posterior_: Posterior | None  # of the log variance of the noise, where that is learned
@@ -63,18 +65,24 @@ class Observing(Regression, Estimator):
             return super().predict(X, return_std, return_cov, latent)
         if latent or return_cov:
             raise ParameterError("further numbers say how y is observed; leave out latent and return_cov")
-        mean, std = self._of_y(self._queries(X), further)
-        return (mean, std) if return_std else mean
+        y = self._distribution(self._queries(X), further)
+        return (y.mean, y.std) if return_std else y.mean
 
-    def predict_quantiles(
-        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
-    ) -> np.ndarray:
-        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
-        Xs = self._queries(X)
-        observations, p = self.observations_, np.asarray(quantiles, dtype=float)
-        columns = [observations.quantile(Xs, float(q), further) for q in p.ravel()]
-        values = np.stack(columns, axis=1) * self.y_scale_ + self.y_mean_
-        return values if p.ndim else values[:, 0]
+    def predict_distribution(self, X: Any, further: Any = None) -> AnyDistribution:
+        """The distribution of a new observation at each row of X, each on its own: mean, std, pdf, cdf,
+        quantile, interval, sample, log_density and crps, in the user's units.
+        """
+        return self._distribution(self._queries(X), further)
+
+    def _distribution(self, Xs: Any, further: Any = None) -> AnyDistribution:
+        """The same at rows in the model's units."""
+        if self._likelihood is not None:
+            return self.observations_.at(Xs, further, self.y_mean_, self.y_scale_)
+        mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
+        noise = np.ravel(self._new_noise() / np.square(self.y_scale_))
+        each = [Gaussian(float(v)) for v in np.broadcast_to(noise, np.size(self.y_scale_))]
+        variance = self._scattered(np.maximum(variance, 0.0), Xs)
+        return distribution_of(each, mean, variance, self.y_mean_, self.y_scale_)
 
     def predict_interval(
         self, X: Any, level: float = 0.9, conformal: str | None = None, further: Any = None
@@ -85,10 +93,9 @@ class Observing(Regression, Estimator):
         training rows, each left out, instead of the model's word for them, and "split" those of the rows
         given to `calibrate`: "split" then holds `level` of rows of that kind whatever their distribution.
         """
-        if not 0.0 < level < 1.0:
-            raise ParameterError(f"level must lie between 0 and 1, but is {level}")
+        checked_level(level)
         if conformal is None:
-            return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level], further)
+            return self.predict_distribution(X, further).interval(level)
         if conformal == "split":
             if not hasattr(self, "scores_"):
                 raise ParameterError("conformal='split' needs rows not fitted to: call calibrate(X, y)")
@@ -165,32 +172,18 @@ class Observing(Regression, Estimator):
         process = self.posterior_ if hasattr(self.posterior_, "paths") else self.paths()
         return sobol_indices(process, *ends, rng=generator(random_state))
 
-    def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """The log density of observations y, (n,) or with the further numbers of the rows (n, 2). (n,)"""
-        Xs, y = self._queries(X), np.array(y, dtype=float)
-        first = y if y.ndim == 1 else y[:, 0]
-        first -= self.y_mean_
-        first /= self.y_scale_
-        density = self.observations_.log_density(Xs, y)
-        censored = y.ndim == 2 and self._likelihood is not None and self._likelihood.located
-        return density - np.log(self.y_scale_) * (y[:, 1] == 0.0 if censored else 1.0)
-
-    def _of_y(self, Xs: Any, further: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of y under a likelihood, at rows in the model's units. (n,) each"""
-        mean, variance = self.observations_.predict(Xs, further)
-        return mean * self.y_scale_ + self.y_mean_, np.sqrt(variance) * self.y_scale_
-
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
         Xs = self._in_model_units(X)
-        if self._likelihood is not None and not latent:
-            both = self._of_y(Xs)
-            return both if return_std else both[0]
+        if return_std and not latent:
+            y = self._distribution(Xs)
+            return y.mean, y.std
+        if not latent and self._likelihood is not None:
+            return self._distribution(Xs).mean
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
         variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
-        variance = self._of_outputs(variance if latent else self._scattered(variance, Xs))
-        return self._in_user_units(mean), np.sqrt(variance if latent else variance + self._new_noise())
+        return self._in_user_units(mean), np.sqrt(self._of_outputs(variance))
 
     def _scattered(self, variance: np.ndarray, Xs: Any) -> np.ndarray:
         return variance
@@ -205,10 +198,9 @@ class Observing(Regression, Estimator):
         if not likelihood.located:
             raise ParameterError(f"y has no joint covariance under {likelihood}; pass latent=True")
         covariance = super()._joint(X, True)[1]
-        mean, std = self._of_y(self._in_model_units(X))
-        rows = np.arange(len(mean))
-        covariance[rows, rows] = std**2
-        return mean, covariance
+        y, rows = self._distribution(self._in_model_units(X)), np.arange(len(X))
+        covariance[rows, rows] = y.std**2
+        return y.mean, covariance
 
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None

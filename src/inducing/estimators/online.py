@@ -25,6 +25,7 @@ from ..inference.regression import log_evidence
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..model import means
 from ..model.bases import Points
+from ..model.distributions import AnyDistribution
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import BY_NAME, Binary, Gaussian, Laplace, Likelihood, Poisson, StudentT
 from ..model.means import Mean, Zero
@@ -35,6 +36,7 @@ from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import RENAMED, Estimator, Regression, Sized, generator
+from .predictive import Predictive, distribution_of
 from .preparation import LEARNING_BASIS, Data, bulk, per_output
 from .regressor import SparseGPRegressor
 from .streaming import Streaming, times_of
@@ -53,7 +55,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Sized, Estimator):
+class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized, Estimator):
     """Sparse Gaussian process regression from a stream: each row is read once, in O(n_inducing²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
@@ -174,6 +176,13 @@ class OnlineGPRegressor(RegressorMixin, Regression, Streaming, Sized, Estimator)
         mean, variance = self.posterior_.predict(Xs)
         mean, std = self._observed(mean, variance, latent)
         return (mean, std) if return_std else mean
+
+    def predict_distribution(self, X: Any, further: Any = None) -> AnyDistribution:
+        if further is not None:
+            raise ParameterError("a stream has no further numbers of its rows; leave `further` out")
+        mean, variance = self.posterior_.predict(self._queries(X))
+        each = [self.likelihood_] * np.size(self.y_scale_)
+        return distribution_of(each, mean, variance, self.y_mean_, self.y_scale_)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
         """Draws of new observations at X, sharing a draw of f, or of f(X) itself. (n, s) or (n, p, s)"""

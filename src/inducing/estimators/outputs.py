@@ -12,6 +12,7 @@ from sklearn.base import clone
 from ..errors import EmptyDataError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference.neighbours import NeighboursPredictor
+from ..model.distributions import AnyDistribution, OutputDistributions
 from ..model.posterior import Posterior
 from ..model.problem import scatter
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
@@ -89,24 +90,16 @@ class Outputs(Observing):
         draws = [m.sample_y(X, n_samples, int(s), latent, further) for m, s in zip(self.models_, seeds)]
         return np.stack(draws, axis=1)
 
-    def predict_quantiles(
-        self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
-    ) -> np.ndarray:
-        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
-        if self.kinds_.way != "variances" or self._likelihood is not None:
-            return super().predict_quantiles(X, quantiles, further)
-        from scipy.special import ndtri
-
-        mean, std = self.predict(X, return_std=True)  # with the scatter of f at inputs that are not known
-        p = np.asarray(quantiles, dtype=float)
-        return mean[:, None] + std[:, None] * ndtri(p) if p.ndim else mean + std * ndtri(p)
-
-    def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """The log density of observations y, (n,) or with the further numbers of the rows (n, 2). (n,)"""
-        if self.kinds_.way != "variances" or self._likelihood is not None:
-            return super().log_density(X, y)
-        mean, std = self.predict(X, return_std=True)
-        return -0.5 * (np.log(2.0 * np.pi * std**2) + ((np.asarray(y, dtype=float) - mean) / std) ** 2)
+    def predict_distribution(self, X: Any, further: Any = None, x_std: Any = None) -> AnyDistribution:
+        """The distribution of a new observation at each row of X, each on its own: mean, std, pdf, cdf,
+        quantile, interval, sample, log_density and crps, in the user's units; of several outputs (n, p).
+        """
+        if self.models_ is not None:
+            return OutputDistributions(tuple(m.predict_distribution(X, further, x_std) for m in self.models_))
+        if x_std is None:
+            return super().predict_distribution(X, further)
+        X = self._validated(X, reset=False)
+        return self._distribution(self._in_model_units(np.hstack([X, deviations(x_std, X)])), further)
 
     def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X and y after the checks, y with NaN where it was not measured and outputs allow that."""

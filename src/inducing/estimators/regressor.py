@@ -147,7 +147,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     noise_ : variance of the noise of y, a number or one per output; None where it differs from row to row.
     likelihood_ : the likelihood with the parameters learned, in units of y; None is Gaussian noise.
     observations_ : likelihood and posteriors as one value, in units of the standardised data, with
-        `predict`, `quantile`, `sample` and `compile`. noise_posterior_ : the process of a learned noise's log
+        `latent`, `at`, `sample` and `compile`. noise_posterior_ : the process of a learned noise's log
         variance, or None.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.

@@ -160,7 +160,7 @@ def _scores(P: Problem, prior: NoisePrior, temperature: float, judge: HeldOut) -
     observations, errors = _processes(P, prior, temperature)
     y = to_numpy(judge.Y)[:, 0]
     wrong = y - observations.latent(judge.X).mean[:, 0]
-    density = float(np.mean(observations.log_density(judge.X, y)))
+    density = float(np.mean(observations.at(judge.X).log_density(y)))
     weights = None if P.weights is None else to_numpy(P.weights)
     return float(np.average(to_numpy(errors)[:, 0] ** 2, weights=weights)), float(np.mean(wrong**2)), density
 

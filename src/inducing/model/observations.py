@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ParameterError, ShapeError
 from ..numerics.arrays import Array, Given, to_numpy
+from .distributions import Distribution
 from .likelihoods import Likelihood
 from .posterior import Marginals, Posterior
 
@@ -30,20 +31,10 @@ class Observations:
         variance = np.maximum(variance, LEAST_VARIANCE)
         return Marginals(mean, variance) if len(parts) > 1 else Marginals(mean[:, 0], variance[:, 0])
 
-    def predict(self, X: Array, further: Given = None) -> Marginals:
-        """Mean and variance of y at each row. (n,) each"""
-        mean, variance = self.latent(X)
-        return Marginals(*self.likelihood.predict(mean, variance, _column(further, len(mean))))
-
-    def quantile(self, X: Array, p: float, further: Given = None) -> np.ndarray:
-        """The y that an observation stays below, or at, with probability p. (n,)"""
-        mean, variance = self.latent(X)
-        column = _column(further, len(mean))
-        return self.likelihood.quantile(p, mean, variance, None if column is None else column[:, None])
-
-    def log_density(self, X: Array, y: Array) -> np.ndarray:
-        """The log density of observations y, (n,) or (n, columns). (n,)"""
-        return self.likelihood.log_predictive(y, *self.latent(X))
+    def at(self, X: Array, further: Given = None, center: float = 0.0, scale: float = 1.0) -> Distribution:
+        """The distribution of center + scale · y at each row."""
+        column = _column(further, len(X)) if self.likelihood.columns > 1 else None
+        return Distribution(self.likelihood, *self.latent(X), center, scale, column)
 
     def sample(self, X: Array, size: int, rng: np.random.Generator, further: Given = None) -> np.ndarray:
         """Draws of y that share draws of the processes. (size, n)"""

@@ -11,7 +11,9 @@ from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, require_numbers, to_numpy
 from ...numerics.linalg import row_dots
 from ...numerics.quadrature import ROUNDED, Feature, Tilted, WeightedNodes, nodes
+from ...numerics.ranked import crps_by_quadrature
 from ...numerics.subdivision import tilted_by_quadrature
+from ...numerics.workers import row_slices
 from ..kernels.base import positive
 from ..parameters import Parametrised
 
@@ -20,6 +22,7 @@ SHAPES = 1e-9, 1e12  # of shape parameters
 DIMENSIONS = {"scale": 1, "variance": 2, "noise": 2}  # the powers of f's units that parameters have
 STEEP = 500.0  # log of the largest rate that is told from infinity
 FARTHEST = 30.0  # of a constant f from 0
+SCORED = 256  # rows scored at once
 ROUNDS = 200  # of doubling and of halving the interval a quantile is in
 
 Function = Callable[[Array, Array], Any]  # of y and f that broadcast
@@ -283,6 +286,33 @@ class Likelihood(Parametrised):
         """The probability that an observation is y or less, given f."""
         raise NotImplementedError
 
+    def crps(self, y: Array, mean: Array, var: Array) -> np.ndarray:
+        """The continuous ranked probability score of y, f ~ N(mean, var): ∫ (P(Y ≤ x) - 1{y ≤ x})² dx."""
+        y, mean, var, shape = self._rows(*(to_numpy(v) for v in (y, mean, var)))
+        return self._crps(y, mean, var).reshape(shape)
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        """By quadrature in x, y = `_observed(x)`, for rows of any number of processes."""
+        first, further = (y[:, 0], y[:, 1:]) if y.ndim > 1 else (y, None)
+        f, parts = mean if mean.ndim == 1 else mean[:, 0], []
+        for s in row_slices(len(y), SCORED):
+            own = None if further is None else further[s]
+
+            def below(x: np.ndarray, s: slice = s, own: Array | None = own) -> np.ndarray:
+                k = x.shape[1]
+                y = self._observed(x).ravel()
+                y = y if own is None else np.column_stack([y, np.repeat(own, k, axis=0)])
+                F = self._cumulative(y, np.repeat(mean[s], k, axis=0), np.repeat(var[s], k, axis=0))
+                return np.clip(F, 0.0, 1.0).reshape(x.shape)
+
+            half = [self._quantile(np.full(len(f[s]), p), mean[s], var[s], own) for p in (0.25, 0.75)]
+            scale = self._unobserved(half[1])[0] - self._unobserved(half[0])[0]
+            at = self._unobserved(first[s])[0]
+            slope = lambda x: self._unobserved(self._observed(x))[1]  # noqa: E731
+            scale = np.clip(scale, 1.0 / LARGEST, LARGEST if self.located else 1.0)  # of the slope, too
+            parts.append(crps_by_quadrature(below, slope, at, f[s], scale))
+        return np.concatenate([*parts, np.empty(0)])
+
     def quantile(self, p: Array, mean: Array, var: Array, further: Array | None = None) -> np.ndarray:
         """The y that an observation stays below, or at, with probability p where f ~ N(mean, var).
 
@@ -325,6 +355,10 @@ class Likelihood(Parametrised):
     def _observed(self, x: np.ndarray) -> np.ndarray:
         """An increasing function from all real numbers to the observations; near f it is near the link."""
         return x
+
+    def _unobserved(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The x of which y is `_observed`, and dy/dx there."""
+        return y, np.ones_like(y)
 
 
 def moments(part: WeightedNodes, var: Array, power: float) -> tuple[Array, Array, Array]:

@@ -64,6 +64,10 @@ class Binary(Likelihood):
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
         return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
 
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        """From -1 to 1 the share of negative labels, or the rest."""
+        return 2.0 * self.probability(y * -mean, var) ** 2
+
 
 @dataclass(frozen=True)
 class Probit(Binary):
@@ -349,3 +353,11 @@ class Ordinal(Likelihood):
 
         z = (self.thresholds - mean[:, None]) / np.sqrt(self.noise + var)[:, None]
         return np.sum(ndtr(z) < p[:, None], axis=1).astype(float)
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return ranked_score(self.probabilities(mean, var), y)
+
+
+def ranked_score(p: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The ranked probability score of classes y = 0, 1, … with probabilities p (n, c). (n,)"""
+    return np.sum((np.cumsum(p, axis=1) - (y[:, None] <= np.arange(p.shape[1])))[:, :-1] ** 2, axis=1)

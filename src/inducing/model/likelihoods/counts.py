@@ -9,6 +9,7 @@ from numpy.random import Generator
 from ...errors import LabelError
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
+from ...numerics.ranked import FAR_QUANTILE, crps_of_counts
 from ...numerics.special import log_sigmoid, special, stirling
 from .base import STEEP, Likelihood, exp, one_namespace, refuse
 from .classes import Logistic
@@ -40,6 +41,9 @@ class Counts(Likelihood):
 
     def _observed(self, x: np.ndarray) -> np.ndarray:
         return np.floor(np.minimum(exp(x), MOST))
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return _crps(self, y, mean, var)
 
 
 def check_counts(y: Array) -> None:
@@ -183,6 +187,24 @@ class Binomial(Likelihood):
             below = self._cumulative(np.column_stack([np.maximum(middle, 0.0), trials]), mean, var) < p
             low, high = np.where(below, middle, low), np.where(below | (middle < 0.0), high, middle)
         return high
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return _crps(self, y, mean, var)
+
+
+def _crps(likelihood: Likelihood, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """The scores of counts, (n,) or with a further number (n, 2). (n,)"""
+    further = y[:, 1:] if y.ndim > 1 else None
+    most = likelihood.quantile(FAR_QUANTILE, mean, var, further)
+
+    def below(k: np.ndarray) -> np.ndarray:
+        counts = np.broadcast_to(k, (len(y), len(k)))
+        if further is not None:  # there cannot be more successes than trials
+            counts = np.minimum(counts, further) if isinstance(likelihood, Binomial) else counts
+            counts = np.stack([counts, np.broadcast_to(further, counts.shape)], axis=-1)
+        return likelihood.cumulative(counts, mean[:, None], var[:, None])
+
+    return crps_of_counts(below, y[:, 0] if y.ndim > 1 else y, most)
 
 
 def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:

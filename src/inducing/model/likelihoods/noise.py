@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from ...metrics import crps_losses
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
 from ...numerics.special import LOG_2PI
@@ -66,6 +67,9 @@ class GaussianNoise(Likelihood):
         from scipy.special import ndtri
 
         return mean + np.sqrt(var + self.variance) * ndtri(p)
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return crps_losses(self._columns_of(y)[0] - mean, var + self.variance)
 
 
 @dataclass(frozen=True)

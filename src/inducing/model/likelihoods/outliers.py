@@ -12,6 +12,7 @@ from numpy.random import Generator
 
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import ENTRIES, FAR, Feature
+from ...numerics.ranked import crps_of_gaussians
 from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
 from .base import LARGEST, Likelihood, exp, one_namespace
 from .noise import LogVariance
@@ -354,3 +355,7 @@ class Contaminated(Likelihood):
         narrow = ndtr((y - mean) / np.sqrt(var + self.variance))
         wide = ndtr((y - mean) / np.sqrt(var + self.inflation * self.variance))
         return (1.0 - self.share) * narrow + self.share * wide
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        variances = var[:, None] + self.variance * np.array([1.0, self.inflation])
+        return crps_of_gaussians(y - mean, variances, np.array([1.0 - self.share, self.share]))

@@ -14,8 +14,11 @@ from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
 from ...numerics.linalg import row_dots
 from ...numerics.quadrature import ENTRIES
+from ...numerics.ranked import crps_of_gaussians
 from ...numerics.special import LOG_2PI, special
-from .base import LARGEST, ROUNDS, STEEP, Likelihood, exp, moments, one_namespace, refuse
+from ...numerics.workers import row_slices
+from .base import LARGEST, ROUNDS, SCORED, STEEP, Likelihood, exp, moments, one_namespace, refuse
+from .classes import ranked_score
 from .outliers import StudentT
 
 HERMITE = np.polynomial.hermite_e.hermegauss(24)
@@ -84,12 +87,18 @@ class SeveralLikelihood(Likelihood):
         p = np.broadcast_to(np.asarray(p, dtype=float), len(means))
         if not np.all((p > 0.0) & (p < 1.0)):
             raise ParameterError("the probability of a quantile must lie between 0 and 1")
-        step = np.sqrt(variances[:, 0]) + np.exp(0.5 * np.clip(means[:, 1], -STEEP, STEEP))
-        return _crossing(lambda y: self.cumulative(y, means, variances) - p, means[:, 0], step)
+        return self._quantile(p, means, variances, None)
+
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
+        step = np.sqrt(var[:, 0]) + np.exp(0.5 * np.clip(mean[:, 1], -STEEP, STEEP))
+        return _crossing(lambda y: self._cumulative(y, mean, var) - p, mean[:, 0], step)
 
     def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
         """The probability that an observation is y or less, for means and variances (n, c). (n,)"""
-        raise ParameterError(f"{self} does not say how y is distributed; ask about f instead")
+        return self._cumulative(*self._several(y, means, variances))
+
+    def crps(self, y: Array, means: Array, variances: Array) -> np.ndarray:
+        return self._crps(*self._several(y, means, variances))
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> NoReturn:
         self._refuse()
@@ -157,9 +166,16 @@ class LearnedNoise(SeveralLikelihood):
         top = xp.max(value, axis=1)
         return top + xp.log(xp.sum(xp.exp(value - top[:, None]), axis=1))
 
-    def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
-        total, weight = self._totals(means, variances)
-        return special(np).ndtr((y - means[:, 0])[:, None] / np.sqrt(total)) @ np.exp(weight)
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        total, weight = self._totals(mean, var)
+        return special(np).ndtr((y - mean[:, 0])[:, None] / np.sqrt(total)) @ np.exp(weight)
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        total, weight = self._totals(mean, var)
+        weight = np.exp(weight[::2])  # half as many are enough where nothing decays
+        parts = [(y[s] - mean[s, 0], total[s, ::2]) for s in row_slices(len(y), SCORED)]
+        scores = [crps_of_gaussians(error, variances, weight / weight.sum()) for error, variances in parts]
+        return np.concatenate([*scores, np.empty(0)])
 
     def _totals(self, means: Array, variances: Array) -> tuple[Array, Array]:
         """Variances of y (n, j) over the process g, and the logs of their weights. (j,)"""
@@ -235,8 +251,8 @@ class LearnedScaleT(SeveralLikelihood):
         top = xp.max(value, axis=1)
         return top + xp.log(xp.exp(value - top[:, None]) @ asarray_like(HERMITE_WEIGHTS, y))
 
-    def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
-        g, mean, var = self._inside(y, means, variances)
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        g, mean, var = self._inside(y, mean, var)
         below = StudentT(self.df, 1.0).cumulative(np.zeros_like(mean), mean, var)
         return below.reshape(g.shape) @ HERMITE_WEIGHTS
 
@@ -290,6 +306,17 @@ class Softmax(SeveralLikelihood):
         p = self.probabilities(means, variances)
         chosen = y[:, None] == asarray_like(np.arange(self.classes), y)
         return namespace(y).log(namespace(y).sum(namespace(y).where(chosen, p, 0.0), axis=1))
+
+    def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        below = np.cumsum(self.probabilities(mean, var), axis=1)
+        return np.take_along_axis(below, y.astype(int)[:, None], axis=1)[:, 0]
+
+    def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
+        below = np.cumsum(self.probabilities(mean, var), axis=1)[:, :-1]
+        return np.sum(below < p[:, None], axis=1).astype(float)
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        return ranked_score(self.probabilities(mean, var), y)
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         """A draw of the class for each row of f (n, c)."""

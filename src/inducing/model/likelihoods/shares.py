@@ -81,3 +81,6 @@ class Beta(Likelihood):
 
     def _observed(self, x: np.ndarray) -> np.ndarray:
         return np.clip(log_sigmoid(x)[1], 1e-300, 1.0 - 1e-16)
+
+    def _unobserved(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.log(y) - np.log1p(-y), y * (1.0 - y)

@@ -38,6 +38,9 @@ class Times(Likelihood):
     def _observed(self, x: np.ndarray) -> np.ndarray:
         return exp(np.maximum(x, -STEEP))
 
+    def _unobserved(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.log(y), y
+
 
 @dataclass(frozen=True)
 class PowerHazard(Times):

@@ -1,0 +1,243 @@
+"""`Distribution`: what is believed of new observations, row by row, as one frozen value in their units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import LabelError, ParameterError, ShapeError
+from ..numerics.arrays import Given, Seed
+from .likelihoods import Likelihood
+from .likelihoods.classes import ranked_score
+
+
+def checked_level(level: float) -> float:
+    """The probability of an interval; raise if it is none."""
+    if not 0.0 < level < 1.0:
+        raise ParameterError(f"level must lie between 0 and 1, but is {level}")
+    return level
+
+
+class Marginal:
+    """Base of distributions of n rows, each on its own."""
+
+    def quantile(self, p: Given) -> np.ndarray:
+        """The values that y stays below, or at, with probability p, a number or (k,). (n,) or (n, k)"""
+        raise NotImplementedError
+
+    def log_density(self, y: Given) -> np.ndarray:
+        """The log density, or probability, of observations y."""
+        raise NotImplementedError
+
+    def interval(self, level: float = 0.9) -> np.ndarray:
+        """The ends of the central interval of this probability. (n, 2)"""
+        tail = 0.5 - 0.5 * checked_level(level)
+        return self.quantile([tail, 1.0 - tail])
+
+    def pdf(self, y: Given) -> np.ndarray:
+        """The density of y, the probability where y is counted. (n,) or (n, k)"""
+        return np.exp(self.log_density(y))
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution(Marginal):
+    """The distribution of y = center + scale · z, z given f by a likelihood, f ~ N(f_mean, f_variance).
+
+    A method takes a number, one for each row (n,), or k of them (n, k) or (1, k), and answers in (n,) or
+    (n, k). Rows are each on their own; `sample_y` of an estimator draws them jointly.
+    """
+
+    likelihood: Likelihood
+    f_mean: np.ndarray  # (n,), or (n, c) of a likelihood of several processes
+    f_variance: np.ndarray
+    center: float = 0.0
+    scale: float = 1.0
+    further: np.ndarray | None = None  # (n,), numbers of the rows beside y that the likelihood takes
+
+    def __len__(self) -> int:
+        return len(self.f_mean)
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = self.likelihood.predict(self.f_mean, self.f_variance, self.further)
+        return mean * self.scale + self.center, np.sqrt(variance) * self.scale
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of y. (n,)"""
+        return self._moments[0]
+
+    @property
+    def std(self) -> np.ndarray:
+        """The standard deviation of y. (n,)"""
+        return self._moments[1]
+
+    def cdf(self, y: Given) -> np.ndarray:
+        """The probability of y or less. (n,) or (n, k)"""
+        return self._each(self.likelihood.cumulative, y)
+
+    def pdf(self, y: Given) -> np.ndarray:
+        return np.exp(self._each(self.likelihood.log_predictive, y)) / self.scale
+
+    def crps(self, y: Given) -> np.ndarray:
+        """The continuous ranked probability score of y, in its units: ∫ (cdf(x) - 1{y ≤ x})² dx. (n,)"""
+        return self._each(self.likelihood.crps, y) * self.scale
+
+    def log_density(self, y: Given) -> np.ndarray:
+        """The log density of y, (n,) or (n, k), or (n, 2) with the further numbers of each row, such as
+        whether it is censored, where the likelihood takes those. (n,) or (n, k)
+        """
+        y = np.array(y, dtype=float)
+        if self.likelihood.columns == 1 or y.ndim < 2:
+            return self._each(self.likelihood.log_predictive, y) - np.log(self.scale)
+        if len(y) != len(self) or y.shape[1] > self.likelihood.columns:
+            raise ShapeError(f"y must have a row for each of {len(self)}, but has shape {y.shape}")
+        y[:, 0] = (y[:, 0] - self.center) / self.scale
+        density = self.likelihood.log_predictive(y, self.f_mean, self.f_variance)
+        return density - np.log(self.scale) * (y[:, 1] == 0.0 if self.likelihood.located else 1.0)
+
+    def quantile(self, p: Given) -> np.ndarray:
+        p = np.asarray(p, dtype=float)
+        column = None if self.further is None else self.further[:, None]
+        each = [self.likelihood.quantile(float(q), self.f_mean, self.f_variance, column) for q in p.ravel()]
+        return (np.stack(each, axis=-1) if p.ndim else each[0]) * self.scale + self.center
+
+    def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Draws of y, each row on its own. (n, size)"""
+        rng = np.random.default_rng(rng)
+        shape = (len(self), size, *self.f_mean.shape[1:])
+        f = self.f_mean[:, None] + np.sqrt(self.f_variance)[:, None] * rng.standard_normal(shape)
+        wide = None if self.further is None else np.broadcast_to(self.further[:, None], shape[:2])
+        return self.likelihood.sample(f, rng, wide) * self.scale + self.center
+
+    def _each(self, function: Callable[..., Any], y: Given) -> np.ndarray:
+        """function(y, mean, variance) of every y, in units of z."""
+        y, n = np.asarray(y, dtype=float), len(self)
+        shape = (n, y.shape[1]) if y.ndim == 2 else (n,)
+        if y.ndim > 2 or y.ndim > 0 and len(y) not in (n, 1 if y.ndim == 2 else n):
+            raise ShapeError(f"y must be a number, ({n},) or ({n}, k), but has shape {y.shape}")
+        z, k = ((np.broadcast_to(y, shape) - self.center) / self.scale).ravel(), int(np.prod(shape[1:]))
+        if self.further is not None:
+            z = np.column_stack([z, np.repeat(self.further, k)])
+        moments = (np.repeat(part, k, axis=0) for part in (self.f_mean, self.f_variance))
+        return np.asarray(function(z, *moments)).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class OutputDistributions(Marginal):
+    """The distributions of several outputs, each on its own: (n, p) takes the place of (n,)."""
+
+    each: tuple[Distribution, ...]
+
+    def __len__(self) -> int:
+        return len(self.each[0])
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The means. (n, p)"""
+        return np.stack([own.mean for own in self.each], axis=1)
+
+    @property
+    def std(self) -> np.ndarray:
+        """The standard deviations. (n, p)"""
+        return np.stack([own.std for own in self.each], axis=1)
+
+    def cdf(self, y: Given) -> np.ndarray:
+        """The probability of y or less, output by output. (n, p)"""
+        return self._by_output("cdf", y)
+
+    def pdf(self, y: Given) -> np.ndarray:
+        """The density of each output of y. (n, p)"""
+        return self._by_output("pdf", y)
+
+    def log_density(self, y: Given) -> np.ndarray:
+        """The log density of each output of y. (n, p)"""
+        return self._by_output("log_density", y)
+
+    def crps(self, y: Given) -> np.ndarray:
+        """The continuous ranked probability score of each output of y. (n, p)"""
+        return self._by_output("crps", y)
+
+    def quantile(self, p: Given) -> np.ndarray:
+        """The values that y stays below with probability p. (n, p), or (n, p, k)"""
+        return np.stack([own.quantile(p) for own in self.each], axis=1)
+
+    def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Draws of each row and output on its own. (n, p, size)"""
+        rng = np.random.default_rng(rng)
+        return np.stack([own.sample(size, rng) for own in self.each], axis=1)
+
+    def _by_output(self, name: str, y: Given) -> np.ndarray:
+        wide = np.broadcast_to(np.asarray(y, dtype=float), (len(self), len(self.each)))
+        return np.stack([getattr(own, name)(column) for own, column in zip(self.each, wide.T)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDistribution(Marginal):
+    """The probabilities of labels, in the order of `classes`; mean and deviation where they are numbers."""
+
+    classes: np.ndarray  # (c,)
+    probabilities: np.ndarray  # (n, c)
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of the label. (n,)"""
+        return self.probabilities @ self._numbers
+
+    @property
+    def std(self) -> np.ndarray:
+        """The standard deviation of the label. (n,)"""
+        apart = self._numbers - self.mean[:, None]
+        return np.sqrt(np.sum(self.probabilities * apart**2, axis=1))
+
+    @property
+    def _numbers(self) -> np.ndarray:
+        if self.classes.dtype.kind not in "biuf":
+            raise ParameterError(f"labels such as {self.classes[0]!r} have no mean; ask for probabilities")
+        return self.classes.astype(float)
+
+    def cdf(self, y: Given) -> np.ndarray:
+        """The probability of the label y and of those before it. (n,)"""
+        return np.cumsum(self.probabilities, axis=1)[np.arange(len(self)), self._codes(y)]
+
+    def log_density(self, y: Given) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.log(self.probabilities[np.arange(len(self)), self._codes(y)])
+
+    def crps(self, y: Given) -> np.ndarray:
+        """The ranked probability score, labels one apart in their order: of two the Brier score. (n,)"""
+        return ranked_score(self.probabilities, self._codes(y))
+
+    def quantile(self, p: Given) -> np.ndarray:
+        p = np.asarray(p, dtype=float)
+        if not np.all((p > 0.0) & (p < 1.0)):
+            raise ParameterError("the probability of a quantile must lie between 0 and 1")
+        below = np.cumsum(self.probabilities, axis=1)[:, :-1]  # (n, c - 1)
+        return self.classes[
+            np.sum(below.reshape(*below.shape[:1], *(1,) * p.ndim, -1) < p[..., None], axis=-1)
+        ]
+
+    def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Draws of labels. (n, size)"""
+        u = np.random.default_rng(rng).uniform(size=(len(self), size, 1))
+        return self.classes[np.sum(np.cumsum(self.probabilities, axis=1)[:, None, :-1] < u, axis=-1)]
+
+    def _codes(self, y: Given) -> np.ndarray:
+        """The numbers of labels y, one or (n,). (n,)"""
+        y = np.broadcast_to(np.asarray(y, dtype=self.classes.dtype if np.ndim(y) == 0 else None), len(self))
+        codes = np.asarray(np.searchsorted(self.classes, y))
+        known = self.classes[np.minimum(codes, len(self.classes) - 1)] == y
+        if not np.all(known):
+            row = int(np.argmin(known))
+            raise LabelError(f"row {row} has the label {y[row]!r}, which is not one of {self.classes}")
+        return codes
+
+
+AnyDistribution = Distribution | OutputDistributions | ClassDistribution

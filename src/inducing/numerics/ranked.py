@@ -1,0 +1,82 @@
+"""Continuous ranked probability scores, ∫ (F(x) - 1{y ≤ x})² dx, of distributions known by their cumulative
+probabilities F.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..metrics import crps_losses
+
+SCORE_PANELS, PANEL_NODES = 10, np.polynomial.legendre.leggauss(8)
+LONGEST_TAIL = 24  # asinh of the farthest place looked at, in quarters of the distribution
+LEFT_OUT_TAIL = 1e-10  # of the integral that is left out
+ONE_BY_ONE, BLOCK_SHARE = 512, 0.005  # counts that are added one by one; beyond, the share of them in a block
+FAR_QUANTILE = 1.0 - 1e-9  # up to which counts are added
+
+
+def crps_by_quadrature(
+    below: Callable[[np.ndarray], np.ndarray],
+    slope: Callable[[np.ndarray], np.ndarray],
+    at: np.ndarray,
+    centre: np.ndarray,
+    scale: np.ndarray,
+) -> np.ndarray:
+    """The scores of smooth distributions of g(x), g increasing with this slope, at g(at). (n,)
+
+    `below` are the probabilities F of g(x) or less, for x (n, k). With x = centre + scale sinh t the tails of
+    any power take few panels; they end where F² or (1 - F)² counts for nothing, and meet at `at` and at the
+    centre, where a density may have a kink.
+    """
+
+    def place(t: np.ndarray) -> np.ndarray:
+        return centre[:, None] + scale[:, None] * np.sinh(t)
+
+    grid = np.broadcast_to(np.arange(LONGEST_TAIL + 1.0), (len(at), LONGEST_TAIL + 1))
+    left, right = place(-grid), place(grid)
+    counts = [below(left) ** 2 * slope(left), (1.0 - below(right)) ** 2 * slope(right)]  # (n, t) each
+    counts = [part * np.cosh(grid) for part in counts]
+    most = np.maximum(counts[0].max(axis=1), counts[1].max(axis=1))[:, None]
+    low, high = (
+        np.sum(np.cumsum((part > LEFT_OUT_TAIL * most)[:, ::-1], axis=1) > 0, axis=1) for part in counts
+    )
+    own = np.arcsinh((at - centre) / scale)
+    ends = np.sort(np.stack([np.minimum(-low, own), np.zeros(len(at)), own, np.maximum(high, own)]), axis=0)
+    total = np.zeros(len(at))
+    for start, stop in zip(ends[:-1], ends[1:]):
+        width = (stop - start)[:, None] / SCORE_PANELS
+        edges = start[:, None, None] + width[:, :, None] * np.arange(SCORE_PANELS)[:, None]  # (n, panels, 1)
+        t = (edges + 0.5 * width[:, :, None] * (1.0 + PANEL_NODES[0])).reshape(len(at), -1)
+        weight = 0.5 * width * np.tile(PANEL_NODES[1], SCORE_PANELS) * scale[:, None] * np.cosh(t)
+        x = place(t)
+        F = below(x)
+        gap = np.where(t < own[:, None], F, 1.0 - F)
+        total += np.sum(weight * slope(x) * gap**2, axis=1)
+    return total
+
+
+def crps_of_counts(
+    below: Callable[[np.ndarray], np.ndarray], y: np.ndarray, most: np.ndarray | float
+) -> np.ndarray:
+    """The scores of counts y (n,) of which hardly any exceed `most`; `below` takes (k,) for all rows. (n,)
+
+    Σ_k (F(k) - 1{y ≤ k})², for large counts by blocks with F at their middle.
+    """
+    last = float(max(np.max(y, initial=0.0), np.max(most, initial=0.0)))
+    edges = list(range(int(min(last, ONE_BY_ONE)) + 2))
+    while edges[-1] <= last:
+        edges.append(edges[-1] + 2 * int(BLOCK_SHARE * edges[-1] / 2) + 1)  # odd, with a count in the middle
+    starts, stops = np.array(edges[:-1], dtype=float), np.array(edges[1:], dtype=float)
+    F = below(0.5 * (starts + stops - 1.0))  # (n, k)
+    before = np.clip(y[:, None] - starts, 0.0, stops - starts)
+    return np.sum(before * F**2 + (stops - starts - before) * (1.0 - F) ** 2, axis=1)
+
+
+def crps_of_gaussians(error: np.ndarray, variances: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The scores of mixtures of Gaussians about one centre, `error` away from it: variances (n, k), weights
+    (k,). (n,) [Grimit et al. 2006]
+    """
+    pairs = np.sqrt(variances[:, :, None] + variances[:, None, :])
+    own = np.sqrt(variances / np.pi)
+    spread = np.einsum("i,nij,j->n", weights, pairs, weights) / np.sqrt(2.0 * np.pi)
+    return (crps_losses(error[:, None], variances) + own) @ weights - spread
