@@ -5,7 +5,7 @@ on rising while predictions get worse [Rasmussen and Williams 2006, §5.4.2].
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +31,8 @@ SHORTER_START = 0.2  # times the lengthscales given: a second start, for functio
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
 TERM_SHARE = 0.1  # of the noise: the variance that a further term of a kernel starts with
 MOST_CURVES = 30  # inputs that may have a curve each
+BEHIND = 0.1  # of the error, and nats: a candidate as far behind after one group is not learned further
+SAME = 1e-3  # of the error, and nats: candidates as near as that are one
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 
 
@@ -70,6 +72,17 @@ class Learned:
         return self.trial.name
 
 
+def different(learned: Sequence[Learned]) -> list[Learned]:
+    """Those that other rows do not find the same as one before: a term that was not used, a second start."""
+    kept: list[Learned] = []
+    for each in learned:
+        a = each.trial
+        same = (max(abs(a.rmse / b.trial.rmse - 1.0), abs(a.log_density - b.trial.log_density)) for b in kept)
+        if min(same, default=np.inf) > SAME:
+            kept.append(each)
+    return kept
+
+
 class Comparison:
     """Exact GPs learned from some rows of a stage and judged by others, given all but the one judged. Of few
     rows each third is judged in turn, with parameters learned from the other two.
@@ -89,13 +102,24 @@ class Comparison:
         start = replace(start, max_iterations=iterations)
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
 
-    def climbed(self, start: Parameters, priors: Mapping[str, LogNormal]) -> list[Outcome]:
-        """Learn from the rows to learn from; nothing where these parameters leave no exact GP of them."""
+    def climbed(
+        self,
+        start: Parameters,
+        priors: Mapping[str, LogNormal],
+        hopeless: Callable[[Outcome], bool] | None = None,
+    ) -> list[Outcome]:
+        """Learn from the rows to learn from; nothing where these parameters leave no exact GP of them. Of
+        several groups the first is learned from `start`, the others from where it ended, which is near; or
+        not at all where that end is hopeless.
+        """
         outcomes: list[Outcome] = []
         for stage in self.learning:
+            if len(outcomes) == 1 and hopeless is not None and hopeless(outcomes[0]):
+                break
             if not (outcomes and outcomes[-1].run.interrupted):
                 try:
-                    outcomes.append(replace(at_own_basis(stage, start), priors=priors).run())
+                    own = outcomes[0].parameters if outcomes else start
+                    outcomes.append(replace(at_own_basis(stage, own), priors=priors).run())
                 except FactorisationError:  # too little noise
                     return []
         return outcomes
@@ -152,26 +176,36 @@ class Ranking:
     def __init__(self, start: Stage, aim: str) -> None:
         self.compared = Comparison(start, COMPARED_ROWS, 2 * COMPARED_ROWS, KERNEL_ITERATIONS)
         self.aim, self.learned = aim, list[Learned]()
+        self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 
     def learn(self, name: str, kernel: Kernel, base: Parameters, priors: Mapping[str, LogNormal]) -> None:
         """Add a kernel, unless learning was interrupted or has no end."""
         began = time.perf_counter()
         if self.learned and self.learned[-1].outcome.run.interrupted:
             return
-        outcomes = self.compared.climbed(base._replace(kernel=kernel), priors)
-        if outcomes:
-            try:
-                trial = self.compared.judged([outcome.parameters for outcome in outcomes], name, began)
-            except FactorisationError:
+        try:
+            outcomes = self.compared.climbed(base._replace(kernel=kernel), priors, self._hopeless)
+            if not outcomes:
                 return
-            self.learned.append(Learned(trial, outcomes[0], priors))
+            trial = self.compared.judged([outcome.parameters for outcome in outcomes], name, began)
+        except FactorisationError:
+            return
+        given_up = len(outcomes) == 1 < len(self.compared.learning) and not outcomes[0].run.interrupted
+        (self.behind if given_up else self.learned).append(Learned(trial, outcomes[0], priors))
+
+    def _hopeless(self, outcome: Outcome) -> bool:
+        """Whether the first group finds an end far behind another in both error and log density."""
+        own = self.compared.judged([outcome.parameters], "", 0.0)
+        self.firsts.append(own)
+        best = self.firsts[best_of(self.firsts, self.aim)]
+        return own.rmse > (1.0 + BEHIND) * best.rmse and own.log_density < best.log_density - BEHIND
 
     def in_order(self) -> list[Learned]:
         """The best, then the best of the others, and so on."""
         left, ranked = list(self.learned), list[Learned]()
         while left:
             ranked.append(left.pop(best_of([each.trial for each in left], self.aim)))
-        return ranked
+        return ranked + self.behind
 
 
 def _learn_further(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:

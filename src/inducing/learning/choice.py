@@ -24,7 +24,16 @@ from ..model.problem import Problem, subset
 from ..model.table import VFE
 from ..numerics.arrays import to_numpy
 from .ascent import INTERRUPTED
-from .candidates import COMPARED_ROWS, Comparison, Learned, Trial, at_own_basis, best_of, ranked_kernels
+from .candidates import (
+    COMPARED_ROWS,
+    Comparison,
+    Learned,
+    Trial,
+    at_own_basis,
+    best_of,
+    different,
+    ranked_kernels,
+)
 from .noise import NoiseFit, noise_of_left_out
 from .objective import HeldOut, parameters_of, plainly, targets
 from .packing import Parameters
@@ -37,9 +46,8 @@ FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rou
 FINAL_ITERATIONS = 40
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
-JUDGED = 4_000  # rows that are left out in turn at most
+JUDGED = 2_500  # rows that are left out in turn at most
 MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
-GUARDED = 2_500  # rows that the guard looks at at most
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
 
 
@@ -89,7 +97,7 @@ def choose(
         if found:
             trials = [trial for trial, _ in found]
             best = best_of(trials, aim)
-            end = found[best][1].parameters
+            end = guarded(Comparison(start, LEARNED, JUDGED, 0), found[best][1].parameters)
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(_some(n, JUDGED)).at(end._replace(basis=as_points(task.basis)))
@@ -177,29 +185,26 @@ def best_kernel(task: Task, kernels: Mapping[str, Kernel]) -> Kernel:
 def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, Outcome]]:
     """Exact GPs with the best of these kernels, judged by rows that they were not learned from and the others
     predict. Of few rows these trials are known, and the best is learned from all rows; of more the best three
-    are learned further.
+    that differ are learned further.
     """
     n = start.rows.n
     whole = replace(start.exact_on(_some(n, LEARNED)), max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
     whole = replace(whole, trace=None, checkpoint=None, restarts=0)
-    guarding = Comparison(start, LEARNED, GUARDED, 0)
     if n < 2 * COMPARED_ROWS:
         for each in learned:
             try:
                 outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=each.priors).run()
             except FactorisationError:  # too little noise for all rows
                 continue
-            outcome = replace(outcome, parameters=guarded(guarding, outcome.parameters))
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
     final = Comparison(start, min(LEARNED, n // 2), JUDGED, FINAL_ITERATIONS)
     trials: list[tuple[Trial, Outcome]] = []
-    for each in learned[:FINALISTS]:
+    for each in different(learned)[:FINALISTS]:
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
         for outcome in final.climbed(each.outcome.parameters, each.priors):
-            outcome = replace(outcome, parameters=guarded(guarding, outcome.parameters))
             trial = final.judged([outcome.parameters], f"exact, {each.name}", began)
             trials.append((trial, outcome))
     return trials
