@@ -18,7 +18,8 @@ _HOMES = {  # of functions and classes
     "inference.sensitivity": "sobol_indices",
     "model.paths": "probability_of_maximum probability_above",
     "inference.neighbours": "NeighboursPredictor",
-    "inference.online": "update update_together information_gain most_informative",
+    "inference.information": "information_gain most_informative",
+    "inference.online": "update update_together",
     "inference.propagation": "expectation_propagation",
     "model.posterior": "Posterior prior kl_divergence",
     "model.problem": "NoiseByLevel",
@@ -108,10 +109,10 @@ if TYPE_CHECKING:
     from .inference import selection as selection
     from .inference.conjugate_gradients import predictor as iterative
     from .inference.conjugate_gradients import products as products
+    from .inference.information import information_gain as information_gain
+    from .inference.information import most_informative as most_informative
     from .inference.left_out import leave_one_out as leave_one_out
     from .inference.neighbours import NeighboursPredictor as NeighboursPredictor
-    from .inference.online import information_gain as information_gain
-    from .inference.online import most_informative as most_informative
     from .inference.online import update as update
     from .inference.online import update_together as update_together
     from .inference.propagation import expectation_propagation as expectation_propagation

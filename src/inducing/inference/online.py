@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InducingError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
-from ..model.likelihoods import Binary, Gaussian, Likelihood
+from ..model.likelihoods import Gaussian, Likelihood
 from ..model.likelihoods.loops import Asked
 from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
@@ -23,6 +23,7 @@ from ..numerics.arrays import Array, to_numpy
 from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solve_lower, with_nugget
 from ..numerics.workers import blas_for, interruptible, single_threaded_blas
 from . import online_loops as loops
+from .information import checked_targets, information_gain
 from .online_loops import GrowthRule, Seen
 
 KERNEL_ROWS = 256  # rows whose kernel values are computed together, with the basis and with each other
@@ -63,7 +64,7 @@ def update(
     """
     post.require_exact("updating needs")
     X = _rows(X, [post])
-    y = _targets(likelihood, y, X)
+    y = checked_targets(likelihood, y, X)
     outputs = 1 if y.ndim == 1 else y.shape[1]
     post = _with_outputs(post, y)
     if outputs > 1 and not isinstance(likelihood, Gaussian):
@@ -93,50 +94,13 @@ def update_together(
     if not posts:
         raise ParameterError("update_together needs at least one process, but got none")
     X = _rows(X, posts)
-    Y = _targets(likelihood, Y, X)
+    Y = checked_targets(likelihood, Y, X)
     if Y.shape != (len(X), len(posts)):
         raise ShapeError(
             f"Y has shape {Y.shape}, but {len(posts)} processes and {len(X)} rows need {(len(X), len(posts))}"
         )
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, grow)
     return learner.after(X, Y[:, :, None], order)
-
-
-def information_gain(post: Posterior, likelihood: Likelihood, X: Array, y: Array | None = None) -> np.ndarray:
-    """KL(process after the row || process now) of each row alone: what reading it would teach. (n,)
-
-        ½ [(q² + r)σ² - log(1 + rσ²)]   [004 eq. 3.16]
-
-    Without y, its expectation over what the process itself predicts for y. There E(q² + r) = 0, so -½ E log(1
-    + rσ²) remains: no label is needed to ask for the next one. [004 §3.8.1]
-    """
-    X = as_inputs(X)
-    mean, variance = (to_numpy(part) for part in post.predict(X))
-    variance = np.maximum(variance, 1e-300)
-    if y is not None:
-        y = _targets(likelihood, y, X)
-        if y.shape != mean.shape:
-            raise ShapeError(f"y has shape {y.shape}, but the process predicts {mean.shape}")
-        wide = variance if mean.ndim == 1 else variance[:, None]
-        _, q, r = likelihood.tilted(y, mean, wide)
-        gain = 0.5 * ((q * q + r) * wide - np.log1p(r * wide))
-        return gain if gain.ndim == 1 else np.sum(gain, axis=1)
-    if isinstance(likelihood, Gaussian):
-        return 0.5 * (1 if mean.ndim == 1 else mean.shape[1]) * np.log1p(variance / likelihood.variance)
-    if not isinstance(likelihood, Binary):
-        raise ParameterError(
-            f"the gain of a row without its y is known for Gaussian and binary likelihoods, not {likelihood}"
-        )
-    gain = np.zeros(len(X))
-    for label in (-1.0, 1.0):
-        log_probability, _, r = likelihood.tilted(label, mean, variance)
-        gain -= 0.5 * np.exp(log_probability) * np.log1p(r * variance)
-    return gain
-
-
-def most_informative(post: Posterior, likelihood: Likelihood, X: Array, y: Array | None = None) -> int:
-    """The row with the largest information gain: which to read, or to have labelled, next."""
-    return int(np.argmax(information_gain(post, likelihood, X, y)))
 
 
 class Learner:
@@ -161,7 +125,9 @@ class Learner:
             raise ParameterError(
                 "a basis that does not grow must not be empty: start from prior(k, basis=...)"
             )
-        self.posts = list(posts)
+        self.posts, self._X = list(posts), np.empty((0, d))  # and the rows that were opened
+        self._means = 1 if all(post.mean_function is posts[0].mean_function for post in posts) else len(posts)
+        self.block = KERNEL_ROWS if grow else FIXED_BLOCK
         self.change(likelihood)
         self.kernel = posts[0].kernel
         self.capacity, self.tolerance, self.grow = capacity, float(tolerance), grow
@@ -187,7 +153,7 @@ class Learner:
                     self.start_exact_scores()
             while capacity is not None and self.state.size[0] > capacity:
                 loops.remove_one(self.state, int(np.argmin(self.scores())))
-            self.collect(np.empty((0, d)))
+            self.collect(self._X)
 
     def change(self, likelihood: Likelihood) -> None:
         """Read the rows that follow under this likelihood."""
@@ -224,18 +190,58 @@ class Learner:
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
         """Read rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use."""
-        seen, block = Seen.nothing(*Y.shape), KERNEL_ROWS if self.grow else FIXED_BLOCK
-        for start in range(0, len(X), block):
-            rows = slice(start, min(start + block, len(X)))
-            with single_threaded_blas():  # for the kernel: a block is too small to share out
-                if self.age > max(REFRESH, 2 * len(self.basis)):
-                    self.refresh()
-                self._read_block(X[rows], Y[rows], Seen(*(part[rows] for part in seen)))
-            self.age += rows.stop - start
+        parts = [Seen.nothing(0, *Y.shape[1:])]
+        for start in range(0, len(X), self.block):
+            rows = slice(start, start + self.block)
+            self.open(X[rows], Y[rows])
+            parts.append(self.advance(len(X[rows])))
+        return parts[1] if len(parts) == 2 else Seen(*map(np.concatenate, zip(*parts)))
+
+    def open(self, X: np.ndarray, Y: np.ndarray) -> None:
+        """Compute all that rows X (n, d) with Y (n, c, p), at most `block`, need of kernel and prior mean;
+        `advance` then reads them.
+        """
+        with single_threaded_blas():  # for the kernel: a block is too small to share out
+            if self.age > max(REFRESH, 2 * len(self.basis)):
+                self.refresh()
+            self.make_room(len(X))
+            K = np.ascontiguousarray(self._kernel_rows(X), dtype=float)
+        kss = np.asarray(self.kernel.diag(X), dtype=float)
+        means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts[: self._means]]
+        prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, 1 or c, 1 or p)
+        prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
+        self._rows, self._X, self._done = loops.StreamRows(K, kss, prior, Y), X, 0
+        self._seen = Seen.nothing(*Y.shape)
+
+    def advance(self, n: int) -> Seen:
+        """Read the next n of the rows that were opened."""
+        first, asked = self._done, self.asked
+        last = first + n
+        given = self.state, self._rows, asked.at, asked.theta, self._seen, self.events, self.rule
+        read = first
+        for some in interruptible(n, loops.row_work(self.state)):
+            if read == first + some.start and asked.error is None:
+                read = loops.run(*given, first + some.start, first + some.stop)
+        if asked.error is not None and not isinstance(asked.error, InducingError):
+            raise asked.error
+        if asked.error is not None:
+            message = f"row {self.events.sum()} of the stream cannot be used: {asked.error}"
+            raise type(asked.error)(message) from asked.error
+        if read < last:
+            raise NonFiniteError(
+                f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = "
+                f"{self.state.q.ravel()} and r = {self.state.r} at variance {self.state.variance}; check its "
+                "y, or use a likelihood with more noise"
+            )
+        seen = Seen(*(part[first:last] for part in self._seen))
         self.total += np.sum(seen.log_density, axis=0)
+        self.age, self._done = self.age + n, last
+        if last == len(self._X):
+            self.collect(self._X)
         return seen
 
     def posteriors(self) -> list[Posterior]:
+        self.collect(self._X)
         m, state, posts = self.state.size[0], self.state, []
         for c, post in enumerate(self.posts):
             L, w, A = (
@@ -248,34 +254,14 @@ class Learner:
         return posts
 
     def _score_terms(self, c: int) -> list[np.ndarray]:
-        """What the scores of process c need, as views of the state: α, C + Q, Q and, for "kl", N."""
+        """What the scores of process c need, as views of the state: α, C + Q, Q and, for "kl", N; nothing
+        where it judges none.
+        """
         m, state = self.state.size[0], self.state
-        terms = [state.alpha[c, :, :m], state.CQ[c, :m], state.Q[:m]] if self.scored else []
+        if not (self.scored and state.size[1] <= c < state.size[2]):
+            return []
+        terms = [state.alpha[c, :, :m], state.CQ[c, :m], state.Q[:m]]
         return [*terms, state.N[c, :m, :m]] if self.exact else terms
-
-    def _read_block(self, X: np.ndarray, Y: np.ndarray, seen: Seen) -> None:
-        self.make_room(len(X))
-        asked, kss = self.asked, np.asarray(self.kernel.diag(X), dtype=float)
-        means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts]
-        prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, c, 1 or p)
-        prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
-        rows = loops.StreamRows(np.ascontiguousarray(self._kernel_rows(X), dtype=float), kss, prior, Y)
-        given, read = (self.state, rows, asked.at, asked.theta, seen, self.events, self.rule), 0
-        for some in interruptible(len(X), loops.row_work(self.state)):
-            if read == some.start and asked.error is None:
-                read = loops.run(*given, some.start, some.stop)
-        if asked.error is not None and not isinstance(asked.error, InducingError):
-            raise asked.error
-        if asked.error is not None:
-            message = f"row {self.events.sum()} of the stream cannot be used: {asked.error}"
-            raise type(asked.error)(message) from asked.error
-        if read < len(X):
-            raise NonFiniteError(
-                f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = "
-                f"{self.state.q.ravel()} and r = {self.state.r} at variance {self.state.variance}; check its "
-                "y, or use a likelihood with more noise"
-            )
-        self.collect(X)
 
     def _kernel_rows(self, X: np.ndarray) -> np.ndarray:
         """Kernel of rows with the basis and, where it may grow, with each other. (b, m) or (b, m + b)"""
@@ -338,7 +324,15 @@ class Learner:
                 w -= (1.0 - rho) * (w @ A) @ A.T
                 if self.exact:
                     state.N[c, :m, :m] *= rho  # it is L⁻ᵀ(S⁻¹ - I)L⁻¹
-        self.refresh()
+        if min(kept[state.size[1] : state.size[2]]) < 1.0:
+            self.refresh()
+
+    def judge(self, first: int, last: int) -> None:
+        """Let the scores of processes from `first` up to `last` say which function goes; at first all do."""
+        if (first, last) != (self.state.size[1], self.state.size[2]):
+            self.state.size[1:] = first, last
+            self.refresh()
+            self.start_exact_scores()
 
     def refresh(self) -> None:
         """Compute anew what the scores need and small changes keep: α, and the diagonals of Q and C + Q."""
@@ -348,7 +342,7 @@ class Learner:
             return
         Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
         state.Q[:m] = np.sum(Linv * Linv, axis=0)
-        for c in range(len(self.posts)):
+        for c in range(state.size[1], state.size[2]):
             F = state.A[c, :m, :m].T @ Linv  # C + Q = FᵀF
             state.CQ[c, :m] = np.sum(F * F, axis=0)
             state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
@@ -359,14 +353,14 @@ class Learner:
         if not self.exact or m == 0:
             return
         Linv = inverse_lower(np.ascontiguousarray(state.U[:m, :m].T))
-        for c in range(len(self.posts)):
+        for c in range(state.size[1], state.size[2]):
             G = np.linalg.solve(state.A[c, :m, :m], Linv)
             state.N[c, :m, :m] = G.T @ G - Linv.T @ Linv
 
     def scores(self) -> np.ndarray:
         """The removal score of each basis function; of several processes the largest. (m,)"""
         each = []
-        for c in range(len(self.posts)):
+        for c in range(self.state.size[1], self.state.size[2]):
             alpha, CQ, Q, *N = self._score_terms(c)
             blocks = [v[:, None, None] for v in (CQ, Q, *map(np.diagonal, N))]  # (m, 1, 1)
             each.append(removal_scores(alpha.T[:, None, :], *blocks))
@@ -431,13 +425,6 @@ def _rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
         width = X.shape[1]
         raise ShapeError(f"X has {width} columns from row 0 on, but the process was made with {widths[0]}")
     return np.ascontiguousarray(X)
-
-
-def _targets(likelihood: Likelihood, y: Array, X: np.ndarray) -> np.ndarray:
-    y = likelihood.check(to_numpy(y), processes=True)
-    if y.ndim not in (1, 2) or len(y) != len(X):
-        raise ShapeError(f"y has shape {y.shape}, but X has {len(X)} rows; give one target row per input row")
-    return np.ascontiguousarray(y)
 
 
 def _with_outputs(post: Posterior, y: np.ndarray) -> Posterior:

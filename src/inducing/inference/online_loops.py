@@ -61,11 +61,12 @@ nugget, beyond_rounding = _jit(linalg.nugget), _jit(linalg.beyond_rounding)
 class State(NamedTuple):
     """c processes with p outputs each on one basis of size[0] functions; arrays have room for M.
 
-    α, CQ, Q and N are what the scores need, and are kept only where a basis function may have to go.
+    α, CQ, Q and N are what the scores need, and are kept only where a basis function may have to go; α and CQ
+    of the processes that judge which.
     """
 
     at: np.ndarray  # BLAS by address
-    size: np.ndarray  # (1,)
+    size: np.ndarray  # (3,): m, and the first process that judges and the one after the last
     places: np.ndarray  # (M,): column of each basis function in the block's kernel rows
     U: np.ndarray  # (M, M): Lᵀ
     A: np.ndarray  # (c, M, M)
@@ -126,7 +127,7 @@ def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
     one, each, square, every = (M,), (c, M), (c, M, M), (c, p, M)
     kept = square, every, every, each, one, square if exact else (c, 0, 0)
     row = one, one, one, each, each, each, (c, p), (c,), (c, p), (c,), one, one, one
-    whole = np.zeros(1, dtype=np.int64), np.zeros(M, dtype=np.int64)
+    whole = np.array([0, 0, c], dtype=np.int64), np.zeros(M, dtype=np.int64)
     return State(addresses(), *whole, np.eye(M), *(np.zeros(shape) for shape in (*kept, *row)))
 
 
@@ -134,6 +135,12 @@ def row_work(state: State) -> float:
     """The multiplications that a row takes, about."""
     c, m = state.A.shape[:2]
     return c * (8.0 * m * m + ROW_WORK)
+
+
+@_jit
+def judges(state: State, c: int) -> bool:
+    """Whether the scores of process c say which function goes."""
+    return state.size[1] <= c < state.size[2]
 
 
 @_jit
@@ -147,7 +154,7 @@ def look(state: State, kss: float, scored: bool) -> float:
         solve(state.at, state.U, state.phi, state.e, m, True)
     for c in range(len(state.A)):
         state.variance[c] = gamma + gain(state.at, state.A[c], state.phi, state.a[c], state.s[c], m)
-        if scored:
+        if scored and judges(state, c):
             solve(state.at, state.U, state.s[c], state.t[c], m, True)
         for o in range(state.w.shape[1]):
             state.mean[c, o] = dot(state.phi, state.w[c, o], m)
@@ -209,15 +216,15 @@ def project(state: State, gamma: float, scored: bool) -> None:
         left, eta = kept(state, c), 1.0 / max(1.0 + state.r[c] * gamma, FLOOR)
         scale = state.r[c] * eta
         rank_one(state.at, state.A[c], state.s[c], state.a[c], scale / (1.0 + sqrt(left * eta)), m)
-        t = state.t[c]
+        t, judged = state.t[c], scored and judges(state, c)
         for o in range(state.w.shape[1]):
             add(eta * state.q[c, o], state.s[c], state.w[c, o], m)
-            if scored:
+            if judged:
                 add(eta * state.q[c, o], t, state.alpha[c, o], m)
-        if scored:
+        if judged:
             for j in range(m):
                 state.CQ[c, j] += scale * t[j] * t[j]
-        if scored and state.N.shape[1] > 0:
+        if judged and state.N.shape[1] > 0:
             rank_one_upper(state.at, state.N[c], -state.r[c] / left, state.e, m)
 
 
@@ -240,7 +247,7 @@ def extend(state: State, gamma: float, scored: bool) -> None:
         for o in range(state.w.shape[1]):
             state.w[c, o, m] = 0.0
             add(state.q[c, o], s, state.w[c, o], m + 1)
-        if not scored:
+        if not scored or not judges(state, c):
             continue
         t = state.t[c]
         for j in range(m):
@@ -266,8 +273,8 @@ def least(state: State, gamma: float) -> int:
     dearest counts [004 eq. 5.10]. `model.removal` has the same in NumPy.
     """
     m, outputs, exact = state.size[0], state.w.shape[1], state.N.shape[1] > 0
-    best, index = 0.0, m
-    for c in range(len(state.A)):
+    best, index, first = 0.0, m, state.size[1]
+    for c in range(first, state.size[2]):
         r = state.r[c]
         cost = 0.0
         for o in range(outputs):
@@ -275,12 +282,12 @@ def least(state: State, gamma: float) -> int:
         cost /= max(1.0 / gamma + r, FLOOR)
         if exact:
             cost += outputs * (log(max(1.0 + r * gamma, FLOOR)) - r * gamma / kept(state, c))
-        best = max(best, cost) if c > 0 else cost
+        best = max(best, cost) if c > first else cost
     for j in range(m):
         e2 = state.e[j] * state.e[j] / gamma
         Q = state.Q[j] + e2
         worst = 0.0
-        for c in range(len(state.A)):
+        for c in range(first, state.size[2]):
             Ck = state.t[c, j] - state.e[j]
             CQ = max(state.CQ[c, j] + state.r[c] * Ck * Ck + e2, FLOOR * Q)
             cost = 0.0
@@ -289,7 +296,7 @@ def least(state: State, gamma: float) -> int:
             cost /= CQ
             if exact:
                 cost += outputs * (log(CQ / Q) + state.N[c, j, j] / Q)
-            worst = max(worst, cost) if c > 0 else cost
+            worst = max(worst, cost) if c > first else cost
         if worst < best:
             best, index = worst, j
     return index
@@ -317,6 +324,8 @@ def remove(state: State, i: int) -> None:
                 w[o, j] = state.cosine[j] * one + state.sine[j] * two
                 w[o, j + 1] = state.cosine[j] * two - state.sine[j] * one
         square = drop_last(state.at, A, w, z, column, n)
+        if not judges(state, c):
+            continue
         for j in range(m):
             z[j] = (z[j] - state.x[j] * square / length) / length
         solve(state.at, state.U, z, column, m, True)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ

@@ -11,7 +11,7 @@ that new rows weigh no less than old ones and a change of the function is not ta
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -40,7 +40,7 @@ LEAST_SCALE = 1e-4  # of noise that falls
 FORGOTTEN = {"forget": 0.05, "reset": 1e-9}  # what drift may leave of the sites
 LEARNED_AFTER = 200  # rows after an alarm
 
-RECORDED = ("clock", "beat", "slope", "rescaled", "alarms", "unlearned")  # of its fields, as plain data
+RECORDED = ("clock", "beat", "slope", "rescaled", "leader", "alarms", "unlearned")  # of its fields, as plain data
 
 
 @dataclass
@@ -59,6 +59,7 @@ class Adaptation:
     beat: int = 0  # rows since the last beat
     slope: float = 0.0  # Σ ∂L/∂log scale of these rows
     rescaled: float = 0.0  # growth of the log scale that the sites have not followed yet
+    leader: int = 0  # the expert of largest weight at the last beat
     alarms: int = 0  # that were answered
     unlearned: bool = False  # whether drift asks for the model to be learned again
     drift: Drift = field(default_factory=Drift)
@@ -103,24 +104,31 @@ class Adaptation:
         self.clock = float(times[-1]) if len(times) else self.clock
         return steps
 
-    def read(self, learner: Learner, X: np.ndarray, Y: np.ndarray, steps: np.ndarray, row: int) -> Seen:
-        """Let the learner read rows X, Y (n, c, p), the first of which is number `row`, as far as the next
-        beat or discount that is due; the predictions of the rows read, by all experts together.
+    def read(
+        self, learner: Learner, X: np.ndarray, Y: np.ndarray, steps: np.ndarray, row: int
+    ) -> Iterator[Seen]:
+        """Let the learner read rows X, Y (n, c, p), the first of which is number `row`, as far as each beat or
+        discount that is due; the predictions of the rows read, by all experts together. It ends early where
+        the model is to be learned again.
         """
-        ahead = np.cumsum(steps[: BEAT - self.beat] if self._acts else steps)
-        due = (self.since[:, None] + ahead) > self._periods[:, None]  # (E, rows)
-        if np.any(due[:, 0]):
-            self._discount(
-                learner, np.where(due[:, 0], 0.5 ** ((self.since + ahead[0]) / self.half_lives), 1.0)
-            )
-            self.since = np.where(due[:, 0], -ahead[0], self.since)
-            due = (self.since[:, None] + ahead) > self._periods[:, None]
-        later = np.flatnonzero(np.any(due[:, 1:], axis=0))
-        n = int(later[0]) + 1 if len(later) else len(ahead)
-        seen = self._together(learner.read(X[:n], np.tile(Y[:n], (1, len(self.half_lives), 1))))
-        self.since, self.beat = self.since + ahead[n - 1], self.beat + n
-        self._look(learner, seen, X[:n], Y[:n], row)
-        return seen
+        learner.open(X, np.tile(Y, (1, len(self.half_lives), 1)))
+        self._judge(learner)
+        done = 0
+        while done < len(X) and not self.to_be_learned:
+            ahead = np.cumsum(steps[done : done + BEAT - self.beat] if self._acts else steps[done:])
+            due = (self.since[:, None] + ahead) > self._periods[:, None]  # (E, rows)
+            if np.any(due[:, 0]):
+                kept = 0.5 ** ((self.since + ahead[0]) / self.half_lives)
+                self._discount(learner, np.where(due[:, 0], kept, 1.0))
+                self.since = np.where(due[:, 0], -ahead[0], self.since)
+                due = (self.since[:, None] + ahead) > self._periods[:, None]
+            later = np.flatnonzero(np.any(due[:, 1:], axis=0))
+            n = int(later[0]) + 1 if len(later) else len(ahead)
+            seen = self._together(learner.advance(n))
+            self.since, self.beat, now = self.since + ahead[n - 1], self.beat + n, slice(done, done + n)
+            self._look(learner, seen, X[now], Y[now], row + done)
+            done += n
+            yield seen
 
     @property
     def _periods(self) -> np.ndarray:
@@ -155,9 +163,15 @@ class Adaptation:
             self.rescaled += step
             if abs(self.rescaled) > RESCALED:
                 self._discount(learner, np.ones(len(self.half_lives)))
-        self.beat, self.slope = 0, 0.0
+        self.beat, self.slope, self.leader = 0, 0.0, int(np.argmax(self.log_weights))
+        self._judge(learner)
         if self.drift.alarms > self.alarms:
             self._answer(learner)
+
+    def _judge(self, learner: Learner) -> None:
+        """Let the expert that led at the last beat say which basis function goes."""
+        each = len(learner.posts) // len(self.half_lives)
+        learner.judge(self.leader * each, (self.leader + 1) * each)
 
     def _answer(self, learner: Learner) -> None:
         """Tell of drift, and do what was asked for."""
@@ -184,13 +198,14 @@ class Adaptation:
             return seen
         mean = seen.mean.reshape(n, E, -1, seen.mean.shape[2])  # (n, E, c, p)
         variance, log_density = seen.variance.reshape(n, E, -1), seen.log_density.reshape(n, E, -1)
-        total, log_weights = np.sum(log_density, axis=2), self.log_weights
         before = np.empty((n, E))
-        for i in range(n):
-            before[i] = log_weights
-            log_weights = WEIGHT_MEMORY * (log_weights + total[i])
-            log_weights = np.maximum(log_weights - np.max(log_weights), LEAST_LOG_WEIGHT)
-        self.log_weights, share = log_weights, _shares(before)[:, :, None]
+        now = self.log_weights.tolist()
+        for i, gained in enumerate(np.sum(log_density, axis=2).tolist()):
+            before[i] = now
+            now = [WEIGHT_MEMORY * (a + b) for a, b in zip(now, gained)]
+            top = max(now)
+            now = [max(a - top, LEAST_LOG_WEIGHT) for a in now]
+        self.log_weights, share = np.array(now), _shares(before)[:, :, None]
         middle = np.sum(share[..., None] * mean, axis=1)
         spread = np.mean((mean - middle[:, None]) ** 2, axis=3)
         density = log_density + np.log(share)

@@ -8,7 +8,8 @@ from threading import get_ident
 import numpy as np
 
 from ..errors import InterruptedWarning, ParameterError
-from ..inference.online import Learner, Order, Seen, information_gain, update_together
+from ..inference.information import information_gain
+from ..inference.online import Learner, Order, Seen, update_together
 from ..model.likelihoods import Binary, Likelihood
 from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
@@ -16,7 +17,6 @@ from ..numerics.workers import single_threaded_blas
 from ..progress import Bars
 from .adapting import Adaptation
 
-ROWS_AHEAD = 1024  # rows looked ahead, at most
 _reading: dict[int, int] = {}  # the threads that models are being changed in, by the identity of the model
 
 
@@ -39,21 +39,22 @@ def read(
     warning; else it ends it with nothing changed.
     """
     seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times)
-    posts, now = learner.posteriors() if stoppable else [], adaptation.copied()
+    posts, after = learner.posteriors() if stoppable else [], adaptation.copied()
     shown = Bars(True if verbose else None) if len(X) > 1 else nullcontext()
     with shown as bars, single_threaded_blas():  # once, and not for every few rows
         try:
             for rows in learner.turns(X, Y, order):
                 n = 0
                 while n < len(rows) and not adaptation.to_be_learned:
-                    left = rows[n : n + ROWS_AHEAD]
-                    part = adaptation.read(learner, X[left], Y[left], steps[left], row + done + n)
-                    for whole, new in zip(seen, part):
-                        whole[left[: len(new)]] = new
-                    n += len(part.mean)
+                    left = rows[n : n + learner.block]
+                    for part in adaptation.read(learner, X[left], Y[left], steps[left], row + done + n):
+                        now = rows[n : n + len(part.mean)]
+                        for whole, new in zip(seen, part):
+                            whole[now] = new
+                        n += len(now)
                 done += n
                 if stoppable or done == len(X) or adaptation.to_be_learned:
-                    posts, now = learner.posteriors(), adaptation.copied()
+                    posts, after = learner.posteriors(), adaptation.copied()
                 if bars is not None:
                     bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
         except KeyboardInterrupt:
@@ -64,7 +65,7 @@ def read(
                 InterruptedWarning,
                 stacklevel=3,
             )
-    return posts, now, seen, done
+    return posts, after, seen, done
 
 
 def most_informative_rows(
