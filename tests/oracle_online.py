@@ -194,7 +194,7 @@ class Discounted:
     def wait(self, time: float = 1.0) -> None:
         """Let time pass before the next row."""
         self.since += time
-        if self.since > self.step * self.half_life:
+        if self.since >= self.step * self.half_life:
             rho = self.dtype(2) ** (-self.dtype(self.since) / self.dtype(self.half_life))
             self.weights, self.since = [w * rho for w in self.weights], 0.0
 

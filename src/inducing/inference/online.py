@@ -20,7 +20,7 @@ from ..model.posterior import Posterior, Score
 from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
 from ..numerics.arrays import Array, to_numpy
-from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solve_lower, with_nugget
+from ..numerics.linalg import cholesky_escalating, inverse_lower, with_nugget
 from ..numerics.workers import blas_for, interruptible, single_threaded_blas
 from . import online_loops as loops
 from .information import checked_targets, information_gain
@@ -135,6 +135,7 @@ class Learner:
         self.exact = self.scored and score == "kl"
         self.basis, factors, self.jitter = _factors(self.posts, d)
         self.total = np.array([post.log_predictive or 0.0 for post in posts])
+        self.margin = 1.0  # of a function that goes for a new one
         self.age = 0  # rows read since `refresh`
         self.events = np.zeros(3, dtype=np.int64)  # rows that projected, grew the basis, replaced a function
         m = len(self.basis)
@@ -163,7 +164,7 @@ class Learner:
     def rule(self) -> GrowthRule:
         """The rule by which the basis may change; without a capacity the allocated room limits it."""
         capacity = len(self.state.k) if self.capacity is None else self.capacity
-        return GrowthRule(capacity, self.tolerance, self.grow, self.scored)
+        return GrowthRule(capacity, self.tolerance, self.grow, self.scored, self.margin)
 
     def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
         """The processes after all rows X (n, d) with Y (n, c, p)."""
@@ -316,12 +317,11 @@ class Learner:
         What is left is the process of the same rows, each counted ρ times; for ρ → 0 it is the prior.
         """
         m, state = self.state.size[0], self.state
+        work = np.empty((2, m, m))
         for c, rho in enumerate(kept):
             if rho < 1.0 and m:
-                A, w = state.A[c, :m, :m], state.w[c, :, :m]
-                R = cholesky(rho * np.eye(m) + (1.0 - rho) * (A.T @ A))
-                A[...] = solve_lower(R, A.T).T
-                w -= (1.0 - rho) * (w @ A) @ A.T
+                if not loops.discount(state, c, float(rho), *work):
+                    raise NonFiniteError(f"process {c} is no process any more; learn it again")
                 if self.exact:
                     state.N[c, :m, :m] *= rho  # it is L⁻ᵀ(S⁻¹ - I)L⁻¹
         if min(kept[state.size[1] : state.size[2]]) < 1.0:

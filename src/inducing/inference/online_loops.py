@@ -31,6 +31,7 @@ import numpy as np
 from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
 from ..numerics.blas import addresses
+from ..numerics.compiled_blas import add_gram, factorise, times_lower
 from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.linalg import FINEST
 from ..numerics.triangles import (
@@ -97,6 +98,7 @@ class GrowthRule(NamedTuple):
     tolerance: float  # of k(x, x): a row that is nearer to the span projects
     grow: bool  # or every row projects
     scored: bool  # whether a basis function may have to go
+    margin: float  # 1, or less where a function must be that much cheaper to lose than the row's own to go
 
 
 class StreamRows(NamedTuple):
@@ -181,7 +183,7 @@ def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
         new = certain(state, gamma, kss, rule.scored)
     i = m
     if new and m >= rule.capacity:
-        i = least(state, gamma)
+        i = least(state, gamma, rule.margin)
         new = i < m
     if not new:
         project(state, gamma, rule.scored)
@@ -266,7 +268,7 @@ def extend(state: State, gamma: float, scored: bool) -> None:
 
 
 @_jit
-def least(state: State, gamma: float) -> int:
+def least(state: State, gamma: float, margin: float) -> int:
     """The number of the basis function that costs least to remove after a full update; m is the new one.
 
     It costs α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the
@@ -283,6 +285,7 @@ def least(state: State, gamma: float) -> int:
         if exact:
             cost += outputs * (log(max(1.0 + r * gamma, FLOOR)) - r * gamma / kept(state, c))
         best = max(best, cost) if c > first else cost
+    best *= margin
     for j in range(m):
         e2 = state.e[j] * state.e[j] / gamma
         Q = state.Q[j] + e2
@@ -387,3 +390,58 @@ def run(
 def remove_one(state: State, i: int) -> None:
     """Remove basis function i."""
     remove(state, i)
+
+
+@compiled(fastmath=FAST)
+def discount(state: State, c: int, rho: float, G: np.ndarray, A: np.ndarray) -> bool:
+    """Let process c keep the share ρ of its sites: A ← A R⁻ᵀ with RRᵀ = G = ρI + (1 - ρ)AᵀA, w ← w - (1 -
+    ρ)AAᵀw with that A. G and A (m, m) are work. False, and nothing done, if G has no factor.
+    """
+    m = state.size[0]
+    for i in range(m):
+        copy(state.A[c, i], A[i], m)
+        for j in range(m):
+            G[i, j] = 0.0
+    add_gram(state.at, A, 1.0 - rho, G)
+    for i in range(m):
+        G[i, i] += rho
+    if not isfinite(factorise(state.at, G)):
+        return False
+    times_lower(state.at, A, G, True)
+    for i in range(m):
+        copy(A[i], state.A[c, i], m)
+    for o in range(state.w.shape[1]):
+        gain(state.at, state.A[c], state.w[c, o], state.a[c], state.s[c], m)
+        add(rho - 1.0, state.s[c], state.w[c, o], m)
+    return True
+
+
+@compiled(fastmath=FAST)
+def mix(seen: Seen, log_weights: np.ndarray, memory: float, least: float, mixed: Seen) -> None:
+    """Mean, variance and log density of the mixture of E experts with c processes each, expert by expert in
+    `seen`, of rows in order; log weights (E,) gain each row's log density, of all processes, times `memory`,
+    and stay within `least` of the largest.
+    """
+    E = len(log_weights)
+    n, c, p = mixed.mean.shape
+    share = np.empty(E)
+    for i in range(n):
+        share[:] = np.exp(log_weights - np.max(log_weights))
+        share /= np.sum(share)
+        for j in range(c):
+            each = seen.log_density[i, j::c]
+            top, density, variance = np.max(each), 0.0, 0.0
+            for e in range(E):
+                density += share[e] * np.exp(each[e] - top)
+                variance += share[e] * seen.variance[i, e * c + j]
+            for o in range(p):
+                mean = 0.0
+                for e in range(E):
+                    mean += share[e] * seen.mean[i, e * c + j, o]
+                for e in range(E):
+                    variance += share[e] * (seen.mean[i, e * c + j, o] - mean) ** 2 / p
+                mixed.mean[i, j, o] = mean
+            mixed.variance[i, j], mixed.log_density[i, j] = variance, log(density) + top
+        for e in range(E):
+            log_weights[e] = memory * (log_weights[e] + np.sum(seen.log_density[i, e * c : (e + 1) * c]))
+        log_weights[:] = np.maximum(log_weights - np.max(log_weights), least)

@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import DriftWarning, NonFiniteError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect
 from ..inference.online import Learner, Seen
+from ..inference.online_loops import mix
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.posterior import Posterior
 from ..numerics.linalg import cholesky
@@ -28,10 +29,11 @@ from ..numerics.workers import blas_for
 from .drift import Drift, standardised
 from .memory import Memory
 
-STEP = 0.125  # of a half-life, between two discounts
+STEP, SEVERAL_STEP = 0.125, 0.25  # of a half-life, between two discounts, and where there are several
 BEAT = 64  # rows between two looks at noise and drift
-RATES = (100.0, 400.0, 1600.0, np.inf)  # half-lives that "auto" chooses from
+RATES = (100.0, 400.0, np.inf)  # half-lives that "auto" chooses from
 WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
+MARGIN = 0.5  # of functions that go where all fade: a basis that changed at most rows would cost their time
 LEAST_LOG_WEIGHT = -30.0  # so that an expert that was wrong may come back
 NOISE_ROWS = 100.0  # half-life of what the noise is told by
 UNUSUAL, NOISE_ROWS_THEN = 0.5, 25.0  # two standard deviations of a beat's slope, and the half-life then
@@ -91,10 +93,12 @@ class Adaptation:
         """Whether it is time to learn the model again: enough rows have come after an alarm."""
         return self.unlearned and self.beat == 0 and self.drift.rows >= LEARNED_AFTER
 
-    def steps(self, n: int, times: np.ndarray | None) -> np.ndarray:
-        """How far each of the next rows moves the clock: by 1, or by the time since the last row. (n,)"""
+    def steps(self, n: int, times: np.ndarray | None, row: int) -> np.ndarray:
+        """How far each of the next rows, the first number `row`, moves the clock: by 1, or by the time since
+        the last row, which the first of the stream has not. (n,)
+        """
         if times is None and self.clock is None:
-            return np.ones(n)
+            return np.where(np.arange(n) == 1 - row, 0.0, 1.0)
         if times is None or (self.clock is None and np.any(self.since > 0)):
             raise ParameterError("either all rows of a stream have a time or none; give `time` with each")
         steps = np.diff(times, prepend=times[:1] if self.clock is None else self.clock)
@@ -113,15 +117,16 @@ class Adaptation:
         """
         learner.open(X, np.tile(Y, (1, len(self.half_lives), 1)))
         self._judge(learner)
+        learner.margin = MARGIN if np.any(np.isfinite(self.half_lives)) else 1.0
         done = 0
         while done < len(X) and not self.to_be_learned:
             ahead = np.cumsum(steps[done : done + BEAT - self.beat] if self._acts else steps[done:])
-            due = (self.since[:, None] + ahead) > self._periods[:, None]  # (E, rows)
+            due = (self.since[:, None] + ahead) >= self._periods[:, None]  # (E, rows)
             if np.any(due[:, 0]):
                 kept = 0.5 ** ((self.since + ahead[0]) / self.half_lives)
                 self._discount(learner, np.where(due[:, 0], kept, 1.0))
                 self.since = np.where(due[:, 0], -ahead[0], self.since)
-                due = (self.since[:, None] + ahead) > self._periods[:, None]
+                due = (self.since[:, None] + ahead) >= self._periods[:, None]
             later = np.flatnonzero(np.any(due[:, 1:], axis=0))
             n = int(later[0]) + 1 if len(later) else len(ahead)
             seen = self._together(learner.advance(n))
@@ -132,11 +137,13 @@ class Adaptation:
 
     @property
     def _periods(self) -> np.ndarray:
-        """Between two discounts: an eighth of each half-life, of rows in whole beats where that is longer."""
-        steps = STEP * self.half_lives
-        return (
-            steps if self.clock is not None else np.where(steps > BEAT, np.round(steps / BEAT) * BEAT, steps)
-        )
+        """Between two discounts: an eighth of each half-life, of several a quarter; of rows in whole beats
+        where that is longer, and for several always.
+        """
+        several = len(self.half_lives) > 1
+        steps = (SEVERAL_STEP if several else STEP) * self.half_lives
+        beats = np.maximum(np.round(steps / BEAT), 1.0) * BEAT
+        return steps if self.clock is not None else np.where(several | (steps > BEAT), beats, steps)
 
     @property
     def _acts(self) -> bool:
@@ -193,25 +200,13 @@ class Adaptation:
 
     def _together(self, seen: Seen) -> Seen:
         """The mixture of what the experts say, with the weights each row finds; these learn from it."""
-        E, n = len(self.half_lives), len(seen.mean)
+        n, E = len(seen.mean), len(self.half_lives)
         if E == 1:
             return seen
-        mean = seen.mean.reshape(n, E, -1, seen.mean.shape[2])  # (n, E, c, p)
-        variance, log_density = seen.variance.reshape(n, E, -1), seen.log_density.reshape(n, E, -1)
-        before = np.empty((n, E))
-        now = self.log_weights.tolist()
-        for i, gained in enumerate(np.sum(log_density, axis=2).tolist()):
-            before[i] = now
-            now = [WEIGHT_MEMORY * (a + b) for a, b in zip(now, gained)]
-            top = max(now)
-            now = [max(a - top, LEAST_LOG_WEIGHT) for a in now]
-        self.log_weights, share = np.array(now), _shares(before)[:, :, None]
-        middle = np.sum(share[..., None] * mean, axis=1)
-        spread = np.mean((mean - middle[:, None]) ** 2, axis=3)
-        density = log_density + np.log(share)
-        top = np.max(density, axis=1, keepdims=True)
-        density = np.log(np.sum(np.exp(density - top), axis=1)) + top[:, 0]
-        return Seen(middle, np.sum(share * (variance + spread), axis=1), density)
+        mixed = Seen.nothing(n, seen.mean.shape[1] // E, seen.mean.shape[2])
+        self.log_weights = self.log_weights.copy()
+        mix(seen, self.log_weights, WEIGHT_MEMORY, LEAST_LOG_WEIGHT, mixed)
+        return mixed
 
     def matched(self, posts: Sequence[Posterior]) -> list[Posterior]:
         """The processes with the mean and covariance of the experts' mixture, one for each of an expert's."""

@@ -38,7 +38,7 @@ def read(
     They are fewer where drift calls for learning again. Where it is `stoppable`, Ctrl-C ends it early with a
     warning; else it ends it with nothing changed.
     """
-    seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times)
+    seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times, row)
     posts, after = learner.posteriors() if stoppable else [], adaptation.copied()
     shown = Bars(True if verbose else None) if len(X) > 1 else nullcontext()
     with shown as bars, single_threaded_blas():  # once, and not for every few rows
