@@ -1,7 +1,7 @@
 """Streams: how many rows a second, how many digits after how many rows, how much memory.
 
     python benchmarks/streams.py                      # everything; the 10 million rows take some minutes
-    python benchmarks/streams.py --only speed         # speed, digits, drift, memory, command
+    python benchmarks/streams.py --only speed         # speed, digits, drift, memory, forgetting, command
     python benchmarks/streams.py --quick              # seconds, small: does it all work?
 
 The rate of a line is the best of several rounds on one core. Times are this machine's.
@@ -85,18 +85,28 @@ def speed(plan: Plan) -> str:
             f"{n / plan.rows:.0%} {what}" for n, what in zip(learner.events, ("project", "grow", "replace"))
         )
         lines.append((name, shares, f"{plan.rows / best:,.0f}", wanted))
+    kinds: dict[str, dict[str, Any]] = {
+        "OnlineGPRegressor": {},
+        "half_life=1000, noise fixed": {"half_life": 1000, "fixed": ("noise",)},
+        "half_life=1000": {"half_life": 1000},
+        "half_life='auto'": {"half_life": "auto"},
+    }
     for size in (1000, 1):
-        model = ig.OnlineGPRegressor(kernel, CAPACITY, likelihood=Gaussian(NOISE), optimize=None).fit(
-            *inputs(600, rng)
-        )
+        best = dict.fromkeys(kinds, np.inf)
         n = min(plan.rows, 2000 * size)
+        for _ in range(plan.rounds):
+            for name, options in kinds.items():  # in turns: another's load falls on all alike
+                model = ig.OnlineGPRegressor(kernel, CAPACITY, noise=NOISE, optimize=None, **options)
+                model.fit(X[:600], y[:600])
 
-        def feed(model: Any = model, size: int = size, n: int = n) -> None:
-            for i in range(0, n, size):
-                model.partial_fit(X[i : i + size], y[i : i + size])
+                def feed(model: Any = model, size: int = size, n: int = n) -> None:
+                    for i in range(0, n, size):
+                        model.partial_fit(X[i : i + size], y[i : i + size])
 
-        best = min(timed(feed) for _ in range(plan.rounds))
-        lines.append((f"OnlineGPRegressor, batches of {size}", "", f"{n / best:,.0f}", ""))
+                best[name] = min(best[name], timed(feed))
+        for name in kinds:
+            share = best["OnlineGPRegressor"] / best[name]
+            lines.append((f"{name}, batches of {size}", f"{share:.0%}", f"{n / best[name]:,.0f}", ""))
     return table(("stream", "what its rows do", "rows/s", "wanted"), lines)
 
 
@@ -165,6 +175,66 @@ def memory(plan: Plan) -> str:
     )
 
 
+def forgetting(plan: Plan) -> str:
+    """A long stream that forgets. On a basis that stays, its last 10,000 rows, a hundred half-lives, are
+    replayed with 19 digits; on one that changes, Q = K⁻¹ is compared with K.
+    """
+    import oracle_online
+
+    rng, half_life, every, chunk = np.random.default_rng(0), 100, 50, 10_000
+    kernel, Z = ig.kernels.RBF(1.2), rng.uniform(-2, 2, (20, 2))
+    learner = Learner(
+        [ig.prior(kernel, basis=ig.bases.Points(Z))], Gaussian(NOISE), 2, None, 1e-6, "mean", False
+    )
+    start, peaks = time.perf_counter(), []
+    for done in range(0, plan.streamed, chunk):
+        X = rng.uniform(-2, 2, (chunk, 2))
+        y = np.sin(2 * X[:, 0] + done) * X[:, 1] + 0.1 * rng.standard_normal(chunk)
+        for i in range(0, chunk, every):
+            learner.forget([0.5 ** (every / half_life)])
+            learner.read(X[i : i + every], y[i : i + every, None, None])
+        if done + chunk >= plan.streamed // 10:
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)
+    rates = [plan.streamed / (time.perf_counter() - start)]
+    extended = np.longdouble
+
+    def k(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        E = (A[:, None, :].astype(extended) - B[None, :, :].astype(extended)) / extended(1.2)
+        return np.exp(-np.sum(E * E, axis=2) / 2)
+
+    Kinv, M, h = oracle_online.inverse(k(Z, Z)), np.zeros((20, 20), extended), np.zeros(20, extended)
+    rho = extended(2) ** (-extended(every) / extended(half_life))
+    for i in range(0, chunk, every):
+        e = Kinv @ k(Z, X[i : i + every])
+        M, h = rho * M + e @ e.T / extended(NOISE), rho * h + e @ y[i : i + every] / extended(NOISE)
+    S = oracle_online.inverse(Kinv + M)
+    post = learner.posteriors()[0]
+    B = post.L @ post.A
+    pairs = ((post.L @ post.w)[:, 0], S @ h), (B @ B.T, S)
+    digits = [float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in pairs]
+    growth = [(peaks[-1] - peaks[0]) / 2**20]
+
+    model = ig.OnlineGPRegressor(ig.kernels.RBF(2.0), 50, half_life=1000, noise=NOISE, optimize=None)
+    start, peaks = time.perf_counter(), []
+    for done in range(0, plan.streamed, 20_000):
+        X, y = inputs(20_000, rng)
+        model.partial_fit(X, y + np.sin(done))
+        if done + 20_000 >= plan.streamed // 10:
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)
+    rates.append(plan.streamed / (time.perf_counter() - start))
+    growth.append((peaks[-1] - peaks[0]) / 2**20)
+    post = model.posterior_
+    K, Linv = post.kernel(post.basis.Z, post.basis.Z), np.linalg.inv(post.L)
+    drifted = float(np.max(np.abs(Linv.T @ Linv @ K - np.eye(len(K)))))
+    columns = "basis", "rows", "growth of memory after a tenth", "error", "rows/s, made and read"
+    errors = f"{digits[0]:.1e} of the mean, {digits[1]:.1e} of S", f"{drifted:.1e} of QK - I"
+    lines = [
+        (name, f"{plan.streamed:,}", f"{growth[i]:.2f} MiB", errors[i], f"{rates[i]:,.0f}")
+        for i, name in enumerate(("20 functions that stay", "50 functions that change"))
+    ]
+    return table(columns, lines)
+
+
 def command(plan: Plan) -> str:
     """`inducing stream` on a CSV file, with predictions written: seconds of a long file less those of a short
     one.
@@ -201,7 +271,9 @@ def command(plan: Plan) -> str:
     )
 
 
-SECTIONS: dict[str, Callable[[Plan], str]] = {f.__name__: f for f in (speed, digits, drift, memory, command)}
+SECTIONS: dict[str, Callable[[Plan], str]] = {
+    f.__name__: f for f in (speed, digits, drift, memory, forgetting, command)
+}
 
 
 def timed(call: Callable[..., Any], *arguments: Any) -> float:

@@ -35,14 +35,15 @@ RATES = (100.0, 400.0, np.inf)  # half-lives that "auto" chooses from
 WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
 MARGIN = 0.5  # of functions that go where all fade: a basis that changed at most rows would cost their time
 LEAST_LOG_WEIGHT = -30.0  # so that an expert that was wrong may come back
-NOISE_ROWS = 100.0  # half-life of what the noise is told by
+NOISE_ROWS = 64.0  # half-life of what the noise is told by
 UNUSUAL, NOISE_ROWS_THEN = 0.5, 25.0  # two standard deviations of a beat's slope, and the half-life then
+WITHIN, MISSED, MISSED_SLOPE = 1.96, 0.05, 0.229
 RESCALED = 0.1  # change of the log scale after which all sites follow it
 LEAST_SCALE = 1e-4  # of noise that falls
 FORGOTTEN = {"forget": 0.05, "reset": 1e-9}  # what drift may leave of the sites
 LEARNED_AFTER = 200  # rows after an alarm
 
-RECORDED = ("clock", "beat", "slope", "rescaled", "leader", "alarms", "unlearned")  # of its fields, as plain data
+RECORDED = ("clock", "beat", "slope", "rescaled", "leader", "alarms", "unlearned")  # fields, as plain data
 
 
 @dataclass
@@ -111,7 +112,7 @@ class Adaptation:
     def read(
         self, learner: Learner, X: np.ndarray, Y: np.ndarray, steps: np.ndarray, row: int
     ) -> Iterator[Seen]:
-        """Let the learner read rows X, Y (n, c, p), the first of which is number `row`, as far as each beat or
+        """Let the learner read rows X, Y (n, c, p), the first of them number `row`, as far as each beat or
         discount that is due; the predictions of the rows read, by all experts together. It ends early where
         the model is to be learned again.
         """
@@ -253,7 +254,8 @@ def _scale_slope(likelihood: Likelihood, Y: np.ndarray, seen: Seen) -> float:
     """Σ ∂log⟨p(y|f)⟩/∂log scale over rows and outputs, a mean over the outputs."""
     if isinstance(likelihood, Gaussian):
         total = seen.variance[:, :, None] + likelihood.variance
-        return float(np.sum(((Y - seen.mean) ** 2 / total - 1.0) / total)) * likelihood.variance / Y.shape[2]
+        missed = (Y - seen.mean) ** 2 > WITHIN**2 * total
+        return float(np.sum(missed - MISSED)) * 2.0 / MISSED_SLOPE / Y.shape[2]
     name = _scale_name(likelihood)
     variance = seen.variance[:, :, None] + 0.0 * seen.mean
     slopes = likelihood.parameter_gradient(Y.ravel(), seen.mean.ravel(), variance.ravel())[name]
