@@ -396,7 +396,7 @@ def test_predictions_at_rows_in_parts_are_those_in_memory():
 
 def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
     monkeypatch.setattr("inducing.inference.online.TURN", 50)
-    calls, original = [], Learner.read
+    calls, original = [], Learner.advance
 
     def interrupted(self, *rows):
         calls.append(1)
@@ -404,7 +404,7 @@ def test_interrupted_fit_keeps_what_it_has_read(monkeypatch):
             raise KeyboardInterrupt
         return original(self, *rows)
 
-    monkeypatch.setattr(Learner, "read", interrupted)
+    monkeypatch.setattr(Learner, "advance", interrupted)
     with pytest.warns(errors.InterruptedWarning, match="after 150 of 400 rows"):
         model = plain(n_inducing=15).fit(X, Y)
     assert model.n_rows_ == 150

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
 
 import inducing as ig
 import oracle_online
@@ -275,6 +276,51 @@ def test_classes_drift_and_forget() -> None:
         drifts[half_life] = model.drifts_
     assert max(wrong[200], wrong["auto"]) < 0.3 < 0.5 < wrong[None]
     assert all(2000 < rows[0] < 2100 for rows in drifts.values())
+
+
+@pytest.mark.parametrize("half_life", [None, "auto"])
+def test_labels_may_come_at_any_time(half_life: Any, tmp_path: Any) -> None:
+    """One at first, a second in the warm-up, a third after it, a fourth; each is learned in some rows."""
+    rng = np.random.default_rng(0)
+    A, at = rng.uniform(-2, 2, (1200, 2)), np.arange(1200)
+    y = np.where(A[:, 0] > 0, "up", "down")
+    y[at < 40] = "down"
+    y = np.where((at >= 400) & (A[:, 1] > 0.7), "north", np.where((at >= 800) & (A[:, 1] < -0.7), "a", y))
+    options: dict[str, Any] = {"warmup": 200, "max_iter": 5, "half_life": half_life}
+    model = ig.SparseGPClassifier(method="online", n_inducing=30, **options)
+    with pytest.raises(NotFittedError):
+        model.partial_fit(A[:20], y[:20]).predict(A)
+    wrong = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.DriftWarning)
+        for i in range(20, 1200, 20):
+            p = model.predict_then_fit(A[i : i + 20], y[i : i + 20])
+            wrong += list(model.classes_[np.argmax(p, axis=1)] != y[i : i + 20])
+            if i == 600:
+                model.save(tmp_path / "model")
+                model = ig.load(tmp_path / "model")
+    assert list(model.classes_) == ["a", "down", "north", "up"] and model.n_rows_ == 1200
+    late = 0.35 if half_life is None else 0.25  # where nothing fades, 800 rows speak against the fourth
+    assert np.mean(wrong[580:780]) < 0.2 and np.mean(wrong[980:]) < late
+    assert np.all(p >= 0) and np.allclose(np.sum(p, axis=1), 1.0)
+    alone = ig.SparseGPClassifier(method="online", **options)
+    with pytest.raises(errors.LabelError, match="one class"):
+        alone.partial_fit(A[:300], y[:1].repeat(300))
+
+
+def test_two_classes_are_three_when_a_third_comes() -> None:
+    """What was known of two stays: the first is the second turned round, the third is unlikely so far."""
+    rng = np.random.default_rng(1)
+    A = rng.uniform(-2, 2, (300, 2))
+    model = ig.SparseGPClassifier(method="online", n_inducing=20, warmup=100, optimize=None)
+    model.partial_fit(A, np.where(A[:, 0] > 0, 1, 0))
+    before = model.predict_proba(A)
+    model._admit(np.array([2]))
+    after = model.predict_proba(A)
+    assert after.shape == (300, 3) and np.max(after[:, 2]) < 0.35 and np.mean(after[:, 2]) < 0.1
+    assert_array_equal(np.argmax(after, axis=1), np.argmax(before, axis=1))
+    means = [post.predict(A).mean for post in model.posteriors_]
+    assert_allclose(means[0], -means[1], atol=1e-9)
 
 
 # Learning again.

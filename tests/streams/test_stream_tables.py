@@ -86,14 +86,28 @@ def test_values_never_seen_are_none_or_refused(tmp_path: Path) -> None:
     assert ig.load(tmp_path / "m").n_rows_ == N - 2
 
 
-def test_a_class_never_seen_is_counted(tmp_path: Path) -> None:
+def test_a_class_never_seen_is_learned_or_counted(tmp_path: Path) -> None:
+    """Learned as it comes, its probability beside those of the header's classes; refused with --classes."""
     frame = TABLE.assign(y=np.where(A > 0, "up", "down"))
-    frame.loc[100:, "y"] = np.where(np.arange(N - 100) % 2, frame["y"][100:], "sideways")
+    frame.loc[100:, "y"] = np.where(np.abs(A[100:]) > 1, frame["y"][100:], "sideways")
     write(tmp_path / "s.csv", frame)
-    result = run(tmp_path / "s.csv", "-t", "y", "-o", tmp_path / "m", "--task", "classification", *OPTIONS)
+    command = tmp_path / "s.csv", "-t", "y", "--task", "classification", *OPTIONS
+    result = run(*command, "-o", tmp_path / "m", "-p", tmp_path / "p.csv")
+    assert "refused:" not in result.stderr
+    assert list(ig.load(tmp_path / "m").classes_) == ["down", "sideways", "up"]
+    said = pd.read_csv(tmp_path / "p.csv")
+    assert list(said) == ["row", "y", "y=down", "y=up", "y_other", "drift"]
+    p = said[["y=down", "y=up", "y_other"]].to_numpy()[60:]
+    np.testing.assert_allclose(np.sum(p, axis=1), 1.0)
+    assert np.all(p[:40, 2] == 0.0) and np.mean(p[100:, 2][frame["y"][160:] == "sideways"]) > 0.5
+    run(
+        *command, "-o", tmp_path / "m", "-p", tmp_path / "p.csv", "--resume"
+    )  # nothing new, and the same file
+    result = run(*command, "-o", tmp_path / "m2", "--classes", "down,up")
+    refused = int(np.sum(frame["y"] == "sideways"))
     assert len(re.findall("refused: it has the label 'sideways'", result.stderr)) == 20
-    assert "70 rows refused: 70 × it has the label …, which is not one of" in result.stderr
-    assert list(ig.load(tmp_path / "m").classes_) == ["down", "up"]
+    assert f"{refused} rows refused: {refused} × it has the label …, which is not one of" in result.stderr
+    assert list(ig.load(tmp_path / "m2").classes_) == ["down", "up"]
 
 
 def test_many_bad_rows_are_a_summary_and_an_exit_code(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def stream(
         int | None, Option(min=2, help="Rows that set units and kernel; 500 if not given.")
     ] = None,
     classes: Annotated[
-        str | None, Option(help="All labels, such as a,b,c; else those of the warm-up.")
+        str | None, Option(help="All labels, such as a,b,c; else a label is learned when it comes.")
     ] = None,
     half_life: Annotated[
         str | None, Option(help="Rows after which what was read counts half, or auto; else nothing fades.")

@@ -38,7 +38,7 @@ from .base import RENAMED, Estimator, Sized, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .columns import kinds_of
 from .preparation import ONLY_NUMBERS, checked_weights, start_inducing, start_kernel
-from .streaming import Streaming, times_of
+from .streaming import Streaming
 from .thesis_ways import ThesisWays
 
 CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
@@ -95,7 +95,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
 
     Attributes
     ----------
-    classes_ : the labels.
+    classes_ : the labels. open_classes_ : whether `partial_fit` learns labels that are none of them.
     posteriors_ : a Posterior of the latent f for each, for the second alone where there are two.
     kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_rows_ (read so far), x_mean_,
         x_scale_, n_features_in_; from data frames feature_names_in_, encoder_.
@@ -156,6 +156,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             raise ParameterError(f"weights are for method=None, not for {self.method!r}; leave them out")
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
+            self.open_classes_ = True
             if self.method is None:
                 return self._fit_classes(X, y, checked_weights(sample_weight, X))
             self._start(X, np.unique(y))
@@ -265,41 +266,6 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         lengths = {k: v for k, v in self.kernel_.parameters.items() if k.endswith("lengthscale")}
         return {f"kernel.{k}": LogNormal(float(np.exp(np.mean(np.log(v)))), 2.0) for k, v in lengths.items()}
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> Self:
-        """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
-
-        The first call on a new estimator needs `classes`, all labels there will ever be. The first `warmup`
-        rows, in one batch or many, then set the units and teach the kernel: until so many have come they are
-        kept, and the model starts again from all of them whenever their number has doubled, with the kernel
-        as it would start. A batch is never cut in two, and one that cannot be used changes nothing.
-        `time` (n,), where half_life is in its units, never falls.
-        """
-        self.predict_then_fit(X, y, classes, time)
-        return self
-
-    def predict_then_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> np.ndarray:
-        """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
-        self._check_parameters()
-        self._refuse_along_neighbours("partial_fit")
-        with all_or_nothing(self):
-            fresh = not hasattr(self, "posteriors_")
-            X, y = self._checked(X, y, reset=fresh)
-            time = times_of(time, X)
-            if fresh:
-                if classes is None:
-                    raise ParameterError("classes must be given on the first call of partial_fit")
-                self.classes_, self._held, self._begun_with = np.unique(classes), (X[:0], y[:0]), 0
-            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise LabelError(
-                    f"classes are {np.unique(classes)}, but the model has {self.classes_}; they cannot change"
-                )
-            if self._held is None:
-                seen = self._read_on(X, y, time)
-                assert isinstance(self.likelihood_, Binary)
-                return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
-            self._warm_up(X, y, time)
-            return np.full((len(X), len(self.classes_)), np.nan)
-
     def query(self, X: Any, n: int = 1) -> np.ndarray:
         """The n rows of X whose labels would teach the model most, the best first. (n,) [004 §3.8.1]"""
         Xs = self._queries(X)
@@ -358,10 +324,12 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         plain, arrays = self._stream_record()
         more, further = class_record(self.classes_, self._processes(), self._held)
         near, rows = classes_record(self.posteriors_)
-        return plain | {"log_evidence_of_y": self.log_evidence_} | more | near, arrays | further | rows
+        plain |= {"log_evidence_of_y": self.log_evidence_, "open_classes": self.open_classes_}
+        return plain | more | near, arrays | further | rows
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         self.log_evidence_ = number(plain["log_evidence_of_y"])
+        self.open_classes_ = bool(plain.get("open_classes", False))
         self._restore_stream(plain, arrays, (), posterior)
         if not isinstance(self.likelihood_, Binary):
             raise ModelFileError(f"it classifies with {self.likelihood_}")

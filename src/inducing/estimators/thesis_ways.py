@@ -2,22 +2,105 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from ..errors import LabelError
 from ..inference import selection
-from ..inference.online import Seen
+from ..inference.online import Learner, Seen
 from ..inference.propagation import expectation_propagation
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..model.bases import Points
 from ..model.posterior import Posterior, prior
+from ..model.removal import OnlineTerms
+from ..streams.feeding import all_or_nothing
 from .base import generator
 from .preparation import LEARNING_BASIS
+from .streaming import times_of
 
 
 class ThesisWays:
     """Mixin of the classifier: what `method` "ep", "fitc" and "online" and `partial_fit` do."""
+
+    _held: Any  # as of `Streaming`
+    _live: Any
+    _posts: Any
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posteriors_")  # not while all rows have had one label
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> Self:
+        """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
+
+        `classes` of the first call are all labels there will ever be, and others are refused; without them a
+        label is learned when it comes. The first `warmup` rows, in one batch or many, set the units and teach
+        the kernel: until so many have come they are kept, and the model starts again from all of them
+        whenever their number has doubled or a label is new, with the kernel as it would start. A batch is
+        never cut in two, and one that cannot be used changes nothing. `time` (n,), where half_life is in its
+        units, never falls.
+        """
+        self.predict_then_fit(X, y, classes, time)
+        return self
+
+    def predict_then_fit(self: Any, X: Any, y: Any, classes: Any = None, time: Any = None) -> np.ndarray:
+        """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
+        self._check_parameters()
+        self._refuse_along_neighbours("partial_fit")
+        with all_or_nothing(self):
+            fresh = not hasattr(self, "_held")
+            X, y = self._checked(X, y, reset=fresh)
+            time = times_of(time, X)
+            if fresh:
+                self.open_classes_, self._held, self._begun_with = classes is None, (X[:0], y[:0]), 0
+                self.classes_ = np.unique(y if classes is None else classes)
+            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise LabelError(
+                    f"classes are {np.unique(classes)}, but the model has {self.classes_}; they cannot change"
+                )
+            self._admit(y)
+            if self._held is None:
+                seen = self._read_on(X, y, time)
+                return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
+            if len(self.classes_) < 2 and len(self._held[0]) + len(X) < self.warmup:
+                self._held = np.concatenate([self._held[0], X]), np.concatenate([self._held[1], y])
+            else:
+                self._warm_up(X, y, time)
+            return np.full((len(X), len(self.classes_)), np.nan)
+
+    def _admit(self: Any, y: np.ndarray) -> None:
+        """Make room for labels that are new, where they may come.
+
+        What a new class has in common with the rows before it is that none was its own. They are gone, but
+        the basis is where they were: its process reads each of these inputs as one of another class, as often
+        as there were rows for it, at most ten times.
+        """
+        new = np.setdiff1d(y, self.classes_)
+        if not self.open_classes_ or len(new) == 0:
+            return
+        old, self.classes_ = self.classes_.tolist(), np.union1d(self.classes_, new)
+        if self._held is not None:
+            self._begun_with = 0
+            return
+        experts, rule = len(self._adaptation.half_lives), (self.tolerance, self.removal_score)
+        before = self._posts or [replace(post, sites=None) for post in self.posteriors_] * experts
+        learner = Learner(before, self.likelihood_, len(self.x_mean_), self.n_inducing, *rule, True)
+        before, posts = learner.posteriors(), list[Posterior]()
+        each, first = len(before) // experts, before[0]
+        w, A, Z = np.zeros_like(first.w), np.eye(len(first)), next(iter(first.basis.parameters.values()))
+        nothing = replace(first, w=w, A=A, log_predictive=0.0, online=OnlineTerms((first.L, w, A), (), 0))
+        learner = Learner([nothing], self.likelihood_, Z.shape[1], None, *rule, False)
+        for _ in range(min(10, 1 + self.n_rows_ // max(len(Z), 1))):
+            learner.read(Z, np.full((len(Z), 1, 1), -1.0))
+        for own in (before[i : i + each] for i in range(0, len(before), each)):
+            if each == 1:  # one process says which of two it is
+                L, turned, root = own[0].L, -own[0].w, np.asarray(own[0].A)
+                other = replace(own[0], w=turned, A=root, online=OnlineTerms((L, turned, root), (), 0))
+                own = [other, *own]
+            known = dict(zip(old, own, strict=True))
+            posts += [known.get(label) or learner.posteriors()[0] for label in self.classes_.tolist()]
+        self._posts, self._live = posts, None
+        self._keep(self._adaptation.matched(posts))
 
     def _begin(self: Any, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None) -> None:
         self._start(X, self.classes_)

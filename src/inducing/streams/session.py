@@ -130,7 +130,8 @@ class Session:
     target: str
     model: Any  # an estimator with warmup, predict_then_fit and save
     scores: RunningRegression | RunningClassification
-    classes: list[str] | None = None  # None for a regression, and for a classification until they are known
+    classes: list[str] | None = None  # all labels there will ever be; None: those that come
+    labels: list[str] | None = None  # those that the predictions have columns for
     place: Place = field(default_factory=Place)
     strict: bool = False
     save_rows: int = 10_000
@@ -151,9 +152,9 @@ class Session:
 
     @staticmethod
     def begun(out: Path, target: str, model: Any, classes: list[str] | None = None) -> Session:
-        """Begin a session; `classes` are all labels there will ever be, None takes those of the warm-up."""
+        """Begin a session; `classes` are all labels there will ever be, None takes those that come."""
         kind = RunningClassification if hasattr(model, "predict_proba") else RunningRegression
-        return Session(out, target, model, kind(), classes)
+        return Session(out, target, model, kind(), classes, classes)
 
     @staticmethod
     def resumed(out: Path) -> Session:
@@ -164,12 +165,14 @@ class Session:
         if not isinstance(state, dict):
             raise ModelFileError(f"{str(out)!r} is no model of a stream: name another file.")
         encoder = getattr(model, "encoder_", None)
-        labels = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
+        known = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
+        classes, labels = None if getattr(model, "open_classes_", True) else known, state.get("labels", known)
         try:
             scores, place = scores_from(state["metrics"]), Place(**state["place"])
         except (KeyError, TypeError) as error:
             raise ModelFileError(f"{str(out)!r} does not say where its stream stood ({error!r}).") from error
-        return Session(out, str(metadata.get("target")), model, scores, labels, place, encoder=encoder)
+        target = str(metadata.get("target"))
+        return Session(out, target, model, scores, classes, labels, place, encoder=encoder)
 
     @property
     def classifies(self) -> bool:
@@ -287,17 +290,17 @@ class Session:
 
     def _learn(self, rows: list[Row], *, end: bool = False) -> None:
         """Predict rows, then read them; those of a classification wait until its classes are known."""
-        unlabelled = self.classifies and self.classes is None
+        unlabelled = self.classifies and self.labels is None
         if unlabelled or (self.format.text and self.encoder is None):
             self._waiting += rows
             if len(self._waiting) < self.model.warmup and not end:
                 return
             first = self._waiting[: self.model.warmup]
             if unlabelled:
-                self.classes = sorted({row.y for row in first})
-            if unlabelled and len(self.classes or ()) < 2:
+                self.labels = sorted({row.y for row in first})
+            if unlabelled and len(self.labels or ()) < 2:
                 raise LabelError(
-                    f"The first {len(self._waiting)} rows hold the label {self.classes} alone: name all with "
+                    f"The first {len(self._waiting)} rows hold the label {self.labels} alone: name all with "
                     "--classes."
                 )
             if self.format.text:
@@ -315,7 +318,7 @@ class Session:
             X = np.array([row.x for row in rows])
             if self.encoder is not None:
                 X = self.encoder.transform(self._frame(rows))
-            forecast = self.model.predict_then_fit(X, y, *([self.classes] if self.classifies else []))
+            forecast = self.model.predict_then_fit(X, y, *([self.classes] if self.classes else []))
         except (LabelError, NonFiniteError, ShapeError, ColumnError) as error:
             if len(rows) > 1:
                 self._read(rows[: len(rows) // 2])
@@ -325,8 +328,12 @@ class Session:
             return
         self._unsaved, self.read = self._unsaved + len(rows), self.read + len(rows)
         if isinstance(self.scores, RunningClassification):
-            self.scores.add(y, forecast, self.classes or [])
-            kinds, columns = [f"={label}" for label in self.classes or []], forecast
+            known, labels = self.model.classes_.tolist(), self.labels or []
+            self.scores.add(y, forecast, known)
+            kinds, columns = [f"={label}" for label in labels], forecast[:, np.isin(known, labels)]
+            if self.classes is None:  # of classes that came after the header
+                kinds, rest = [*kinds, "_other"], forecast[:, ~np.isin(known, labels)]
+                columns = np.column_stack([columns, np.sum(rest, axis=1) + 0.0 * columns[:, 0]])
         else:
             self.scores.add(y, forecast.mean, forecast.log_density)
             kinds, columns = ["_mean", "_std"], np.stack([forecast.mean, forecast.std], axis=1)
@@ -373,7 +380,7 @@ class Session:
         self.place.written, file = self.predictions.size(), self.predictions.file
         self.place.predictions = os.path.realpath(file.name) if self.place.written else None
         self.place.tail = _tail(file.fileno(), self.place.written) if self.place.written else ""
-        stream = {"place": asdict(self.place), "metrics": asdict(self.scores)}
+        stream = {"place": asdict(self.place), "metrics": asdict(self.scores), "labels": self.labels}
         encoder = {"columns": list(self.format.inputs), "categories": {}}
         if self.encoder is not None:
             self.model.encoder_ = self.encoder
