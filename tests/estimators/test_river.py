@@ -37,5 +37,6 @@ def test_it_predicts_and_follows() -> None:
             x, y = {"a": a, "name": "text"}, np.sin(a) + (2.0 if i >= 300 else 0.0)
             errors.append(abs(model.predict_one(x) - y))
             model.learn_one(x, y)
-    assert np.mean(errors[200:300]) < 0.05 and np.mean(errors[500:]) < 0.2
+    assert np.mean(errors[200:300]) < 0.05
+    assert np.mean(errors[500:]) < 0.35  # two to three of the shortest half-lives later, of a step of 2
     assert np.isfinite(model.predict_one({"b": 1.0}))

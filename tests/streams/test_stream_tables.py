@@ -99,7 +99,7 @@ def test_a_class_never_seen_is_learned_or_counted(tmp_path: Path) -> None:
     assert list(said) == ["row", "y", "y=down", "y=up", "y_other", "drift"]
     p = said[["y=down", "y=up", "y_other"]].to_numpy()[60:]
     np.testing.assert_allclose(np.sum(p, axis=1), 1.0)
-    assert np.all(p[:40, 2] == 0.0) and np.mean(p[100:, 2][frame["y"][160:] == "sideways"]) > 0.5
+    assert np.max(p[:40, 2]) < 0.01 and np.mean(p[100:, 2][frame["y"][160:] == "sideways"]) > 0.5
     run(
         *command, "-o", tmp_path / "m", "-p", tmp_path / "p.csv", "--resume"
     )  # nothing new, and the same file
