@@ -12,10 +12,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
-from inducing.engine import block_passes, neighbours
+from inducing.engine import block_passes, neighbours, sums
+from inducing.inference.regression import gradient_of
+from inducing.model.problem import make_problem
+from inducing.model.table import TABLE
 from inducing.numerics import linalg
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning")
 
 ROWS = ("sor", "dtc", "vfe", "fitc", "fic", "pitc", "pep")
@@ -108,6 +112,53 @@ def test_evidence_and_gradient(name: str, kind: str, place: Any) -> None:
     assert set(gradient) == set(slopes)
     for key, slope in slopes.items():
         same(gradient[key], slope, A, key)
+
+
+@pytest.mark.parametrize("name", ["vfe", "fitc"])
+def test_what_has_no_room_is_made_again(name: str, place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = KERNELS["RBF"], basis("points"), name, NOISE
+    expected, slopes = ig.log_evidence_and_gradient(*arguments, X, Y)
+    monkeypatch.setattr(sums, "DEVICE_BYTES", 0)
+    for room in (0, 4 * X.itemsize * N * M, 8 * X.itemsize * N * M):  # nothing, one matrix or two are kept
+        monkeypatch.setattr(sums, "device_room", lambda like, room=room: room)
+        A = place(X)
+        value, gradient = ig.log_evidence_and_gradient(*arguments, A, place(Y))
+        assert_allclose(value, expected, rtol=1e-8)
+        for key, slope in slopes.items():
+            same(gradient[key], slope, A, key)
+
+
+@pytest.mark.parametrize("name", ["vfe", "fitc"])
+def test_a_wrong_belief_about_the_numbers_is_noticed(name: str, place: Any) -> None:
+    """A row so far out that products would cancel; and a basis that has no factor without more jitter."""
+    rows = X.copy()
+    rows[0, 0] = 1e5
+    arguments = KERNELS["RBF"], basis("points", 40), name, NOISE
+    expected, slopes = ig.log_evidence_and_gradient(*arguments, rows, Y)
+    A, y = place(rows), place(Y)
+    value, gradient = ig.log_evidence_and_gradient(*arguments, A, y)
+    assert_allclose(value, expected, rtol=1e-10)
+    for key, slope in slopes.items():
+        same(gradient[key], slope, A, key)
+    double = ig.bases.Points(np.concatenate([Z[:40], Z[:40]]))
+    with pytest.warns(ig.errors.JitterWarning):
+        ig.log_evidence_and_gradient(KERNELS["RBF"], double, name, NOISE, A, y, jitter=0.0)
+
+
+def test_a_device_is_asked_once() -> None:
+    """For the value; whether factors and distances hold is asked with it."""
+
+    class Questions(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += function is torch.ops.aten._local_scalar_dense.default
+            return function(*args, **(kwargs or {}))
+
+    P = make_problem(KERNELS["RBF"], basis("points"), TABLE["fitc"], NOISE, *map(torch.from_numpy, (X, Y)))
+    with Questions() as questions:
+        gradient_of(P)
+    assert questions.count == 1
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -131,10 +131,11 @@ def _chunk(P: Problem) -> int:
 def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -> None:
     xp = namespace(P.X)
     X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
-    K = P.basis.cross(P.kernel, X, s.buffer(0, count(rows)))
-    if held.Kfu is not None:
+    room = s.buffer(0, count(rows)) if held.Kfu is None or is_numpy(X) else held.Kfu[rows]
+    K = P.basis.cross(P.kernel, X, room)
+    if held.Kfu is not None and (K is not room or is_numpy(X)):
         held.Kfu[rows] = K
-    Phi = times_lower(K, whitener, transposed=True)  # (c, m)
+    Phi = times_lower(K, whitener, transposed=True, out=None if held.Phi is None else held.Phi[rows])
     D = noise
     if P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
         s.correction = s.correction + 0.5 * xp.sum(weight / noise * P.kernel.diag(X))
@@ -147,7 +148,7 @@ def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -
     s.log_D = s.log_D + xp.sum(weight * xp.log(D))
     root = xp.sqrt(weight / D)[:, None]
     if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
-        Phi *= root
+        Phi = namespace(Phi).multiply(Phi, root, out=Phi if held.Phi is None else None)
     s.G = add_gram(s.G, Phi)
     s.b += Phi.T @ (root * P.Y[rows])
 
@@ -199,7 +200,10 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
     X, weight = P.X[rows], P.weight(rows)
     c = count(rows)
     K = _kfu(P, held, s, rows)
-    Phi = times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True)
+    if P.likelihood is None and held.Phi is not None:
+        Phi = held.Phi[rows]
+    else:
+        Phi = times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True)
     S = xp.matmul(Phi, back.Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ back.Binv
     R = P.kernel.diag(X) - row_squares(Phi) if held.R is None else held.R[rows]
     mean, spread = Phi @ back.w, row_dots(Phi, S)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..model.kernels.base import add_gradients
-from ..model.kernels.distances import FAR_OUT, reach
+from ..model.kernels.distances import FAR_OUT, within_reach
 from ..model.kernels.exponents import Exponents
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
@@ -58,7 +58,7 @@ def form_of(P: Problem) -> Form | None:
         return None
     profile = PROFILES.get(type(P.kernel))  # a subclass may differ in anything
     e = None if profile is None else P.basis.exponents(P.kernel)
-    if profile is None or e is None or reach(e.v) > FAR_OUT:
+    if profile is None or e is None or not within_reach(FAR_OUT, e.v):
         return None
     assert isinstance(P.kernel, Stationary)
     v, wide, variance = plain(e.v), e.P is not None, float(P.kernel.variance)

@@ -11,7 +11,16 @@ import numpy as np
 
 from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
-from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import (
+    Array,
+    asarray_like,
+    device_room,
+    empty_like_rows,
+    is_numpy,
+    namespace,
+    to_numpy,
+    zeros_like_rows,
+)
 from ..numerics.linalg import add_product
 from ..numerics.workers import DEVICE_BYTES
 
@@ -63,7 +72,7 @@ class Held:
     runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # K and L⁻¹ by compiled run of PITC's blocks
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
-    Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES
+    Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES, or on a device
     filled: bool = False  # whether Φ and R are those of another problem with the same kernel, basis and rows
 
     @staticmethod
@@ -75,8 +84,12 @@ class Held:
         size = P.n * len(P.basis) * P.X.dtype.itemsize
         if P.likelihood is not None:
             return Held(R, Phi=zeros_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
-        fits = size <= (KFU_BYTES if is_numpy(P.X) else DEVICE_BYTES)
-        return Held(R, zeros_like_rows((P.n, len(P.basis)), P.X) if fits else None)
+        if is_numpy(P.X):
+            return Held(R, np.zeros((P.n, len(P.basis))) if size <= KFU_BYTES else None)
+        room = DEVICE_BYTES if 2 * size <= DEVICE_BYTES else max(DEVICE_BYTES, device_room(P.X) // 4)
+        Phi = empty_like_rows((P.n, len(P.basis)), P.X) if P.general and size <= room else None
+        fits = size <= room - (0 if Phi is None else size)
+        return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if fits else None, Phi=Phi)
 
     @property
     def features(self) -> Held:

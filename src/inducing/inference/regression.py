@@ -19,7 +19,7 @@ from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, su
 from ..model.sites import Sites
 from ..model.table import FITC, TABLE, Approximation
 from ..model.table import row as row_of_table
-from ..numerics.arrays import Array, Given, to_numpy
+from ..numerics.arrays import Array, Given, asked_once, to_numpy
 from ..numerics.linalg import contiguous
 from ..numerics.workers import blas_for
 from ..sources.source import Source
@@ -299,9 +299,15 @@ def gradient_of(
             return found.value, gradient
         with blas_for(P.n):
             return exact_gradient(P)
-    with blas_for(len(P.basis)):
+
+    def compute() -> tuple[float, Gradients]:
         F = evidence.factorise(P, escalate=escalate, memory=memory, tolerance=tolerance, sweeps=sweeps)
         return evidence.gradient_from(P, F)
+
+    with blas_for(len(P.basis)):
+        if isinstance(P, Problem) and P.likelihood is None:
+            return asked_once(compute, P.X)
+        return compute()
 
 
 def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:

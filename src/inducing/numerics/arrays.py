@@ -1,15 +1,20 @@
-"""Array namespaces (NumPy, PyTorch, CuPy): which one an array belongs to, and moving values between them."""
+"""Array namespaces (NumPy, PyTorch, CuPy): which one an array belongs to, moving values between them, and
+asking a device seldom.
+"""
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import package
-from ..errors import ColumnError, NonFiniteError, ParameterError, ShapeError
+from ..errors import ColumnError, InducingError, NonFiniteError, ParameterError, ShapeError
 
 Array = Any  # an array of any supported namespace; shapes are in the comments where arrays are born
 Given = Any  # what a user gives where numbers are meant, before it is checked
 Seed = np.random.Generator | int | None  # of random numbers
+Computed = TypeVar("Computed")
 
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
@@ -135,6 +140,23 @@ def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     return namespace(like).zeros(shape, dtype=like.dtype, device=array_api_compat.device(like))
 
 
+def empty_like_rows(shape: tuple[int, ...], like: Array) -> Array:
+    """An array of `shape` to be filled, with the namespace, dtype and device of `like`."""
+    import array_api_compat
+
+    return namespace(like).empty(shape, dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def device_room(like: Array) -> int:
+    """The free bytes of the device that holds an array; 0 where it does not say."""
+    if is_torch(like) and like.is_cuda:
+        import torch
+
+        held = torch.cuda.memory_reserved(like.device) - torch.cuda.memory_allocated(like.device)
+        return torch.cuda.mem_get_info(like.device)[0] + held
+    return 0 if is_torch(like) else like.device.mem_info[0]
+
+
 def to_numpy(a: Any) -> np.ndarray:
     """A NumPy copy or view of an array from any namespace."""
     if hasattr(a, "detach"):  # torch
@@ -156,3 +178,41 @@ def placed(a: np.ndarray, device: str | None) -> Array:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ParameterError(f"device={device!r} cannot be used ({reason}); use device=None") from error
+
+
+class _Claims(threading.local):
+    """What the calling thread took for true inside `asked_once`."""
+
+    open: list[Array] | None = None
+
+
+_claims = _Claims()
+
+
+def holds(claim: Array) -> bool:
+    """Whether a claim about numbers is true; a device is asked, which waits for it, or inside `asked_once`
+    it is taken for true until the end.
+    """
+    if is_foreign(claim) and _claims.open is not None:
+        _claims.open.append(claim)
+        return True
+    return bool(claim)
+
+
+def asked_once(compute: Callable[[], Computed], like: Array) -> Computed:
+    """What `compute` gives, where all it asks `holds`, as a device is asked after it; computed once more,
+    with each question in its place, where something does not.
+    """
+    if is_numpy(like) or _claims.open is not None:
+        return compute()
+    claims: list[Array] = []
+    _claims.open = claims
+    try:
+        result = compute()
+        if not claims or all(to_numpy(namespace(like).stack(claims))):
+            return result
+    except InducingError:
+        pass  # it may follow from a wrong claim
+    finally:
+        _claims.open = None
+    return compute()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FactorisationError, JitterWarning
 from . import blas
-from .arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
+from .arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
 from .workers import row_slices, run_over, workers_for
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
@@ -36,16 +36,15 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
 
         potrf = lapack.dpotrf if K.dtype == np.float64 else lapack.spotrf
         U, info = potrf(K.T, lower=0, clean=1, overwrite_a=overwrite)
-        L, failed = U.T, np.inf if info else 0.0
+        L = U.T
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
-        failed = xp.where(info == 0, 0.0, np.inf)
     else:
         try:
-            L, failed = xp.linalg.cholesky(K), 0.0
+            L, info = xp.linalg.cholesky(K), 0
         except Exception:  # each namespace has a LinAlgError of its own
-            L, failed = K, np.inf
-    if not np.isfinite(float(xp.sum(xp.linalg.diagonal(L)) + failed)):  # one number asked of a device
+            L, info = K, 1
+    if not holds((info == 0) & xp.isfinite(xp.sum(xp.linalg.diagonal(L)))):
         raise FactorisationError(f"a {m} x {m} matrix is not positive definite")
     return L
 
@@ -279,10 +278,10 @@ def _fits_blas(*arrays: Array) -> bool:
     return all(is_numpy(A) and A.flags.c_contiguous and A.dtype in (np.float64, np.float32) for A in arrays)
 
 
-def times_lower(A: Array, T: Array, *, transposed: bool = False) -> Array:
-    """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU. A (c, m), T (m, m)."""
+def times_lower(A: Array, T: Array, *, transposed: bool = False, out: Array | None = None) -> Array:
+    """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU, fills `out` elsewhere. A (c, m)."""
     if not _fits_blas(A, T):
-        return _times_lower_in_blocks(A, T, transposed)
+        return _times_lower_in_blocks(A, T, transposed, namespace(A).empty_like(A) if out is None else out)
     if A.size:
         blas.trmm(A, T, left=False, transposed=transposed)
     return A
@@ -304,9 +303,9 @@ def _edges(m: int, A: Array) -> list[tuple[int, int]]:
     return list(zip(cuts[:-1], cuts[1:], strict=True))
 
 
-def _times_lower_in_blocks(A: Array, T: Array, transposed: bool) -> Array:
+def _times_lower_in_blocks(A: Array, T: Array, transposed: bool, out: Array) -> Array:
     """The same where there is no triangular product: skip the blocks of T that are zero."""
-    xp, out = namespace(A), namespace(A).empty_like(A)
+    xp = namespace(A)
     for lo, hi in _edges(T.shape[0], A):
         left, right = (A[:, :hi], T[lo:hi, :hi].T) if transposed else (A[:, lo:], T[lo:, lo:hi])
         if is_torch(A):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...numerics.arrays import Array, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
+from ...numerics.arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
 from ...numerics.linalg import row_squares
 from ...numerics.workers import interruptible
 
@@ -60,6 +60,6 @@ def middle(Z: Array) -> Array:
     )
 
 
-def reach(*arrays: Array) -> float:
-    """The sum of the largest squared lengths of rows, 0 where there are none; a device is asked once."""
-    return float(sum(namespace(U).max(row_squares(U)) for U in arrays if 0 not in U.shape))
+def within_reach(limit: float, *arrays: Array) -> bool:
+    """Whether the largest squared lengths of rows of the arrays add up to no more than the limit."""
+    return holds(sum(namespace(U).max(row_squares(U)) for U in arrays if 0 not in U.shape) <= limit)

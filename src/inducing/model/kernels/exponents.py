@@ -8,7 +8,7 @@ import numpy as np
 
 from ...numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
 from ...numerics.linalg import row_squares
-from .distances import middle, reach, squared_distances
+from .distances import middle, squared_distances, within_reach
 
 BY_DIFFERENCES = 1 << 12  # entries of a matrix that takes no time either way
 NEAR_CENTRE = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
@@ -64,7 +64,7 @@ class Exponents:
         """The exponents of every pair. (n, m)"""
         U, xp = self.within(X), namespace(X)
         exact = is_numpy(U) and (digits or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES)
-        if exact or reach(U, self.v) > NEAR_CENTRE:
+        if exact or not within_reach(NEAR_CENTRE, U, self.v):
             return self._by_differences(X, out)
         left, right = self.features(U), self.coefficients
         return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T

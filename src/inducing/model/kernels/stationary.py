@@ -8,7 +8,7 @@ import numpy as np
 from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling
 from ...numerics.workers import interruptible
 from .base import Gradients, Kernel, as_parameter, per_input
-from .distances import FAR_OUT, middle, reach, squared_distances
+from .distances import FAR_OUT, middle, squared_distances, within_reach
 from .exponents import Exponents
 
 PER_ROOT = 32  # multiplications that a profile at one distance takes, about
@@ -86,7 +86,7 @@ class Stationary(Kernel):
     def grams_pullback(self, X: Array, Kbar: Array) -> Gradients:
         xp = namespace(X)
         U, s = self._squares_within(X)
-        if reach(U.reshape(-1, U.shape[-1])) > FAR_OUT:
+        if not within_reach(FAR_OUT, U.reshape(-1, U.shape[-1])):
             return super().grams_pullback(X, Kbar)
         K = self._profile(xp.asarray(s, copy=True))
         gradients = self._profile_gradients(s, K, Kbar)
@@ -124,7 +124,7 @@ class Stationary(Kernel):
         W *= self._slope(s, K)
         centre = middle(Z)
         U, V = (X - centre) / scales, (Z - centre) / scales
-        if reach(U, V) > FAR_OUT:
+        if not within_reach(FAR_OUT, U, V):
             lengthscale, Zbar = self._by_differences(X, Z, scales, W)
         else:
             lengthscale, Zbar = self._from_moments(V, scales, *_moments(W, U))
