@@ -139,7 +139,7 @@ def test_missing_values_in_fitting_are_counted_and_dropped_only_when_told(folder
     assert model.missing == "use" and model.n_rows_ == 149
     run("predict", folder / "gaps-model", folder / "gaps.csv", "-o", folder / "gaps-out.parquet")
     out = pd.read_parquet(folder / "gaps-out.parquet")
-    np.testing.assert_allclose(out["y_mean"], model.predict(table), rtol=1e-12)
+    np.testing.assert_allclose(out["y_mean"], model.predict(table.drop(columns="y")), rtol=1e-12)
     assert "It looks most at" in run("inspect", folder / "gaps-model").output
     run("plot", folder / "gaps-model", "-o", folder / "gaps.png")
     result = run(*command, "--drop-missing")
@@ -225,6 +225,26 @@ def test_a_csv_file_is_predicted_block_by_block(folder, monkeypatch, name):
     monkeypatch.setattr(tables, "BLOCK", 300)
     pd.testing.assert_frame_equal(predictions(folder, table, name), whole)
     assert (folder / f"out-{name}").read_bytes().startswith(b"\x1f\x8b") == name.endswith("gz")
+
+
+def test_gaps_of_a_table_in_parts_are_used_and_counted(folder, monkeypatch):
+    """A file of many rows with gaps: none is dropped but those without a target; predictions have no gaps."""
+    monkeypatch.setattr(tables, "MANY_ROWS", 100)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=200), "b": rng.normal(size=200)})
+    table["y"] = np.sin(table["a"]) + table["b"]
+    table.loc[::5, "a"] = np.nan
+    table.loc[3:6, "y"] = np.nan
+    table.to_csv(folder / "gaps.csv.gz", index=False)
+    options = ("-m", 10, "--max-iter", 5, "--full-iter", 1, "--test-fraction", 0)
+    said = run("fit", folder / "gaps.csv.gz", "-t", "y", "-o", folder / "gaps", *options).output
+    assert "Values are missing in a (40), y (4)" in said and "196" in said
+    model = ig.load(folder / "gaps")
+    assert model.kinds_.way == "variances"
+    run("predict", folder / "gaps", folder / "gaps.csv.gz", "-o", folder / "gaps.parquet")
+    mean = pd.read_parquet(folder / "gaps.parquet")["y_mean"]
+    np.testing.assert_allclose(mean, model.predict(table.drop(columns="y")), rtol=1e-12)
+    assert np.corrcoef(mean[7:], np.sin(table["a"][7:].fillna(0)) + table["b"][7:])[0, 1] > 0.9
 
 
 def test_predictions_never_overwrite_a_column(folder):

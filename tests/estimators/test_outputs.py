@@ -118,7 +118,8 @@ def test_files_bring_back_every_kind_of_column(options: dict[str, Any], y: Any, 
     assert np.all(Z[:, 2] == np.round(Z[:, 2])) or "categorical" not in options  # levels stayed levels
 
 
-def test_parts_of_a_source_give_the_same_outputs() -> None:
+@pytest.mark.parametrize("Y", [Y, GAPPY])
+def test_parts_of_a_source_give_the_same_outputs(Y: np.ndarray) -> None:
     Z = np.column_stack([np.repeat(X[::3], 3, axis=0), np.tile([0.0, 1.0, 2.0], 10)])
     model = ig.SparseGPRegressor(RBF, "vfe", inducing=Z, outputs="coregionalised", noise=0.1, **HELD)
     here = model.fit(X, Y).predict(XS, return_std=True)
@@ -130,6 +131,25 @@ def test_parts_of_a_source_give_the_same_outputs() -> None:
     assert_allclose(model.noise_, noise)
     for one, two in zip(here, there, strict=True):
         assert_allclose(two, one, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", [RBF, "matern32"])
+@pytest.mark.parametrize("missing", ["use", "drop"])
+def test_gaps_in_parts_of_a_source_are_gaps_in_memory(kernel: Any, missing: str) -> None:
+    """The Gaussian integral under the RBF kernel, indicators under another, and rows left out."""
+    model = ig.SparseGPRegressor(kernel, "vfe", inducing=X[::3], missing=missing, noise=0.1, **HELD)
+    queries = HOLES[:6] if missing == "use" else XS
+    here = model.fit(HOLES, Y[:, 0]).predict(queries, return_std=True)
+    evidence, known = model.log_evidence_, (model.n_gaps_, model.n_rows_)
+    there = model.fit(ig.as_source(HOLES, Y[:, 0], chunk_rows=8)).predict(
+        ig.as_source(queries, chunk_rows=4).with_gaps(), return_std=True
+    )
+    assert (model.n_gaps_, model.n_rows_) == known
+    assert model.log_evidence_ == pytest.approx(evidence, rel=1e-9)
+    for one, two in zip(here, there, strict=True):
+        assert_allclose(two, one, rtol=1e-8)
+    with pytest.raises(NonFiniteError, match="NaN"):
+        ig.SparseGPRegressor(kernel).fit(ig.as_source(HOLES, Y[:, 0], chunk_rows=8))
 
 
 def test_a_model_of_uncertain_inputs_is_an_average_of_the_model() -> None:

@@ -133,7 +133,7 @@ def fit(
     require_apart(out, table, checkpoint)
     if checkpoint is not None:
         require_apart(checkpoint, table)
-    encoder = encoder_for(missing, category, calendar, drop_missing, "refuse" if in_parts else "use")
+    encoder = encoder_for(missing, category, calendar, drop_missing, "use")
     given: dict[str, Any] = dict(n_inducing=n_inducing, inducing=inducing, likelihood=likelihood)
     given |= dict(kernel=None if kernel == "auto" else kernel, max_iter=max_iter)
     given = {name: value for name, value in given.items() if value is not None}
@@ -142,6 +142,7 @@ def fit(
     if in_parts:
         source, classes = _source_of(table, target, exclude or [], encoder, task, further)
         labelled = classes is not None
+        given |= {"missing": "use"} if source.layout.gaps else {}
     else:
         X, y = inputs_and_target(table, target, exclude, encoder, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
@@ -308,16 +309,22 @@ def _source_of(
     if kind != "number" and further is not None:
         raise ParameterError(f"Classes take no further column, but --further is {further!r}.")
     gaps = {name: seen[name].missing for name in (*encoder.inputs, *targets)}  # type: ignore[union-attr]
-    if encoder.missing == "refuse" and any(gaps.values()):
-        where = listing([f"{name} ({count})" for name, count in gaps.items() if count], quote=False)
+    where = listing([f"{name} ({count})" for name, count in gaps.items() if count], quote=False)
+    if encoder.missing == "use" and where and kind != "number":
         raise MissingValuesError(f"Values are missing in {where}: fill them in, or pass --drop-missing.")
+    if encoder.missing == "use" and where:
+        typer.echo(
+            f"Values are missing in {where}: inputs are averaged over, rows without a target left out."
+        )
     counts = seen[target].counts  # type: ignore[union-attr]
     labels = None if kind == "number" else np.array(sorted(counts)) if counts else np.empty(0)
     if kind == "boolean" and not counts:
         labels = np.array([False, True])
     coded = tuple(sorted(counts)) if counts and kind != "number" else None
     y = target if further is None else targets
-    return reading(files, encoder, y, drop_missing=encoder.missing == "drop", labels=coded), labels
+    return reading(
+        files, encoder, y, drop_missing=encoder.missing == "drop" or bool(where), labels=coded
+    ), labels
 
 
 def _fit_source(

@@ -63,11 +63,9 @@ def in_words(estimator: Any) -> list[str]:
             else "more than said"
         )
         out.append(f"{inside:.0%} of the values held out lie in its intervals of 95 %, {sure}.")
-    order, none = (
-        np.argsort(-weight, kind="stable"),
-        [names[j] for j in np.flatnonzero(weight < 0.01 * weight.max())],
-    )
-    most = [names[j] for j in order[:3] if weight[j] > 0]
+    little = (weight == 0) | (weight < 0.01 * weight.max())
+    none = [names[j] for j in np.flatnonzero(little)]
+    most = [names[j] for j in np.argsort(-weight, kind="stable")[:3] if not little[j]]
     out += [f"It looks most at {listing(most, quote=False)}."] if most else []
     out += [f"It learned next to nothing from {listing(none, quote=False)}."] if none else []
     return out + list(getattr(getattr(estimator, "report_", None), "advice", ()))

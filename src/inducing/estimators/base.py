@@ -281,6 +281,7 @@ class Regression:
             source = reading(table_files(X, self.encoder_.marks)[0], self.encoder_, None)
         else:
             source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        source = source.with_gaps() if getattr(self, "missing", "refuse") == "use" else source
         if source.n_features != self.n_features_in_:
             raise ShapeError(
                 f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"

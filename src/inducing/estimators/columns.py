@@ -96,8 +96,9 @@ class Kinds:
         return not self.codes and self.way == "known" and self.guide is None
 
     def width(self, d: int) -> int:
-        """The number of columns of X that d inputs were made of, where gaps have no indicators."""
-        return (d - (self.guide is not None)) // COPIES[self.way]
+        """The number of columns of X that d inputs were made of."""
+        marks = len(self.marked) if self.way == "indicators" else 0
+        return (d - (self.guide is not None)) // COPIES[self.way] - marks
 
     def inputs(self, X: np.ndarray, std: Any = None) -> np.ndarray:
         """The inputs of the kernel, in the units of X; `std` are the standard deviations of its entries."""
@@ -209,17 +210,30 @@ def deviations(std: Any, X: np.ndarray) -> np.ndarray:
     return np.broadcast_to(std, X.shape)
 
 
-def kinds_of(model: Any, X: np.ndarray, output: int | None = None, std: Any = None) -> Kinds:
-    """The kinds of the training rows of an estimator, from its parameters and what its encoder says."""
+def kinds_of(
+    model: Any,
+    X: np.ndarray,
+    output: int | None = None,
+    std: Any = None,
+    of_all: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Kinds:
+    """The kinds of the training rows of an estimator, from its parameters and what its encoder says. Where X
+    is a sample of rows, `of_all` says which columns have gaps, and the highest value of each. (d,) each
+    """
     encoder = getattr(model, "encoder_", None)
     known = {} if encoder is None else encoder.category_levels
     categorical = list(known) if model.categorical is None else model.categorical
-    gaps = bool(set(np.flatnonzero(np.isnan(X).any(axis=0))) - set(categorical))
+    some = np.isnan(X).any(axis=0) if of_all is None else of_all[0]
+    gaps = bool(set(np.flatnonzero(some)) - set(categorical))
     unseen = model.allow_unseen or getattr(encoder, "allow_unseen", False)
     way = way_of(model.missing, model.kernel, gaps, std)
     if way == "known" and model.missing == "use":  # no gaps yet, but queries may have some
         way = "indicators"
     kinds = Kinds.of(X, categorical, way, output, unseen)
+    if of_all is not None:
+        known = {c: max(known.get(c, 0), int(of_all[1][c]) + 1 + int(some[c])) for c in kinds.codes}
+        marked = tuple(c for c in np.flatnonzero(some).tolist() if c not in kinds.codes)
+        kinds = replace(kinds, marked=() if way == "known" else marked)
     return replace(kinds, codes={c: max(levels, known.get(c, 0)) for c, levels in kinds.codes.items()})
 
 

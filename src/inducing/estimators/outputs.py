@@ -12,13 +12,14 @@ from sklearn.base import clone
 from ..errors import EmptyDataError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference.neighbours import NeighboursPredictor
+from ..learning.outofcore import survey
 from ..model.distributions import AnyDistribution, OutputDistributions
 from ..model.posterior import Posterior
 from ..model.problem import scatter
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
-from ..sources.moments import moments
+from ..sources.moments import known_columns
 from ..sources.source import Part, Source
-from .columns import Kinds, deviations, kinds_of
+from .columns import GAUSSIAN_ROWS, Kinds, deviations, kinds_of
 from .observing import Observing
 from .preparation import checked_weights, per_output
 
@@ -32,6 +33,22 @@ def long_rows(X: np.ndarray, Y: np.ndarray | int) -> tuple[np.ndarray, np.ndarra
     p = Y if isinstance(Y, int) else Y.shape[1]
     entries = np.arange(len(X) * p) if isinstance(Y, int) else np.flatnonzero(~np.isnan(Y.ravel()))
     return np.column_stack([X[entries // p], entries % p]), entries
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A change of a source's parts: the inputs of the kernel, without rows that have gaps where none are
+    used.
+    """
+
+    kinds: Kinds
+    drops: bool
+
+    def __call__(self, part: Part) -> Part:
+        if self.drops:
+            rows = ~np.isnan(part.X).any(axis=1)
+            part = replace(part, X=part.X[rows], y=None if part.y is None else part.y[rows])
+        return replace(part, X=self.kinds.inputs(part.X))
 
 
 @dataclass(frozen=True)
@@ -139,24 +156,38 @@ class Outputs(Observing):
         self.kinds_ = kinds_of(self, X, output, std)
         return self.kinds_.inputs(X, std) if self.missing == "use" or std is not None else X, y, weights
 
-    def _long_source(self: Any, source: Source) -> tuple[Source, Any]:
-        """The source with a row for each output, and centre and scale of each, where they are coregionalised;
-        sets `kinds_`.
+    def _prepared_source(self: Any, source: Source) -> tuple[Source, Any]:
+        """The source of the kernel's inputs, with a row for each entry of y that was measured where outputs
+        are coregionalised, and then centre, scale and entries of each output; sets `kinds_`.
         """
-        d, codes = source.n_features, {}
+        d, self.kinds_, self.n_gaps_ = source.n_features, Kinds(allow_unseen=self.allow_unseen), 0
+        long = self.outputs == "coregionalised" and not source.one_output
         if self.outputs == "independent":
             raise ParameterError("rows in parts have no models for each output; give arrays")
-        long = self.outputs == "coregionalised" and not source.one_output
-        of_rows = moments(source) if long or self.categorical else None
-        if of_rows is not None:
-            codes = {int(c): int(of_rows.X.high[c]) + 1 for c in self.categorical or ()}
-            codes |= {d: source.n_outputs} if long else {}
-        self.kinds_ = Kinds(codes, d if long else None, allow_unseen=self.allow_unseen)
-        if not long or of_rows is None:
+        self.encoder_ = source.layout.encoder
+        coded = self.categorical or (self.encoder_ is not None and self.encoder_.category_levels)
+        if not (long or coded or source.layout.gaps):
             return source, None
-        one = replace(source.layout, n_outputs=1, one_output=True, target_names=None)
-        layout = replace(one, n_features=d + 1, feature_names=None)
-        return source.changed(Long(), layout), of_rows.Y.center_and_scale()
+        incomplete, of_X, of_Y = known_columns(source)
+        rows, self.n_gaps_ = incomplete.n, round(incomplete.n * float(incomplete.mean[0]))
+        empty = [j for j, column in enumerate((*of_X, *of_Y)) if column.n == 0]
+        if empty:
+            raise EmptyDataError(f"column {empty[0]} of X and y has no values; leave it out")
+        highest = [float(column.high[0]) for column in of_X] + [len(of_Y) - 1.0] * long
+        gaps = [column.n < rows for column in of_X] + [False] * long
+        layout = source.layout
+        if long:
+            one = replace(layout, n_outputs=1, one_output=True, target_names=None)
+            layout = replace(one, n_features=d + 1, feature_names=None)
+            source = source.changed(Long(), layout)
+        sample = survey(source, GAUSSIAN_ROWS).sample.X
+        self.kinds_ = kinds_of(self, sample, d if long else None, None, (np.array(gaps), np.array(highest)))
+        width = self.kinds_.inputs(sample[:1]).shape[1]
+        layout = replace(layout, n_features=width, feature_names=None, gaps=False)
+        center, scale = map(np.concatenate, zip(*(column.center_and_scale() for column in of_Y)))
+        self.n_rows_ = rows - (self.n_gaps_ if self.missing == "drop" else 0)
+        source = source.changed(Prepared(self.kinds_, self.missing == "drop" and self.n_gaps_ > 0), layout)
+        return source, (center, scale, np.array([column.n for column in of_Y])) if long else None
 
     def _fit_each(self: Any, X: Any, y: Any, sample_weight: Any, x_std: Any) -> Any:
         """Fit a model to each output, on the rows where it was measured."""

@@ -212,6 +212,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """
         if is_parted(X):
             source = as_source(X, y)
+            if self.missing != "refuse" or self.outputs == "coregionalised":
+                source = source.with_gaps()
             return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
         self.models_ = None
         if self.outputs == "independent" and np.ndim(y) == 2:
@@ -302,7 +304,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """Fit a sample of the rows by the recipe, then all of them."""
         check_parted(source, sample_weight, self._settled())
         self.models_, table, rng = None, source, generator(self.random_state)
-        source, of_outputs = self._long_source(source.cached())
+        source, of_outputs = self._prepared_source(source.cached())
         likelihood, settled, one_output = start_likelihood(self), self._settled(), source.one_output
         with Line(bool(self.verbose)) as line:
             survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
@@ -310,7 +312,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         scaling = replace(Scaling.none(source.n_features, table.n_outputs), output=self.kinds_.output)
         if self.standardize:
             of_X = self.kinds_.in_place(*moments.X.center_and_scale())
-            mean, scale = of_outputs or moments.Y.center_and_scale()
+            mean, scale = moments.Y.center_and_scale() if of_outputs is None else of_outputs[:2]
             scaling = Scaling(*of_X, mean, scale, scaling.output).under(likelihood)
             if self.noise is not None and of_outputs is None:
                 scaling = scaling.alike(moments.Y.low < moments.Y.high)
@@ -341,11 +343,11 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             learned = noise_of_sample(P, result, self.max_iter)
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)
-        rows = moments.n / (1 if of_outputs is None else table.n_outputs)
+        rows = moments.n if of_outputs is None else of_outputs[2]
         one = of_outputs is None and (one_output or likelihood is not None)
         self._take(learned, scaling, one, rows)
         self.__dict__.pop("_rows", None)
-        self.n_rows_ = int(rows)
+        self.n_rows_ = moments.n if of_outputs is None else self.n_rows_
         self._take_layout(table.layout)
         again = result
         if likelihood is None:

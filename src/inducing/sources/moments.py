@@ -104,6 +104,21 @@ def of_part(part: Part) -> Moments:
     return Moments(Columns.of(part.X), Columns.of(targets(part)))
 
 
+def known_columns(source: Source) -> tuple[Columns, list[Columns], list[Columns]]:
+    """The moments of what is known of each column of X and of Y, gaps left out, in one pass; before them
+    those of a column that is 1 for a row with gaps in X.
+    """
+    incomplete, *columns = source.total(_known)
+    return incomplete, columns[: source.n_features], columns[source.n_features :]
+
+
+def _known(part: Part) -> np.ndarray:
+    known = [np.isnan(part.X).any(axis=1).astype(float), *part.X.T, *targets(part).T]
+    found = np.empty(len(known), dtype=object)
+    found[:] = [Columns.of(a[~np.isnan(a), None]) for a in known]
+    return found
+
+
 def targets(part: Part) -> np.ndarray:
     return np.zeros((len(part.X), 0)) if part.y is None else part.Y
 

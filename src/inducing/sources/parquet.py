@@ -27,7 +27,7 @@ class TableReader:
     encoder: TableEncoder
     targets: tuple[Column, ...]
     one_output: bool
-    drop_missing: bool = False
+    drop_missing: bool = False  # leave out rows without a target; without an input, too, unless gaps are used
 
     @staticmethod
     def of(
@@ -63,7 +63,8 @@ class TableReader:
     @property
     def layout(self) -> Layout:
         names, targets = tuple(self.encoder.get_feature_names_out()), tuple(t.name for t in self.targets)
-        return Layout(len(names), len(targets), self.one_output, names, targets or None, self.encoder)
+        gaps = self.drop_missing and self.encoder.missing == "use"
+        return Layout(len(names), len(targets), self.one_output, names, targets or None, self.encoder, gaps)
 
     @property
     def columns(self) -> list[str]:
@@ -81,7 +82,8 @@ class TableReader:
             except ColumnError as error:
                 raise ColumnError(f"column {target.name!r} {error}") from error
         if self.drop_missing:
-            rows = ~(np.isnan(X).any(axis=1) | np.isnan(y).any(axis=1))
+            lacking = y if self.encoder.missing == "use" else np.hstack([X, y])
+            rows = ~np.isnan(lacking).any(axis=1)
             X, y = X[rows], y[rows]
         return X, None if not self.targets else y[:, 0] if self.one_output else y
 

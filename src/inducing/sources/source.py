@@ -55,6 +55,7 @@ class Layout:
     feature_names: tuple[str, ...] | None = None
     target_names: tuple[str, ...] | None = None
     encoder: Any = None  # a `TableEncoder` where the features come from a table
+    gaps: bool = False  # whether X, and y of several outputs, may have gaps, NaN
 
     def target(self, q: int) -> str:
         return "y" if self.target_names is None else f"column {self.target_names[q]!r}"
@@ -109,6 +110,10 @@ class Source(ABC):
     def cached(self, budget: int = CACHE_BYTES) -> Source:
         """Return the source that keeps the parts it has read, as far as they fit the budget in bytes."""
         return self
+
+    def with_gaps(self) -> Source:
+        """Return the source that takes NaN for a gap instead of refusing it."""
+        return replace(self, layout=replace(self.layout, gaps=True))  # type: ignore[type-var]
 
     def without_targets(self) -> Source:
         return self.changed(_inputs, replace(self.layout, n_outputs=0, one_output=True, target_names=None))
@@ -171,6 +176,9 @@ class Changed(Source):
 
     def cached(self, budget: int = CACHE_BYTES) -> Source:
         return replace(self, base=self.base.cached(budget))
+
+    def with_gaps(self) -> Source:
+        return replace(self, base=self.base.with_gaps(), layout=replace(self.layout, gaps=True))
 
 
 def _then(part: Part, change: Callable[[Part], Part], function: Callable[..., Any], *args: Any) -> Any:
@@ -247,7 +255,7 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
         raise ShapeError(
             f"X in {where} has {have}, but the first part has {layout.n_features} columns; they must agree"
         )
-    _require_finite(X, where, layout.feature)
+    _require_finite(X, where, layout.feature, layout.gaps)
     if layout.n_outputs == 0:
         return Part(index, X, None, where)
     if y is None:
@@ -259,11 +267,12 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
         raise ShapeError(
             f"y in {where} has shape {y.shape}, but X has {len(X)} rows there; give one target row for each"
         )
-    _require_finite(y[:, None] if y.ndim == 1 else y, where, layout.target)
+    _require_finite(y[:, None] if y.ndim == 1 else y, where, layout.target, layout.gaps and y.ndim == 2)
     return Part(index, X, y, where)
 
 
-def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str]) -> None:
+def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str], gaps: bool) -> None:
+    a = np.where(np.isnan(a), 0.0, a) if gaps else a
     if a.size == 0 or (np.max(a) <= LARGEST_NUMBER and np.min(a) >= -LARGEST_NUMBER):
         return
     row, column = np.argwhere(~(np.abs(a) <= LARGEST_NUMBER))[0]
