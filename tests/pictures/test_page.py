@@ -20,7 +20,7 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="install chromium to 
 EARLY = "<script>window.failures = []; window.onerror = (m) => { window.failures.push(String(m)); };</script>"
 
 
-def _asked(page, tmp_path, expression, width=1100):
+def asked(page, tmp_path, expression, width=1100):
     """The value of a JavaScript expression in the page, and what went wrong in it."""
     text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{EARLY}", 1)
     ask = (
@@ -64,7 +64,7 @@ def test_numbers_are_those_of_the_model(tmp_path, options):
     size = model.explain(tmp_path / "page.html")
     assert size == (tmp_path / "page.html").stat().st_size < 700_000
     ask = f"{json.dumps(X[:10].tolist())}.map((x) => window.explain.observed(x))"
-    values = _asked(tmp_path / "page.html", tmp_path, ask)
+    values = asked(tmp_path / "page.html", tmp_path, ask)
     mean, std = model.predict(X[:10], return_std=True)
     np.testing.assert_allclose([v["mean"] for v in values], mean, rtol=1e-9)
     np.testing.assert_allclose([v["std"] for v in values], std, rtol=1e-9)
@@ -75,7 +75,7 @@ def test_drawn_functions_are_those_of_the_posterior(tmp_path):
     model, X = _regressor()
     model.explain(tmp_path / "page.html")
     ask = f"{json.dumps(X[:4].tolist())}.map((x) => window.explain.drawn(x))"
-    values = np.array(_asked(tmp_path / "page.html", tmp_path, ask))  # (n, size)
+    values = np.array(asked(tmp_path / "page.html", tmp_path, ask))  # (n, size)
     units = model.x_mean_, model.x_scale_, model.y_mean_, model.y_scale_
     paths = model.posterior_.paths(4, 0, features=256).in_units(*units)
     np.testing.assert_allclose(values.T, paths(X[:4]), rtol=1e-9)
@@ -88,7 +88,7 @@ def test_probabilities_of_classes(tmp_path):
         model = ig.SparseGPClassifier(n_inducing=10, max_iter=5, random_state=0).fit(X[:, :3], labels)
         model.explain(tmp_path / "page.html")
         ask = f"{json.dumps(X[:5, :3].tolist())}.map((x) => window.explain.observed(x))"
-        values = _asked(tmp_path / "page.html", tmp_path, ask)
+        values = asked(tmp_path / "page.html", tmp_path, ask)
         ours = [[v[str(c)] for c in model.classes_] for v in values]
         np.testing.assert_allclose(ours, model.predict_proba(X[:5, :3]), rtol=1e-9)
 
@@ -113,7 +113,7 @@ def test_hostile_names_many_columns_and_a_narrow_window(tmp_path):
         " images: document.images.length, bold: document.querySelectorAll('#title b').length,"
         " wide: document.documentElement.scrollWidth - window.innerWidth })"
     )
-    found = _asked(tmp_path / "page.html", tmp_path, ask, width=375)
+    found = asked(tmp_path / "page.html", tmp_path, ask, width=375)
     assert names[0] in found["names"] and found["images"] == found["bold"] == 0
     assert found["wide"] <= 1
 
@@ -128,7 +128,7 @@ def test_a_slider_moves_the_query(tmp_path):
         " r.value = r.max; r.dispatchEvent(new Event('input'));"
         " return [before, window.explain.query]; })()"
     )
-    before, after = _asked(tmp_path / "page.html", tmp_path, ask)
+    before, after = asked(tmp_path / "page.html", tmp_path, ask)
     assert sum(a != b for a, b in zip(before, after)) == 1
 
 
@@ -175,7 +175,7 @@ def test_dragging_is_smooth_and_the_keyboard_works(tmp_path, monkeypatch):
         " const r = document.querySelector('input[type=range]'); r.focus();"
         " return { time: Math.min(...times), focused: document.activeElement === r }; })()"
     )
-    found = _asked(tmp_path / "page.html", tmp_path, ask)
+    found = asked(tmp_path / "page.html", tmp_path, ask)
     assert found["time"] < 33.0 and found["focused"]
 
 
