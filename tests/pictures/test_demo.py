@@ -1,4 +1,4 @@
-"""The demo page of docs/, in a headless browser, against `condition`: every number it shows, and its handles."""
+"""The demo page of docs/ in a headless browser, against `condition`: every number it shows, its handles."""
 
 from pathlib import Path
 
@@ -14,10 +14,11 @@ DEMO = Path(__file__).parents[2] / "docs" / "demo.html"
 @needs_browser
 def test_its_rows_of_the_table_are_those_of_the_package(tmp_path):
     ask = (
-        "(() => { const d = window.demo; d.arrange([0.4, 1.3, 1.9, 2.6, 4.0, 5.2]); const at = [-0.5, 1, 3.2, 6.5];"
+        "(() => { const d = window.demo, at = [-0.5, 1, 3.2, 6.5]; d.arrange([0.4, 1.3, 1.9, 2.6, 4.0, 5.2]);"
         " const told = (m) => ({ evidence: m.evidence, at: at.map(m.predict) });"
         " return { X: d.X, y: d.y, at, model: d.model, exact: told(d.exact()),"
-        " rows: Object.fromEntries(['sor', 'dtc', 'vfe', 'fitc'].map((r) => [r, told(d.condition(r))])) }; })()"
+        " rows: Object.fromEntries(['sor', 'dtc', 'vfe', 'fitc'].map((r) => [r, told(d.condition(r))])) };"
+        " })()"
     )
     found = asked(DEMO, tmp_path, ask)
     X, y, model = np.array(found["X"])[:, None], np.array(found["y"]), found["model"]
