@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -10,7 +11,17 @@ from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
-from inducing.files.exports import MILLS_NODES, MILLS_WEIGHTS
+from inducing.files.exports import (
+    MILLS_NODES,
+    MILLS_WEIGHTS,
+    Exported,
+    ExportedColumn,
+    ExportedProcess,
+    Functions,
+    to_c,
+    to_js,
+    to_onnx,
+)
 
 TOOLS = {"c": shutil.which("cc"), "js": shutil.which("node"), "onnx": importlib.util.find_spec("onnxruntime")}
 NEEDED = {"c": "a C compiler", "js": "node", "onnx": "onnxruntime"}
@@ -109,3 +120,72 @@ def test_a_javascript_module_holds_its_arrays_as_json(tmp_path):
     line = next(s for s in (tmp_path / "m.js").read_text().splitlines() if s.startswith("const model"))
     plain = json.loads(line.removeprefix("const model = ").removesuffix(";"))
     assert plain["kind"] == "regression" and len(plain["processes"][0]["alpha"]) == 5
+
+
+@pytest.mark.parametrize("to", TOOLS)
+def test_the_encoding_of_a_table_is_folded_in(tmp_path, to):
+    pandas = pytest.importorskip("pandas")
+    if not TOOLS[to]:
+        pytest.skip(f"{NEEDED[to]} is not installed")
+    rng = np.random.default_rng(1)
+    levels = np.array(['re"d\\', "grün 🙂", "*/ blue?"])[rng.integers(3, size=80)]
+    when = pandas.Timestamp("2024-03-01") + pandas.to_timedelta(rng.integers(0, 10**6, 80), unit="s")
+    frame = pandas.DataFrame(
+        {"size": rng.uniform(0, 9, 80), "col our": levels, "when": when, "new": rng.random(80) > 0.5}
+    )
+    y = 3 * np.sin(frame["size"]) * (1 + (levels == "grün 🙂")) + 0.3 * rng.standard_normal(80)
+    for target, kind in ((y, ig.SparseGPRegressor), (y > 0, ig.SparseGPClassifier)):
+        options = {"basis": "points"} if kind is ig.SparseGPRegressor else {}
+        model = kind("rbf", n_inducing=7, max_iter=3, random_state=0, **options).fit(frame, target)
+        difference = ig.export(model, tmp_path / f"m.{to}", to)
+        assert difference is not None and difference < 1e-10
+        model.explain(tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("to", TOOLS)
+@pytest.mark.parametrize("unseen", ["error", "none", "other"])
+def test_a_level_that_was_not_seen(tmp_path, to, unseen):
+    """In each language: an error, no feature, or that of the others."""
+    if not TOOLS[to]:
+        pytest.skip(f"{NEEDED[to]} is not installed")
+    column = ExportedColumn("a", 0.0, ("x", "y"), unseen)
+    d = column.width
+    functions = Functions(np.zeros((1, d)), np.ones((1, d)), np.ones(1), 0)
+    process = ExportedProcess(0, np.zeros(1), np.zeros((1, 1)), 0.0, 1.0 + np.arange(d), 1.0, -1.0)
+    names = tuple(f"f{i}" for i in range(d))
+    model = Exported("regression", (functions,), (process,), 0.0, names, columns=(column,))
+    told = []
+    for level in ("y", "z"):
+        try:
+            told.append(_asked_of(model, level, to, tmp_path))
+        except (subprocess.CalledProcessError, RuntimeError):
+            told.append(None)
+    assert told == [2.0, {"error": None, "none": 0.0, "other": 3.0}[unseen]]
+
+
+def _asked_of(model, level, to, folder):
+    """The mean of a model with one column of levels, by a language."""
+    if to == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(to_onnx(model), providers=["CPUExecutionProvider"])
+        try:
+            return float(session.run(None, {"a": np.array([[level]], dtype=object)})[0][0])
+        except Exception as error:  # onnxruntime has kinds of its own
+            raise RuntimeError from error
+    if to == "js":
+        (folder / "m.mjs").write_text(to_js(model))
+        (folder / "main.mjs").write_text(
+            f'import {{ predict }} from "./m.mjs";console.log(predict({{a: "{level}"}}).mean)'
+        )
+        command = ["node", str(folder / "main.mjs")]
+    else:
+        (folder / "m.h").write_text(to_c(model))
+        (folder / "main.c").write_text(
+            '#include <stdio.h>\n#include "m.h"\nint main(void) { double x[3], m, s;\n'
+            f'model_row row = {{"{level}"}}; if (model_features(&row, x)) return 1;\n'
+            'model_predict(x, &m, &s); printf("%g", m); return 0; }\n'
+        )
+        subprocess.run(["cc", "-std=c99", str(folder / "main.c"), "-o", str(folder / "m"), "-lm"], check=True)
+        command = [str(folder / "m")]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

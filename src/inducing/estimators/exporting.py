@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from .. import package
 from ..errors import ParameterError, UnknownNameError
 from ..files.atomic import replacing
-from ..files.exports import Exported, ExportedProcess, Functions, to_c, to_js, to_onnx
+from ..files.exports import Exported, ExportedColumn, ExportedProcess, Functions, to_c, to_js, to_onnx
 from ..model.compiled import Folded
 from ..model.likelihoods import LearnedNoise, Probit
 from ..model.posterior import Posterior
+from ..sources.encoding import TableEncoder
 from .classes import ClassesOfRows
 from .guide import refuse_guided
 
@@ -38,10 +40,14 @@ def export(model: Any, path: str | Path, to: str, *, name: str = "model") -> flo
     with replacing(Path(path)) as file:
         file.write_bytes(made if isinstance(made, bytes) else made.encode())
     rng, own = np.random.default_rng(0), copy(model)
-    for attribute in ("feature_names_in_", "encoder_"):  # the rows made here are features without names
-        vars(own).pop(attribute, None)
     X = own.x_mean_ + 1.5 * own.x_scale_ * rng.standard_normal((CHECKED_ROWS, own.n_features_in_))
-    ours = own.predict_proba(X) if plain.classes else np.stack(own.predict(X, return_std=True), axis=1)
+    rows: Any = X
+    if plain.columns:
+        X, rows = _made_rows(model.encoder_, plain, X, rng)
+    else:  # the rows made here are features without names
+        for attribute in ("feature_names_in_", "encoder_"):
+            vars(own).pop(attribute, None)
+    ours = own.predict_proba(rows) if plain.classes else np.stack(own.predict(rows, return_std=True), axis=1)
     theirs = {"c": _run_c, "js": _run_js, "onnx": _run_onnx}[to](Path(path), X, plain, name)
     if theirs is None:
         return None
@@ -99,7 +105,48 @@ def _put_together(
         bias, prior, sign = map(float, f.head[:3])
         own = 0 if shared else i
         processes.append(ExportedProcess(own, f.table[:, -1], f.T, bias, f.head[4:], prior, sign))
-    return Exported(kind, functions, tuple(processes), float(noise), tuple(map(str, names)), classes)
+    if functions[0].centers.shape[1] != d or len(forms[0].head) != 4 + d:
+        raise ParameterError(
+            "a model that knows of gaps in its inputs cannot be exported; fit missing='drop'"
+        )
+    columns = _columns(getattr(model, "encoder_", None))
+    return Exported(kind, functions, tuple(processes), float(noise), tuple(map(str, names)), classes, columns)
+
+
+def _columns(encoder: TableEncoder | None) -> tuple[ExportedColumn, ...]:
+    """The columns whose encoding an export holds; none where features are columns, or calendars are among
+    them, which need a calendar: then inputs are the features.
+    """
+    if encoder is None or encoder.plain:
+        return ()
+    used = [column for column in encoder.columns_ if column.kind != "left out"]
+    if any(column.calendar or column.codes for column in used):
+        return ()
+    unseen = "none" if encoder.allow_unseen else "error"
+    return tuple(
+        ExportedColumn(c.name, float(c.origin), c.levels, "other" if c.rest else unseen)  # type: ignore[arg-type]
+        for c in used
+    )
+
+
+def _made_rows(encoder: TableEncoder, model: Exported, X: np.ndarray, rng: np.random.Generator) -> Any:
+    """Rows of a table with about these features: numbers, of levels their place (n, columns); and a frame."""
+    numbers, frame, at = np.empty((len(X), len(model.columns))), {}, 0
+    kinds = {column.name: column for column in encoder.columns_}
+    for i, column in enumerate(model.columns):
+        kind = kinds[column.name]
+        if column.levels:
+            numbers[:, i] = rng.integers(len(column.levels), size=len(X))
+            frame[column.name] = np.array(column.levels, dtype=object)[numbers[:, i].astype(int)]
+        elif kind.kind == "time":
+            numbers[:, i] = np.round(X[:, at] + column.origin)
+            dates = package("pandas").to_datetime(numbers[:, i].astype("M8[s]"), utc=True)
+            frame[column.name] = dates if kind.zone else dates.tz_localize(None)
+        else:
+            numbers[:, i] = X[:, at] > 0.5 if kind.kind == "boolean" else X[:, at] + column.origin
+            frame[column.name] = numbers[:, i]
+        at += column.width
+    return numbers, package("pandas").DataFrame(frame)
 
 
 # Running what was written
@@ -111,10 +158,16 @@ def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray 
         return None
     d, k = X.shape[1], len(model.classes) or 2
     call = f"{name}_probabilities(x, p)" if model.classes else f"{name}_predict(x, p, p + 1)"
+    fields = [
+        f"{name}_levels{i}[(int)r[{i}]]" if c.levels else f"r[{i}]" for i, c in enumerate(model.columns)
+    ]
+    row = f"{name}_row row = {{{', '.join(fields)}}}; {name}_features(&row, x);"
     main = (
-        f'#include <stdio.h>\n#include "{path.resolve()}"\nint main(void) {{ double x[{d}], p[{k}];\n'
-        f"while (fread(x, sizeof(double), {d}, stdin) == {d})\n"
-        f"{{ {call}; fwrite(p, sizeof(double), {k}, stdout); }}\n"
+        f'#include <stdio.h>\n#include "{path.resolve()}"\nint main(void) {{\n'
+        f"double r[{d}], x[{len(model.features)}], p[{k}];\n"
+        f"while (fread(r, sizeof(double), {d}, stdin) == {d})\n"
+        f"{{ {row if fields else f'for (int i = 0; i < {d}; i++) x[i] = r[i];'}\n"
+        f"{call}; fwrite(p, sizeof(double), {k}, stdout); }}\n"
         "return 0; }\n"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +190,10 @@ def _run_js(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray
             'import { readFileSync } from "fs";\nimport { predict, model } from "./model.mjs";\n'
             'const rows = JSON.parse(readFileSync(new URL("rows.json", import.meta.url)));\n'
             "const values = (o) => model.classes.length ? model.classes.map((c) => o[c]) : [o.mean, o.std];\n"
-            "console.log(JSON.stringify(rows.map((x) => values(predict(x)))));\n"
+            "const named = (x) => Object.fromEntries(model.columns.map((c, i) =>"
+            " [c.name, c.levels.length ? c.levels[x[i]] : x[i]]));\n"
+            "const row = (x) => (model.columns.length ? named(x) : x);\n"
+            "console.log(JSON.stringify(rows.map((x) => values(predict(row(x))))));\n"
         )
         done = subprocess.run([node, str(main)], capture_output=True, check=True, text=True)
     return np.array(json.loads(done.stdout))
@@ -149,5 +205,9 @@ def _run_onnx(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarr
     except ModuleNotFoundError:
         return None
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    outputs = session.run(None, {"X": X})
+    given = {"X": X}
+    for i, c in enumerate(model.columns):
+        places = X[:, i : i + 1]
+        given[c.name] = np.array(c.levels, dtype=object)[places.astype(int)] if c.levels else places
+    outputs = session.run(None, {put.name: given[put.name] for put in session.get_inputs()})
     return np.asarray(outputs[0]) if model.classes else np.stack(outputs, axis=1)

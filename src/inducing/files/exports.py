@@ -5,11 +5,12 @@ All of them compute what a model file of RBF or Matérn kernels says, for x in t
     k_j(x) = h_j g(Σ_i p_ji (x_i - v_ji)²)   mean = bias + slopeᵀx + Σ_j α_j k_j(x)   variance = prior ± |Tk|²
 
 for each process, and then what the observations make of it: a variance of y, a noise that is a process of its
-own, or the probabilities of classes, Φ(mean/√(noise + variance)) each.
+own, or the probabilities of classes, Φ(mean/√(noise + variance)) each. Rows of a table with categories or
+dates are encoded there, too.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +60,21 @@ class ExportedProcess:
         return self.T[np.tril_indices(len(self.T))]
 
 
+@dataclass(frozen=True)
+class ExportedColumn:
+    """A column of the table that a model takes: a number, less its origin, or the text of a level."""
+
+    name: str
+    origin: float = 0.0
+    levels: tuple[str, ...] = ()  # a feature of 0 and 1 each
+    unseen: Literal["error", "none", "other"] = "error"  # of another level: no feature, or one of its own
+
+    @property
+    def width(self) -> int:
+        """The number of its features."""
+        return len(self.levels) + (self.unseen == "other") if self.levels else 1
+
+
 @dataclass(frozen=True, eq=False)
 class Exported:
     """A model as arrays in the user's units: its processes, which may share functions, and observations."""
@@ -69,6 +85,9 @@ class Exported:
     noise: float  # of classes, the probit's; elsewhere it is in the prior variance
     features: tuple[str, ...]
     classes: tuple[str, ...] = ()
+    columns: tuple[
+        ExportedColumn, ...
+    ] = ()  # where features are made of columns; else these are the features
 
     def plain(self) -> dict[str, Any]:
         """The same as plain data for JSON."""
@@ -87,6 +106,7 @@ class Exported:
             "noise": self.noise,
             "features": list(self.features),
             "classes": list(self.classes),
+            "columns": [asdict(column) for column in self.columns],
         }
 
 
@@ -94,7 +114,9 @@ class Exported:
 
 
 def to_c(model: Exported, name: str = "model") -> str:
-    """A C99 header without malloc: `NAME_predict(x, mean, std)`, or `NAME_probabilities(x, p)` of classes."""
+    """A C99 header without malloc: `NAME_predict(x, mean, std)`, or `NAME_probabilities(x, p)` of classes;
+    `NAME_features(row, x)` encodes a row of a table, and returns the number of a column whose level is new.
+    """
     if not name.isidentifier() or not name.isascii():
         raise ParameterError(f"{name!r} is no name in C; use letters, digits and underscores")
     d, count = model.functions[0].centers.shape[1], len(model.processes)
@@ -118,14 +140,15 @@ def to_c(model: Exported, name: str = "model") -> str:
         for key, a in tables.items()
     )
     if model.kind == "classes":
-        labels = ", ".join(json.dumps(label) for label in model.classes)
+        labels = ", ".join(map(_c_text, model.classes))
         ends = _C_TWO if count == 1 else _C_MANY
         ends = f"static const char *const @_classes[{len(model.classes)}] = {{{labels}}};\n\n" + ends
     else:
         noise = "exp(mean[1] + 0.5 * variance[1])" if model.kind == "learned noise" else "0.0"
         ends = _C_REGRESSION.replace("@noise", noise)
     text = f"/* Made by inducing. The inputs, in the units of the table:\n{inputs}\n*/\n"
-    text += f"#include <math.h>\n\n{arrays}{body}{ends}".replace("  @_processes(x, mean, variance);\n", calls)
+    text += f"#include <math.h>\n{_c_columns(model.columns)}\n{arrays}{body}{ends}"
+    text = text.replace("  @_processes(x, mean, variance);\n", calls)
     for key, value in {"@d#": str(d), "@c#": str(count), "@probit#": repr(model.noise)}.items():
         text = text.replace(key, value)
     return text.replace("@_", f"{name}_")
@@ -135,11 +158,54 @@ def _rows(a: np.ndarray) -> str:
     return "".join("  {" + ", ".join(map(repr, row)) + "},\n" for row in a.tolist())
 
 
+def _c_text(text: str) -> str:
+    """A string in C, what is not plain ASCII by the octal numbers of its bytes."""
+    plain = set(range(32, 127)) - set(b'"\\?')
+    return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'
+
+
+def _c_columns(columns: tuple[ExportedColumn, ...]) -> str:
+    """The row of a table and its encoding; nothing where there are none."""
+    if not columns:
+        return ""
+    fields, tables, lines, at = "", "", "", 0
+    for i, column in enumerate(columns):
+        kind = "const char *" if column.levels else "double "
+        fields += f"  {kind}c{i}; /* {_comment(column.name)} */\n"
+        if column.levels:
+            n, unseen = len(column.levels), ("error", "none", "other").index(column.unseen)
+            tables += (
+                f"static const char *const @_levels{i}[{n}] = {{{', '.join(map(_c_text, column.levels))}}};\n"
+            )
+            lines += f"  if (@_level(row->c{i}, @_levels{i}, {n}, {unseen}, x + {at})) return {i + 1};\n"
+        else:
+            lines += f"  x[{at}] = row->c{i} - {column.origin!r};\n"
+        at += column.width
+    return _C_COLUMNS.replace("@fields", fields).replace("@tables", tables).replace("@lines", lines)
+
+
 def _comment(text: str) -> str:
     """Text that cannot end a comment or a line."""
     return json.dumps(text).replace("*/", "* /")
 
 
+_C_COLUMNS = """#include <string.h>
+
+typedef struct {
+@fields} @_row;
+
+@tables
+static int @_level(const char *text, const char *const *levels, int n, int unseen, double *x) {
+  int at = 0;
+  while (at < n && strcmp(levels[at], text)) at++;
+  for (int j = 0; j < n + (unseen == 2); j++) x[j] = j == at;
+  return at == n && unseen == 0;
+}
+
+static inline int @_features(const @_row *row, double *x) {
+@lines  return 0;
+}
+"""
 _C_BODY = """static void @_processes@b#(const double *x, double *mean, double *variance) {
   double k[@m#];
   for (int j = 0; j < @m#; j++) {
@@ -204,9 +270,12 @@ _C_MANY = """static inline void @_probabilities(const double *x, double *p) {
 
 
 def to_js(model: Exported) -> str:
-    """An ES module without dependencies: `predict(x)` gives {mean, std}, of classes {label: probability}."""
+    """An ES module without dependencies: `predict(x)` gives {mean, std}, of classes {label: probability}; x
+    are features, or a row of a table as an object.
+    """
     data = json.dumps(model.plain(), separators=(",", ":")).replace("<", "\\u003c")
-    return f"// Made by inducing.\n{js_evaluator()}\nconst model = {data};\nexport {{ model }};\n{_JS_END}"
+    text = f"// Made by inducing.\n{js_evaluator()}\nconst model = {data};\nexport {{ model, features }};\n"
+    return text + _JS_END
 
 
 def js_evaluator() -> str:
@@ -217,7 +286,23 @@ def js_evaluator() -> str:
     return f"const MILLS = {nodes};\n{_JS_BODY}"
 
 
-_JS_END = "export function predict(x) {\n  return observed(model, x);\n}\n"
+_JS_END = """
+// the features of a row {column: value}; dates are Date objects, or seconds since 1970
+function features(row) {
+  return model.columns.flatMap(({ name, origin, levels, unseen }) => {
+    const value = row[name];
+    if (!levels.length) return [(value instanceof Date ? value / 1000 : Number(value)) - origin];
+    const at = levels.indexOf(String(value));
+    if (at < 0 && unseen === "error") throw new RangeError(`${name} has no level ${value}`);
+    const own = levels.map((_, j) => Number(j === at));
+    return unseen === "other" ? [...own, Number(at < 0)] : own;
+  });
+}
+
+export function predict(x) {
+  return observed(model, model.columns.length && !Array.isArray(x) ? features(x) : x);
+}
+"""
 _JS_BODY = """const PROFILES = [
   (s) => Math.exp(-0.5 * s),
   (s) => Math.exp(-Math.sqrt(s)),
@@ -284,10 +369,14 @@ function observed(model, x) {
 
 
 def to_onnx(model: Exported) -> bytes:
-    """A graph of standard operators: X (n, d) of doubles gives mean and std (n,), or p (n, classes)."""
+    """A graph of standard operators: X (n, d) of doubles gives mean and std (n,), or p (n, classes). Columns
+    of a table are inputs (n, 1) by their names, text where they have levels.
+    """
     onnx = package("onnx")
     TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
     graph = _Graph(helper, numpy_helper)
+    if model.columns:
+        graph.X = graph.add("Concat", *(part for c in model.columns for part in graph.column(c)), axis=1)
     parts = [graph.process(p, model.functions[p.functions]) for p in model.processes]
     mean, variance = (graph.add("Concat", *columns, axis=1) for columns in zip(*parts))  # (n, c) each
     positive = graph.add("Max", variance, np.zeros(1))
@@ -304,10 +393,15 @@ def to_onnx(model: Exported) -> bytes:
         graph.nodes.append(helper.make_node("Identity", [value], [name]))
     d = model.functions[0].centers.shape[1]
     inputs = [helper.make_tensor_value_info("X", TensorProto.DOUBLE, ["n", d])]
+    if model.columns:
+        kinds = [TensorProto.STRING if c.levels else TensorProto.DOUBLE for c in model.columns]
+        inputs = [helper.make_tensor_value_info(c.name, k, ["n", 1]) for c, k in zip(model.columns, kinds)]
     shape: list[str | int | None] = ["n", len(model.classes)] if model.classes else ["n"]
     ends = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape) for name in outputs]
     made = helper.make_graph(graph.nodes, "inducing", inputs, ends, graph.constants)
-    whole = helper.make_model(made, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    whole = helper.make_model(
+        made, opset_imports=[helper.make_opsetid("", 13), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8
+    )
     told = {"features": json.dumps(model.features), "classes": json.dumps(model.classes)}
     helper.set_model_props(whole, told)
     onnx.checker.check_model(whole)
@@ -319,6 +413,7 @@ class _Graph:
 
     def __init__(self, helper: Any, numpy_helper: Any) -> None:
         self.helper, self.numpy_helper = helper, numpy_helper
+        self.X = "X"  # the features (n, d)
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -334,13 +429,24 @@ class _Graph:
         self.nodes.append(self.helper.make_node(kind, names, [f"t{len(self.nodes)}"], **attributes))
         return f"t{len(self.nodes) - 1}"
 
+    def column(self, column: ExportedColumn) -> list[str]:
+        """The features of a column. (n, 1) or (n, levels), and (n, 1) of all others"""
+        if not column.levels:
+            return [self.add("Sub", column.name, np.array(column.origin))]
+        options = dict(cats_strings=list(column.levels), zeros=int(column.unseen != "error"))
+        seen = self.add("OneHotEncoder", column.name, domain="ai.onnx.ml", **options)  # (n, 1, levels)
+        seen = self.add("Cast", self.add("Squeeze", seen, np.array([1])), to=11)  # doubles
+        if column.unseen != "other":
+            return [seen]
+        return [seen, self.add("Sub", np.array(1.0), self.add("ReduceSum", seen, np.array([1])))]
+
     def process(self, p: ExportedProcess, f: Functions) -> tuple[str, str]:
         """Mean and variance of a process. (n, 1) each"""
-        apart = self.add("Sub", self.add("Unsqueeze", "X", np.array([1])), f.centers)  # (n, m, d)
+        apart = self.add("Sub", self.add("Unsqueeze", self.X, np.array([1])), f.centers)  # (n, m, d)
         s = self.add("ReduceSum", self.add("Mul", self.add("Mul", apart, apart), f.precisions), np.array([2]))
         K = self.add("Squeeze", self.profile(s, f.profile), np.array([2]))
         K = self.add("Mul", K, f.heights)  # (n, m)
-        linear = self.add("Add", self.add("MatMul", "X", p.slope[:, None]), np.array(p.bias))
+        linear = self.add("Add", self.add("MatMul", self.X, p.slope[:, None]), np.array(p.bias))
         mean = self.add("Add", self.add("MatMul", K, p.alpha[:, None]), linear)
         TK = self.add("MatMul", K, p.T.T)
         squares = self.add("ReduceSum", self.add("Mul", TK, TK), np.array([1]))
