@@ -20,8 +20,8 @@ from inducing.files.exports import (
     Functions,
     to_c,
     to_js,
-    to_onnx,
 )
+from inducing.files.onnx_graph import to_onnx
 
 TOOLS = {"c": shutil.which("cc"), "js": shutil.which("node"), "onnx": importlib.util.find_spec("onnxruntime")}
 NEEDED = {"c": "a C compiler", "js": "node", "onnx": "onnxruntime"}

@@ -13,7 +13,8 @@ import numpy as np
 from .. import package
 from ..errors import ParameterError, UnknownNameError
 from ..files.atomic import replacing
-from ..files.exports import Exported, ExportedColumn, ExportedProcess, Functions, to_c, to_js, to_onnx
+from ..files.exports import Exported, ExportedColumn, ExportedProcess, Functions, to_c, to_js
+from ..files.onnx_graph import to_onnx
 from ..model.compiled import Folded
 from ..model.likelihoods import LearnedNoise, Probit
 from ..model.posterior import Posterior
