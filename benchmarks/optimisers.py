@@ -27,6 +27,7 @@ from training import SETS
 
 import inducing as ig
 from inducing.errors import FactorisationError
+from inducing.learning.ascent import MEMORY
 from inducing.learning.objective import Objective
 from inducing.learning.recipes import Task
 from inducing.learning.stages import Stage
@@ -75,7 +76,7 @@ class Counted:
         return np.array(self.objective.bounds, dtype=float) / self.objective.units[:, None]
 
 
-def lbfgs(f: Counted, u: np.ndarray, evaluations: float = np.inf, memory: int = 20) -> np.ndarray:
+def lbfgs(f: Counted, u: np.ndarray, evaluations: float = np.inf, memory: int = MEMORY) -> np.ndarray:
     """L-BFGS-B until so many evaluations are spent or it has settled; the best point."""
     limit, f.most = f.most, min(f.most, f.spent + evaluations)
     try:
@@ -168,7 +169,8 @@ def raced(f: Counted, stage: Stage) -> None:
 
 WAYS: dict[str, Callable[[Counted, Stage], Any]] = {
     "L-BFGS": lambda f, stage: lbfgs(f, f.start),
-    "memory 50": lambda f, stage: lbfgs(f, f.start, memory=50),
+    "memory 20": lambda f, stage: lbfgs(f, f.start, memory=20),
+    "memory 100": lambda f, stage: lbfgs(f, f.start, memory=100),
     "memory 10": lambda f, stage: lbfgs(f, f.start, memory=10),
     "forgets every 40": restarted(40),
     "Adam .2": lambda f, stage: adam(f, f.start, round(f.most), 0.2),

@@ -15,6 +15,7 @@ from ..progress import stop_asked
 
 Progress = Callable[[int, float], None]
 
+MEMORY = 50  # steps that L-BFGS-B remembers: with 20 it needs more evaluations for the same bound
 WINDOW = 10  # iterations over which a gain is judged
 INTERRUPTED = "interrupted; this is the best point so far"
 OUT_OF_TIME = "the time budget is spent"
@@ -150,7 +151,7 @@ class _Climb:
                 method="L-BFGS-B",
                 bounds=np.array(self.objective.bounds, dtype=float) / units[:, None],
                 callback=self._after_iteration,
-                options=options | {"gtol": 1e-7, "maxcor": 20},
+                options=options | {"gtol": 1e-7, "maxcor": MEMORY},
             )
         if run.message:  # a rule ended it
             run.converged = run.message != OUT_OF_TIME
