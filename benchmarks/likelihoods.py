@@ -166,7 +166,7 @@ def svgp(table: Table, m: int, epochs: int) -> Callable[[np.ndarray], np.ndarray
     import torch
 
     torch.manual_seed(0)
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     classes = int(table.y.max()) + 1
     middle, scale = table.X.mean(axis=0), table.X.std(axis=0)
     scale[scale == 0] = 1.0
