@@ -140,7 +140,7 @@ def score(table: Table, fit: Callable[[Table], Callable[[np.ndarray], np.ndarray
     return Score(error, float(-np.mean(np.log(own))), seconds, busy)
 
 
-def contenders(m: int, epochs: int) -> Iterator[tuple[str, Callable[[Table], Any]]]:
+def contenders(m: int, epochs: int, device: str = "cpu") -> Iterator[tuple[str, Callable[[Table], Any]]]:
     """The classifiers by name: ours, scikit-learn's, and GPyTorch's where it is installed."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -157,10 +157,10 @@ def contenders(m: int, epochs: int) -> Iterator[tuple[str, Callable[[Table], Any
     for name, make in models.items():
         yield name, lambda table, make=make: make().fit(table.X, table.y).predict_proba
     if importlib.util.find_spec("gpytorch") is not None:
-        yield "SVGP", lambda table: svgp(table, m, epochs)
+        yield "SVGP", lambda table: svgp(table, m, epochs, device)
 
 
-def svgp(table: Table, m: int, epochs: int) -> Callable[[np.ndarray], np.ndarray]:
+def svgp(table: Table, m: int, epochs: int, device: str) -> Callable[[np.ndarray], np.ndarray]:
     """GPyTorch's tutorial of SVGP: Adam on batches; a softmax of independent processes for many classes."""
     import gpytorch
     import torch
@@ -172,9 +172,9 @@ def svgp(table: Table, m: int, epochs: int) -> Callable[[np.ndarray], np.ndarray
     scale[scale == 0] = 1.0
 
     def tensor(X: np.ndarray) -> Any:
-        return torch.tensor((X - middle) / scale, dtype=torch.float32)
+        return torch.tensor((X - middle) / scale, dtype=torch.float32, device=device)
 
-    X, y = tensor(table.X), torch.tensor(table.y)
+    X, y = tensor(table.X), torch.tensor(table.y, device=device)
     batch = torch.Size([] if classes == 2 else [classes])
 
     class Model(gpytorch.models.ApproximateGP):
@@ -200,6 +200,7 @@ def svgp(table: Table, m: int, epochs: int) -> Callable[[np.ndarray], np.ndarray
             gpytorch.likelihoods.SoftmaxLikelihood(num_classes=classes, mixing_weights=False),
             y,
         )
+    model, likelihood = model.to(device), likelihood.to(device)
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
     for _ in range(epochs):
@@ -214,9 +215,9 @@ def svgp(table: Table, m: int, epochs: int) -> Callable[[np.ndarray], np.ndarray
         with torch.no_grad(), gpytorch.settings.num_likelihood_samples(64):
             parts = [likelihood(model(part)) for part in tensor(Xs).split(4096)]
             if classes == 2:
-                p = torch.cat([part.mean for part in parts]).numpy().astype(float)
+                p = torch.cat([part.mean for part in parts]).cpu().numpy().astype(float)
                 return np.stack([1.0 - p, p], axis=1)
-            return torch.cat([part.probs.mean(dim=0) for part in parts]).numpy().astype(float)
+            return torch.cat([part.probs.mean(dim=0) for part in parts]).cpu().numpy().astype(float)
 
     return probabilities
 
@@ -263,6 +264,8 @@ def main() -> None:
     parser.add_argument("--data", help="the folder with the data sets' files")
     parser.add_argument("--splits", type=int, default=1, help="cut each table anew so many times")
     parser.add_argument("--inducing", type=int, help="inducing inputs, for all tables alike")
+    parser.add_argument("--who", nargs="*", help="those who take part: inducing, logistic, boosting, SVGP")
+    parser.add_argument("--svgp-device", default="cpu", help="where PyTorch computes")
     parser.add_argument("--evaluation", action="store_true", help="time one evaluation of a million rows")
     options = parser.parse_args()
     if options.data:
@@ -282,7 +285,9 @@ def main() -> None:
         m = 8 if options.quick else options.inducing or m
         table = table.some(150) if options.quick else table
         print(f"{name}: {len(table.X)} rows, {table.X.shape[1]} inputs, m = {m}", flush=True)
-        for who, fit in contenders(m, 2 if options.quick else 40):
+        for who, fit in contenders(m, 2 if options.quick else 40, options.svgp_device):
+            if options.who and who not in options.who:
+                continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 scores = [score(part, fit) for part in table.splits(options.splits)]
