@@ -414,6 +414,21 @@ def test_estimator(device: str) -> None:
         assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
+def test_estimators_move_tensors_to_the_host_by_name(monkeypatch, tmp_path) -> None:
+    """NumPy cannot take a tensor from a GPU by itself; on the CPU it can, so there it is made to fail."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise TypeError("a tensor was handed to NumPy")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refused)
+    model = ig.SparseGPRegressor(n_inducing=30, max_iter=5, random_state=0, device="cpu").fit(X, Y)
+    assert model.predict_interval(XS, 0.9, conformal="jackknife+").shape == (len(XS), 2)
+    assert isinstance(model.loo_.mean, np.ndarray) and isinstance(model.report_.upper, float)
+    model.save(tmp_path / "model.gp")
+    labels = ig.SparseGPClassifier(n_inducing=20, max_iter=5, random_state=0, device="cpu").fit(X, Y > 0)
+    assert labels.predict_proba(XS).shape == (len(XS), 2)
+
+
 @pytest.mark.parametrize("row", ["vfe", "fitc", "pep"])
 def test_labels(row: str, place: Any) -> None:
     """A likelihood's evidence, gradient and sites, weights included, heavy ones among them."""

@@ -104,7 +104,7 @@ class Observing(Predictive, Regression, Estimator):
             return np.stack([mean - reach, mean + reach], axis=1)
         if conformal != "jackknife+":
             raise ParameterError(f"conformal must be None, 'jackknife+' or 'split', not {conformal!r}")
-        Xs = self._queries(X)
+        Xs = to_numpy(self._queries(X))
         return self._jackknife.interval(Xs, level) * self.y_scale_ + self.y_mean_
 
     def calibrate(self, X: Any, y: Any) -> Self:

@@ -229,7 +229,8 @@ def _bounds(P: Problem, trace: float) -> tuple[float, float, float, float]:
     logs -= 2.0 * float(xp.sum(xp.log(xp.linalg.diagonal(F.LBinv))))  # log|B|
     wide = replace(P, row=DTC, noise=P.noise / P.weight(slice(None)) + left, weights=None, one_noise=False)
     G = evidence.factorise(wide)
-    squares = float(xp.sum(G.w * G.w)) - 2.0 * (evidence.log_evidence(wide, G) - G.base)  # yᵀ(… + tr(R) I)⁻¹y
+    # yᵀ(… + tr(R) I)⁻¹y
+    squares = float(xp.sum(G.w * G.w)) - 2.0 * (evidence.log_evidence(wide, G) - float(G.base))
     return lower, -0.5 * (P.p * logs + squares), left, len(P.basis) - float(xp.sum(F.LBinv * F.LBinv))
 
 

@@ -113,7 +113,7 @@ def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
 def asarray_like(value: Any, like: Array) -> Array:
     """`value` as an array with the namespace, dtype and device of `like`."""
     if is_numpy(like):
-        return np.asarray(value, dtype=like.dtype)
+        return np.asarray(to_numpy(value), dtype=like.dtype)
     if type(value) is type(like) and value.dtype == like.dtype:
         return value
     import array_api_compat
