@@ -262,6 +262,26 @@ class Regression:
         X = self._validated(X, reset=False)
         return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
 
+    def shapley(
+        self: Any,
+        X: Any,
+        background: Any = None,
+        return_std: bool = False,
+        permutations: int = 8,
+        random_state: Any = 0,
+    ) -> Any:
+        """What each input adds to the mean of f at each row of X, from the rows of `background` (a hundred of
+        X if not given): Shapley values, exact where the kernel is a sum of products over inputs, on request
+        with the model's standard deviation of each; else by random orders, as many from each background row.
+        """
+        from .reasons import shapley
+
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        rows = None if background is None else self._validated(background, reset=False)
+        rng = generator(random_state)
+        return shapley(self, X, rows, self._in_model_units, return_std, permutations, rng)
+
     def light(self) -> Self:
         """A copy with what predictions need and no more, which can travel to other processes."""
         light = copy(self)

@@ -1,0 +1,60 @@
+"""Shapley values of fitted models, in the user's units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..inference.shapley import Groups, Shapley, sampled_values, shapley_values
+from ..model.posterior import Posterior
+
+MOST_BACKGROUND = 100  # rows
+
+
+def shapley(
+    model: Any,
+    X: np.ndarray,
+    background: Any,
+    in_model_units: Any,
+    return_std: bool,
+    permutations: int,
+    rng: Any,
+) -> Shapley:
+    """What each input of a regressor adds to its mean at the rows of X; `background` are rows, or None."""
+    if model.kinds_.output is not None or getattr(model, "models_", None) is not None:
+        raise ParameterError("values are of one model; take outputs='shared', or one of `models_`")
+    rows = X if background is None else background
+    if background is None and len(rows) > MOST_BACKGROUND:
+        rows = rows[np.sort(rng.permutation(len(rows))[:MOST_BACKGROUND])]
+    if len(rows) == 0:
+        raise ShapeError("the background has no rows; pass at least one")
+    post, groups, found = model.posterior_, _groups(model), None
+    if isinstance(post, Posterior) and getattr(model, "guide_", None) is None:
+        found = shapley_values(post, in_model_units(X), in_model_units(rows), groups, return_std)
+    names = getattr(model, "feature_names_in_", None)
+    shown = tuple(map(str, range(X.shape[1]) if names is None else names))
+    if found is not None:
+        scale, deviations = model.y_scale_, found.std
+        if deviations is not None:
+            deviations = deviations * scale if np.ndim(scale) == 0 else deviations[..., None] * scale
+        base = found.baseline * scale + model.y_mean_
+        return replace(found, values=found.values * scale, baseline=base, std=deviations, X=X, names=shown)
+    if return_std:
+        raise ParameterError(
+            "deviations of Shapley values need a kernel that is a product over inputs, and a posterior that "
+            "needs no rows; leave return_std out"
+        )
+    found = sampled_values(lambda rows: model.predict(rows, latent=True), X, rows, permutations, rng)
+    return replace(found, X=X, names=shown)
+
+
+def _groups(model: Any) -> Groups:
+    """The columns of the model's inputs that each column of X has become."""
+    d, kinds = model.n_features_in_, model.kinds_
+    if kinds.way == "variances":
+        return [(c, d + c) for c in range(d)]
+    marked = {c: d + place for place, c in enumerate(kinds.marked)}
+    return [(c, marked[c]) if c in marked else (c,) for c in range(d)]
