@@ -34,13 +34,13 @@ def test_calibration_is_what_was_promised_and_what_was_held():
     np.testing.assert_allclose(model.calibration(X, y).pit, ndtr((y - mean) / std), atol=1e-12)
 
 
-def test_calibration_under_another_likelihood_goes_through_its_quantiles():
+def test_calibration_under_another_likelihood_is_by_its_distribution():
     rng = np.random.default_rng(3)
-    X = rng.uniform(-2, 2, (300, 1))
+    X = rng.uniform(-2, 2, (120, 1))
     y = rng.poisson(np.exp(1.5 + X[:, 0])).astype(float)
     model = ig.SparseGPRegressor(n_inducing=10, max_iter=5, random_state=0, likelihood="poisson").fit(X, y)
     pit = model.calibration(X, y).pit
-    assert abs(pit.mean() - 0.5) < 0.06 and 0.2 < pit.std() < 0.36  # 1/√12 = .289
+    assert abs(pit.mean() - 0.5) < 0.08 and 0.2 < pit.std() < 0.36  # 1/√12 = .289
     with pytest.raises(ig.errors.ParameterError, match="pass X and y"):
         model.calibration()
 

@@ -12,10 +12,10 @@ from ..errors import ParameterError
 from ..inference.left_out import LeftOut
 from ..learning.diagnosis import relevance
 from ..metrics import Calibration
+from ..model.likelihoods import Binomial, NegativeBinomial, Poisson
 from ..numerics.arrays import to_numpy
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of intervals
-QUANTILES = np.linspace(0.005, 0.995, 199)  # between which a distribution that is not normal is interpolated
 SURPRISES = 10  # rows that are listed
 BINS = 10  # of probabilities of a class
 AVERAGED, VALUES = 200, 41  # rows that a partial dependence averages over, and its places
@@ -49,8 +49,14 @@ class Judged:
             if mean.ndim > 1:
                 raise ParameterError(f"calibration is of one target, and there are {mean.shape[1]}")
             y = np.asarray(y, dtype=float)
-            normal = getattr(self, "likelihood_", None) is None
-            pit = ndtr((y - mean) / std) if normal else _between(self.predict_quantiles(X, QUANTILES), y)
+            pit = ndtr((y - mean) / std)
+            if getattr(self, "likelihood_", None) is not None:
+                new = self.predict_distribution(X)
+                pit = new.cdf(y)
+                if isinstance(
+                    self.likelihood_, Poisson | NegativeBinomial | Binomial
+                ):  # the middle of a step
+                    pit = pit - 0.5 * new.pdf(y)
         inside = np.abs(2.0 * pit - 1.0)
         return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit)
 
@@ -134,12 +140,6 @@ class Judged:
         else:
             covariance = covariance.mean(axis=(0, 1))
         return mean.mean(axis=0), np.sqrt(np.maximum(covariance, 0.0))
-
-
-def _between(quantiles: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """P(y' ≤ y) from quantiles (n, q), the middle of those that y is equal to."""
-    low, high = (np.sum(compare(quantiles, y[:, None]), axis=1) for compare in (np.less, np.less_equal))
-    return 0.5 * (low + high) / quantiles.shape[1]
 
 
 def _of_classes(model: Any, X: Any, y: Any) -> Calibration:
