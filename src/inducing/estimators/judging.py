@@ -53,9 +53,7 @@ class Judged:
             if getattr(self, "likelihood_", None) is not None:
                 new = self.predict_distribution(X)
                 pit = new.cdf(y)
-                if isinstance(
-                    self.likelihood_, Poisson | NegativeBinomial | Binomial
-                ):  # the middle of a step
+                if isinstance(self.likelihood_, Poisson | NegativeBinomial | Binomial):  # middle of a step
                     pit = pit - 0.5 * new.pdf(y)
         inside = np.abs(2.0 * pit - 1.0)
         return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit)
