@@ -52,6 +52,32 @@ def test_coregionalised_outputs_are_the_dense_gp() -> None:
     assert_allclose(np.cov(draws.reshape(6, -1)), joint, atol=0.12)
 
 
+def test_each_entry_left_out_is_a_dense_gp_without_it() -> None:
+    """In awkward units, with a noise for each output: the dense process of the other entries."""
+    scale, shift = np.array([1.0, 100.0, 0.01]), np.array([0.0, -7.0, 3.0])
+    model = ig.SparseGPRegressor("rbf", "exact", outputs="coregionalised", rank=1, max_iter=3, random_state=0)
+    left = model.fit(X, GAPPY * scale + shift).loo_
+    assert left.mean.shape == (30, 3) and np.array_equal(np.isnan(left.mean), np.isnan(GAPPY))
+    base, levels = model.kernel_.parts
+    B = oracle_outputs.levels(levels.W, levels.kappa)
+    k = oracle.bind(oracle.rbf, lengthscale=base.lengthscale, variance=base.variance)
+    A, U = (
+        (X - model.x_mean_[:2]) / model.x_scale_[:2],
+        (GAPPY * scale + shift - model.y_mean_) / model.y_scale_,
+    )
+    noise = model.noise_ / model.y_scale_**2
+    for i, q in np.argwhere(~np.isnan(GAPPY))[::7]:
+        without = U.copy()
+        without[i, q] = np.nan
+        mean, covariance, _ = oracle_outputs.coregionalised(k, B, noise, A, without, A[i : i + 1])
+        assert_allclose(left.mean[i, q], mean[0, q] * model.y_scale_[q] + model.y_mean_[q], rtol=1e-6)
+        variance = covariance.reshape(3, 3)[q, q] + noise[q]
+        assert_allclose(left.std[i, q], np.sqrt(variance) * model.y_scale_[q], rtol=1e-6)
+        z = (U[i, q] - mean[0, q]) ** 2 / variance
+        density = -0.5 * (np.log(2 * np.pi * variance) + z) - np.log(model.y_scale_[q])
+        assert_allclose(left.log_density[i, q], density, rtol=1e-6)
+
+
 def test_each_output_has_its_units_and_noise() -> None:
     """In units a thousand times as large predictions and densities change as they must."""
     one = ig.SparseGPRegressor("rbf", "exact", outputs="coregionalised", max_iter=15, random_state=0)

@@ -285,7 +285,7 @@ class Regression:
     def light(self) -> Self:
         """A copy with what predictions need and no more, which can travel to other processes."""
         light = copy(self)
-        for name in ("progress", "fit_result_", "report_", "_rows", "_jackknife"):
+        for name in ("progress", "fit_result_", "report_", "_rows", "_long", "_jackknife"):
             vars(light).pop(name, None)
         return light
 

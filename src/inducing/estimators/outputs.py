@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from ..errors import EmptyDataError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
+from ..inference.left_out import LeftOut, left_out_of
 from ..inference.neighbours import NeighboursPredictor
 from ..learning.outofcore import survey
 from ..model.distributions import AnyDistribution, OutputDistributions
@@ -21,7 +22,7 @@ from ..sources.moments import known_columns
 from ..sources.source import Part, Source
 from .columns import GAUSSIAN_ROWS, Kinds, deviations, kinds_of
 from .observing import Observing
-from .preparation import checked_weights, per_output
+from .preparation import checked_weights, fitted_problem, per_output
 
 OUTPUTS = ("shared", "independent", "coregionalised")
 
@@ -118,6 +119,27 @@ class Outputs(Observing):
         X = self._validated(X, reset=False)
         return self._distribution(self._in_model_units(np.hstack([X, deviations(x_std, X)])), further)
 
+    @property
+    def loo_(self: Any) -> LeftOut:
+        """What all other measured entries say of each row fitted to, in their order and in the units of y:
+        `mean`, `std`, `log_density`, of coregionalised outputs (n, p), NaN where nothing was measured. Kernel
+        and basis are held, nothing is fitted again.
+        """
+        if self.kinds_.output is None or getattr(self, "_long", None) is None:
+            return super().loo_
+        found, kept = left_out_of(fitted_problem(self, self._long, None, self._centres)), self._long[2] > 0
+        shape, q = self._entries[1], self._long[0][kept, self.kinds_.output].astype(int)
+        scale, at = self.y_scale_[q], self._entries[0][kept]
+
+        def table(values: np.ndarray) -> np.ndarray:
+            out = np.full(shape, np.nan)
+            out.ravel()[at] = values
+            return out
+
+        mean, error = found.mean.reshape(-1) * scale + self.y_mean_[q], found.error.reshape(-1) * scale
+        density = found.log_density - np.log(scale)
+        return LeftOut(*map(table, (mean, found.variance * scale**2, density, error)))
+
     def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X and y after the checks, y with NaN where it was not measured and outputs allow that."""
         if self.outputs not in OUTPUTS:
@@ -150,6 +172,7 @@ class Outputs(Observing):
         output = d if self.outputs == "coregionalised" and y.ndim == 2 else None
         if output is not None:
             X, entries = long_rows(X, y)
+            self._entries = entries, y.shape
             weights = weights[entries // y.shape[1]]
             std = None if std is None else np.pad(std[entries // y.shape[1]], ((0, 0), (0, 1)))
             y = y.ravel()[entries]

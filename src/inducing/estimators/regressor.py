@@ -240,6 +240,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             rows = np.bincount(data.X[:, kinds.output].astype(int), data.weights)
         self._take(learned, scaling, one_output, rows)
         self._rows = (X, y, weights) if kinds.output is None else None
+        self._long = (X, y, weights) if kinds.output is not None else None
         report = self._report(self.fit_result_, task.problem, rows)
         if isinstance(report, Diagnosis) and (len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE):
             with suppress(ParameterError):  # of several targets
@@ -346,7 +347,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         rows = moments.n if of_outputs is None else of_outputs[2]
         one = of_outputs is None and (one_output or likelihood is not None)
         self._take(learned, scaling, one, rows)
-        self.__dict__.pop("_rows", None)
+        self._rows = self._long = None
         self.n_rows_ = moments.n if of_outputs is None else self.n_rows_
         self._take_layout(table.layout)
         again = result
