@@ -483,3 +483,14 @@ def test_old_names_of_the_size_are_taken_with_a_warning(tmp_path):
     with pytest.warns(errors.RenamedWarning, match="n_basis is now n_inducing"):
         machine = ig.MultiscaleKernelRidge(n_basis=4, max_iter=0).fit(X, Y)
     assert len(machine.basis_) == 4
+
+
+def test_periods_are_in_the_users_units():
+    """A period of one year on a column of years, whose standard deviation is not one."""
+    t = np.arange(0.0, 20.0, 0.05)[:, None]
+    wave = np.sin(2.0 * np.pi * t[:, 0])
+    model = ig.OnlineGPRegressor(ig.kernels.Periodic(period=1.0), 20, optimize=None, random_state=0).fit(
+        t, wave
+    )
+    np.testing.assert_allclose(model.kernel_.period * model.x_scale_, 1.0)
+    assert np.sqrt(np.mean((model.predict(t + 100.0) - np.sin(2.0 * np.pi * t[:, 0])) ** 2)) < 0.05

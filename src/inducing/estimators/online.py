@@ -26,6 +26,7 @@ from ..learning.fitting_ep import fit_expectation_propagation
 from ..model import means
 from ..model.bases import Points
 from ..model.distributions import AnyDistribution
+from ..model.kernels import with_periods
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import BY_NAME, Binary, Gaussian, Laplace, Likelihood, Poisson, StudentT
 from ..model.means import Mean, Zero
@@ -295,9 +296,10 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
 
     def _gaussian_start(self, data: Data, one: bool, given: bool, learn: bool, rng: Any) -> SparseGPRegressor:
         """Learn kernel and noise by a batch regression on these rows."""
-        names = ("kernel", "mean", "restarts", "max_iter", "jitter", "priors")
+        names = ("mean", "restarts", "max_iter", "jitter", "priors")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
+                with_periods(self.kernel, self.x_scale_),
                 # nearest to what is learned online: everything that the basis cannot hold is noise
                 approximation="vfe",
                 n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),

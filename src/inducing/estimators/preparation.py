@@ -221,11 +221,9 @@ def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres
     (X, y, weights), fit = rows, model.fit_result_
     kept, name = weights > 0, model.approximation_
     X, y, weights = (X[kept] - model.x_mean_) / model.x_scale_, y[kept], weights[kept]
-    if model.kinds_.output is not None:
-        q = X[:, model.kinds_.output].astype(int)
-        y = (y - model.y_mean_[q]) / model.y_scale_[q]
-    elif likelihood is None:
-        y = (y - model.y_mean_) / model.y_scale_
+    if likelihood is None:
+        q = ... if model.kinds_.output is None else X[:, model.kinds_.output].astype(int)
+        y = (y - np.asarray(model.y_mean_)[q]) / np.asarray(model.y_scale_)[q]
     elif likelihood.located:
         first = ((y if y.ndim == 1 else y[:, 0]) - model.y_mean_) / model.y_scale_
         y = first if y.ndim == 1 else np.column_stack([first, y[:, 1:]])
