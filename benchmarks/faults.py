@@ -123,31 +123,26 @@ def _stream_table(folder: Path, rows: int) -> Path:
     return path
 
 
+CHANGING = "--half-life auto --on-drift forget --relearn 4000".split()
+
+
 def streams(runs: int, rng: np.random.Generator) -> int:
-    """Kill a stream again and again until it has read its file; what it has then must be what one run has."""
+    """Kill a stream again and again until it has read its file: one that forgets nothing, one with experts,
+    drift and a memory; what it has then must be what one run has.
+    """
+    return sum(_stream_killed(runs, rng, options) for options in ([], CHANGING))
+
+
+def _stream_killed(runs: int, rng: np.random.Generator, options: list[str]) -> int:
     lost = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         table = _stream_table(folder, 30_000)
 
         def command(model: str) -> list[str]:
-            return [
-                "-c",
-                COMMAND,
-                "stream",
-                str(table),
-                "-t",
-                "y",
-                "-o",
-                str(folder / model),
-                "--resume",
-                "-p",
-                str(folder / f"{model}.csv"),
-                "--save-rows",
-                "500",
-                "--n-inducing",
-                "20",
-            ]
+            files = ["-o", str(folder / model), "-p", str(folder / f"{model}.csv")]
+            rule = ["--resume", "--save-rows", "500", "--n-inducing", "20", *options]
+            return ["-c", COMMAND, "stream", str(table), "-t", "y", *files, *rule]
 
         start = time.perf_counter()
         assert _killed(command("whole"), 600.0) == 0
@@ -159,10 +154,13 @@ def streams(runs: int, rng: np.random.Generator) -> int:
                 ig.load(folder / "cut")  # whole at every moment
         assert _killed(command("cut"), 600.0) == 0
         one, two = ig.load(folder / "whole"), ig.load(folder / "cut")
-        lost += not np.array_equal(one.posterior_.w, two.posterior_.w)
+        for part in ("w", "A"):
+            lost += not np.array_equal(getattr(one.posterior_, part), getattr(two.posterior_, part))
+        lost += one.half_lives_ != two.half_lives_ or one.drifts_ != two.drifts_
+        lost += one.noise_ != two.noise_ or one.kernel_.spec() != two.kernel_.spec()
         lost += (folder / "whole.csv").read_bytes() != (folder / "cut.csv").read_bytes()
         lost += len(_left(folder))
-        print(f"  {kills} kills of a stream of {whole:.1f} s", flush=True)
+        print(f"  {kills} kills of a stream of {whole:.1f} s {' '.join(options)}", flush=True)
     return lost
 
 

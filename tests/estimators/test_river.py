@@ -1,6 +1,7 @@
-"""The regressor behind river's interface passes river's own checks, and follows a stream."""
+"""Regressor and classifier behind river's interface pass river's own checks, and follow a stream."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +14,41 @@ SLOW = {
 }  # of ten thousand rows; that memory is constant is tested of the estimator
 
 
+def made(kind: str) -> Any:
+    return getattr(ig.river, kind)(n_inducing=10, warmup=20)
+
+
 def cases() -> list:
     from river import checks
 
-    model = ig.river.GPRegressor(n_inducing=10, warmup=20)
-    return [check for check in checks.yield_checks(model) if check.__name__ not in SLOW]
+    found = {}  # the checks go through several tables each; the last will do
+    for kind in ("GPRegressor", "GPClassifier"):
+        found |= {(kind, check.__name__): check for check in checks.yield_checks(made(kind))}
+    return [(kind, check) for (kind, name), check in found.items() if name not in SLOW]
 
 
 @pytest.mark.filterwarnings("ignore::inducing.errors.DriftWarning")
-@pytest.mark.parametrize("check", cases(), ids=lambda check: check.__name__)
-def test_rivers_own_checks(check) -> None:
-    model = ig.river.GPRegressor(n_inducing=10, warmup=20)
+@pytest.mark.parametrize(("kind", "check"), cases(), ids=lambda part: getattr(part, "__name__", part))
+def test_rivers_own_checks(kind, check) -> None:
+    model = made(kind)
     if check.__name__ not in model._unit_test_skips():
         check(model.clone())
+
+
+def test_labels_of_any_kind_come_when_they_come() -> None:
+    rng = np.random.default_rng(0)
+    model, right = ig.river.GPClassifier(n_inducing=15, warmup=60), []
+    assert model.predict_proba_one({"a": 1.0}) == {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ig.errors.DriftWarning)
+        for i, a in enumerate(rng.uniform(-2, 2, 400)):
+            y = "mid" if i > 200 and abs(a) < 0.7 else a > 0
+            right.append(model.predict_one({"a": a}) == y)
+            model.learn_one({"a": a}, y)
+            if i == 0:
+                assert model.predict_proba_one({"a": a}) == {y: 1.0}
+    assert np.mean(right[100:200]) > 0.9 and np.mean(right[300:]) > 0.8
+    assert set(model.predict_proba_one({"a": 0.0})) == {True, False, "mid"}
 
 
 def test_it_predicts_and_follows() -> None:

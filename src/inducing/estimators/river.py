@@ -1,15 +1,32 @@
-"""`ig.river.GPRegressor`: the regressor of streams behind river's interface, a dictionary a row."""
+"""`ig.river`: the regressor and the classifier of streams behind river's interface, a dictionary a row."""
 
 from typing import Any
 
 import numpy as np
 from river import base
 
-from .base import RENAMED
+from .classifier import SparseGPClassifier
 from .online import OnlineGPRegressor
 
 
-class GPRegressor(base.Regressor):
+class _Rows:
+    """Rows as dictionaries: the numbers among the features of the first row are the inputs."""
+
+    _names: tuple[Any, ...] | None = None
+    _model: Any
+
+    def _row(self, x: dict[Any, Any], *, first: bool = False) -> np.ndarray:
+        """The inputs of a row; the mean of the warm-up where there is none. (1, d)"""
+        if first and self._names is None:
+            numbers = [name for name, value in x.items() if isinstance(value, int | float | np.number)]
+            self._names = tuple(sorted(numbers, key=str))
+        assert self._names is not None
+        usual = getattr(self._model, "x_mean_", np.zeros(len(self._names)))
+        row = [x.get(name, mean) for name, mean in zip(self._names, usual)]
+        return np.array([[float(value) for value in row]])
+
+
+class GPRegressor(_Rows, base.Regressor):
     """`OnlineGPRegressor` for river's pipelines and evaluations.
 
     The numbers among the features of the first row are the inputs. Later a feature that is not there has the
@@ -28,37 +45,55 @@ class GPRegressor(base.Regressor):
     """
 
     def __init__(
-        self,
-        n_inducing: int = 50,
-        half_life: Any = "auto",
-        warmup: int = 200,
-        seed: int | None = 0,
-        capacity: Any = RENAMED,
+        self, n_inducing: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
     ) -> None:
-        self.capacity, self.n_inducing, self.half_life = capacity, n_inducing, half_life
-        self.warmup, self.seed = warmup, seed
-        self._names: tuple[Any, ...] | None = None
+        self.n_inducing, self.half_life, self.warmup, self.seed = n_inducing, half_life, warmup, seed
         self._model = OnlineGPRegressor(
-            n_inducing=n_inducing,
-            half_life=half_life,
-            warmup=warmup,
-            random_state=seed,
-            max_iter=30,
-            capacity=capacity,
+            n_inducing=n_inducing, half_life=half_life, warmup=warmup, random_state=seed, max_iter=30
         )
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
-        if self._names is None:
-            numbers = [name for name, value in x.items() if isinstance(value, int | float | np.number)]
-            self._names = tuple(sorted(numbers, key=str))
-        self._model.partial_fit(self._row(x), np.array([float(y)]))
+        self._model.partial_fit(self._row(x, first=True), np.array([float(y)]))
 
     def predict_one(self, x: dict[Any, Any]) -> float:
         return float(self._model.predict(self._row(x))[0]) if self._names is not None else 0.0
 
-    def _row(self, x: dict[Any, Any]) -> np.ndarray:
-        """The inputs of a row; the mean where there is none. (1, d)"""
-        assert self._names is not None
-        usual = getattr(self._model, "x_mean_", np.zeros(len(self._names)))
-        row = [x.get(name, mean) for name, mean in zip(self._names, usual)]
-        return np.array([[float(value) for value in row]])
+
+class GPClassifier(_Rows, base.Classifier):
+    """`SparseGPClassifier(method="online")` for river; labels are learned as they come.
+
+    Inputs are as for `GPRegressor`. Until two labels have come the one that has is certain.
+
+    Parameters
+    ----------
+    n_inducing
+        How many basis functions, at most.
+    half_life
+        Rows after which what was learned counts half, "auto" or None.
+    warmup
+        Rows that set units and teach the kernel.
+    seed
+        Seed of the learning.
+    """
+
+    def __init__(
+        self, n_inducing: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
+    ) -> None:
+        self.n_inducing, self.half_life, self.warmup, self.seed = n_inducing, half_life, warmup, seed
+        self._labels: list[Any] = []  # in the order they came; the model knows their numbers
+        options: dict[str, Any] = {"half_life": half_life, "warmup": warmup, "random_state": seed}
+        self._model = SparseGPClassifier(method="online", n_inducing=n_inducing, max_iter=30, **options)
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
+        if y not in self._labels:
+            self._labels.append(y)
+        self._model.partial_fit(self._row(x, first=True), np.array([self._labels.index(y)]))
+
+    def predict_proba_one(self, x: dict[Any, Any], **_: Any) -> dict[Any, float]:
+        if len(self._labels) < 2:
+            return dict.fromkeys(self._labels, 1.0)
+        return dict(zip(self._labels, self._model.predict_proba(self._row(x))[0].tolist()))
