@@ -42,7 +42,7 @@ as_source load backend kernels means bases approximations augmentation committee
 eigenfunctions iterative local products likelihoods mixtures fields wind wind_model errors metrics progress
 datasets plots animation recipes selection outofcore sources squared warm NoiseByLevel sobol_indices
 probability_of_maximum probability_above TableEncoder
-export __version__
+export distil __version__
 """
 INSIDE = """
 kernels.RBF kernels.Matern12 kernels.Matern32 kernels.Matern52 kernels.Linear kernels.Polynomial

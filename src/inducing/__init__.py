@@ -36,6 +36,7 @@ _HOMES = {  # of functions and classes
     "estimators.multiscale": "MultiscaleKernelRidge MultiscaleSVM",
     "estimators.comparison": "compare",
     "estimators.warming": "warm",
+    "estimators.distilling": "distil",
     "estimators.exporting": "export",
     "sources.arrays": "as_source",
     "sources.encoding": "TableEncoder",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from .estimators.classifier import SparseGPClassifier as SparseGPClassifier
     from .estimators.comparison import compare as compare
     from .estimators.density import GPDensity as GPDensity
+    from .estimators.distilling import distil as distil
     from .estimators.exporting import export as export
     from .estimators.multiscale import MultiscaleKernelRidge as MultiscaleKernelRidge
     from .estimators.multiscale import MultiscaleSVM as MultiscaleSVM
