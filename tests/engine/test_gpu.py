@@ -398,10 +398,15 @@ def test_fit(place: Any) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_estimator(device: str) -> None:
+def test_estimator(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SparseGPRegressor(device=...) takes and gives NumPy arrays, whatever it computes with."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
+
+    def refuse(tensor: Any, *rest: Any) -> None:
+        raise TypeError("a tensor on a device is no NumPy array")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
     settings = dict(n_inducing=30, max_iter=5, random_state=0)
     expected = ig.SparseGPRegressor(**settings).fit(X, Y)
     found = ig.SparseGPRegressor(**settings, device=device).fit(X, Y)
@@ -486,8 +491,9 @@ def test_the_graph_stays_out() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_memory_on_the_device() -> None:
-    """Rows stream there as well: n x m alone would be 8 GB, and chunks are limited."""
+def test_memory_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows stream there as well: n x m alone would be 8 GB, and chunks are limited, where little is free."""
+    monkeypatch.setattr(sums, "device_room", lambda like: 0)
     n, m = 2_000_000, 512
     A = torch.randn(
         (n, 4), device="cuda", dtype=torch.float64, generator=torch.Generator("cuda").manual_seed(0)

@@ -4,7 +4,7 @@ tile together share their products with the basis; see evidence.py, tiles.py.
 
 import numpy as np
 
-from ..model.kernels.triangle_loops import add_triangle, fill_triangle
+from ..model.kernels.triangle_loops import add_triangle, fill, fill_triangle
 from ..numerics.compiled_blas import (
     add_cross,
     add_gram,
@@ -187,7 +187,8 @@ def second_blocks(
             size = stop - start
             D = Ls[place : place + size * size].reshape(size, size)
             GD = room[: size * size].reshape(size, size)
-            GD[:, :] = 0.0
+            for i in range(size):
+                fill(GD[i], 0.0)
             add_gram(at, D, -0.5 * p, GD)
             add_outer(at, S[start:stop], 0.5 * p, GD)
             add_outer(at, V[lo + start : lo + stop], 0.5, GD)

@@ -4,7 +4,7 @@ from math import sqrt
 
 import numpy as np
 
-from ..model.kernels.triangle_loops import squared_distances, to_values
+from ..model.kernels.triangle_loops import fill, squared_distances, to_values
 from ..numerics.compiled_blas import add_outer
 from ..numerics.compiling import FAST, compiled, helper
 
@@ -245,7 +245,8 @@ def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarra
     """Put Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ) into the lower triangle of G, what is above its diagonal added to what is
     below; m = e_i - b, and u at the rows of N. What G held before is forgotten.
     """
-    G[:] = 0.0
+    for i in range(len(G)):
+        fill(G[i], 0.0)
     for i in range(len(N)):
         d = dbar[i]
         G[i, i] += d
@@ -282,6 +283,15 @@ def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
             N[i, j] = -1
 
 
+@helper()
+def _longest(edges: np.ndarray) -> int:
+    """The length of the longest leaf; NumPy's functions would take seconds to compile."""
+    most = 0
+    for i in range(len(edges) - 1):
+        most = max(most, edges[i + 1] - edges[i])
+    return most
+
+
 @_jit
 def nearest_rows(
     Zt: np.ndarray, edges: np.ndarray, low: np.ndarray, high: np.ndarray, Q: np.ndarray, N: np.ndarray
@@ -290,7 +300,7 @@ def nearest_rows(
 
     Zt (g, n) comes leaf after leaf, `edges` says where, and each leaf lies between its `low` and `high`.
     """
-    least, bound, space = np.empty(N.shape[1]), np.empty(len(low)), np.empty(np.max(np.diff(edges)))
+    least, bound, space = np.empty(N.shape[1]), np.empty(len(low)), np.empty(_longest(edges))
     for i in range(len(Q)):
         _search(Zt, edges, low, high, Q[i], (bound, space, least), N[i])
 
@@ -316,7 +326,7 @@ def _search(
         bound[leaf] = b
         if b < bound[first]:
             first = leaf
-    least[:] = np.inf
+    fill(least, np.inf)
     _look(Zt, edges, first, x, distances, least, near)
     for leaf in range(leaves):
         if leaf != first and bound[leaf] < least[-1]:
@@ -341,16 +351,18 @@ def predict_near(
     """
     (Zt, edges, low, high), (table, Linv, Atrans, scales) = leaves, process
     m, g, (Phi, e, noise) = len(table), len(Zt), rows
-    search = np.empty(len(low)), np.empty(np.max(np.diff(edges))), np.empty(q)
+    search = np.empty(len(low)), np.empty(_longest(edges)), np.empty(q)
     space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
     numbers, own, P, near = (
         np.empty(q, np.int64),
-        np.arange(q + 1),
+        np.empty(q + 1, np.int64),
         np.zeros((q + 1, m)),
         np.empty((g, q + 1)),
     )
     K, z, level = np.empty(m), np.empty(g), np.zeros(q + 1)
     coef, packed = np.empty(q), np.empty(q * (q + 1) // 2)
+    for j in range(q + 1):
+        own[j] = j
     for i in range(len(X)):
         for k in range(g):
             z[k] = near[k, q] = X[i, k] / scales[k]

@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 
 from ..model.kernels.exponents import NEAR_CENTRE
-from ..model.kernels.triangle_loops import times_slope, to_values
+from ..model.kernels.triangle_loops import fill, times_slope, to_values
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
 from ..numerics.compiling import (
     FAST,
@@ -90,7 +90,8 @@ def distances(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> 
         largest = max(largest, s)
     near = (NEAR_ZERO * (largest + reach)) ** 2
     if largest + reach > NEAR_CENTRE:
-        out[:, :] = -1.0  # all of them
+        for i in range(len(out)):
+            fill(out[i], -1.0)  # all of them
     else:
         product(at, A, coefficients, out)
         if profile == 0:

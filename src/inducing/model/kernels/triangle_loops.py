@@ -10,11 +10,16 @@ from ...numerics.compiling import FAST, compiled, helper
 from ...numerics.exponential import EXACT, exponential
 
 
+@helper()
+def fill(x: np.ndarray, value: float) -> None:
+    for j in range(len(x)):
+        x[j] = value
+
+
 @helper(fastmath=FAST)
 def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
     """Of row i to the first rows, as many as s has entries."""
-    for j in range(len(s)):
-        s[j] = 0.0
+    fill(s, 0.0)
     for k in range(len(Xt)):
         column, x = Xt[k], Xt[k, i]
         for j in range(len(s)):
@@ -84,7 +89,8 @@ def add_triangle(
         c, bar = i + 1, Kbar[i]
         s, W = s_all[:c], W_all[:c]
         squared_distances(Xt, i, s)
-        W[:] = s
+        for j in range(c):
+            W[j] = s[j]
         to_values(profile, variance, W)
         for j in range(c):
             W[j] *= bar[j]
