@@ -23,7 +23,7 @@ MODELS = {
     "two outputs": (lambda: ig.SparseGPRegressor(approximation="vfe", **SMALL), BOTH),
     "apart": (lambda: ig.SparseGPRegressor(approximation="vfe", outputs="independent", **SMALL), BOTH),
     "together": (lambda: ig.SparseGPRegressor(approximation="vfe", outputs="coregionalised", **SMALL), BOTH),
-    "online": (lambda: ig.OnlineGPRegressor(capacity=10, max_iter=5, random_state=0), Y),
+    "online": (lambda: ig.OnlineGPRegressor(n_inducing=10, max_iter=5, random_state=0), Y),
 }
 
 
