@@ -108,7 +108,7 @@ def soak(name: str, rows: int, seed: int) -> int:
     """Feed one order; returns how often something was wrong."""
     rng, wrong, start = np.random.default_rng(seed), 0, time.process_time()
     X, _ = plain(2000, np.random.default_rng(99))
-    model = ig.OnlineGPRegressor(capacity=CAPACITY, warmup=500, random_state=0)
+    model = ig.OnlineGPRegressor(n_inducing=CAPACITY, warmup=500, random_state=0)
     model.partial_fit(*plain(1000, rng))
     held, read, tenth = 0, 0, -(-rows // TENTHS)
     while read < rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import mpmath as mp
@@ -10,6 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
+from inducing import errors
 from inducing.errors import InducingError, NoiseError, NonFiniteError, ParameterError, ShapeError
 from inducing.model.kernels.distances import middle
 
@@ -201,3 +203,72 @@ def test_targets_beyond_the_domain_are_refused() -> None:
             model.fit(X, y * 1e156)
     with pytest.raises((NonFiniteError, ShapeError), match="beyond"):
         next(ig.as_source(X * 1e80, y).parts())
+
+
+@pytest.mark.parametrize("column", ["x", "y"])
+@pytest.mark.parametrize("value", [9.96921e36, -1e35])
+def test_fill_values_in_a_source_are_refused_by_place(tmp_path: Any, column: str, value: float) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rows = np.linspace(0.0, 3.0, 300)
+    for i in range(3):
+        table = pandas.DataFrame({"x": rows[100 * i : 100 * (i + 1)], "y": np.sin(rows[:100])})
+        if i == 1:
+            table.loc[40, column] = value
+        table.to_parquet(tmp_path / f"{i}.parquet")
+    with pytest.raises(errors.NonFiniteError, match=f"'{column}' holds .*missing.*1.parquet.*row 40"):
+        ig.SparseGPRegressor(n_inducing=5, max_iter=2).fit(ig.as_source(tmp_path, "y"))
+
+
+def test_fill_values_among_targets_are_refused() -> None:
+    rows, targets = np.linspace(0.0, 3.0, 600)[:, None], np.sin(np.linspace(0.0, 3.0, 600))
+    spoiled = targets.copy()
+    spoiled[501] = 9.96921e36
+    with pytest.raises(errors.NonFiniteError, match="9.96921e\\+36 in row 501"):
+        ig.SparseGPRegressor(n_inducing=5, max_iter=2).fit(rows, spoiled)
+    model = ig.OnlineGPRegressor(n_inducing=10, warmup=100, random_state=0).partial_fit(rows, targets)
+    before = model.predict(rows)
+    for some in (slice(501, 502), slice(400, 600)):  # alone, it is what is usual
+        with pytest.raises(errors.NonFiniteError, match="in row"):
+            model.partial_fit(rows[some], spoiled[some])
+    np.testing.assert_array_equal(model.predict(rows), before)
+    large = ig.condition(
+        ig.kernels.RBF(1.0, 1e62), ig.bases.Points(rows[::50]), "vfe", 1e60, rows, 1e32 * targets
+    )
+    assert np.all(np.isfinite(large.predict(rows)[0]))  # where all are large, none is a fill value
+
+
+class Gap(ig.kernels.RBF):
+    """A kernel without a number beyond 2.5."""
+
+    def _matrix(self, X: Any, Z: Any, *more: Any, **options: Any) -> Any:
+        K = np.array(super()._matrix(X, Z, *more, **options))
+        return np.where(np.asarray(X)[:, :1] > 2.5, np.nan, K)
+
+
+@pytest.mark.parametrize("row", ["exact", "vfe", "fitc"])
+def test_a_kernel_without_a_number_is_named(row: str) -> None:
+    X = np.linspace(0.0, 3.0, 40)[:, None]
+    basis = None if row == "exact" else ig.bases.Points(X[::8])
+    with pytest.raises(errors.FactorisationError, match="kernel"):
+        ig.condition(Gap(), basis, row, 0.1, X, np.sin(X[:, 0])).predict(X)
+
+
+@pytest.mark.parametrize("basis", [None, ig.bases.Points(np.linspace(0.0, 2.0, 4)[:, None])])
+def test_a_kernel_without_a_number_ends_online_steps(basis: Any) -> None:
+    X, labels = np.linspace(0.0, 3.0, 40)[:, None], np.where(np.arange(40) % 3, 1.0, -1.0)
+    with pytest.raises(errors.NonFiniteError, match="kernel"):
+        ig.expectation_propagation(Gap(), ig.likelihoods.Probit(), X, labels, basis=basis)
+    with pytest.raises(errors.NonFiniteError, match="kernel"):
+        ig.update(ig.prior(Gap(), basis=basis), ig.likelihoods.Gaussian(0.1), X, labels)
+
+
+def test_conjugate_gradients_on_a_singular_matrix() -> None:
+    X = np.random.default_rng(0).uniform(0, 6, (200, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            value = ig.log_evidence(ig.kernels.RBF(1e6), None, "cg", 1e-14, X, np.sin(X[:, 0]))
+            assert np.isfinite(value)
+        except errors.FactorisationError as error:
+            assert "more noise" in str(error)

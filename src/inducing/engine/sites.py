@@ -28,7 +28,7 @@ from ..model.likelihoods.loops import Asked
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.sites import Sites
-from ..numerics.arrays import Given, to_numpy
+from ..numerics.arrays import Given, require_finite, to_numpy
 from ..numerics.blas import addresses
 from ..numerics.linalg import (
     add_symmetric_product,
@@ -129,6 +129,7 @@ class Processes:
         for rows in row_slices(n, chunk_rows(n, m, self.X)):
             Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
             gamma = np.maximum(self.kernel.diag(self.X[rows]) - row_squares(Phi), 0.0)
+            require_finite(gamma, f"what the kernel gives from row {rows.start} on")
             if self.projected:
                 gamma = np.full(
                     len(gamma), 1e-12
@@ -204,7 +205,7 @@ class Processes:
             raise error
         raise NonFiniteError(
             f"row {row} leaves no valid site: its likelihood {self.likelihood} has no finite q and r there; "
-            "check y, or use a likelihood with more noise"
+            "check y and the kernel there, or use a likelihood with more noise"
         )
 
     def log_evidence(self) -> list[float | None]:

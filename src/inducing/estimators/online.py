@@ -32,7 +32,7 @@ from ..model.likelihoods import BY_NAME, Binary, Gaussian, Laplace, Likelihood, 
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
-from ..numerics.arrays import LARGEST_TARGET
+from ..numerics.arrays import FAR_OFF, LARGEST_TARGET, require_finite
 from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
@@ -392,6 +392,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
 
     def _read(self, X: np.ndarray, y: np.ndarray, time: Any, stoppable: bool = False) -> tuple[Seen, int]:
         Xs, ys = self._in_model_units(X), (y - self.y_mean_) / self.y_scale_
+        require_finite(ys, "y, in spreads of the first rows,", FAR_OFF)
         posts, seen, n = self._feed([self.posterior_], Xs, ys.reshape(len(y), 1, -1), time, stoppable)
         (self.posterior_,), self.basis_size_ = posts, len(posts[0])
         return seen, n

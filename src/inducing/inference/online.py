@@ -232,7 +232,7 @@ class Learner:
             raise NonFiniteError(
                 f"row {self.events.sum()} leaves no valid process: {self.likelihood} gave q = "
                 f"{self.state.q.ravel()} and r = {self.state.r} at variance {self.state.variance}; check its "
-                "y, or use a likelihood with more noise"
+                "y and the kernel there, or use a likelihood with more noise"
             )
         seen = Seen(*(part[first:last] for part in self._seen))
         self.total += np.sum(seen.log_density, axis=0)

@@ -15,6 +15,7 @@ from ..numerics.arrays import (
     is_foreign,
     is_numpy,
     namespace,
+    refuse_fill_values,
     require_finite,
     require_numbers,
     to_numpy,
@@ -226,6 +227,7 @@ def as_targets(y: Given, X: Array, *, name: str = "y", most: float = LARGEST_NUM
             "row"
         )
     require_finite(y, name, most)
+    refuse_fill_values(y, name)
     return y
 
 

@@ -19,6 +19,8 @@ Computed = TypeVar("Computed")
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
 LARGEST_TARGET = 1e152  # in units of its own, whose variance is a number
+FILLED = 1e30  # size of a number that may stand for one that is missing, as 9.97e36 does in netCDF files
+FAR_OFF = 1e15  # times what is usual: no number that was measured
 LARGEST_NUMBER = (
     1e70  # of numbers in data and parameters, and 1/LARGEST_NUMBER: ratios have squares with finite sums
 )
@@ -108,6 +110,15 @@ def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
             f"{name} holds {value:g} in row {row}, beyond {most:g}; remove such rows, or use other units"
         )
     raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
+
+
+def refuse_fill_values(a: Array, name: str) -> None:
+    """Raise if a number stands for one that is missing: beyond `FILLED`, and far beyond what is usual."""
+    if 0 in a.shape or -FILLED <= float(a.min()) <= float(a.max()) <= FILLED:
+        return
+    size = np.abs(to_numpy(a))
+    usual = float(np.median(size))
+    require_finite(a, name, max(FILLED, FAR_OFF * min(usual, LARGEST_NUMBER / FAR_OFF)))
 
 
 def asarray_like(value: Any, like: Array) -> Array:

@@ -45,7 +45,8 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
         except Exception:  # each namespace has a LinAlgError of its own
             L, info = K, 1
     if not holds((info == 0) & xp.isfinite(xp.sum(xp.linalg.diagonal(L)))):
-        raise FactorisationError(f"a {m} x {m} matrix is not positive definite")
+        nan = "" if np.isfinite(float(xp.sum(K))) else ": the kernel gives NaN or infinity"
+        raise FactorisationError(f"a {m} x {m} matrix is not positive definite{nan}")
     return L
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
-from ..numerics.arrays import LARGEST_NUMBER, as_floats
+from ..numerics.arrays import FILLED, as_floats
 
 CACHE_BYTES = 1 << 30  # what `Source.cached` may keep in memory
 FAN = 8  # neighbours that `tree_sum` adds at each level
@@ -273,16 +273,16 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
 
 def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str], gaps: bool) -> None:
     a = np.where(np.isnan(a), 0.0, a) if gaps else a
-    if a.size == 0 or (np.max(a) <= LARGEST_NUMBER and np.min(a) >= -LARGEST_NUMBER):
+    if a.size == 0 or (np.max(a) <= FILLED and np.min(a) >= -FILLED):
         return
-    row, column = np.argwhere(~(np.abs(a) <= LARGEST_NUMBER))[0]
+    row, column = np.argwhere(~(np.abs(a) <= FILLED))[0]
     value = a[row, column]
     what = (
         "NaN"
         if np.isnan(value)
         else "infinity"
         if np.isinf(value)
-        else f"{value:g}, beyond {LARGEST_NUMBER:g},"
+        else f"{value:g}, beyond {FILLED:g} as what stands for missing numbers,"
     )
     raise NonFiniteError(f"{name(int(column))} holds {what} in {where}, row {row}; remove or fill such rows")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import IterationWarning
+from ...errors import FactorisationError, IterationWarning
 from ...model.kernels.base import Kernel
 from ...numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from ...numerics.linalg import (
@@ -120,6 +120,8 @@ class Solution:
             step, ratio = self.steps[:count, c], self.ratios[:count, c]
             diagonal = 1.0 / step
             diagonal[1:] += ratio[:-1] / step[:-1]
+            if not (np.all(np.isfinite(diagonal)) and np.all(ratio[:-1] >= 0.0)):
+                raise FactorisationError(f"after {count} steps K + Σ is singular to rounding; use more noise")
             values, vectors = eigh_tridiagonal(diagonal, np.sqrt(ratio[:-1]) / step[:-1])
             out[c] = self.starts[c] * (vectors[0] ** 2 @ np.log(values))
         return out
