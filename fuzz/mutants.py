@@ -410,7 +410,14 @@ def main() -> None:
             counts["all", result] += 1
             if result != "noticed":
                 print(f"{result}: {mutant}", flush=True)
-    for group in sorted({group for group, _ in counts}, key=lambda group: (group == "all", group)):
+            if sum(counts["all", kind] for kind in ("noticed", "hung", "survived", "untested")) % 50 == 0:
+                _tell(counts, ["all"])
+    _tell(counts, sorted({group for group, _ in counts}, key=lambda group: (group == "all", group)))
+
+
+def _tell(counts: Counter[tuple[str, str]], groups: Iterable[str]) -> None:
+    """Print how many were noticed, of each kind and room and of all."""
+    for group in groups:
         seen = counts[group, "noticed"] + counts[group, "hung"]
         tried = seen + counts[group, "survived"] + counts[group, "untested"]
         share, hung = 100 * seen / max(tried, 1), counts[group, "hung"]

@@ -35,6 +35,7 @@ FILES = [
     ("header.csv", b"a,b\n", EmptyDataError, "a header but no rows"),
     ("ragged.csv", b"a,b\n1,2\n1,2,3,4\n", ColumnError, "could not be read as csv"),
     ("bytes.csv", b"a,b\n\xff\xfe,2\n", ColumnError, "could not be read as csv"),
+    ("names.csv", b"\x80\n1\n", ColumnError, "could not be read as csv"),
     ("bad.parquet", b"not parquet", ColumnError, "could not be read as parquet"),
     ("t.xlsx", b"", UnknownNameError, r"end in one of \.csv"),
     ("t.parquet.gz", b"", UnknownNameError, r"end in one of \.csv"),

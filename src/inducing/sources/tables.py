@@ -78,8 +78,9 @@ def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any
         try:
             with _reading():
                 reader = _reader(path, missing, types, newlines)
+                names = reader.schema.names  # which are decoded here
             schema = reader.schema
-            _require_unique(schema.names, path)
+            _require_unique(names, path)
             return take(schema, _batches(reader, path))
         except UnreadError as error:
             found = re.search(r"In CSV column #(\d+):", str(error))
