@@ -391,10 +391,10 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
         return parts[0] if len(parts) == 1 else Forecast(*map(np.concatenate, zip(*parts)))
 
     def _read(self, X: np.ndarray, y: np.ndarray, time: Any, stoppable: bool = False) -> tuple[Seen, int]:
-        Xs, ys = self._in_model_units(X), (y - self.y_mean_) / self.y_scale_
+        ys = ((y - self.y_mean_) / self.y_scale_).reshape(len(y), 1, -1)
         require_finite(ys, "y, in spreads of the first rows,", FAR_OFF)
-        posts, seen, n = self._feed([self.posterior_], Xs, ys.reshape(len(y), 1, -1), time, stoppable)
-        (self.posterior_,), self.basis_size_ = posts, len(posts[0])
+        (post,), seen, n = self._feed([self.posterior_], self._in_model_units(X), ys, time, stoppable)
+        self.posterior_, self.basis_size_ = post, len(post)
         return seen, n
 
     def _learn_again(self) -> None:
@@ -409,9 +409,8 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
         data = Data(X, y, np.ones(len(X)), noise if given else 0.1 * float(np.mean(np.var(y, axis=0))))
         start = self._gaussian_start(data, one, given, True, generator(self.random_state))
         learned, mean = start.fit_result_, start.posterior_.mean_function
-        here = learned.basis, "vfe"
-        before = log_evidence(self.kernel_, *here, noise, X, y, mean=self.posterior_.mean_function)
-        if not learned.value > before:
+        here, old = (learned.basis, "vfe"), self.posterior_.mean_function
+        if not learned.value > log_evidence(self.kernel_, *here, noise, X, y, mean=old):
             return
         if type(self.likelihood_) in UNITS and not given:
             self.likelihood_ = self.likelihood_.in_units(float(np.sqrt(learned.noise / noise)))
