@@ -94,7 +94,7 @@ def test_a_file_holds_the_rows_and_says_how_large_it_is(model, precision, tmp_pa
     size = model.save(tmp_path / "model", {"note": 1}, precision=precision)
     assert size == (tmp_path / "model").stat().st_size
     arrays = load_file(tmp_path / "model")
-    assert arrays["rows.X"].dtype == models.PRECISIONS[precision] and arrays["A"].dtype == np.float64
+    assert arrays["rows.X"].dtype == models.PRECISIONS[precision] and arrays["A.upper"].dtype == np.float64
     assert arrays["rows.X"].shape == (900, 2) and arrays["rows.residuals"].shape == (900, 1)
     again = ig.load(tmp_path / "model")
     assert again.get_params() == model.get_params() and again.metadata_ == {"note": 1}
