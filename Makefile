@@ -10,7 +10,7 @@ TORCH  := torch==2.13.0
 CHECKED := tests/test_house.py tests/test_metrics.py tests/model/test_table.py tests/model/test_kernels.py \
            tests/engine/test_engine.py
 
-.PHONY: demo check test fuzz extras lint clean
+.PHONY: demo check test docs release fuzz extras lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/inducing demo
@@ -23,6 +23,19 @@ test: lint
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 	$(BIN)/python -m fuzz --seconds $(SECONDS)
 	SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -q -k array_api tests/estimators/test_estimators.py
+
+# The site, in site/index.html: tutorials run while it is built, and what they print is compared.
+docs: $(VENV)/.docs
+	$(BIN)/python -m docs.build site
+
+# A source distribution and a wheel, and the README's example by the wheel alone in an empty environment.
+release: $(VENV)/.test
+	rm -rf dist $(VENV)-release
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(VENV)-release/bin/python -m docs.running README.md
 
 # Random and mutated input, each harness for HOURS.
 fuzz: $(VENV)/.test
@@ -50,5 +63,5 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis inducing-demo.png
+	rm -rf $(VENV) $(VENV)-release build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis inducing-demo.png
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

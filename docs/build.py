@@ -1,4 +1,4 @@
-"""Build the site: `python -m docs.build site`. Tutorials are run, what they print is compared, warnings are errors.
+"""Build the site: `python -m docs.build site`. Tutorials are run, and what they print is compared.
 
 Pages are gathered in a folder of their own: those of docs/, tutorials with the pictures they draw, the
 reference from docstrings, the papers' experiments with their verdicts, and a gallery of all pictures.
@@ -101,7 +101,9 @@ def write_experiments(folder: Path) -> None:
             (folder / f"{result.name}.md").write_text(text, encoding="utf-8")
             held, claims = verdicts(text)
             heading = text.splitlines()[0].removeprefix("# ")
-            index.append(f"| [{heading}]({result.name}.md) | {f'{held} of {claims}' if claims else 'a picture'} |")
+            index.append(
+                f"| [{heading}]({result.name}.md) | {f'{held} of {claims}' if claims else 'a picture'} |"
+            )
     (folder / "index.md").write_text("\n".join(index) + "\n", encoding="utf-8")
 
 

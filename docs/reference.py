@@ -13,8 +13,8 @@ import inducing as ig
 PAGES = {  # title of a page: the names on it; a module stands for all it defines
     "Estimators": "SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity MultiscaleKernelRidge "
     "MultiscaleSVM",
-    "The core": "condition log_evidence log_evidence_and_gradient leave_one_out Posterior prior kl_divergence "
-    "NeighboursPredictor NoiseByLevel Sites approximations",
+    "The core": "condition log_evidence log_evidence_and_gradient leave_one_out Posterior prior "
+    "kl_divergence NeighboursPredictor NoiseByLevel Sites approximations",
     "Kernels": "kernels",
     "Bases and means": "bases means selection",
     "Likelihoods": "likelihoods",
@@ -110,7 +110,9 @@ def signature(name: str, value: Any) -> str:
             texts.append("*")
         keyword |= p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         note = "" if p.annotation is p.empty else f": {_plain(p.annotation)}"
-        default = "" if p.default is p.empty else f" = {_plain(p.default)}" if note else f"={_plain(p.default)}"
+        default = (
+            "" if p.default is p.empty else f" = {_plain(p.default)}" if note else f"={_plain(p.default)}"
+        )
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         texts.append(f"{star}{p.name}{note}{default}")
     back = called.return_annotation

@@ -1,10 +1,10 @@
 """Run what the documents show, and compare what it prints with what they say it prints.
 
-Three forms are run. In a Markdown page the Python blocks follow each other in one namespace, after the code of
-a comment `<!-- setup … -->`, which readers do not see; a block without a language directly after one of them
-is what it prints. A script of docs/tutorials/ is a page of its own: comments are its text, and lines that
-begin with `#>` what the code above them prints. Numbers may differ in their last digits, as other BLAS
-libraries take other ways; words may not.
+Two forms are run. In a Markdown page the Python blocks follow each other in one namespace, after the code
+of a comment `<!-- setup … -->`, which readers do not see; a block without a language directly after one of
+them is what it prints. A script of docs/tutorials/ is a page of its own: comments are its text, and lines
+that begin with `# >` what the code above them prints. Numbers may differ in their last digits, as other
+BLAS libraries take other ways; words may not.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def script_chunks(script: str) -> list[Chunk]:
     """The parts of a tutorial's script."""
     chunks: list[Chunk] = []
     for number, line in enumerate(script.splitlines(), 1):
-        kind = "output" if line.startswith("#>") else "text" if line.startswith("#") else "code"
-        shown = line if kind == "code" else re.sub(r"^#>? ?", "", line)
+        kind = "output" if line.startswith("# >") else "text" if line.startswith("#") else "code"
+        shown = line if kind == "code" else re.sub(r"^#( >)? ?", "", line)
         if not line.strip() or (chunks and chunks[-1].kind == kind):
             if chunks:
                 chunks[-1] = chunks[-1]._replace(content=f"{chunks[-1].content}{shown}\n")
@@ -44,7 +44,10 @@ def script_chunks(script: str) -> list[Chunk]:
 
 def page_chunks(page: str) -> list[Chunk]:
     """The Python blocks of a Markdown page, the setup before them, and what they print."""
-    pattern = r"<!-- setup\n(?P<setup>.*?)-->|```python[^\n]*\n(?P<code>.*?)```(?:\n+(?:prints\n+)?```\n(?P<output>.*?)```)?"
+    pattern = (
+        r"<!-- setup\n(?P<setup>.*?)-->"
+        r"|```python[^\n]*\n(?P<code>.*?)```(?:\n+(?:prints\n+)?```\n(?P<output>.*?)```)?"
+    )
     chunks = []
     for found in re.finditer(pattern, page, re.S):
         line = page[: found.start()].count("\n") + 1

@@ -1,7 +1,8 @@
 # # A table
 #
-# Rows with numbers, categories and dates, one column to predict, and an honest error bar for each prediction. The table here is made
-# on the spot: rentals of bicycles over two years, which depend on the temperature, the wind, the weather and the day of the week.
+# Rows with numbers, categories and dates, one column to predict, and an honest error bar for each prediction.
+# The table here is made on the spot: rentals of bicycles over two years, which depend on the temperature, the
+# wind, the weather and the day of the week.
 
 import numpy as np
 import pandas as pd
@@ -19,15 +20,16 @@ demand = demand * table.weather.map({"clear": 1.0, "cloudy": 0.9, "rain": 0.55})
 demand[day.day_of_week >= 5] *= 1.25
 table["rentals"] = (demand + 25 * rng.standard_normal(730)).round()
 print(table.head(3).to_string(index=False))
-#>        day  temperature      wind weather  rentals
-#> 2024-01-01     2.033043 10.016492   clear    235.0
-#> 2024-01-02     0.947805  8.368831  cloudy    246.0
-#> 2024-01-03     3.986839  4.437595  cloudy    319.0
+# >        day  temperature      wind weather  rentals
+# > 2024-01-01     2.033043 10.016492   clear    235.0
+# > 2024-01-02     0.947805  8.368831  cloudy    246.0
+# > 2024-01-03     3.986839  4.437595  cloudy    319.0
 
 # ## Fit
 #
-# A model takes the data frame as it is. A `TableEncoder` decides what each column becomes: the weather is a category, the day a number
-# of seconds, and, since `calendar` says so, its place in the week, too. The last 130 days are kept back.
+# A model takes the data frame as it is. A `TableEncoder` decides what each column becomes: the weather is a
+# category, the day a number of seconds, and, since `calendar` says so, its place in the week, too. The last
+# 130 days are kept back.
 
 inputs = ["day", "temperature", "wind", "weather"]
 past, future = table[:600], table[600:]
@@ -35,23 +37,24 @@ encoder = ig.TableEncoder(calendar=["weekday"])
 model = ig.SparseGPRegressor(n_inducing=80, encoder=encoder, random_state=0)
 model.fit(past[inputs], past["rentals"])
 print(model.encoder_.get_feature_names_out())
-#> ['day' 'day: weekday (sin)' 'day: weekday (cos)' 'temperature' 'wind'
-#>  'weather=clear' 'weather=cloudy' 'weather=rain']
+# > ['day' 'day: weekday (sin)' 'day: weekday (cos)' 'temperature' 'wind'
+# >  'weather=clear' 'weather=cloudy' 'weather=rain']
 
 # ## Predict
 #
-# `return_std=True` gives the standard deviation of a new observation. Nineteen of twenty should lie within two of them.
+# `return_std=True` gives the standard deviation of a new observation. Nineteen of twenty should lie within
+# two of them.
 
 mean, std = model.predict(future[inputs], return_std=True)
 error = ig.metrics.smse(future["rentals"], mean, past["rentals"])
 inside = ig.metrics.coverage(future["rentals"], mean, std**2)
 print(f"error {np.sqrt(error):.2f} of the spread of the data; 95 % intervals hold {inside:.0%}")
-#> error 0.19 of the spread of the data; 95 % intervals hold 96%
+# > error 0.19 of the spread of the data; 95 % intervals hold 96%
 
 # ## Look
 #
-# What does the model look at, and what does it say? Along each input the others stay at their medians; the band is two standard
-# deviations of a new observation.
+# What does the model look at, and what does it say? Along each input the others stay at their medians; the
+# band is two standard deviations of a new observation.
 
 ig.plots.save(ig.plots.portrait(model, "slices", target="rentals"), "slices.png")
 
@@ -75,7 +78,8 @@ ig.plots.save(picture, "calibration.png")
 size = model.save("rentals.gp")
 again = ig.load("rentals.gp")
 print(f"{size / 1024:.0f} KiB; the same answer: {np.allclose(again.predict(future[inputs]), mean)}")
-#> 39 KiB; the same answer: True
+# > 40 KiB; the same answer: True
 
-# From a shell the same is `inducing fit rentals.csv --target rentals --calendar weekday --out rentals.gp`, then `inducing predict`,
-# `inducing plot` and `inducing explain`. More: [tables](../tables.md), [what the model knows](../knowing.md).
+# From a shell the same is `inducing fit rentals.csv --target rentals --calendar weekday --out rentals.gp`,
+# then `inducing predict`, `inducing plot` and `inducing explain`. More: [tables](../tables.md), [what the
+# model knows](../knowing.md).

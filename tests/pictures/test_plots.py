@@ -5,6 +5,7 @@ in.
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import inducing as ig
@@ -94,8 +95,9 @@ def test_a_portrait_shows_what_the_model_says():
     at[:, 0] = line.get_xdata()
     np.testing.assert_allclose(line.get_ydata(), model.predict(at))
     shares = portraits.portrait(model, "calibration", names, "y", X, y).axes[0].lines[1]
-    below = np.mean(y <= model.predict_quantiles(X, 0.5))
-    assert np.interp(0.5, shares.get_xdata(), shares.get_ydata()) == pytest.approx(below)
+    low, high = model.predict_quantiles(X, [0.25, 0.75]).T
+    inside = np.mean((y >= low) & (y <= high))
+    assert np.interp(0.5, shares.get_xdata(), shares.get_ydata()) == pytest.approx(inside)
     labels = np.where(y > 0, "up", "down")
     classes = ig.SparseGPClassifier(n_inducing=8, max_iter=5, random_state=0).fit(X, labels)
     assert len(portraits.portrait(classes, "calibration", names, "y", X, labels).axes[0].lines) == 3
@@ -106,3 +108,38 @@ def test_a_portrait_shows_what_the_model_says():
 
 def places(model):
     return plots.places(model.posterior_.basis)[0] * model.x_scale_ + model.x_mean_
+
+
+def test_a_portrait_takes_a_data_frame_and_draws_each_of_several_classes():
+    rng = np.random.default_rng(7)
+    table = pd.DataFrame({"a": rng.uniform(-2, 2, 90), "b": rng.uniform(-2, 2, 90), "c": list("xyz") * 30})
+    model = ig.SparseGPRegressor(n_inducing=8, max_iter=2, random_state=0).fit(table, table["a"] ** 2)
+    bars = plots.portrait(model, "relevance").axes[0].get_yticklabels()
+    assert {label.get_text().split(" (")[0] for label in bars} <= {"a", "b", "c=x", "c=y", "c=z"}
+    assert len(plots.portrait(model, "residuals", X=table, y=table["a"].to_numpy() ** 2).axes) == 2
+    X, labels = table[["a", "b"]].to_numpy(), np.digitize(table["a"], [-0.5, 0.5])
+    classes = ig.SparseGPClassifier(n_inducing=8, max_iter=2, random_state=0).fit(X, labels)
+    picture = plots.portrait(classes, "map", X=X, target="level")
+    panels = picture.axes[:3]
+    assert [ax.get_ylabel() for ax in picture.axes[3:]] == [f"probability of level = {c}" for c in range(3)]
+    np.testing.assert_array_equal(panels[0].lines[0].get_xdata(), X[:, 0])  # the rows are dots
+
+
+def test_a_stream_is_drawn_as_errors_within_bands_and_alarms():
+    y, mean, std = np.array([1.0, 2.0, 5.0, 1.0]), np.array([1.1, 1.8, 2.0, 1.0]), np.full(4, 0.5)
+    ax = plots.plot_stream(y, mean, std, alarms=[11, 12, 99], first=10)
+    inside, outside, *alarms = ax.lines
+    np.testing.assert_allclose(inside.get_ydata(), [-0.1, 0.2, 0.0])
+    np.testing.assert_array_equal(outside.get_xdata(), [12])
+    assert [line.get_xdata()[0] for line in alarms] == [11, 12]  # the third is beyond what is drawn
+    np.testing.assert_allclose(ax.collections[0].get_paths()[0].vertices[:, 1].max(), 1.0)
+
+
+def test_colours_are_told_apart_without_red_or_green():
+    """By their lightness, or by blue against yellow, which those who see no red or green keep."""
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in plots.COLOURS[:6]])
+    light = rgb @ [0.2126, 0.7152, 0.0722]
+    blue = rgb[:, 2] - rgb[:, :2].mean(axis=1)
+    for i in range(len(rgb)):
+        for j in range(i):
+            assert abs(light[i] - light[j]) > 0.06 or abs(blue[i] - blue[j]) > 0.15, (i, j)

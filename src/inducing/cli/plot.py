@@ -6,15 +6,20 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from ..errors import ParameterError
 from ..files.atomic import require_apart
-from .app import Model, app, columns_of, inputs_and_target, load_model, nameless, output_option
+from .app import Model, app, columns_of, inputs_and_target, load_model, output_option
 
 
 @app.command()
 def plot(
     model: Model,
     kind: Annotated[
-        str, Option(help="slices, map, dependence or relevance; of a table calibration or residuals.")
+        str,
+        Option(
+            help="slices, map, dependence or relevance; of a table calibration or residuals; "
+            "stream, of the table that `inducing stream --predictions` wrote."
+        ),
     ] = "slices",
     table: Annotated[
         Path | None, Option(help="Rows with the target, best those that the model has not seen.")
@@ -23,16 +28,27 @@ def plot(
 ) -> None:
     """Draw a model: what it looks at, what it says, and on rows of a table how right it is."""
     from ..pictures import plots
-    from ..pictures.portraits import portrait
+    from ..sources import tables
+    from ..sources.columns import require_columns
 
     require_apart(out, model, table)
     estimator = load_model(model)
     encoder, target = columns_of(estimator)
+    if kind == "stream":
+        columns = [target, f"{target}_mean", f"{target}_std", "drift"]
+        if table is None:
+            raise ParameterError("a picture of a stream needs its predictions: pass --table said.csv")
+        said = tables.read(table)
+        require_columns(list(said.columns), columns)
+        alarms = said.index[said["drift"] == 1]
+        plots.save(plots.plot_stream(*(said[name] for name in columns[:3]), alarms=alarms), out)
+        typer.echo(f"Picture: {out}")
+        return
     encoder.set_params(allow_unseen=True)
     names, X, y = [str(name) for name in encoder.get_feature_names_out()], None, None
     if table is not None:
         task = "classification" if hasattr(estimator, "classes_") else "regression"
         data, y = inputs_and_target(table, target, None, encoder, task=task)
         X = encoder.transform(data)
-    plots.save(portrait(nameless(estimator), kind, names, target, X, y), out)
+    plots.save(plots.portrait(estimator, kind, names, target, X, y), out)
     typer.echo(f"Picture: {out}")

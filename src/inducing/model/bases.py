@@ -282,3 +282,8 @@ def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarra
     where = where.reshape(-1)
     basis = type(first)(*(part[kept] for part in both))
     return basis, where[: len(first)], where[len(first) :]
+
+
+def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:
+    """The places of the basis functions, and their widths if they have any. (m, d)"""
+    return (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)

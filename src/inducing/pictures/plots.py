@@ -3,57 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
-from io import BytesIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import package
 from ..errors import ShapeError
-from ..files.atomic import replacing
-from ..model.bases import Basis, Multiscale
+from ..model.bases import Basis
+from ..model.bases import places as places
+from .portraits import portrait as portrait
+from .style import BLUE, COLOURS, INK, RED, canvas, figure, plain
+from .style import save as save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-Drawing = TypeVar("Drawing", "Axes", "Figure")
-INK, BLUE, RED = "#2b2b2b", "#1f6fb4", "#c8442f"
-COLOURS = (BLUE, RED, *"#4a9a5a #8a5ab0 #d08a20 #2a9aa0 #a0506f #7a7a7a #b0a060".split())  # of many lines
-
-
-def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
-    """Make an empty figure that no window or global state knows about; panels stay without a layout."""
-    return shown(package("matplotlib.figure").Figure(figsize=(width, height), layout=layout))
-
-
-def figure(width: float = 8.0, height: float = 4.5) -> Axes:
-    """Make axes on a figure of their own."""
-    return shown(plain(canvas(width, height).subplots()))
-
-
-def shown(picture: Drawing) -> Drawing:
-    """The picture with what notebooks look for to show it, whatever backend they have."""
-    picture._repr_png_ = partial(_png, picture)  # type: ignore[attr-defined]
-    return picture
-
-
-def _png(picture: Axes | Figure) -> bytes:
-    file = BytesIO()
-    cast("Figure", picture.figure).savefig(file, format="png", dpi=100)
-    return file.getvalue()
-
-
-def plain(ax: Axes) -> Axes:
-    """Take the frame off the axes and put a faint grid behind them."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color="#e6e6e6", linewidth=0.8)
-    ax.set_axisbelow(True)
-    return ax
 
 
 def plot_predictions_1d(
@@ -89,6 +55,33 @@ def plot_predictions_1d(
     ax.set_xlim(grid[0], grid[-1])
     _draw_basis(ax, centers, widths)
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=4)
+    return ax
+
+
+def plot_stream(
+    y: ArrayLike,
+    mean: ArrayLike,
+    std: ArrayLike,
+    *,
+    alarms: Iterable[int] = (),
+    first: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how far the targets of a stream are from what was said of each before it was read, the band of two
+    standard deviations said with it, and alarms by the number of their rows, the first of which is `first`.
+    """
+    ax = figure(10.0, 4.2) if ax is None else ax
+    error = np.asarray(y, dtype=float) - np.asarray(mean, dtype=float)
+    band, rows = 2.0 * np.asarray(std, dtype=float), first + np.arange(len(error))
+    ax.fill_between(rows, -band, band, color=BLUE, alpha=0.25, linewidth=0, label="±2 std said")
+    out = np.abs(error) > band
+    ax.plot(rows[~out], error[~out], ".", color=INK, markersize=4, alpha=0.7, label="inside")
+    ax.plot(rows[out], error[out], "o", color=RED, markersize=4, markerfacecolor="none", label="outside")
+    for i, row in enumerate(row for row in alarms if first <= row < first + len(error)):
+        ax.axvline(row, color=RED, linestyle="--", linewidth=1.4, label="" if i else "alarm")
+    ax.set(xlabel="row", ylabel="seen minus said")
+    ax.margins(x=0.01)
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=5)
     return ax
 
 
@@ -142,19 +135,6 @@ def draw_basis_2d(ax: Axes, basis: Basis) -> None:
             ax.add_patch(Ellipse(center, 2 * a, 2 * b, facecolor="none", edgecolor=RED, linewidth=1.2))
     style: dict[str, Any] = dict(color=RED, markersize=7, markeredgewidth=1.8, label="inducing inputs")
     ax.plot(centers[:, 0], centers[:, 1], "x", **style)
-
-
-def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:
-    """The places of the basis functions, and their widths if they have any. (m, d)"""
-    return (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
-
-
-def save(picture: Axes | Figure, path: Path | str, *, dpi: int = 150) -> Path:
-    """Write the picture to a file of the suffix's kind, PNG for instance: whole or not at all."""
-    path, picture = Path(path), cast("Figure", picture.figure)
-    with replacing(path) as temporary:
-        picture.savefig(temporary, dpi=dpi)
-    return path
 
 
 def _draw_basis(ax: Axes, centers: np.ndarray, widths: np.ndarray | None) -> None:

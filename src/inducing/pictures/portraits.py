@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ParameterError
 from ..learning.diagnosis import relevance
-from .plots import BLUE, COLOURS, INK, RED, canvas, places, plain
+from ..model.bases import places
+from .style import BLUE, COLOURS, INK, RED, SPREADS, VALUES, canvas, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PORTRAITS = ("slices", "map", "dependence", "relevance", "calibration", "residuals")
-MOST_SLICES, GRID = 6, 60
+MOST_SLICES, MOST_CLASSES, GRID = 6, 4, 60
 
 
 def portrait(
-    model: Any, kind: str, names: Sequence[str], target: str, X: np.ndarray | None = None, y: Any = None
+    model: Any,
+    kind: str = "slices",
+    names: Sequence[str] | None = None,
+    target: str = "y",
+    X: Any = None,
+    y: Any = None,
 ) -> Figure:
-    """Draw a model that takes features as an array: "slices" along the inputs that matter most, the others at
-    their medians; a "map" over the first two of them; partial "dependence" on each, averaged over rows;
-    "relevance", one over the lengthscales in standard deviations; or, of rows X (n, d) with y (n,),
-    "calibration" and "residuals".
+    """Draw a fitted estimator, with its features by these names or those it knows: "slices" along the inputs
+    that matter most, the others at their medians; a "map" over the first two of them; partial "dependence" on
+    each, averaged over rows; "relevance", one over the lengthscales in standard deviations; or, of rows X (n,
+    d) with y (n,), "calibration" and "residuals".
     """
     if kind not in PORTRAITS:
-        raise ParameterError(f"--kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
+        raise ParameterError(f"kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
+    model, names, X = _by_features(model, names, X)
     basis = (model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_).basis
     weight = relevance(model.kernel_, basis)[: len(names)]
     order = [int(j) for j in np.argsort(-weight, kind="stable") if weight[j] > 0]
@@ -37,7 +45,7 @@ def portrait(
         return _relevance(weight[order], [f"{names[j]} ({length:.3g})" for j, length in zip(order, lengths)])
     if kind in ("calibration", "residuals"):
         if X is None or y is None or len(X) < 2:
-            raise ParameterError(f"a picture of {kind} needs rows with {target}: pass --table")
+            raise ParameterError(f"a picture of {kind} needs rows with {target}: pass X and y, or --table")
         return (_calibration if kind == "calibration" else _residuals)(model, X, y, target)
     Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X
     Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
@@ -45,7 +53,25 @@ def portrait(
         return _slices(model, Z, order[:MOST_SLICES], names, target, averaged=kind == "dependence")
     if len(order) < 2:
         raise ParameterError(f"a map needs two inputs that matter, and the model has {len(order)}")
-    return _map(model, Z, order[:2], names, target)
+    return _map(model, Z, order[:2], names, target, dots=X is not None and len(names) == 2)
+
+
+def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, Sequence[str], Any]:
+    """The model as one that takes arrays of features, the names of these, and the rows X as such."""
+    encoder = getattr(model, "encoder_", None)
+    if X is not None:
+        X = (
+            encoder.transform(X)
+            if encoder is not None and hasattr(X, "columns")
+            else np.asarray(X, dtype=float)
+        )
+    if names is None:
+        known = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
+        names = [str(name) for name in (known if encoder is None else encoder.get_feature_names_out())]
+    model = copy(model)
+    for name in ("feature_names_in_", "encoder_"):
+        vars(model).pop(name, None)
+    return model, names, X
 
 
 def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
@@ -53,7 +79,9 @@ def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
     ax = plain(picture.subplots())
     ax.barh(names, weight, color=BLUE)
     ax.invert_yaxis()
-    ax.set_xlabel("1 / lengthscale, in standard deviations (the lengthscale, in the input's units)")
+    ax.set_xlabel(
+        "1 / lengthscale, in standard deviations\n(in brackets: the lengthscale in the input's units)"
+    )
     return picture
 
 
@@ -92,16 +120,28 @@ def _slices(
     return picture
 
 
-def _map(model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str) -> Figure:
+def _map(
+    model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str, dots: bool
+) -> Figure:
     i, j = order
-    picture, X = canvas(11.0, 4.6), np.tile(np.median(Z, axis=0), (GRID * GRID, 1))
+    X = np.tile(np.median(Z, axis=0), (GRID * GRID, 1))
     across, up = (np.linspace(Z[:, k].min(), Z[:, k].max(), GRID) for k in order)
     X[:, i], X[:, j] = (grid.ravel() for grid in np.meshgrid(across, up))
-    panels = [(_label(model, target), _said(model, X)[0]), ("standard deviation", _said(model, X)[1])]
-    panels = panels[: 1 if hasattr(model, "classes_") else 2]
-    for ax, (title, values) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
-        drawn = ax.contourf(across, up, values.reshape(GRID, GRID), levels=20, cmap="viridis")
+    if hasattr(model, "classes_"):
+        shown = model.classes_[-1:] if len(model.classes_) == 2 else model.classes_[:MOST_CLASSES]
+        said = model.predict_proba(X)[:, -1:] if len(shown) == 1 else model.predict_proba(X)
+        panels = [(f"probability of {target} = {label}", p, VALUES) for label, p in zip(shown, said.T)]
+    else:
+        mean, std = model.predict(X, return_std=True)
+        panels = [(_label(model, target), mean, VALUES), ("standard deviation", std, SPREADS)]
+    picture = canvas(5.5 * max(2, len(panels)), 4.6)
+    for ax, (title, values, colours) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
+        drawn = ax.contourf(across, up, values.reshape(GRID, GRID), levels=20, cmap=colours)
         picture.colorbar(drawn, ax=ax, label=title)
+        if dots:
+            ax.plot(
+                Z[:, i], Z[:, j], ".", color="white", markeredgecolor=INK, markersize=5, markeredgewidth=0.5
+            )
         ax.set_xlabel(names[i])
         ax.set_ylabel(names[j])
     return picture
