@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +95,19 @@ def markdown(chunks: list[Chunk]) -> str:
     return "\n".join(forms[chunk.kind].format(chunk.content) for chunk in chunks)
 
 
+def main() -> None:
+    """Run the pages named on the command line, each in an empty folder."""
+    for name in sys.argv[1:]:
+        page = Path(name).resolve()
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            run_page(page)
+        print(f"{name}: what it shows is what it prints")
+
+
 def run_page(path: Path) -> None:
     """Run the blocks of a Markdown page."""
     run(page_chunks(path.read_text(encoding="utf-8")), path.name)
+
+
+if __name__ == "__main__":
+    main()

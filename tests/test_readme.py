@@ -1,37 +1,74 @@
 """The README's example runs and prints what the README says; paths and names in the documents exist."""
 
 import ast
-import contextlib
-import io
 import re
 from pathlib import Path
 
 import pytest
 
 import inducing as ig
+from docs import reference, running
+from docs.build import TUTORIALS, gather, make_site, write_tutorial
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 DOCUMENTS += [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md"))]
 
 
-def numbers(text: str) -> list[float]:
-    return [float(word) for word in re.findall(r"-?\d+\.\d+|\d+", text)]
+RUN = ["README.md", "docs/index.md", "docs/choose.md"]
+RUN += [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "how-to").glob("*.md"))]
 
 
-def test_example_prints_what_the_readme_shows(tmp_path, monkeypatch):
-    code, shown = re.search(
-        r"<!-- example -->\n```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", README, re.S
-    ).groups()
+@pytest.mark.parametrize("document", RUN)
+def test_code_prints_what_the_document_shows(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
-    got, expected = numbers(printed.getvalue()), numbers(shown)
-    assert len(got) == len(expected)
-    # other BLAS libraries take other optimisation paths: the last digits may differ
-    assert all(abs(a - b) <= 0.05 * abs(b) + 0.015 for a, b in zip(got, expected, strict=True))
+    running.run_page(ROOT / document)
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_prints_what_it_shows_and_draws_its_pictures(name, tmp_path):
+    write_tutorial(name, tmp_path)
+    page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", page)
+    assert drawn and all((tmp_path / picture).stat().st_size > 5000 for picture in drawn)
+
+
+def test_a_difference_is_seen():
+    assert running.differs("error 0.30, 95 %", "error 0.31, 95 %") == ""
+    assert "0.50" in running.differs("error 0.50", "error 0.31")
+    assert "prints" in running.differs("error 0.31", "Error 0.31")
+    chunks = running.page_chunks("```python\nprint(2)\n```\n\n```\n3\n```\n")
+    with pytest.raises(AssertionError, match="it prints 2 where 3 is shown"):
+        running.run(chunks, "page")
+
+
+def test_every_public_name_has_an_example_that_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = reference.examples_by_name()
+    listed = [name for names in reference.PAGES.values() for name in names.split()]
+    assert sorted(listed) == sorted(set(ig.__all__) - {"__version__"}) and set(listed) <= set(examples)
+    script = (ROOT / "docs" / "examples.py").read_text(encoding="utf-8")
+    running.run([running.Chunk("code", script, 0)], "docs/examples.py")
+
+
+def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
+    pytest.importorskip("material")
+    gather(tmp_path / "pages", tutorials=False)
+    for name, text in [
+        (p, p.read_text(encoding="utf-8")) for p in (tmp_path / "pages" / "tutorials").glob("*.md")
+    ]:
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text):
+            (name.parent / picture).write_bytes((ROOT / "docs" / "images" / "demo.png").read_bytes())
+    make_site(tmp_path / "pages", tmp_path / "site")
+    pages = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "site").rglob("*.html")}
+    assert len(pages) > 80
+    for page, text in pages.items():
+        assert not re.findall(r"<(?:script|img|iframe)[^>]*src=\"?(?:https?:)?//", text), page
+        assert not re.findall(r"<link[^>]*rel=\"?stylesheet[^>]*href=\"?(?:https?:)?//", text), page
+        for link in re.findall(r"(?:href|src)=\"([^\"]*)\"", text):
+            path, _, _ = link.partition("#")
+            if path and not re.match(r"[a-z]+:", path) and page.name != "404.html":
+                assert (page.parent / path.partition("?")[0]).exists(), f"{page.name} leads to {link}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -40,6 +77,7 @@ def test_paths_in_documents_exist(document):
     homes = (ROOT, ROOT / "src" / "inducing", (ROOT / document).parent, ROOT / "tests")
     named = set(re.findall(r"`([\w./-]+/|[\w./-]+\.(?:py|md|png))`", text))
     linked = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
+    linked -= {"gallery/index.md"} | {f"tutorials/{name}.md" for name in TUTORIALS}  # made with the site
     missing = [path for path in named | linked if not any((home / path).exists() for home in homes)]
     assert missing == []
 
