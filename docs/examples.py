@@ -154,6 +154,9 @@ again = ig.load("model.gp")
 # export
 ig.export(model, "model.h", "c")
 
+# distil
+pupil = ig.distil(model, X, size=20_000, rounds=1)  # a model of at most so many bytes that answers alike
+
 # warm
 prepare = ig.warm  # prepare() compiles everything beforehand, and says how long each part took
 
