@@ -11,14 +11,14 @@ import numpy as np
 from ..errors import ParameterError
 from ..learning.diagnosis import relevance
 from ..model.bases import places
-from .style import BLUE, COLOURS, INK, RED, SPREADS, VALUES, canvas, plain
+from .style import BLUE, COLOURS, HEIGHTS, INK, RED, SPREADS, canvas, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PORTRAITS = ("slices", "map", "dependence", "relevance", "calibration", "residuals")
-MOST_SLICES, MOST_CLASSES, GRID = 6, 4, 60
+MOST_SLICES, MOST_MAPS, GRID = 6, 4, 60
 
 
 def portrait(
@@ -128,12 +128,12 @@ def _map(
     across, up = (np.linspace(Z[:, k].min(), Z[:, k].max(), GRID) for k in order)
     X[:, i], X[:, j] = (grid.ravel() for grid in np.meshgrid(across, up))
     if hasattr(model, "classes_"):
-        shown = model.classes_[-1:] if len(model.classes_) == 2 else model.classes_[:MOST_CLASSES]
+        shown = model.classes_[-1:] if len(model.classes_) == 2 else model.classes_[:MOST_MAPS]
         said = model.predict_proba(X)[:, -1:] if len(shown) == 1 else model.predict_proba(X)
-        panels = [(f"probability of {target} = {label}", p, VALUES) for label, p in zip(shown, said.T)]
+        panels = [(f"probability of {target} = {label}", p, HEIGHTS) for label, p in zip(shown, said.T)]
     else:
         mean, std = model.predict(X, return_std=True)
-        panels = [(_label(model, target), mean, VALUES), ("standard deviation", std, SPREADS)]
+        panels = [(_label(model, target), mean, HEIGHTS), ("standard deviation", std, SPREADS)]
     picture = canvas(5.5 * max(2, len(panels)), 4.6)
     for ax, (title, values, colours) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
         drawn = ax.contourf(across, up, values.reshape(GRID, GRID), levels=20, cmap=colours)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Drawing = TypeVar("Drawing", "Axes", "Figure")
+Picture = TypeVar("Picture", "Axes", "Figure")
 # of Okabe and Ito: told apart with any colour vision, and in grey by the first two
 INK, BLUE, RED = "#2b2b2b", "#0072b2", "#d55e00"
 COLOURS = (BLUE, RED, *"#009e73 #cc79a7 #e69f00 #56b4e9 #7a7a7a #882255 #44aa99".split())  # of many lines
-VALUES, SPREADS = "viridis", "cividis"  # colour maps, even in lightness
+HEIGHTS, SPREADS = "viridis", "cividis"  # colour maps, even in lightness
 
 
 def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
@@ -31,7 +31,7 @@ def figure(width: float = 8.0, height: float = 4.5) -> Axes:
     return shown(plain(canvas(width, height).subplots()))
 
 
-def shown(picture: Drawing) -> Drawing:
+def shown(picture: Picture) -> Picture:
     """The picture with what notebooks look for to show it, whatever backend they have."""
     picture._repr_png_ = partial(_png, picture)  # type: ignore[attr-defined]
     return picture
