@@ -30,13 +30,32 @@ PAPERS = {
     "C": "Online learning and expectation propagation (Csató 2002)",
     "F": "Beyond the papers",
 }
-PICTURES = {  # of the experiments, for the gallery
-    "W1/predictions.png": "Four basis functions of any width",
-    "S1": "Pseudo-inputs on their way",
-    "Q1": "Every approximation on one toy",
-    "C12": "A density with error bars",
-    "C13": "Winds from a scatterometer",
+SHIM = "https://unpkg.com/iframe-worker/shim"
+# pages from the file system may not make workers: search runs in a frame there
+WORKER = """if (location.protocol === "file:") {
+  window.Worker = window.IFrameWorker = class extends EventTarget {
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.body.append(frame);
+      const inside = frame.contentWindow;
+      inside.IFrameWorker = true;
+      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      this.ready = new Promise((done) => {
+        const script = inside.document.createElement("script");
+        script.src = url;
+        script.onload = () => done(inside);
+        inside.document.body.append(script);
+      });
+    }
+    postMessage(data) {
+      this.ready.then((inside) => inside.dispatchEvent(new inside.MessageEvent("message", { data })));
+    }
+    terminate() {}
+  };
 }
+"""
 
 
 def main() -> None:
@@ -155,6 +174,10 @@ def make_site(pages: Path, out: Path) -> None:
     logging.basicConfig(level=logging.WARNING)
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     build(load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(pages), site_dir=str(out), strict=True))
+    (out / "worker.js").write_text(WORKER, encoding="utf-8")
+    for page in out.rglob("*.html"):  # the theme would fetch what search needs from elsewhere
+        own = os.path.relpath(out / "worker.js", page.parent).replace(os.sep, "/")
+        page.write_text(page.read_text(encoding="utf-8").replace(SHIM, own), encoding="utf-8")
 
 
 if __name__ == "__main__":

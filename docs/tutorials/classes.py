@@ -38,14 +38,14 @@ near, far = model.predict_proba([[0.0, 1.0], [-6.0, 6.0]]).max(axis=1)
 print(f"amid the data {near:.2f}, far from it {far:.2f}")
 # > amid the data 1.00, far from it 0.33
 
-ig.plots.save(ig.plots.portrait(model, "map", X=X, y=labels, target="class"), "map.png")
+ig.plots.save(ig.plots.portrait(model, "map", X=X, y=labels, target="class"), "class_map.png")
 
-# ![The probability of each class over two inputs](map.png)
+# ![The probability of each class over two inputs](class_map.png)
 
 picture = ig.plots.portrait(model, "calibration", X=X[test], y=labels[test], target="class")
-ig.plots.save(picture, "calibration.png")
+ig.plots.save(picture, "class_calibration.png")
 
-# ![Calibration of class probabilities](calibration.png)
+# ![Calibration of class probabilities](class_calibration.png)
 #
 # ## Not every question needs an answer
 #
