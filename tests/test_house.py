@@ -28,6 +28,7 @@ TABLES = (
     "package",
 )  # what a room may take from `__init__`
 MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 450, 60, 10
+MOST_CODE = 30_000  # lines of the package, without blank ones, comments and docstrings
 ALLOWED = set(
     """
 """.splitlines()
@@ -222,6 +223,22 @@ def test_files_named_in_comments_and_docstrings_exist():
             yield from (f"{module} speaks of {name}" for name in named if name not in files)
 
     assert broken(rules()) == []
+
+
+def test_the_package_stays_small():
+    assert sum(_lines_of_code(PACKAGE / module, tree) for module, tree in MODULES.items()) < MOST_CODE
+
+
+def _lines_of_code(path: Path, tree: ast.Module) -> int:
+    """The lines of a module without blank ones, comments and docstrings."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    told: set[int] = set()
+    for node in ast.walk(tree):
+        first = node.body[0] if isinstance(node, ast.Module | ast.ClassDef | Function) and node.body else None
+        if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
+            told.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    code = [line.strip() for number, line in enumerate(lines, 1) if number not in told]
+    return sum(bool(line) and not line.startswith("#") for line in code)
 
 
 def test_no_file_is_long():
