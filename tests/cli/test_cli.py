@@ -418,6 +418,6 @@ def test_a_model_is_drawn(folder, tmp_path, kind):
 
 def test_pictures_that_cannot_be_drawn_are_refused_in_one_line(folder, tmp_path):
     command = "plot", folder / "model", "-o", tmp_path / "p.png", "--kind"
-    assert "needs rows with y: pass --table" in run(*command, "residuals", code=1).stderr
+    assert "needs rows with y: pass X and y, or --table" in run(*command, "residuals", code=1).stderr
     assert "must be one of slices, map" in run(*command, "cubes", code=1).stderr
     assert not (tmp_path / "p.png").exists()

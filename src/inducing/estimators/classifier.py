@@ -151,6 +151,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         if is_parted(X):
             source = as_source(X, y)
             with all_or_nothing(self):
+                self.open_classes_ = True
                 return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
         if self.method is not None and (sample_weight is not None or self.class_weight is not None):
             raise ParameterError(f"weights are for method=None, not for {self.method!r}; leave them out")

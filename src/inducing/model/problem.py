@@ -227,7 +227,7 @@ def as_targets(y: Given, X: Array, *, name: str = "y", most: float = LARGEST_NUM
             "row"
         )
     require_finite(y, name, most)
-    refuse_fill_values(y, name)
+    refuse_fill_values(y, name, most)
     return y
 
 

@@ -112,13 +112,13 @@ def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
     raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
 
 
-def refuse_fill_values(a: Array, name: str) -> None:
+def refuse_fill_values(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
     """Raise if a number stands for one that is missing: beyond `FILLED`, and far beyond what is usual."""
     if 0 in a.shape or -FILLED <= float(a.min()) <= float(a.max()) <= FILLED:
         return
     size = np.abs(to_numpy(a))
     usual = float(np.median(size))
-    require_finite(a, name, max(FILLED, FAR_OFF * min(usual, LARGEST_NUMBER / FAR_OFF)))
+    require_finite(a, name, max(FILLED, FAR_OFF * min(usual, most / FAR_OFF)))
 
 
 def asarray_like(value: Any, like: Array) -> Array:
