@@ -21,7 +21,7 @@ check: lint
 # The array API's checks of scikit-learn run only where SciPy is told so when it is imported.
 test: lint
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
-	$(BIN)/python -m fuzz --seconds $(SECONDS)
+	$(BIN)/python -m fuzz --seconds $(SECONDS) --jobs 2
 	SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -q -k array_api tests/estimators/test_estimators.py
 
 # The site, in site/index.html: tutorials run while it is built, and what they print is compared.

@@ -1,4 +1,4 @@
-"""Run the harnesses: `python -m fuzz [names] [--seconds 60] [--seed 0]`, each for so long.
+"""Run the harnesses: `python -m fuzz [names] [--seconds 60] [--seed 0] [--jobs 2]`, each for so long.
 
 Counts of cases are printed; the first case that fails is shrunk and shown, and belongs into its FOUND. A case
 that hangs ends the process with a traceback, compiled loops among them; memory is limited.
@@ -10,9 +10,11 @@ import argparse
 import faulthandler
 import importlib
 import resource
+import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,17 @@ def main() -> None:
     options.add_argument("names", nargs="*", default=list(NAMES))
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--jobs", type=int, default=1, help="harnesses at a time, a process each")
     told = options.parse_args()
+    if told.jobs > 1:
+        given_on = ["--seconds", str(told.seconds), "--seed", str(told.seed)]
+        commands = [[sys.executable, "-m", "fuzz", name, *given_on] for name in told.names]
+        with ThreadPoolExecutor(told.jobs) as pool:
+            codes = pool.map(
+                lambda command: subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode,
+                commands,
+            )
+            sys.exit(int(any(codes)))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     for name in told.names:

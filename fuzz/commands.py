@@ -128,7 +128,8 @@ def check(case: tuple[str, list[str], list[tuple[str, ...]]]) -> None:
         def at(text: str) -> str:
             return str(folder / text) if text in FILES and text not in ("", "-", "/") else text
 
-        words = [command, *map(at, names)]
+        # a whole disk as a table is another case on every machine: this folder, which has no parquet, instead
+        words = [command, *(name if text == "/" else at(text) for text in names)]
         given = {option[0] for option in options}
         words += [at(word) for option in options for word in option]
         if command in ("fit", "stream") and "--target" not in given:
