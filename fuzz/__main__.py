@@ -25,6 +25,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 NAMES = ("numbers", "files", "checkpoints", "tables", "lines", "commands")
 HANG = 120.0  # seconds of a case, compilation among them
 MEMORY = 8 << 30  # bytes of address space beyond what is taken at the start
+TOLD = 60.0  # seconds between two lines that tell how far it is
 BATCH = 200  # cases between two looks at the clock
 
 
@@ -46,7 +47,8 @@ def run(name: str, seconds: float, first: int) -> int:
 
     for case in harness.FOUND:
         one(case)
-    end, number = time.monotonic() + seconds, first
+    told = time.monotonic()
+    end, number = told + seconds, first
     while time.monotonic() < end:
         options = settings(
             max_examples=BATCH, deadline=None, database=None, suppress_health_check=list(HealthCheck)
@@ -58,6 +60,9 @@ def run(name: str, seconds: float, first: int) -> int:
 
         options(seed(number)(given(harness.CASES)(batch)))()
         number += 1
+        if time.monotonic() > told + TOLD:
+            told = time.monotonic()
+            print(f"{name}: {count} cases so far, seeds {first} to {number - 1}", flush=True)
     return count
 
 

@@ -1,12 +1,15 @@
 """Mutants of the source: small changes that tests should notice.
 
-    python -m fuzz.mutants model/table.py --most 30          # of one module
-    python -m fuzz.mutants --jobs 16 --most 6 --minutes 7    # six of every module of the six rooms
+    python -m fuzz.mutants model/table.py --sample 30 --folder F     # of one module
+    python -m fuzz.mutants --jobs 16 --sample 400 --minutes 5 --folder F     # drawn from the six rooms
+    python -m fuzz.mutants --jobs 2 --folder F --again --budget 120     # the survivors meet more tests
 
 Each mutant changes one place of one module (an operation, a comparison, a condition, a number). First every
 test is run on a copy of the package and notes which functions it calls (fuzz/touched.py); a mutant meets the
 tests that call its function, the quick ones first, until one fails or `--budget` seconds of them are through.
-What survives is printed with its line: a test that is missing, or a change that changes nothing.
+The folder keeps what was learned of the tests and a line of JSON for each mutant judged (`results.jsonl`), so
+that a run goes on where the last one ended. Controls, modules written anew without a change, must survive.
+What survives is a test that is missing, or a change that changes nothing: `fuzz/equivalent.txt` lists those.
 """
 
 from __future__ import annotations
@@ -19,19 +22,10 @@ import importlib
 import json
 import os
 import random
-import resource
-import shutil
-import signal
-import sys
 import tempfile
-import time
-import traceback
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "inducing"
@@ -58,10 +52,8 @@ PRELOADED = (  # what a process of tests would import by itself
     *("numpy", "scipy.linalg", "scipy.optimize", "scipy.spatial", "scipy.stats", "numba", "sklearn.base"),
     *("sklearn.utils.estimator_checks", "pandas", "narwhals", "mpmath", "pytest"),
 )
-SLOW = 20.0  # seconds, beyond which a test is left out
-MEMORY = 16 << 30  # bytes of address space of a process
-LAST = 20.0  # seconds in which the last mutants may come to an end
-PATIENCE = 90.0  # seconds a mutant may take beyond thrice its tests', compiling among them
+EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+CONTROLS = 12
 
 
 @dataclass(frozen=True)
@@ -78,13 +70,24 @@ class Mutant:
     def source(self) -> str:
         """The module after the change."""
         tree = ast.parse((PACKAGE / self.module).read_text(encoding="utf-8"))
+        if self.kind == "control":
+            return ast.unparse(tree)
         node = next(node for i, node in enumerate(ast.walk(tree)) if i == self.place)
         _change(node, self.field)
         return ast.unparse(tree)
 
+    @property
+    def text(self) -> str:
+        """The line it is in."""
+        return (PACKAGE / self.module).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
+
+    @property
+    def key(self) -> str:
+        """What tells it from others, for as long as its function's text stays."""
+        return f"{self.module}: {self.kind}: {self.text}"
+
     def __str__(self) -> str:
-        text = (PACKAGE / self.module).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
-        return f"{self.module}:{self.line}: {self.kind}: {text}"
+        return f"{self.module}:{self.line}: {self.kind}: {self.text}"
 
 
 def mutants(module: str) -> list[Mutant]:
@@ -156,273 +159,106 @@ def _change(node: ast.AST, field: str) -> str | None:
     return None
 
 
-class Folders:
-    """Copies of the package, one for each process, whose compiled functions are kept."""
-
-    def __init__(self, folder: Path, jobs: int) -> None:
-        self.base, self.copies = folder / "base", [folder / f"copy{i}" for i in range(jobs)]
-        shutil.copytree(PACKAGE, self.base / "inducing")
-        self.importers = _importers()
-
-    def spread(self) -> None:
-        for path in self.copies:
-            shutil.copytree(self.base, path)
-
-    @contextlib.contextmanager
-    def changed(self, path: Path, mutant: Mutant) -> Iterator[None]:
-        """The copy with a mutant in it, without what was compiled from the module; whole again afterwards."""
-        module = path / "inducing" / mutant.module
-        original, began = module.stat(), time.time_ns() - 10**7
-        text, compiled = module.read_text(encoding="utf-8"), {}
-        if any(word in text for word in ("@helper", "@pointed", "@compiled", "@intrinsic")):
-            for name in {mutant.module, *self.importers[mutant.module]}:
-                place = path / "inducing" / name
-                for file in (place.parent / "__pycache__").glob(f"{place.stem}.*.nb[ic]"):
-                    compiled[file] = file.read_bytes()
-                    file.unlink()
-        module.write_text(mutant.source(), encoding="utf-8")
-        try:
-            yield
-        finally:
-            module.write_text(text, encoding="utf-8")
-            os.utime(module, ns=(original.st_atime_ns, original.st_mtime_ns))
-            for folder in {file.parent for file in compiled}:
-                for written in folder.glob("*.nb[ic]"):
-                    if written.stat().st_mtime_ns > began:
-                        written.unlink()
-            for file, content in compiled.items():
-                file.write_bytes(content)
+def drawn(modules: list[str], size: int, seed: int) -> list[Mutant]:
+    """Controls, and mutants of all modules alike, in an order that the seed gives."""
+    some = [mutant for module in modules for mutant in mutants(module)]
+    draw = random.Random(seed)
+    chosen = draw.sample(some, min(size, len(some)))
+    rest = [mutant for mutant in some if mutant not in set(chosen)]
+    controls = draw.sample(rest, min(CONTROLS, len(rest)))
+    return [replace(mutant, kind="control") for mutant in controls] + chosen
 
 
-def _importers() -> dict[str, set[str]]:
-    """The modules that import each module, directly or through others."""
-    direct: dict[str, set[str]] = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
-        name = str(path.relative_to(PACKAGE))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                folder = path.parents[node.level - 1] if node.level else PACKAGE
-                stems = [folder / (node.module or "").replace(".", "/")]
-                stems += [stems[0] / alias.name for alias in node.names]
-                for stem in stems:
-                    if stem.with_suffix(".py").is_file():
-                        direct[str(stem.with_suffix(".py").relative_to(PACKAGE))].add(name)
-
-    def closure(name: str) -> set[str]:
-        seen, ahead = set(), [name]
-        while ahead:
-            for other in direct[ahead.pop()] - seen:
-                seen.add(other)
-                ahead.append(other)
-        return seen
-
-    return defaultdict(set, {name: closure(name) for name in list(direct)})
+Judged = dict[Mutant, str]
 
 
-def in_process(work: Callable[[], int], log: Path) -> int:
-    """Fork a process group that does some work with its output in a file; returns its id."""
-    if process := os.fork():
-        return process
-    os.setsid()
-    code = 1
-    try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
-        code = work()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def judged(path: Path) -> Judged:
+    """The verdicts in a file, the last of each mutant."""
+    found: Judged = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        entry = json.loads(line)
+        mutant = entry["mutant"]
+        found[Mutant(**mutant | {"within": tuple(mutant["within"])})] = entry["result"]
+    return found
 
 
-def pytest_run(package: Path, arguments: Iterable[str], *, keep: bool = False) -> int:
-    """The exit code of pytest on a copy of the package, in this process; `keep` writes Python's bytecode."""
-    import pytest
-
-    os.chdir(ROOT)
-    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    os.environ |= {} if keep else {"PYTHONDONTWRITEBYTECODE": "1"}
-    sys.path.insert(0, str(package))
-    sys.dont_write_bytecode = not keep
-    return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]))
-
-
-@dataclass
-class Running:
-    """A process of the pool: its place, and the moment it has to be through."""
-
-    place: int
-    task: Any
-    deadline: float
-    close: contextlib.ExitStack
-
-
-def pool(
-    tasks: Iterable[Any], jobs: int, begin: Callable[[int, Any], tuple[int, float, contextlib.ExitStack]]
-) -> Iterator[tuple[Any, int | None]]:
-    """Run tasks, so many at a time; yields each with its exit code, None where it ran out of time."""
-    ahead, running, free = iter(tasks), {}, list(range(jobs))
-    while True:
-        while free and (task := next(ahead, None)) is not None:
-            place = free.pop()
-            process, seconds, close = begin(place, task)
-            running[process] = Running(place, task, time.monotonic() + seconds, close)
-        if not running:
-            return
-        time.sleep(0.05)
-        for process, entry in list(running.items()):
-            done, status = os.waitpid(process, os.WNOHANG)
-            if not done and time.monotonic() < entry.deadline:
-                continue
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
-            if not done:
-                os.waitpid(process, 0)
-            entry.close.close()
-            del running[process]
-            free.append(entry.place)
-            yield entry.task, os.waitstatus_to_exitcode(status) if done else None
-
-
-Touch = dict[str, list[tuple[float, str]]]  # of a function: seconds and name of the tests that call it
-
-
-def learn(folders: Folders, tests: list[Path], jobs: int, seconds: float) -> Touch:
-    """Run the tests on the package as it is, for so long at most; returns which tests call which function."""
-    folder, end = folders.base.parent, time.monotonic() + seconds
-    shares = {path: 1 + path.read_text(encoding="utf-8").count("\n") // 200 for path in tests}
-    tasks = [(path, i, k) for path, k in shares.items() for i in range(k)]
-    tasks.sort(key=lambda task: (task[1], -task[2]))
-
-    def begin(place: int, task: tuple[Path, int, int]) -> tuple[int, float, contextlib.ExitStack]:
-        path, i, k = task
-        out = folder / f"{path.stem}.{i}.jsonl"
-        arguments = ["-p", "fuzz.touched", "--touched", str(out), "--share", f"{i}/{k}", str(path)]
-        process = in_process(
-            lambda: pytest_run(folders.base, arguments, keep=True), folder / f"{path.stem}.{i}.log"
+def tell(found: Judged) -> None:
+    """Print how many were noticed, of each kind and room and of all, and what survived."""
+    excused = {line.split(" # ")[0] for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()}
+    counts: Counter[tuple[str, str]] = Counter()
+    for mutant, result in found.items():
+        if result in ("survived", "untested") and mutant.key in excused:
+            result = "equivalent"
+        if mutant.kind != "control":
+            for group in (mutant.kind, mutant.module.split("/")[0], "all"):
+                counts[group, result] += 1
+        if (mutant.kind == "control") == (result in ("noticed", "hung")):
+            print(f"{result}: {mutant}")
+    controls = [result for mutant, result in found.items() if mutant.kind == "control"]
+    print(f"controls: {controls.count('survived')} of {len(controls)} survived")
+    for group in sorted({group for group, _ in counts}, key=lambda group: (group == "all", group)):
+        seen = counts[group, "noticed"] + counts[group, "hung"]
+        tried = seen + counts[group, "survived"] + counts[group, "untested"]
+        same = counts[group, "equivalent"]
+        share, plain = 100 * seen / max(tried, 1), 100 * seen / max(tried + same, 1)
+        print(f"{group}: {seen} of {tried} noticed, {share:.1f} %, {counts[group, 'hung']} of them hung")
+        print(
+            f"    {counts[group, 'untested']} untested; {same} more change nothing, {plain:.1f} % with them"
         )
-        return process, max(end - time.monotonic(), 1.0), contextlib.ExitStack()
-
-    for (path, i, _), code in pool(tasks, jobs, begin):
-        if code not in (0, 5):
-            last = (folder / f"{path.stem}.{i}.log").read_text(errors="replace").strip().splitlines()[-1:]
-            print(f"as it is: {path.name} share {i}: exit code {code}: {' '.join(last)}", flush=True)
-    touched: Touch = defaultdict(list)
-    for file in folder.glob("*.jsonl"):
-        for line in file.read_text().splitlines():
-            name, took, functions = json.loads(line)
-            if took < SLOW:
-                for function in functions:
-                    touched[function].append((took, name))
-    return touched
-
-
-def tests_for(mutant: Mutant, touched: Touch, importers: dict[str, set[str]], budget: float) -> list[str]:
-    """The tests that call the function of a mutant, some of each kind, quick ones first, `budget` seconds of
-    them. Helpers inside compiled code are called by nobody: those of the modules that import it stand in.
-    """
-    inside = [touched.get(f"{mutant.module}::{name}", []) for name in mutant.within]
-    tests = next((some for some in inside if some), [])
-    for modules in ([mutant.module], importers[mutant.module]):
-        if not tests:
-            own = {f: tests for f, tests in touched.items() if f.split("::")[0] in modules and "<" not in f}
-            tests = [test for some in own.values() for test in some]
-    groups = defaultdict(list)
-    for took, name in sorted(set(tests)):
-        groups[name.split("[")[0]].append((took, name))
-    ordered = sorted(groups.values())
-    total, chosen = 0.0, []
-    for took, name in (test for turn in zip_longest(*ordered) for test in turn if test):
-        if total + took <= budget and len(chosen) < 200:
-            total += took
-            chosen.append((took, name))
-    return [name for _, name in sorted(chosen)]
-
-
-def try_all(
-    all_mutants: list[Mutant], folders: Folders, touched: Touch, jobs: int, budget: float, minutes: float
-) -> Iterator[tuple[Mutant, str]]:
-    """Run the tests of each mutant; yields it with noticed, hung, survived, untested or unfinished."""
-    end = time.monotonic() + 60 * minutes
-    logs = folders.base.parent
-    ready = [(mutant, tests_for(mutant, touched, folders.importers, budget)) for mutant in all_mutants]
-    for mutant, tests in ready:
-        if not tests:
-            yield mutant, "untested"
-
-    def begin(place: int, task: tuple[Mutant, list[str]]) -> tuple[int, float, contextlib.ExitStack]:
-        mutant, tests = task
-        path, close = folders.copies[place], contextlib.ExitStack()
-        close.enter_context(folders.changed(path, mutant))
-        process = in_process(lambda: pytest_run(path, ["-x", *tests]), logs / f"copy{place}.log")
-        return process, min(PATIENCE + 3 * budget, max(end + LAST - time.monotonic(), 1.0)), close
-
-    tasks = (task for task in ready if task[1] and time.monotonic() < end)
-    for (mutant, _), code in pool(tasks, jobs, begin):
-        late = "hung" if time.monotonic() < end + LAST else "unfinished"
-        yield mutant, late if code is None else "noticed" if code else "survived"
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("modules", nargs="*", help="such as model/table.py; by default all of six rooms")
-    options.add_argument(
-        "--tests", nargs="*", type=Path, help="files of tests; by default those of nine folders"
-    )
-    options.add_argument("--most", type=int, default=20, help="mutants of each module, drawn at random")
+    options.add_argument("--folder", type=Path, help="for results and what was learned; a new one by default")
+    options.add_argument("--tests", nargs="*", type=Path, help="files of tests to learn, besides those known")
+    options.add_argument("--sample", type=int, default=100, help="mutants, drawn at random")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options.add_argument("--budget", type=float, default=20.0, help="seconds of tests that a mutant meets")
     options.add_argument("--learn-minutes", type=float, default=60.0, help="for the tests as they are")
     options.add_argument("--minutes", type=float, default=600.0, help="for the mutants")
+    options.add_argument("--again", action="store_true", help="judge what survived once more")
     told = options.parse_args()
-    paths = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
-    modules = told.modules or [str(path.relative_to(PACKAGE)) for path in paths]
-    tests = told.tests or [
-        path for room in TESTS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))
-    ]
-    drawn = []
-    for module in modules:
-        some = mutants(module)
-        drawn += random.Random(f"{told.seed} {module}").sample(some, min(told.most, len(some)))
-    random.Random(told.seed).shuffle(drawn)
+    with tempfile.TemporaryDirectory() as name:
+        run(told, told.folder or Path(name))
+
+
+def run(told: argparse.Namespace, folder: Path) -> None:
+    """Learn which tests call what, where that is not known, and judge mutants until the time is over."""
+    from fuzz import judging
+
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    with tempfile.TemporaryDirectory() as name:
-        folders = Folders(Path(name), told.jobs)
-        touched = learn(folders, tests, told.jobs, 60 * told.learn_minutes)
-        print(
-            f"{len({t for some in touched.values() for t in some})} tests call {len(touched)} functions",
-            flush=True,
-        )
-        folders.spread()
-        counts: Counter[tuple[str, str]] = Counter()
-        arguments = folders, touched, told.jobs, told.budget, told.minutes
-        for mutant, result in try_all(drawn, *arguments):
-            counts[mutant.kind, result] += 1
-            counts[mutant.module.split("/")[0], result] += 1
-            counts["all", result] += 1
-            if result != "noticed":
-                print(f"{result}: {mutant}", flush=True)
-            if sum(counts["all", kind] for kind in ("noticed", "hung", "survived", "untested")) % 50 == 0:
-                _tell(counts, ["all"])
-    _tell(counts, sorted({group for group, _ in counts}, key=lambda group: (group == "all", group)))
-
-
-def _tell(counts: Counter[tuple[str, str]], groups: Iterable[str]) -> None:
-    """Print how many were noticed, of each kind and room and of all."""
-    for group in groups:
-        seen = counts[group, "noticed"] + counts[group, "hung"]
-        tried = seen + counts[group, "survived"] + counts[group, "untested"]
-        share, hung = 100 * seen / max(tried, 1), counts[group, "hung"]
-        print(f"{group}: {seen} of {tried} noticed, {share:.1f} %, {hung} of them hung", flush=True)
+    paths = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
+    modules = told.modules or [str(path.relative_to(PACKAGE)) for path in paths]
+    folders = judging.Folders(folder, told.jobs)
+    known, results = (folder / "learned.jsonl").exists(), folder / "results.jsonl"
+    every = [path for room in TESTS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))]
+    if tests := told.tests or ([] if known else every):
+        judging.learn(folders, tests, told.jobs, 60 * told.learn_minutes)
+    touched = judging.learned(folder)
+    print(
+        f"{len({t for some in touched.values() for t in some})} tests call {len(touched)} functions",
+        flush=True,
+    )
+    folders.spread()
+    before = judged(results)
+    if told.again:
+        ahead = [mutant for mutant, result in before.items() if result in ("survived", "untested")]
+    else:
+        ahead = [mutant for mutant in drawn(modules, told.sample, told.seed) if mutant not in before]
+    with results.open("a", encoding="utf-8") as file:
+        for verdict in judging.judge(ahead, folders, touched, told.jobs, told.budget, told.minutes):
+            if verdict.result != "unfinished":
+                file.write(json.dumps(asdict(verdict)) + "\n")
+                file.flush()
+    tell(judged(results))
 
 
 if __name__ == "__main__":
-    main()
+    from fuzz import mutants as module  # so that there is one class of mutants
+
+    module.main()

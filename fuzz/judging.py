@@ -1,0 +1,286 @@
+"""Judge mutants: which tests call which function, and what they say of a copy of the package with one change.
+
+Processes are forked from one that has imported what tests import; each has a copy of the package of its own,
+whose compiled functions are kept from one mutant to the next.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from fuzz.mutants import PACKAGE, ROOT, Mutant
+
+COMPILING = ("@helper", "@pointed", "@compiled", "@intrinsic")
+SLOW = 20.0  # seconds, beyond which a test is left out
+MEMORY = 16 << 30  # bytes of address space of a process
+LAST = 15.0  # seconds in which the last mutants may come to an end
+PATIENCE = 45.0  # seconds a mutant may take beyond thrice its tests', compiling among them
+
+
+class Folders:
+    """A copy of the package, and one more for each process; what is compiled in them is kept."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self.folder, self.base = folder, folder / "base"
+        self.copies = [folder / f"copy{i}" for i in range(jobs)]
+        self.importers = _importers()
+        folder.mkdir(parents=True, exist_ok=True)
+        if _sources(self.base / "inducing") != _sources(PACKAGE):
+            shutil.rmtree(self.base, ignore_errors=True)
+            shutil.copytree(PACKAGE, self.base / "inducing", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def spread(self) -> None:
+        for path in self.copies:
+            shutil.rmtree(path, ignore_errors=True)
+            shutil.copytree(self.base, path)
+
+    @contextlib.contextmanager
+    def changed(self, path: Path, mutant: Mutant) -> Iterator[None]:
+        """The copy with a mutant in it, without what was compiled from the module; whole again afterwards."""
+        module = path / "inducing" / mutant.module
+        original, began = module.stat(), time.time_ns() - 10**7
+        text, compiled = module.read_text(encoding="utf-8"), {}
+        # a number at the top of a module may be part of what others compile
+        if not mutant.within or any(word in text for word in COMPILING):
+            for name in {mutant.module, *self.importers[mutant.module]}:
+                place = path / "inducing" / name
+                for file in (place.parent / "__pycache__").glob(f"{place.stem}.*.nb[ic]"):
+                    compiled[file] = file.read_bytes()
+                    file.unlink()
+        module.write_text(mutant.source(), encoding="utf-8")
+        try:
+            yield
+        finally:
+            module.write_text(text, encoding="utf-8")
+            os.utime(module, ns=(original.st_atime_ns, original.st_mtime_ns))
+            for folder in {file.parent for file in compiled}:
+                for written in folder.glob("*.nb[ic]"):
+                    if written.stat().st_mtime_ns > began:
+                        written.unlink()
+            for file, content in compiled.items():
+                file.write_bytes(content)
+
+
+def _sources(package: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
+
+
+def _importers() -> dict[str, set[str]]:
+    """The modules that import each module, directly or through others."""
+    direct: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        name = str(path.relative_to(PACKAGE))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                folder = path.parents[node.level - 1] if node.level else PACKAGE
+                stems = [folder / (node.module or "").replace(".", "/")]
+                stems += [stems[0] / alias.name for alias in node.names]
+                for stem in stems:
+                    if stem.with_suffix(".py").is_file():
+                        direct[str(stem.with_suffix(".py").relative_to(PACKAGE))].add(name)
+
+    def closure(name: str) -> set[str]:
+        seen, ahead = set(), [name]
+        while ahead:
+            for other in direct[ahead.pop()] - seen:
+                seen.add(other)
+                ahead.append(other)
+        return seen
+
+    return defaultdict(set, {name: closure(name) for name in list(direct)})
+
+
+def in_process(work: Callable[[], int], log: Path) -> int:
+    """Fork a process group that does some work with its output in a file; returns its id."""
+    if process := os.fork():
+        return process
+    os.setsid()
+    code = 1
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def pytest_run(package: Path, arguments: Iterable[str], *, keep: bool = False) -> int:
+    """The exit code of pytest on a copy of the package, in this process; `keep` writes Python's bytecode."""
+    import pytest
+
+    os.chdir(ROOT)
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    os.environ |= {} if keep else {"PYTHONDONTWRITEBYTECODE": "1"}
+    sys.path.insert(0, str(package))
+    sys.dont_write_bytecode = not keep
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]))
+
+
+@dataclass
+class Running:
+    """A process of the pool: its place, and the moment it has to be through."""
+
+    place: int
+    task: Any
+    deadline: float
+    close: contextlib.ExitStack
+
+
+def pool(
+    tasks: Iterable[Any], jobs: int, begin: Callable[[int, Any], tuple[int, float, contextlib.ExitStack]]
+) -> Iterator[tuple[Any, int | None]]:
+    """Run tasks, so many at a time; yields each with its exit code, None where it ran out of time."""
+    ahead, running, free = iter(tasks), {}, list(range(jobs))
+    while True:
+        while free and (task := next(ahead, None)) is not None:
+            place = free.pop()
+            process, seconds, close = begin(place, task)
+            running[process] = Running(place, task, time.monotonic() + seconds, close)
+        if not running:
+            return
+        time.sleep(0.05)
+        for process, entry in list(running.items()):
+            done, status = os.waitpid(process, os.WNOHANG)
+            if not done and time.monotonic() < entry.deadline:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+            if not done:
+                os.waitpid(process, 0)
+            entry.close.close()
+            del running[process]
+            free.append(entry.place)
+            yield entry.task, os.waitstatus_to_exitcode(status) if done else None
+
+
+Touch = dict[str, list[tuple[float, str]]]  # of a function: seconds and name of the tests that call it
+
+
+def learn(folders: Folders, tests: list[Path], jobs: int, seconds: float) -> None:
+    """Run tests on the package as it is, for so long at most, and note in `learned.jsonl` what they call."""
+    folder, end = folders.folder, time.monotonic() + seconds
+    shares = {path: 1 + path.read_text(encoding="utf-8").count("\n") // 100 for path in tests}
+    tasks = [(path, i, k) for path, k in shares.items() for i in range(k)]
+    tasks.sort(key=lambda task: (task[1], -task[2]))
+
+    def begin(place: int, task: tuple[Path, int, int]) -> tuple[int, float, contextlib.ExitStack]:
+        path, i, k = task
+        name = f"{path.parent.name}.{path.stem}.{i}"
+        arguments = ["-p", "fuzz.touched", "--touched", str(folder / f"{name}.part"), "--share", f"{i}/{k}"]
+        process = in_process(
+            lambda: pytest_run(folders.base, [*arguments, str(path)], keep=True), folder / f"{name}.log"
+        )
+        return process, max(end - time.monotonic(), 1.0), contextlib.ExitStack()
+
+    for (path, i, _), code in pool((task for task in tasks if time.monotonic() < end), jobs, begin):
+        log = folder / f"{path.parent.name}.{path.stem}.{i}.log"
+        if code not in (0, 5):
+            last = log.read_text(errors="replace").strip().splitlines()[-1:]
+            print(f"as it is: {path.name} share {i}: exit code {code}: {' '.join(last)}", flush=True)
+        log.unlink(missing_ok=True)
+    with (folder / "learned.jsonl").open("a", encoding="utf-8") as whole:
+        for part in sorted(folder.glob("*.part")):
+            lines = part.read_text(encoding="utf-8").splitlines(keepends=True)
+            whole.writelines(line for line in lines if line.endswith("\n"))
+            part.unlink()
+
+
+def learned(folder: Path) -> Touch:
+    """Which tests call which function, of all that were learned."""
+    latest: dict[str, tuple[float, list[str]]] = {}
+    for line in (folder / "learned.jsonl").read_text(encoding="utf-8").splitlines():
+        name, took, functions = json.loads(line)
+        latest[name] = took, functions
+    touched: Touch = defaultdict(list)
+    for name, (took, functions) in latest.items():
+        if took < SLOW:
+            for function in functions:
+                touched[function].append((took, name))
+    return touched
+
+
+def tests_for(mutant: Mutant, touched: Touch, importers: dict[str, set[str]], budget: float) -> list[str]:
+    """The tests that call the function of a mutant, some of each kind, quick ones first, `budget` seconds of
+    them. Helpers inside compiled code are called by nobody: those of the modules that import it stand in.
+    """
+    inside = [touched.get(f"{mutant.module}::{name}", []) for name in mutant.within]
+    tests = next((some for some in inside if some), [])
+    for modules in ([mutant.module], importers[mutant.module]):
+        if not tests:
+            own = {f: tests for f, tests in touched.items() if f.split("::")[0] in modules and "<" not in f}
+            tests = [test for some in own.values() for test in some]
+    groups = defaultdict(list)
+    for took, name in sorted(set(tests)):
+        groups[name.split("[")[0]].append((took, name))
+    ordered = sorted(groups.values())
+    total, chosen = 0.0, []
+    for took, name in (test for turn in zip_longest(*ordered) for test in turn if test):
+        if total + took <= budget and len(chosen) < 200:
+            total += took
+            chosen.append((took, name))
+    return [name for _, name in sorted(chosen)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: noticed, hung, survived, untested or unfinished, and the test that noticed."""
+
+    mutant: Mutant
+    result: str
+    tests: int = 0
+    seconds: float = 0.0
+    by: str = ""
+
+
+def judge(
+    some: list[Mutant], folders: Folders, touched: Touch, jobs: int, budget: float, minutes: float
+) -> Iterator[Verdict]:
+    """Run the tests of each mutant, for so many minutes at most."""
+    end = time.monotonic() + 60 * minutes
+    ready = [(mutant, tests_for(mutant, touched, folders.importers, budget)) for mutant in some]
+    for mutant, tests in ready:
+        if not tests:
+            yield Verdict(mutant, "untested")
+    places: dict[Mutant, tuple[int, float]] = {}
+
+    def begin(place: int, task: tuple[Mutant, list[str]]) -> tuple[int, float, contextlib.ExitStack]:
+        mutant, tests = task
+        path, close = folders.copies[place], contextlib.ExitStack()
+        close.enter_context(folders.changed(path, mutant))
+        places[mutant] = place, time.monotonic()
+        log = folders.folder / f"copy{place}.log"
+        process = in_process(lambda: pytest_run(path, ["-x", *tests]), log)
+        return process, min(PATIENCE + 3 * budget, max(end + LAST - time.monotonic(), 1.0)), close
+
+    tasks = (task for task in ready if task[1] and time.monotonic() < end)
+    for (mutant, tests), code in pool(tasks, jobs, begin):
+        place, start = places.pop(mutant)
+        seconds = round(time.monotonic() - start, 1)
+        late = "hung" if time.monotonic() < end + LAST else "unfinished"
+        result = late if code is None else "noticed" if code else "survived"
+        log = (folders.folder / f"copy{place}.log").read_text(errors="replace").splitlines()
+        failures = [line for line in log if line.startswith(("FAILED ", "ERROR "))]
+        by = (failures or log[-1:] or [""])[0][:300] if result == "noticed" else ""
+        yield Verdict(mutant, result, len(tests), seconds, by)
