@@ -130,7 +130,7 @@ class Status:
 
 
 class _PlainLines:
-    """What `Bars` asks of rich's live display, as plain lines: one at a time, the last of all tasks."""
+    """A stand-in for rich's live display that prints plain lines: one at a time, the last of all tasks."""
 
     def __init__(self) -> None:
         self.status = Status(patience=0.0)

@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
+from inducing.engine import compiled_passes as _rows
 from inducing.engine import passes as _passes
-from inducing.engine import stationary_blocks as _blocks
-from inducing.engine import stationary_rows as _rows
 from inducing.model.kernels.stationary import PROFILES
 from inducing.model.problem import make_problem
 from inducing.model.table import TABLE
@@ -48,8 +47,7 @@ PAIRS = [(kernel, kind) for kernel in KERNELS for kind in BASES if kernel == "RB
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled passes whatever the size, over tiles that end in the middle of things, on all cores."""
     monkeypatch.setattr(_rows, "LEAST", 0)
-    for module in (_rows, _blocks):
-        monkeypatch.setattr(module, "TILE", 32)
+    monkeypatch.setattr(_rows, "TILE", 32)
     monkeypatch.setattr(_rows, "on_all_cores", lambda P: True)
 
 
@@ -147,7 +145,7 @@ def test_arrays_that_cannot_be_written_to() -> None:
 
 def test_a_block_without_a_factor_is_an_error_and_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        _blocks, "plain", lambda A: -np.ones_like(A) if np.ndim(A) == 1 else np.ascontiguousarray(A)
+        _rows, "plain", lambda A: -np.ones_like(A) if np.ndim(A) == 1 else np.ascontiguousarray(A)
     )
     with pytest.raises(ig.errors.FactorisationError, match="block is not positive definite"):
         ig.log_evidence_and_gradient(ig.kernels.RBF(1.0), BASES["points"], "pitc", NOISE, X, Y, blocks=BLOCKS)

@@ -219,12 +219,12 @@ def test_sources_give_the_same_numbers(name: str, likelihood: str) -> None:
 def test_compiled_passes_give_the_same_gradient(
     name: str, likelihood: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inducing.engine import stationary_rows
+    from inducing.engine import compiled_passes
 
     model, y, _ = LIKELIHOODS[likelihood]
     answers = []
     for least in (0, 1 << 60):
-        monkeypatch.setattr(stationary_rows, "LEAST", least)
+        monkeypatch.setattr(compiled_passes, "LEAST", least)
         answers.append(ig.log_evidence_and_gradient(KERNEL, ig.bases.Points(CENTERS), name, model, X, y))
     (value, gradient), (other, slopes) = answers
     assert value == pytest.approx(other, rel=1e-12)

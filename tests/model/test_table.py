@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 import oracle
-from inducing.engine import stationary_rows
+from inducing.engine import compiled_passes
 from inducing.model.table import TABLE, Approximation
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.3]), 1.7
@@ -518,7 +518,7 @@ def test_a_new_row_is_right_on_every_path(
     """A row that the table gets is data: its evidence, gradient and processes need no code of their own."""
     entry, (like, keywords), test = ADDED[name]
     monkeypatch.setitem(TABLE, name, entry)
-    monkeypatch.setattr(stationary_rows, "LEAST", 0 if compiled else 1 << 60)
+    monkeypatch.setattr(compiled_passes, "LEAST", 0 if compiled else 1 << 60)
     basis, mine = oracle_basis(kind), {"blocks": LABELS} if entry.blocks else {}
     package = package_basis(kind)
     expected = oracle.log_evidence(like, K0, basis, NOISES, X, Y, **keywords)

@@ -239,7 +239,7 @@ class Committee:
 
 
 def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array]:
-    """What an expert adds to the precision of Luu⁻¹u, and to precision times mean. (m, m), (m, p)"""
+    """An expert's precision of Luu⁻¹u, and its precision times mean. (m, m), (m, p)"""
     assert isinstance(expert.basis, Points)
     Phi = times_lower(contiguous(basis.cross(expert.kernel, expert.basis.Z)), Linv, transposed=True)
     V = contiguous(solve_lower(expert.L, Phi))  # (b, m)

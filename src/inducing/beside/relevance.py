@@ -121,7 +121,7 @@ class RelevanceVectors(Corrected):
         return np.full(self.problem.n, 1.0 / self.noise), self.problem.Y[:, 0] / self.noise
 
     def _bordered(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the query's function adds to the mean (t,), and the variance (t,), by the formulas above."""
+        """The part of the query's own function in the mean (t,) and variance (t,), by the formulas above."""
         post, P = self.posterior, self.problem
         prior = self.kernel.diag(X)
         scale = np.where(prior > 0, math.sqrt(self.prior_variance) / np.where(prior > 0, prior, 1.0), 0.0)

@@ -96,7 +96,7 @@ def retrieve(
     rng: Any = 0,
     jitter: float = DEFAULT_JITTER,
 ) -> Retrieval:
-    """The fields that likelihoods t at nodes X allow, by so many random orders of these. [004 §§5.4.2-5.4.3]
+    """The fields that likelihoods t at nodes X allow, by random orders of the nodes. [004 §§5.4.2-5.4.3]
 
     Each order is read online once and settled by up to `sweeps` - 1 further sweeps (sweeps=1: online learning
     alone, as in 004). Where they do not, or end torn between components, as with nodes that hardly see each

@@ -69,7 +69,7 @@ def _coefficients(
 
 @dataclass(frozen=True, eq=False)
 class Beams:
-    """How the radar's beams see n nodes: azimuth and incidence of each, in degrees."""
+    """Azimuth and incidence of the radar's beams at n nodes, in degrees."""
 
     azimuth: np.ndarray  # (n, beams)
     incidence: np.ndarray  # (n, beams)

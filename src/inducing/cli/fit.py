@@ -197,7 +197,7 @@ def _check(approximation: str, task: str | None, noise: str | None) -> None:
 
 
 def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
-    """What is worth knowing of a fitted model."""
+    """Sentences worth knowing about a fitted model."""
     rows = {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
     if hasattr(model, "classes_"):
         shown = ", ".join(map(str, model.classes_))
@@ -356,7 +356,7 @@ def _fit_source(
 
 @contextmanager
 def _on_cluster(source: Source, scheduler: str | None, workers: int | None) -> Iterator[Source]:
-    """Spread the source over a scheduler's cluster or so many local workers, where that is asked for."""
+    """Spread the source over a scheduler's cluster or local workers, where that is asked for."""
     if scheduler is None and workers is None:
         yield source
         return

@@ -35,7 +35,7 @@ def inspect(model: Model) -> None:
 
 
 def in_words(estimator: Any) -> list[str]:
-    """What a model is good for, how sure it is, and what would help, a sentence each."""
+    """Sentences on what a model is good for, how sure it is, and what would help."""
     import numpy as np
 
     from ..learning.diagnosis import relevance

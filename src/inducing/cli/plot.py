@@ -37,7 +37,7 @@ def plot(
     if kind == "stream":
         columns = [target, f"{target}_mean", f"{target}_std", "drift"]
         if table is None:
-            raise ParameterError("a picture of a stream needs its predictions: pass --table said.csv")
+            raise ParameterError("a picture of a stream needs its predictions: pass --table predictions.csv")
         said = tables.read(table)
         require_columns(list(said.columns), columns)
         alarms = said.index[said["drift"] == 1]

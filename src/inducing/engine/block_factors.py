@@ -22,7 +22,7 @@ from .sums import Work, scratch_copy
 
 
 class BlockAdjoints(NamedTuple):
-    """What the second pass takes from a block of b rows."""
+    """Gradients that a block of b rows hands to the second pass."""
 
     V: Array  # (b, p), D⁻¹e
     S: Array  # (b, m), D⁻¹ΦᵀLB⁻ᵀ
@@ -51,7 +51,7 @@ class Whole:
 
     @property
     def numbers(self) -> int:
-        """How many numbers it takes to keep it."""
+        """The numbers that keeping it takes."""
         return 2 * len(self.Linv) ** 2
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:

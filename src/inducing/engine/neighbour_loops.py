@@ -165,7 +165,7 @@ def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) ->
 
 @helper(inline="always")
 def _count(own: int, N: np.ndarray) -> int:
-    """How many neighbours a row has."""
+    """The number of neighbours of a row."""
     k = 0
     while k < len(N) and N[k] != own:
         k += 1

@@ -96,7 +96,7 @@ class Setting:
 
     @property
     def general(self) -> bool:
-        """As `Problem.general`."""
+        """Whether the second pass needs R, as `Problem.general`."""
         bound = self.row.bound and self.likelihood is not None and not self.likelihood.log_concave
         return self.row.share > 0 or bound
 
@@ -179,8 +179,7 @@ def _blocks(part: Part, rows: int) -> list[np.ndarray]:
     if rows == 0 and n > MOST_BLOCK_ROWS:
         raise ParameterError(
             f"each part of the source is one block, but {part.where} has {n} rows, more than "
-            f"{MOST_BLOCK_ROWS}; give "
-            "blocks= a number of rows to cut the parts into blocks of that size"
+            f"{MOST_BLOCK_ROWS}; give blocks= a number of rows to cut the parts into blocks of that size"
         )
     return np.array_split(np.arange(n), max(1, -(-n // rows)) if rows else 1)
 

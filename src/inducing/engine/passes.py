@@ -13,8 +13,7 @@ from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares, scaled_sum, times_lower
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
-from . import block_passes, stationary_blocks
-from . import stationary_rows as stationary
+from . import block_passes, compiled_passes
 from .row_sites import add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
@@ -26,16 +25,16 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
     """ΦΠΦᵀ, ΦΠy, Σ log D and the correction, less what of a bound's is in tr B; fills `kept`."""
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
-    form = stationary.form_of(P)
+    form = compiled_passes.form_of(P)
 
     def step(s: Work, rows: slice | Group) -> None:
         if isinstance(rows, Group):
             if form is None:
                 block_passes.first_blocks(P, whitener, held, s, rows)
             else:
-                stationary_blocks.first_blocks(P, form, whitener, held, s, rows)
+                compiled_passes.first_blocks(P, form, whitener, held, s, rows)
         elif form is not None:
-            stationary.first_rows(P, form, whitener, held, s, rows)
+            compiled_passes.first_rows(P, form, whitener, held, s, rows)
         else:
             _first_rows(P, whitener, held, s, rows)
 
@@ -80,16 +79,16 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """The residuals, or a likelihood's terms of the evidence, and gradients through Kfu, mean and noise."""
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)
-    form = stationary.form_of(P)
+    form = compiled_passes.form_of(P)
 
     def step(s: Work, rows: slice | Group) -> None:
         if isinstance(rows, Group):
             if form is None:
                 block_passes.second_blocks(P, back, held, noise_bar, s, rows)
             else:
-                stationary_blocks.second_blocks(P, form, back, held, noise_bar, s, rows)
+                compiled_passes.second_blocks(P, form, back, held, noise_bar, s, rows)
         elif form is not None:
-            stationary.second_rows(P, form, back, held, noise_bar, s, rows)
+            compiled_passes.second_rows(P, form, back, held, noise_bar, s, rows)
         elif not P.general:
             _second_rows_plain(P, back, held, noise_bar, s, rows)
         else:
@@ -109,7 +108,7 @@ def run_pass(
     m = len(P.basis)
     tasks: list[slice] | list[Group]
     if compiled:
-        ranges, parallel = stationary.range_count(P), stationary.on_all_cores(P)
+        ranges, parallel = compiled_passes.range_count(P), compiled_passes.on_all_cores(P)
         tasks = row_slices(P.n, -(-P.n // ranges)) if P.blocks is None else groups(P, ranges)
     elif P.blocks is None:
         workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1

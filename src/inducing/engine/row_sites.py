@@ -81,7 +81,7 @@ def _safe(P: Problem, rows: slice, mean: Array, spread: Array, R: Array) -> Prop
 
 
 def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: Array, shift: Array) -> Array:
-    """What one copy of each row adds to the evidence, a > 0."""
+    """The term of one copy of each row in the evidence, a > 0."""
     quadratic = (t * mean * mean - 2.0 * shift * mean + a * spread * shift * shift) / left
     return (value - 0.5 * namespace(left).log(left)) / a + 0.5 * quadratic
 

@@ -28,7 +28,7 @@ LEAST_SHARE = 1e-12  # of a variance that a site may leave, or that taking it ou
 
 
 class Visits(NamedTuple):
-    """What the rows of a block see of the process, what their visits did to it, and the row at hand."""
+    """The process as the rows of a block see it, the changes by their visits, and the current row."""
 
     H: np.ndarray  # (r, r): DSDᵀ
     mu: np.ndarray  # (r,): Dw
@@ -69,7 +69,7 @@ def site(q: float, r: float, mean: float, variance: float) -> tuple[float, float
 
 @_jit
 def moved(tau: float, nu: float, new_tau: float, new_nu: float, variance: float) -> float:
-    """How far a site moved, in units of the row's own spread."""
+    """The distance a site moved, in units of the row's own spread."""
     return max(abs(new_tau - tau) * variance, abs(new_nu - nu) * sqrt(variance))
 
 

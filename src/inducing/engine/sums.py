@@ -133,7 +133,7 @@ class Work(Sums):
         )
         self._buffers: dict[int, np.ndarray] = {}
         self._square = np.empty(0)
-        self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of stationary_rows.py
+        self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of compiled_passes.py
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
         """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
@@ -166,7 +166,7 @@ class Group:
 
     @property
     def parts(self) -> list[slice]:
-        """Where each block is in `rows`."""
+        """The slice of `rows` that each block takes."""
         return [slice(int(a), int(b)) for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)]
 
     def only(self, A: Array) -> Array:
@@ -175,7 +175,7 @@ class Group:
 
 
 def groups(P: Problem, count: int) -> list[Group]:
-    """The blocks in at most so many groups, with about as many rows each."""
+    """The blocks in at most `count` groups of about equally many rows."""
     assert P.blocks is not None
     starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
     cuts = np.flatnonzero(np.diff(starts[:-1] * count // P.n, prepend=-1))  # the first block of each group

@@ -29,7 +29,7 @@ from ..numerics.linalg import (
     row_squares,
     times_lower,
 )
-from . import stationary_rows as stationary
+from . import compiled_passes
 from .passes import run_pass
 from .row_sites import propose
 from .sums import Group, Held, SitesByPart, Sums, Work, count, scratch_copy
@@ -140,8 +140,8 @@ class SiteMemory:
 def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     """ΦτΦᵀ and Φν of the sites of another evaluation under the present Φ; fills Φ and R in `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
-    before, form = sweep.sites.get(P.part), stationary.form_of(P)
-    at_once = held.Phi is not None and stationary.compiled(held.Phi)
+    before, form = sweep.sites.get(P.part), compiled_passes.form_of(P)
+    at_once = held.Phi is not None and compiled_passes.compiled(held.Phi)
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
@@ -154,7 +154,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     nothing_left = held.filled and (before is None or at_once)
     sums = Work(P, True, True) if nothing_left else run_pass(P, step, b=True)
     if before is not None and at_once and held.Phi is not None:
-        sums.G, sums.b = stationary.kept_sums(P, held.Phi, *before)
+        sums.G, sums.b = compiled_passes.kept_sums(P, held.Phi, *before)
     return sums
 
 
@@ -162,10 +162,10 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     """The old sites' terms in the evidence, the new sites, and ΦτΦᵀ and Φν of these; Φ and R from `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
     before = sweep.sites.get(P.part)
-    if held.Phi is not None and stationary.compiled(held.Phi):
+    if held.Phi is not None and compiled_passes.compiled(held.Phi):
         return _sweep_at_once(P, sweep, held.Phi, held.R)
     tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
-    xp, form = namespace(P.X), None if held.Phi is not None else stationary.form_of(P)
+    xp, form = namespace(P.X), None if held.Phi is not None else compiled_passes.form_of(P)
 
     def step(s: Work, rows: slice | Group) -> None:
         assert isinstance(rows, slice)
@@ -191,20 +191,20 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
 
 def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sums:
     """The sweep where Φ is kept on the CPU: compiled products share out the rows, likelihoods do not."""
-    mean, spread = stationary.kept_marginals(P, Phi, sweep.LBinv, sweep.w)
+    mean, spread = compiled_passes.kept_marginals(P, Phi, sweep.LBinv, sweep.w)
     old = sweep.sites.get(P.part, (np.zeros(P.n), np.zeros(P.n)))
     R = np.zeros(P.n) if R is None else R
     new = propose(P, slice(0, P.n), mean, spread, R, *old, safe=sweep.safe)
     tau, nu = (a + sweep.rate * (b - a) for a, b in zip(old, new[:2], strict=True))
     sums = Sums(terms=np.sum(new.terms), improper=float(np.sum(new.improper)), sites={P.part: (tau, nu)})
     if sweep.gram:
-        sums.G, sums.b = stationary.kept_sums(P, Phi, tau, nu)
+        sums.G, sums.b = compiled_passes.kept_sums(P, Phi, tau, nu)
     return sums
 
 
 def _features(
     P: Problem,
-    form: stationary.Form | None,
+    form: compiled_passes.Form | None,
     Linv: Array,
     held: Held,
     s: Work,
@@ -219,7 +219,7 @@ def _features(
     room = held.Phi[rows] if fill and held.Phi is not None and is_numpy(P.X) else s.buffer(0, count(rows))
     if form is not None:
         assert room is not None
-        Phi, R = stationary.whitened_rows(P, form, Linv, s, rows, room)
+        Phi, R = compiled_passes.whitened_rows(P, form, Linv, s, rows, room)
     else:
         Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], room), Linv, transposed=True)
         R = P.kernel.diag(P.X[rows]) - row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
@@ -321,8 +321,7 @@ def warn_if_unsettled(point: FixedPoint, likelihood: object) -> None:
     if not point.converged:
         warnings.warn(
             f"the sites of {likelihood} did not settle in {point.n_sweeps} sweeps; the result is that of the "
-            "last "
-            "one: allow more with sweeps=, or use a likelihood with more noise",
+            "last one: allow more with sweeps=, or use a likelihood with more noise",
             IterationWarning,
             stacklevel=4,
         )

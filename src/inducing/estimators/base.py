@@ -115,7 +115,7 @@ class Sized:
 
     @property
     def _size(self) -> Any:
-        """How many basis functions there are, at most; None is no limit."""
+        """The largest number of basis functions; None is no limit."""
         old = getattr(self, self._old_name)
         if isinstance(old, str) and old == RENAMED:
             return self.n_inducing

@@ -108,7 +108,7 @@ def class_record(
 def restored_classes(
     plain: Plain, arrays: Arrays, first: Posterior, held: WarmupRows
 ) -> tuple[np.ndarray, tuple[Posterior, ...], WarmupRows]:
-    """What `class_record` wrote, given the first posterior and the rows of a warm-up with class numbers."""
+    """Read back `class_record`, given the first posterior and the rows of a warm-up with class numbers."""
     dtype, labels = np.dtype(plain["classes_dtype"]), plain["classes"]
     lengths = [len(label) for label in labels if isinstance(label, str)]
     if dtype.kind not in "biufUO" or max(lengths, default=0) * len(labels) > 16 * sum(lengths) + 4096:

@@ -390,7 +390,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         return np.where(y[:, None] == classes, 1.0, -1.0)
 
     def _places(self, X: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
-        """Where the basis of "fitc" starts, in the model's units. (m, d)"""
+        """The places where the basis of "fitc" starts, in the model's units. (m, d)"""
         if not isinstance(self.inducing, str):
             return self._in_model_units(start_inducing(self.inducing, X.shape[1]))
         if self.inducing not in PLACING_RULES:

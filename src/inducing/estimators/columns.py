@@ -1,4 +1,4 @@
-"""What the columns of a table are to a kernel: numbers, codes of categories, and variances for gaps."""
+"""The columns of a table as a kernel sees them: numbers, codes of categories, and variances for gaps."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Kinds:
 
     @staticmethod
     def from_record(plain: Plain | None, arrays: Arrays, d: int) -> Kinds:
-        """What `record` described, for a kernel of d inputs; older files have none."""
+        """Read back `record` for a kernel of d inputs; older files have none."""
         if plain is None:
             return Kinds()
         values: dict[str, Any] = {name: plain[name] for name in ("output", "way", "allow_unseen")}
@@ -238,7 +238,7 @@ def kinds_of(
 
 
 def way_of(missing: str, kernel: Any, gaps: bool, std: Any) -> str:
-    """How the inputs carry gaps: not at all, by variances under the RBF kernel, or by indicators."""
+    """The way inputs carry gaps: none, variances under the RBF kernel, or indicators."""
     if missing not in MISSING:
         raise UnknownNameError(f"missing must be one of {', '.join(MISSING)}, not {missing!r}")
     rbf = kernel in (None, "auto", "rbf") if isinstance(kernel, str | None) else isinstance(kernel, RBF)

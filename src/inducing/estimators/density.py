@@ -163,7 +163,7 @@ class GPDensity(DensityMixin, Estimator):
             raise ModelFileError(f"its density has the mass {self.mass_}")
 
     def _box(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Its lower corner and its sides. (d,) each"""
+        """The box's lower corner and its sides. (d,) each"""
         d = X.shape[1]
         if self.bounds is not None:
             try:
@@ -221,7 +221,7 @@ class GPDensity(DensityMixin, Estimator):
         return [(order, Fourier(order, d)) for order in range(1, most + 1)]
 
     def _bound(self) -> float:
-        """What E f² nowhere exceeds.
+        """A number that E f² nowhere exceeds.
 
         A trigonometric polynomial of degree g is at most 1/cos(πg/L) times its maximum on L > 2g equidistant
         points, along each input. The square of an Ornstein-Uhlenbeck process is smooth but at its basis,

@@ -18,7 +18,7 @@ LEAST_QUERIES = 50  # that a pupil starts with
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How a pupil differs from its teacher, on queries it was not taught with."""
+    """Differences of a pupil from its teacher, on queries it was not taught with."""
 
     queries: int  # it was taught with
     rmse: float  # of pupil minus teacher

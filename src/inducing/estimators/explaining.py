@@ -86,14 +86,14 @@ def _small_enough(model: Any) -> tuple[Any, int]:
 
 
 def _most_functions(d: int, processes: int, bases: int) -> int:
-    """How many functions of d inputs fit a page: half a square for each process, and what comes with them."""
+    """The number of functions of d inputs that fit a page: half a square for each process and more."""
     left = NUMBERS_ON_A_PAGE - (_waves(d) * (d + 1) + (2 * _waves(d)) * DRAWN_PATHS)
     linear = processes * 1.5 + bases * (2 * d + 1) + DRAWN_PATHS
     return int((np.sqrt(linear**2 + 2.0 * processes * left) - linear) / processes)
 
 
 def _waves(d: int) -> int:
-    """How many waves the drawn functions on a page have: fewer where each takes many numbers."""
+    """The number of waves of the drawn functions on a page: fewer where each takes many numbers."""
     return min(WAVES, 12_000 // (d + 1))
 
 
@@ -113,7 +113,7 @@ def _lead(model: Any, kind: str, pruned: int, kept: int) -> str:
 
 
 def _rows_of(model: Any) -> int:
-    """How many rows the model was fitted to, 0 where it does not say."""
+    """The number of rows the model was fitted to, 0 where it does not know."""
     return getattr(model, "n_rows_", 0) or len((getattr(model, "_rows", None) or ((),))[0])
 
 

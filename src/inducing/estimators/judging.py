@@ -1,4 +1,4 @@
-"""How far a fitted model can be trusted, and what it makes of one input: calibration, partial dependence."""
+"""Calibration of a fitted model, and the partial dependence of its mean on one input."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -167,7 +167,7 @@ def bulk(Y: np.ndarray, likelihood: Likelihood | None) -> np.ndarray:
 
 
 def noise_way(noise: Any) -> str | None:
-    """How noise that is a process of its own is to be learned; None where it is none."""
+    """The way to learn noise that is a process of its own; None where noise is a number."""
     if not isinstance(noise, str) or noise == "constant":
         return None
     if noise not in NOISE_WAYS:

@@ -408,7 +408,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
     def _take(self, learned: Fit | NoiseFit, scaling: Scaling, one_output: bool, rows: float) -> None:
-        """Take the result of a fit to so many rows, and the units it is in."""
+        """Take the result of a fit, the number of its rows, and the units it is in."""
         result = learned.fit if isinstance(learned, NoiseFit) else learned
         self.fit_result_, self.posterior_ = result, in_rows(result.posterior)
         self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
@@ -430,7 +430,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             self.__dict__.pop(name, None)
 
     def _shift(self, rows: Any) -> float:
-        """The log densities of so many rows y differ from those of y / y_scale by log y_scale each."""
+        """Nats between log densities of y and of y / y_scale: log y_scale for each row."""
         return -float(np.sum(rows * np.log(self.y_scale_)))
 
     def _ask(self, what: str, Xs: Array) -> Any:

@@ -1,4 +1,4 @@
-"""What the estimators that read streams share: the warm-up, reading on, and following changes."""
+"""The base of estimators that read streams: the warm-up, reading on, and following changes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ class Streaming:
 
     @property
     def n_drifts_(self) -> int:
-        """How many alarms drift has caused; `drifts_` are the rows of the last of them."""
+        """The number of alarms that drift has caused; `drifts_` are the rows of the last of them."""
         return self._adaptation.drift.alarms
 
     @property

@@ -33,7 +33,7 @@ def warm(progress: bool | None = None) -> dict[str, float]:
 
 
 def cache_folder() -> str:
-    """Where Numba keeps what it compiled, or "" where it can keep nothing."""
+    """The folder where Numba keeps compiled code, or "" where it can keep none."""
     from ..numerics.loops import mirror
 
     path = getattr(getattr(mirror.ready(), "_cache", None), "cache_path", None)

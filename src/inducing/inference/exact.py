@@ -98,7 +98,7 @@ def log_density(P: Problem, quadratic: float, log_det: float) -> float:
 
 
 def _added(P: Problem) -> Array:
-    """What stands on the diagonal of K: the noise of each row, less for rows that count several times."""
+    """The noise added to the diagonal of K: each row's, divided by the times the row counts."""
     return P.noise / P.weight(slice(None))
 
 

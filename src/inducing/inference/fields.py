@@ -126,7 +126,7 @@ class FieldProcess:
 
     def decide(self, rounds: int) -> None:
         """Take each node's component that is largest at the mean, until none changes: a field that has
-        decided. Its sites have converged if it ends within so many rounds.
+        decided. Its sites have converged if it ends within that number of rounds.
         """
         which = np.full(len(self.t), -1)
         for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""How much a row would teach a process, before it is read. [004 §3.8.1]"""
+"""The information that a row would add to a process, before it is read. [004 §3.8.1]"""
 
 import numpy as np
 

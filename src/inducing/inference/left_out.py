@@ -39,7 +39,7 @@ JACKKNIFE_NUMBERS = 1 << 22  # predictions without a row that are held at a time
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """What the other rows say of each row: mean and variance of y, under a likelihood of f, and the log
+    """Each row as the others predict it: mean and variance of y, under a likelihood of f, and the log
     density of y.
     """
 
@@ -53,7 +53,7 @@ class LeftOut:
         return np.sqrt(self.variance)
 
     def with_noise(self, before: np.ndarray, after: np.ndarray) -> "LeftOut":
-        """The same for one output where the noise of the rows is another one. (n,) each"""
+        """The predictions of one output with another noise of the rows. (n,) each"""
         variance = self.variance - before + after
         density = -0.5 * (np.log(2.0 * np.pi * variance) + self.error**2 / variance)
         return replace(self, variance=variance, log_density=density)
@@ -85,7 +85,7 @@ def leave_one_out(
 
 
 def left_out_of(P: Problem | Parted) -> LeftOut:
-    """The same for a checked problem."""
+    """`leave_one_out` of a checked problem."""
     if isinstance(P, Parted):
         return _left_out_of_parts(P)
     if P.likelihood is not None and (P.row.name in ("exact", "sod") or P.row.keeps == "neighbours"):
@@ -103,7 +103,7 @@ def left_out_of(P: Problem | Parted) -> LeftOut:
 
 
 def _left_out_of_parts(P: Parted) -> LeftOut:
-    """The same over a source: one more pass, part by part, with the sites of each part's rows."""
+    """`leave_one_out` over a source: one more pass, part by part, with the sites of each part's rows."""
     if P.row.keeps in ("blocks", "neighbours"):
         raise ParameterError(f"leave_one_out over a source has no {P.row.name!r}; use 'fitc', or arrays")
     post, setting = posterior_of(P), P.setting
@@ -198,7 +198,7 @@ class Jackknife:
 
     @staticmethod
     def of(P: Problem) -> "Jackknife":
-        """Of a checked problem with one output and one Gaussian noise, in memory."""
+        """The jackknife of a checked problem in memory, with one output and one Gaussian noise."""
         if P.likelihood is not None or not P.one_output or P.row.keeps in ("blocks", "neighbours"):
             raise ParameterError(
                 "the jackknife needs one target with Gaussian noise, and a row of the table without blocks "

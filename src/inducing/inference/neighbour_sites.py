@@ -131,7 +131,7 @@ def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Ar
 
 
 def _normalisers(cavities: Cavities, densities: Array, tau: Array, nu: Array, copies: Array) -> float:
-    """What the sites' normalisers add to the log evidence of the pseudo-targets."""
+    """The sites' normalisers, to be added to the log evidence of the pseudo-targets."""
     xp, m, v = namespace(tau), cavities.mean, cavities.variance
     site = 0.5 * (v * nu * nu + 2.0 * m * nu - tau * m * m) / (1.0 + tau * v) - 0.5 * xp.log1p(tau * v)
     target = 0.5 * xp.log(copies * tau / (2.0 * math.pi)) - 0.5 * copies * nu * nu / tau

@@ -167,7 +167,7 @@ class NeighboursPredictor(Corrected):
 
     @staticmethod
     def of(post: Posterior, problem: Problem) -> NeighboursPredictor:
-        """With as many neighbours as the problem's rows have; where those are all others, with all rows."""
+        """The predictor with as many neighbours as the problem's rows have; all rows where those have all."""
         count, n = problem.row.n_neighbours, problem.n
         return NeighboursPredictor(
             post, rows_of(post, problem), n if count >= n - 1 else count, _given_sets(problem)
@@ -175,7 +175,7 @@ class NeighboursPredictor(Corrected):
 
     @staticmethod
     def over(post: Posterior, P: Parted) -> NeighboursPredictor:
-        """With the rows of a source, which are read once and kept; numbers of rows are those of its parts one
+        """The predictor on a source's rows, which are read once and kept, numbered part by part, one
         after the other.
         """
         parts = [part for part in P.source.map(_rows_of_part, P.setting, post) if len(part)]

@@ -102,7 +102,7 @@ class PICPredictor(Corrected):
         return joint + half @ half.T
 
     def _own_block(self, X: Array, label: Given) -> tuple[Array, Array, Array]:
-        """For queries of one block: mean less m0 (q, p), H with f* = Hw + r*, and the covariance of r*."""
+        """Mean less m0 (q, p) of one block's queries, H with f* = Hw + r*, and the covariance of r*."""
         post, P = self.posterior, self._problem
         Phi = post.features(X)
         R = post.kernel(X, X) - Phi @ Phi.T

@@ -250,7 +250,7 @@ def posterior_of(
 
 
 def posterior_from(P: Problem | Parted, F: evidence.Factors, log_evidence: float) -> Posterior:
-    """The same, given the factors of the first pass and the log evidence."""
+    """The posterior of a problem from the factors of the first pass and the log evidence."""
     return Posterior(
         kernel=P.kernel,
         basis=P.basis,

@@ -1,4 +1,4 @@
-"""Which inputs matter: Sobol indices of a process over a box, with the process' own error bars.
+"""Sobol indices of a process over a box, which say which inputs matter, with the process' own error bars.
 
 With x uniform over the box and x' equal to it in the inputs S alone, D_S = E f(x)f(x') over both and over
 the process. The first order index of input k is (D_k - D_∅)/(D_all - D_∅), the total one 1 - (D_others -

@@ -36,7 +36,7 @@ Term = dict[int, list[Kernel]]  # of a product, the kernels that look at each in
 
 @dataclass(frozen=True, eq=False)
 class Shapley:
-    """What each input adds to the mean at each row; with `baseline` they add up to the prediction."""
+    """The share of each input in the mean at each row; with `baseline` they add up to the prediction."""
 
     values: np.ndarray  # (n, d), or (n, d, p)
     baseline: np.ndarray | float  # the mean over the background, a number or (p,)

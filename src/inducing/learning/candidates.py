@@ -73,7 +73,7 @@ class Learned:
 
 
 def different(learned: Sequence[Learned]) -> list[Learned]:
-    """Those that other rows do not find the same as one before: a term that was not used, a second start."""
+    """The candidates whose scores differ from those before: an unused term or second start adds none."""
     kept: list[Learned] = []
     for each in learned:
         a = each.trial

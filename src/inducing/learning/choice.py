@@ -136,7 +136,7 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
 
 
 def _some(n: int, most: int) -> np.ndarray:
-    """Numbers of at most so many of n rows, always the same ones."""
+    """The numbers of at most `most` of n rows, always the same ones."""
     return np.sort(np.random.default_rng(n + 1).permutation(n)[:most])
 
 

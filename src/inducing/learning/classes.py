@@ -25,7 +25,7 @@ from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
 RACE_ITERATIONS = 12  # iterations of each start in the race
-RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: so many, and so many for each basis function
+RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: at least, and for each basis function
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
 LEAST_JUDGE = 30  # labels held out; fewer are no judge

@@ -100,7 +100,7 @@ class Diagnosis:
         return tuple(out)
 
     def shifted(self, nats: float) -> "Diagnosis":
-        """The same in other units of y, in which every log density is greater by so many nats."""
+        """The figures in other units of y, in which every log density is greater by `nats`."""
         evidence = None if self.evidence is None else self.evidence + nats
         return replace(self, evidence=evidence, lower=self.lower + nats, upper=self.upper + nats)
 
@@ -141,7 +141,7 @@ class Diagnosis:
         gain = plain["gain"]
         if gain is not None:
             gain = NeighbourGain(**(gain | {name: tuple(gain[name]) for name in ("error", "log_loss")}))
-        surprises = tuple((int(row), *map(float, said)) for row, *said in plain.get("surprises", ()))
+        surprises = tuple((int(row), *map(float, rest)) for row, *rest in plain.get("surprises", ()))
         own = {"gain": gain, "at_bounds": tuple(plain["at_bounds"]), "surprises": surprises}
         return Diagnosis(**(plain | own))
 
@@ -160,7 +160,7 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
 
 
 def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
-    """The same from the problem that was fitted, checked before; its parameters and its row do not matter."""
+    """`diagnose` from the checked problem that was fitted; its parameters and its row do not matter."""
     if isinstance(fit.noise, Likelihood):
         raise ParameterError(f"a diagnosis needs Gaussian noise, not {fit.noise}")
     predictor = fit.posterior
@@ -195,7 +195,7 @@ def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
 
 
 def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
-    """How much each input matters: one over its shortest lengthscale, in the model's units; 0 where it is
+    """The relevance of each input: one over its shortest lengthscale, in the model's units; 0 where it is
     constant or no part of the kernel looks at it. (d,)
     """
     Z = to_numpy(next(iter(basis.parameters.values())))  # (m, d)
@@ -244,7 +244,7 @@ def _explained(P: Problem, F: evidence.Factors) -> float:
 
 
 def _suggested(P: Problem, noise: float, m: int, rng: Any) -> tuple[int | None, int]:
-    """How many greedily chosen rows leave tr(K - Q) ≤ SLACK tr Σ, or None; and how many were tried."""
+    """The number of greedily chosen rows that leave tr(K - Q) ≤ SLACK tr Σ, or None; and the number tried."""
     rows = np.sort(np.random.default_rng(rng).permutation(P.n)[:SIZING_ROWS])
     X = to_numpy(P.X[rows])
     most = min(2 * m, len(X))

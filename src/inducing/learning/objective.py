@@ -274,7 +274,7 @@ def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]
 
 
 def _without_numbers(spec: Mapping[str, Any]) -> Any:
-    """What a kernel is made of, whatever its parameters are."""
+    """The structure of a kernel's spec without its parameters."""
     inside = [*spec.get("parts", ()), *([spec["kernel"]] if "kernel" in spec else [])]
     return spec["name"], spec.get("columns"), [_without_numbers(part) for part in inside]
 

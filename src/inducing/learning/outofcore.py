@@ -35,13 +35,13 @@ SAMPLE_SEED = 2**31 - 1  # of the sample: one that nobody chooses for a split
 JUDGES = 2_000  # rows held out to judge by, at most a tenth of the first ones
 ITERATIONS, FULL = 60, 30  # the most over the sample, and over all rows unless a number is asked for
 NEAR_ITERATIONS = 8  # the most over the sample along neighbours
-ITERATIONS_WITHOUT_GAIN = 10  # after so many without a gain on the rows held out
-LEAST_HELD_OUT_GAIN = 1e-4  # or with less than so many nats per row in ten: not worth the passes
+ITERATIONS_WITHOUT_GAIN = 10  # on held-out rows, after which a climb ends
+LEAST_HELD_OUT_GAIN = 1e-4  # nats per row in ten iterations: with less a climb ends
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """So many rows drawn without replacement, those of the least random keys; + joins and draws again."""
+    """`size` rows drawn without replacement, those of the least random keys; + joins and draws again."""
 
     size: int
     keys: np.ndarray  # (s,), rising
@@ -116,7 +116,7 @@ def select(
 
 
 def refined(source: Source, Z: np.ndarray, passes: int = 5) -> np.ndarray:
-    """Centres moved to the mean of the rows nearest to them, so many times. [Lloyd 1982]"""
+    """Centres moved `passes` times to the mean of the rows nearest to them. [Lloyd 1982]"""
     for _ in range(passes):
         sums, counts = np.split(source.total(_sums_by_centre, Z), [-1], axis=1)
         Z = np.where(counts > 0, sums / np.maximum(counts, 1.0), Z)
@@ -183,7 +183,7 @@ def _labels(part: Part, kernel: Kernel, centres: np.ndarray) -> np.ndarray:
 
 
 def judges(sample: Sample, share: float) -> int:
-    """How many of a sample's first rows are held out to judge by: none where there are too few."""
+    """The number of a sample's first rows that are held out to judge by; 0 where there are too few."""
     if not 0.0 <= share < 1.0:
         raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
     rows = min(START, len(sample.keys))

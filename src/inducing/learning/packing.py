@@ -75,7 +75,7 @@ class Summary:
 
 
 class Transform(NamedTuple):
-    """How a parameter travels: its variable, the way back, and the slope of that way at a value."""
+    """A parameter's way to a free variable: encode, decode, and the slope of decode at a value."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
@@ -107,7 +107,7 @@ def _between(low: float, high: float) -> Transform:
 
 
 class Packing:
-    """Which parameters move, how they are transformed, and between which bounds.
+    """The parameters that move, their transforms and their bounds.
 
     `fixed` names parameters to hold, or prefixes of their names; `movable` is a mask (m,) of the basis
     functions that may move. Noise given per row is held.
@@ -332,7 +332,7 @@ def _lengthscales(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
 
 
 def _as_mask(movable: Any, m: int) -> np.ndarray:
-    """Which of m basis functions may move, from a mask; None is all of them. (m,) of bool"""
+    """The mask of the basis functions that may move; None is all of them. (m,) of bool"""
     mask = np.ones(m, dtype=bool) if movable is None else np.asarray(movable)
     if mask.shape != (m,) or mask.dtype != bool:
         what = f"{mask.dtype} of {mask.shape}"

@@ -138,7 +138,7 @@ class Leg(NamedTuple):
 
 @Recipe
 def auto(start: Stage) -> Outcome:
-    """From VFE to the row asked for in stages, each starting where the last one ended and has settled.
+    """Learn in stages from VFE to the row asked for, each starting where the last one ended.
 
     VFE's bound is smooth in the basis and never over-fits, but its single noise pays for all of R and its
     error bars are wide; FITC's error bars are good, but from a distant start it moves the basis to explain
@@ -283,7 +283,7 @@ def _with_blocks(task: Task) -> Task:
 
 
 def _pitc(start: Stage) -> Outcome:
-    """As "auto", ending with PITC: inducing inputs by an evidence that keeps whole blocks of R. [003 §7, §11]
+    """Learn as "auto" does, ending with PITC, whose evidence keeps blocks of R. [003 §7, §11]
 
     Blocks not given are made by k-means, of about as many rows each as there are basis functions.
     """
@@ -295,7 +295,7 @@ pitc = Recipe(_pitc, _with_blocks)
 
 @Recipe
 def mixed(start: Stage) -> Outcome:
-    """As "auto" with only half of the basis free to move: the others are random rows, and stay. [001 §5]"""
+    """Learn as "auto" does with half of the basis free: the others are random rows, and stay. [001 §5]"""
     P, basis = start.rows, parameters_of(start.problem).basis
     if not isinstance(basis, Points):
         raise ParameterError(f"the mixed recipe needs a basis of points, not {type(basis).__name__}")
@@ -362,7 +362,7 @@ def with_exact_hyperparameters(task: Task, rows: int = SUBSET_ROWS) -> Task:
 
 
 def with_projection(task: Task, directions: int) -> Task:
-    """The task with a kernel of so many directions of its inputs; see `projected_start`."""
+    """The task with a kernel of a few directions of its inputs; see `projected_start`."""
     return task.started(projected_start(task.stage(), directions))
 
 

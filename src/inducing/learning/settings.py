@@ -1,4 +1,4 @@
-"""What a user may set and see of learning: priors on parameters, the settings of a climb, its steps."""
+"""Settings of learning that a user chooses, and the steps that a user sees: priors, climbs, traces."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class LogNormal:
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """Where an optimisation stands after an iteration: the best point so far."""
+    """The state of an optimisation after an iteration: the best point so far."""
 
     iteration: int  # 0 is the start
     value: float
@@ -49,7 +49,7 @@ class Iterate:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Settings:
-    """How to learn: what may move, when a climb ends, what is seen of it. `fit` says what each one means."""
+    """Settings of learning: what may move, when a climb ends, what is shown. `fit` explains each one."""
 
     optimize: str = "all"
     fixed: Sequence[str] = ()
@@ -70,5 +70,5 @@ class Settings:
     prelude: Literal["all", "hyperparameters", "none"] = "all"  # what of the start "auto" may replace
 
     def quietly(self) -> Self:
-        """The same without progress, trace and checkpoint."""
+        """The settings without progress, trace and checkpoint."""
         return replace(self, progress=False, trace=None, checkpoint=None)

@@ -78,7 +78,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Where a climb ended, without a posterior: its parameters, and the `Ascent` with value and counts."""
+    """The end of a climb, without a posterior: its parameters, and the `Ascent` with value and counts."""
 
     parameters: Parameters
     run: Ascent
@@ -90,7 +90,7 @@ class Outcome:
     gain: NeighbourGain | None = None
 
     def fit(self, posterior: Posterior | Predictor) -> Fit:
-        """The same with a posterior, which gives the value where no climb did."""
+        """The `Fit` with this posterior, which gives the value where no climb did."""
         run, value = self.run, self.run.value
         if np.isnan(value):
             assert posterior.log_evidence is not None
@@ -111,7 +111,7 @@ class Outcome:
         )
 
     def following(self, earlier: Sequence[Outcome]) -> Outcome:
-        """The same with the iterations, evaluations and seconds of earlier stages counted, too."""
+        """The outcome with the iterations, evaluations and seconds of earlier stages counted, too."""
         runs = [*(outcome.run for outcome in earlier), self.run]
         total = replace(
             self.run,

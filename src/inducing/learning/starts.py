@@ -81,7 +81,7 @@ def exact_start(start: Stage, rows: int = SUBSET_ROWS) -> Stage:
 
 
 def projected_start(start: Stage, directions: int) -> Stage:
-    """The stage with a kernel of so many directions of the inputs, where the function varies most. [001 §5]
+    """The stage with a kernel of a few directions of the inputs, where the function varies most. [001 §5]
 
     A first fit on a subset, with a lengthscale for each input, gives gradients g(x) of the mean; the
     directions are the first eigenvectors of Σ g gᵀ over the rows, in units of the inputs' spread. The
@@ -117,5 +117,5 @@ def times(kernel: Kernel, kind: str, factor: float) -> Kernel:
 
 
 def stage_file(checkpoint: str | Path | None, stage: int | str) -> Path | None:
-    """Where a stage before the last keeps its point."""
+    """The file where a stage before the last keeps its point."""
     return None if checkpoint is None else Path(f"{checkpoint}.{stage}")

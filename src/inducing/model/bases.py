@@ -76,7 +76,7 @@ class Points:
         return gradients, {"Z": 2.0 * Zbar}  # both inputs of the kernel move, and Kbar is symmetric
 
     def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> BothGradients:
-        """The same from Kbar = dJ/dKfu (n, m), which may be overwritten."""
+        """The gradients of kernel and basis from Kbar = dJ/dKfu (n, m), which may be overwritten."""
         gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
         return gradients, {"Z": Zbar}
 
@@ -222,7 +222,7 @@ class Multiscale:
     def from_moments(
         self, kernel: Kernel, form: Exponents, moments: Array, sums: Array | None = None
     ) -> BothGradients:
-        """The same from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
+        """The gradients of kernel and basis from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
         assert isinstance(kernel, RBF)
         xp, v, s = namespace(moments), form.v, self.widths
         scales, t2 = self._t2(kernel)

@@ -148,7 +148,7 @@ class Field(Mean):
         return {}
 
     def input_gradient(self, X: Array, output: int) -> Array:
-        """By central differences; a component has no slope."""
+        """The gradient of the mean by central differences; the number of a component has none."""
         rows, slopes = to_numpy(X), np.zeros(X.shape)
         h = 1e-5 * np.ptp(self.positions, axis=0)
         for k, step in enumerate(h):

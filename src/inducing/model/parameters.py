@@ -1,4 +1,4 @@
-"""What kernels and prior means have in common: named parameters, and a plain description to be read back."""
+"""Named parameters, and a plain description that can be read back: the base of kernels and prior means."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""Whole functions drawn from a process: `post.paths(size, rng)` are callables. [Wilson et al. 2020]
+"""Functions drawn from a process as callables, `post.paths(size, rng)`. [Wilson et al. 2020]
 
 A draw f₀ of the prior is corrected on the basis (Matheron's rule). With the whitened form of the process and
 u₀ the basis' functionals of f₀,
@@ -78,7 +78,7 @@ class Paths:
         return replace(self, units=(x_mean, x_scale, y_mean, y_scale))
 
     def maxima(self, low: Given, high: Given, rng: Seed = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Where each function is largest in the box from `low` to `high`, and how large it is there: the best
+        """The place in the box from `low` to `high` where each function is largest, and its value: the best
         of many places, then uphill. (size, d), (size,)
         """
         from scipy.optimize import minimize
@@ -110,7 +110,7 @@ class Paths:
 
 
 class Drawn(Protocol):
-    """What functions can be drawn from: a posterior, or an estimator."""
+    """A model that functions can be drawn from: a posterior, or an estimator."""
 
     def paths(self, size: int, rng: Seed, /) -> Paths: ...
 

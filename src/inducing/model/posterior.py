@@ -240,7 +240,7 @@ class Posterior:
     # fewer basis functions has P and b with the other rows and columns deleted. [004 eqs 3.18, 3.20]
 
     def removal_scores(self, score: Score = "mean", group: int = 1) -> np.ndarray:
-        """What removing each basis function would cost, in KL units (half of 004's ε): "mean" counts the
+        """The cost of removing each basis function, in KL units (half of 004's ε): "mean" counts the
         change of the mean alone [004 eq. 3.26], "kl" is the whole KL(pruned || this) [004 eq. 3.24].
 
         With `group` that many in a row come and go together, as the components of a vector do. [004 eq. 5.43]

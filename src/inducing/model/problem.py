@@ -128,7 +128,7 @@ class Problem:
         return 1.0 if self.weights is None else self.weights[rows]
 
     def copies(self, rows: slice | np.ndarray) -> Array:
-        """How many sites a row's likelihood has: its weight, and one where that is less."""
+        """The number of sites of each row's likelihood: its weight, or 1 where that is less."""
         xp, ones = namespace(self.X), self.noise[rows]
         return (
             xp.ones_like(ones) if self.weights is None else xp.maximum(self.weights[rows], xp.ones_like(ones))
@@ -297,7 +297,7 @@ def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
 
 
 def less_mean(mean: Mean, X: Array, y: Array) -> Array:
-    """What the prior mean leaves of y, as columns. (n, p)"""
+    """The targets less the prior mean, as columns. (n, p)"""
     m0 = mean(X)
     if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
         raise ShapeError(

@@ -35,7 +35,7 @@ def removal_scores(
 
 
 class OnlineTerms(NamedTuple):
-    """What online learning keeps of a process between calls, so that the next row costs O(m²)."""
+    """Matrices of a process that online learning keeps between calls, so that the next row costs O(m²)."""
 
     factors: tuple[np.ndarray, np.ndarray, np.ndarray]  # the very L, w and A that the rest belongs to
     scores: tuple[np.ndarray, ...]  # α (p, m), the diagonals of C + Q and Q, and N for "kl"; or nothing

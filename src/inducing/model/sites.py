@@ -26,6 +26,6 @@ class Sites:
 
     @property
     def a(self) -> Array:
-        """Where g is pulled to: pseudo-targets, with noise 1/τ. (n,) [004 eq. 4.18]"""
+        """The pseudo-targets ν/τ that the sites pull g to, with noise 1/τ. (n,) [004 eq. 4.18]"""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.nu / self.tau

@@ -65,7 +65,7 @@ class Approximation:
 
     @property
     def n_neighbours(self) -> int:
-        """How many rows a row looks at, at most."""
+        """The largest number of earlier rows that a row is conditioned on."""
         return int(self.neighbours if np.ndim(self.neighbours) == 0 else np.shape(self.neighbours)[1])
 
     @property

@@ -192,7 +192,7 @@ def placed(a: np.ndarray, device: str | None) -> Array:
 
 
 class _Claims(threading.local):
-    """What the calling thread took for true inside `asked_once`."""
+    """The conditions that the calling thread took for true inside `asked_once`."""
 
     open: list[Array] | None = None
 

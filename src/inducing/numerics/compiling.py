@@ -15,7 +15,7 @@ from typing import Any
 
 Numbers = Any  # an array, a tuple of arrays and numbers, or an address, inside compiled code
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-QUIET_SECONDS = 1.0  # seconds of compiling, after which it is said
+QUIET_SECONDS = 1.0  # seconds of compiling, after which the notice is printed
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"
 FUNCTIONS: dict[str, Compiled] = {}  # by module and name
 _lock = threading.RLock()

@@ -305,7 +305,7 @@ def _edges(m: int, A: Array) -> list[tuple[int, int]]:
 
 
 def _times_lower_in_blocks(A: Array, T: Array, transposed: bool, out: Array) -> Array:
-    """The same where there is no triangular product: skip the blocks of T that are zero."""
+    """A T without a triangular product of the library: skip the blocks of T that are zero."""
     xp = namespace(A)
     for lo, hi in _edges(T.shape[0], A):
         left, right = (A[:, :hi], T[lo:hi, :hi].T) if transposed else (A[:, lo:], T[lo:, lo:hi])

@@ -1,4 +1,4 @@
-"""What Numba is told beyond its options: how the code of helpers joins that of the functions that call them.
+"""Compiler pipelines for Numba: the code of helpers joins that of the functions that call them.
 
 Numba optimises every function by itself, and again as a part of each that calls it, which takes most of the
 time of compiling functions of many parts. Here a helper is only translated; a function that Python calls gets

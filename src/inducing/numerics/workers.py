@@ -43,7 +43,7 @@ if THREADS == "0" or re.fullmatch("-[0-9]+", THREADS):  # Numba cannot be import
 
 @contextmanager
 def using(*, threads: int, device: str | None = None) -> Iterator[None]:
-    """Limit passes that start in this thread to so many threads, BLAS to one in each, on a PyTorch device.
+    """Limit passes that start in this thread to `threads` threads, BLAS to one in each, on a PyTorch device.
 
     For programs that have threads of their own, such as the workers of a cluster.
     """
@@ -66,7 +66,7 @@ def cores() -> int:
 
 
 def workers_for(operations: float) -> int:
-    """The number of cores worth waking for so many multiplications: each gets a millisecond's worth or more,
+    """The number of cores worth waking for this many operations: each gets a millisecond's worth or more,
     so that small work is no slower on a large machine.
     """
     return max(1, min(cores(), int(operations) // WAKING))
@@ -246,5 +246,5 @@ def row_slices(n: int, rows: int) -> list[slice]:
 
 
 def interruptible(n: int, operations: float, multiple: int = 1) -> list[slice]:
-    """Slices of rows that take so many multiplications each, for calls between which Ctrl-C is heard."""
+    """Slices of rows of a bounded number of multiplications, for calls between which Ctrl-C is heard."""
     return row_slices(n, multiple * max(1, int(UNHEARD // max(operations * multiple, 1.0))))

@@ -73,13 +73,13 @@ def plot_stream(
     ax = figure(10.0, 4.2) if ax is None else ax
     error = np.asarray(y, dtype=float) - np.asarray(mean, dtype=float)
     band, rows = 2.0 * np.asarray(std, dtype=float), first + np.arange(len(error))
-    ax.fill_between(rows, -band, band, color=BLUE, alpha=0.25, linewidth=0, label="±2 std said")
+    ax.fill_between(rows, -band, band, color=BLUE, alpha=0.25, linewidth=0, label="±2 std predicted")
     out = np.abs(error) > band
     ax.plot(rows[~out], error[~out], ".", color=INK, markersize=4, alpha=0.7, label="inside")
     ax.plot(rows[out], error[out], "o", color=RED, markersize=4, markerfacecolor="none", label="outside")
     for i, row in enumerate(row for row in alarms if first <= row < first + len(error)):
         ax.axvline(row, color=RED, linestyle="--", linewidth=1.4, label="" if i else "alarm")
-    ax.set(xlabel="row", ylabel="seen minus said")
+    ax.set(xlabel="row", ylabel="seen minus predicted")
     ax.margins(x=0.01)
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, ncols=5)
     return ax

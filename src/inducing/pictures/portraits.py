@@ -163,13 +163,13 @@ def _calibration(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figur
         ):
             axes[0].plot(said, seen, "o-", color=colour, label=str(label))
         axes[0].legend(frameon=False)
-        axes[0].set(xlabel="probability said", ylabel=f"share of rows with that {target}")
+        axes[0].set(xlabel="probability predicted", ylabel=f"share of rows with that {target}")
         return picture
     axes[0].plot(found.levels, found.observed, "o-", color=BLUE, markersize=4)
     axes[0].set(xlabel="level of the interval", ylabel=f"share of rows with {target} in it")
     plain(axes[1]).hist(found.pit, bins=10, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.6)
     axes[1].axhline(1.0, color=INK, linewidth=1, linestyle=":")
-    axes[1].set(xlabel=f"PIT: probability said of less {target}", ylabel="density; even if all is well")
+    axes[1].set(xlabel=f"PIT: probability predicted of less {target}", ylabel="density; even if all is well")
     return picture
 
 
@@ -181,9 +181,9 @@ def _residuals(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figure:
     left, right = picture.subplots(1, 2)
     _square(left, float(min(mean.min(), y.min())), float(max(mean.max(), y.max())))
     left.plot(mean, y, ".", color=BLUE, markersize=4, alpha=0.5)
-    left.set(xlabel=f"{target} said", ylabel=f"{target} seen")
+    left.set(xlabel=f"{target} predicted", ylabel=f"{target} seen")
     plain(right).plot(mean, (y - mean) / std, ".", color=BLUE, markersize=4, alpha=0.5)
     for level in (-2, 2):
         right.axhline(level, color=RED, linewidth=1, linestyle=":")
-    right.set(xlabel=f"{target} said", ylabel="residual in standard deviations")
+    right.set(xlabel=f"{target} predicted", ylabel="residual in standard deviations")
     return picture

@@ -125,7 +125,7 @@ def from_arrays(X: Any, y: Any = None, chunk_rows: int | None = None) -> Source:
 
 
 def _outputs(shape: Sequence[int] | None) -> tuple[int, bool]:
-    """How many outputs targets of this shape have, and whether they are a vector."""
+    """The number of outputs of targets of this shape, and whether they are a vector."""
     return (0, True) if shape is None else (1, True) if len(shape) == 1 else (int(shape[1]), False)
 
 

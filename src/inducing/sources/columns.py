@@ -136,7 +136,7 @@ def parsed_numbers(texts: list[str]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the rows of a column hold, added up over the parts of a table."""
+    """Counts of what the rows of a column hold, added up over the parts of a table."""
 
     what: str = "nothing"
     rows: int = 0
@@ -207,7 +207,7 @@ class Column:
 
     @property
     def became(self) -> str:
-        """What the column became, in words."""
+        """The features that the column became, in words."""
         if self.kind == "time":
             start = np.datetime64(self.origin, "s").item().isoformat(" ")
             zone = f", {self.zone}" if self.zone else ""

@@ -321,7 +321,7 @@ def require_none(problems: Sequence[str]) -> None:
 
 
 def gaps_of(X: Any, marks: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Where each column of a table has gaps. (n,) of bool each"""
+    """A mask of the gaps of each column of a table. (n,) of bool each"""
     frame = as_frame(X)
     return {name: values_of(frame[name], marks).missing for name in frame.columns}
 

@@ -231,7 +231,7 @@ def reading(
 
 
 def survey_of(files: Pieces, encoder: TableEncoder, columns: Sequence[str]) -> dict[str, Contents | str]:
-    """What columns of files hold, or what is wrong with them, in one pass."""
+    """The contents of columns of files, or what is wrong with them, in one pass."""
     total: dict[str, Contents | str] = dict.fromkeys(columns, Contents())
     for piece in files.pieces:
         for name, seen in encoder.seen(piece.table(columns)).items():  # type: ignore[attr-defined]

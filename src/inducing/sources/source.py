@@ -216,7 +216,7 @@ def split(source: Source, share: float, seed: int = 0) -> tuple[Source, Source]:
 
 
 class Piece(Protocol):
-    """Where a part is, and how to get it: X (c, d), and y (c,) or (c, p) or None, not yet checked."""
+    """The place of a part; `load` reads X (c, d), and y (c,) or (c, p) or None, not yet checked."""
 
     @property
     def where(self) -> str: ...

@@ -217,7 +217,7 @@ def write(table: DataFrame, path: Path) -> None:
 
 
 def packing(path: Path) -> Any:
-    """What pandas calls the compression that a file's name asks for, or None."""
+    """pandas' name of the compression that a file's name asks for, or None."""
     return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix.lower())
 
 

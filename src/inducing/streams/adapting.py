@@ -48,7 +48,7 @@ RECORDED = ("clock", "beat", "slope", "rescaled", "leader", "alarms", "unlearned
 
 @dataclass
 class Adaptation:
-    """How a stream's processes follow its changes: E experts, expert by expert the processes of each.
+    """Experts of different half-lives that follow a stream's changes: E experts, each with its processes.
 
     No field is changed in place: a shallow copy is one to go back to.
     """
@@ -231,7 +231,7 @@ class Adaptation:
         return plain | {"drift": asdict(self.drift)}, arrays | rows
 
     def restored(self, plain: Plain, arrays: Arrays) -> Adaptation:
-        """What `to_record` has described, of an adaptation that was begun like this one."""
+        """Read back `to_record`, of an adaptation that was begun like this one."""
         drift = Drift(**(plain["drift"] | {"at": tuple(plain["drift"]["at"])}))
         values = {name: plain[name] for name in RECORDED}
         for name in ("log_weights", "since"):

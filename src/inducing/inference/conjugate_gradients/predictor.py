@@ -162,7 +162,7 @@ class Iterative:
         return mean[:, 0] if P.one_output else mean
 
     def mean_error(self, X: Array) -> Array:
-        """How far each mean can be from the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
+        """A bound on each mean's distance to the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
         X = queries_like(X, self.system.problem.X)
         residual = float(np.max(self.solution.residuals))
         return namespace(X).sqrt(self.kernel.diag(X)) * (residual / self.system.sigma)

@@ -153,7 +153,7 @@ class Stationary(Kernel):
         return as_parameter(per_scale, self.lengthscale), Zbar / scales
 
     def _by_differences(self, X: Array, Z: Array, scales: Array, W: Array) -> tuple[Array, Array]:
-        """The same where rows lie so far out that moments would cancel."""
+        """The gradients where rows lie so far out that sums of moments would cancel."""
         xp, Zbar, per_scale = namespace(W), [], []
         for k in range(X.shape[1]):
             u = (X[:, k, None] - Z[None, :, k]) / scales[k]

@@ -18,7 +18,7 @@ def fill(x: np.ndarray, value: float) -> None:
 
 @helper(fastmath=FAST)
 def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
-    """Of row i to the first rows, as many as s has entries."""
+    """Fill s with the squared distances of row i to rows 0 to len(s) - 1."""
     fill(s, 0.0)
     for k in range(len(Xt)):
         column, x = Xt[k], Xt[k, i]
@@ -105,21 +105,6 @@ def add_triangle(
     return total
 
 
-@compiled(fastmath=FAST)
-def triangle(Xt: np.ndarray, profile: int, variance: float, first: int, last: int, K: np.ndarray) -> None:
-    """`fill_triangle`, for Python to call."""
-    fill_triangle(Xt, profile, variance, first, last, K)
-
-
-@compiled(fastmath=FAST)
-def triangle_pullback(
-    Xt: np.ndarray,
-    profile: int,
-    variance: float,
-    first: int,
-    last: int,
-    Kbar: np.ndarray,
-    squares: np.ndarray,
-) -> float:
-    """`add_triangle`, for Python to call."""
-    return add_triangle(Xt, profile, variance, first, last, Kbar, squares)
+# the same bodies for Python to call
+triangle = compiled(fastmath=FAST)(fill_triangle.py_func)
+triangle_pullback = compiled(fastmath=FAST)(add_triangle.py_func)

@@ -122,7 +122,7 @@ def _uniform(d: int, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _harmonics(u: np.ndarray, concentration: float) -> np.ndarray:
-    """Whole numbers n with probability e^-c I_n(c), the Fourier series of exp(c (cos θ - 1)), by quantile."""
+    """Integers n with probability e^-c I_n(c), the Fourier series of exp(c (cos θ - 1)), by quantile."""
     most = int(8.0 * np.sqrt(concentration) + 16.0)
     n = np.arange(-most, most + 1)
     cumulative = np.cumsum(special.ive(np.abs(n), concentration))

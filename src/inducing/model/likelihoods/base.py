@@ -1,4 +1,4 @@
-"""What every likelihood is: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
+"""The base of likelihoods: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -180,7 +180,7 @@ class Likelihood(Parametrised):
         return self.log_average(y, mean, var, power), self.parameter_gradient(y, mean, var, power)
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """The same as `tilted` for rows y (n,) or (n, columns), mean and var (n,)."""
+        """`tilted` for checked rows y (n,) or (n, columns), mean and var (n,)."""
         if self._feature(y[:0], power) is None:
             return tilted_by_quadrature(self.log_density, y, mean, var, self._landmarks(y), power)
         xp = namespace(mean)
@@ -200,7 +200,7 @@ class Likelihood(Parametrised):
     def _averages(
         self, y: Array, mean: Array, var: Array, power: float, functions: Function, count: int
     ) -> list[Array]:
-        """The averages of so many functions(y, f) under the tilted density, or N(mean, var) at power 0."""
+        """The averages of `count` functions(y, f) under the tilted density, or N(mean, var) at power 0."""
 
         def with_density(y: Array, f: Array) -> tuple[Array, ...]:
             return self.log_density(y, f), *functions(y, f)
@@ -228,7 +228,7 @@ class Likelihood(Parametrised):
         )
 
     def _feature(self, y: Array, power: float) -> Feature | None:
-        """Where power · log p(y|f) bends and on which scale, as the quadrature asks it."""
+        """The place where power · log p(y|f) bends, and its scale, for the quadrature; None if not known."""
         return None
 
     def _landmarks(self, y: Array) -> Array | None:
@@ -292,7 +292,7 @@ class Likelihood(Parametrised):
         return self._crps(y, mean, var).reshape(shape)
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        """By quadrature in x, y = `_observed(x)`, for rows of any number of processes."""
+        """The score by quadrature in x, y = `_observed(x)`, for rows of any number of processes."""
         first, further = (y[:, 0], y[:, 1:]) if y.ndim > 1 else (y, None)
         f, parts = mean if mean.ndim == 1 else mean[:, 0], []
         for s in row_slices(len(y), SCORED):
@@ -329,7 +329,7 @@ class Likelihood(Parametrised):
         return self._quantile(p, mean, var, further).reshape(shape)
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        """By halving an interval of x, y = `_observed(x)`."""
+        """The quantile by halving an interval of x, y = `_observed(x)`."""
 
         def below(x: np.ndarray) -> np.ndarray:
             y = self._observed(x)

@@ -65,7 +65,7 @@ class Binary(Likelihood):
         return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        """From -1 to 1 the share of negative labels, or the rest."""
+        """The square of the other label's probability, integrated over the distance 2 from -1 to 1."""
         return 2.0 * self.probability(y * -mean, var) ** 2
 
 
@@ -116,7 +116,7 @@ class Probit(Binary):
         return self.value_and_gradient(y, mean, var, power)[1]
 
     def _feature(self, y: Array, power: float) -> Feature:
-        """Of y = 1, which is steep on the left."""
+        """The place where p(1|f) bends; it is steep on the left."""
         unit = np.sqrt(self.noise)
         return Feature(0.0, 2.8 * unit, left=1.5 * unit if power else np.inf, fine=0.8)
 
@@ -326,7 +326,7 @@ class Ordinal(Likelihood):
         return Feature(centre, 2.8 * unit, left=left, right=right)
 
     def probabilities(self, mean: Array, var: Array) -> Array:
-        """Of every class. (n, c)"""
+        """The probability of every class. (n, c)"""
         mean, var = one_namespace(mean, var)
         classes = asarray_like(np.arange(len(self.gaps) + 2), mean)
         value = self.log_average(classes, mean[..., None], var[..., None])

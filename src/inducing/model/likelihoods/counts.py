@@ -179,7 +179,7 @@ class Binomial(Likelihood):
         return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        """By halving the interval of successes."""
+        """The quantile by halving the interval of successes."""
         trials = np.ones(len(p)) if further is None else further[:, 0]
         low, high = np.full(len(p), -1.0), trials.copy()
         while np.any(high - low > 1.0):
@@ -225,7 +225,7 @@ def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:
 
 
 def _successes_feature(y: Array, k: Array, zero: Array, power: float) -> Feature:
-    """Of the same, at z = f - zero: a wall on the side of many, a slope on the side of few."""
+    """The bend of `_successes` at z = f - zero: a wall on the side of many, a slope on that of few."""
     if power == 0.0:
         return Feature(zero, np.pi)
     xp, y, k = namespace(y), power * y, power * k

@@ -151,7 +151,7 @@ class LogVariance(Likelihood):
         return -0.5 * (LOG_2PI + ratio), ratio, ratio
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        """With t = known + exp(f), p = exp(f)/t and ρ = y²/t."""
+        """log p and its slopes by t = known + exp(f), p = exp(f)/t and ρ = y²/t."""
         f, y, known = self.split(y, f)
         xp, part = namespace(f, y), exp(f)
         total = known + part

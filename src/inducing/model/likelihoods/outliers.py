@@ -36,7 +36,7 @@ class Kinked(Likelihood):
         raise NotImplementedError
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        """Without the kink at f = y, where the second derivative is -∞."""
+        """log p and its slopes without the kink at f = y, where the second derivative is -∞."""
         f, y = self.split(y, f)
         constant, up, down = self.rates
         e = y - f

@@ -43,7 +43,7 @@ class SeveralLikelihood(Likelihood):
     processes: ClassVar[int] = 2
 
     def n_processes(self, y: Array) -> int:
-        """How many processes a row has."""
+        """The number of processes of a row."""
         return self.processes
 
     def expected(self, y: Array, means: Array, variances: Array) -> Expected:

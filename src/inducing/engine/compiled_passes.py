@@ -1,5 +1,5 @@
-"""The passes over a range of rows where compiled loops know the kernel, on the CPU in double precision: what
-passes.py computes for any kernel, by tiles.py.
+"""The passes over ranges of rows and of PITC's blocks where compiled loops know the kernel, on the CPU in
+double precision: what passes.py computes for any kernel, by tiles.py and block_tiles.py.
 """
 
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
 from ..model.kernels.distances import FAR_OUT, within_reach
 from ..model.kernels.exponents import Exponents
@@ -16,8 +17,9 @@ from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
 from ..numerics.workers import row_slices, run_over, workers_for
+from .block_factors import Whole
 from .row_sites import add_terms
-from .sums import Back, Held, Work
+from .sums import BLOCK_BYTES, Back, Group, Held, Work
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
@@ -151,80 +153,38 @@ def _ranges(P: Problem) -> list[slice]:
 
 def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """Add what `passes.second_pass` sums over a range of rows."""
-    data = _data(P, held, s, rows)
-    totals = F.totals()
-    step = _sharing if P.general else _deterministic
-    V, rbar = step(P, F, back, held, noise_bar, s, rows, data, totals)
-    if rbar is not None:
-        add_gradients(s.kernel, P.kernel.diag_pullback(data[0], rbar))
-    add_moments(P, F, s, data[0], V, totals)
+    from .tiles import second, second_deterministic
 
-
-def _deterministic(
-    P: Problem,
-    F: Form,
-    back: Back,
-    held: Held,
-    noise_bar: np.ndarray,
-    s: Work,
-    rows: slice,
-    data: tuple[Array, ...],
-    totals: tuple[np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The rows where R is not in D: V, and dJ/dk(x, x) where it counts."""
-    from .tiles import second_deterministic
-
-    _, Y, noise, weight, _ = data
-    given = P.likelihood is not None
-    tau = held.sites(rows)[0] if given else weight / noise
-    mean, V, lengths = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise)
-    sign = 1.0 if P.row.bound else -1.0
-    matrices, filled = (plain(back.T), plain(back.alpha.T)), (mean, V, lengths)
-    space = _space(s, F)
-    second_deterministic(F.basis, data, (tau, given), matrices, sign, P.uniform, filled, space, totals)
-    if given:
-        spread = F.prior - lengths if P.row.bound else lengths
-        add_terms(P, s, rows, mean[:, 0], spread, 0.0, tau, Y[:, 0])
-    else:
-        residuals = np.vecdot(V, V) / tau
-        s.residual += float(np.sum(residuals))
-        # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); for a bound (c = 1) φᵀφ cancels against R's
-        own = lengths if P.uniform else P.p * tau * lengths
-        bar = residuals - P.p * weight - sign * own + (P.p * tau * F.prior if P.row.bound else 0.0)
-        noise_bar[rows] = 0.5 * bar / noise
-    return V, -0.5 * P.p * tau if P.row.bound else None
-
-
-def _sharing(
-    P: Problem,
-    F: Form,
-    back: Back,
-    held: Held,
-    noise_bar: np.ndarray,
-    s: Work,
-    rows: slice,
-    data: tuple[Array, ...],
-    totals: tuple[np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows where R is in D: V, and dJ/dk(x, x)."""
-    from .tiles import second
-
-    _, Y, noise, weight, _ = data
-    given, known, a = P.likelihood is not None, held.R is not None, P.row.power
-    R = held.R[rows] if held.R is not None else np.empty_like(noise)
-    tau = held.sites(rows)[0] if given else np.empty_like(noise)
+    data, space, totals, given = _data(P, held, s, rows), _space(s, F), F.totals(), P.likelihood is not None
+    X, Y, noise, weight, _ = data
+    tau = held.sites(rows)[0] if given else np.empty_like(noise) if P.general else weight / noise
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
-    matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
-    filled = mean, V, spread, rbar
-    second(F.basis, data, (tau, given), a, (R, known), matrices, filled, _space(s, F), s.G, totals)
+    R: Array | float = 0.0
+    if P.general:  # R is in D
+        R = np.empty_like(noise) if held.R is None else held.R[rows]
+        matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
+        filled, residual = (mean, V, spread, rbar), (R, held.R is not None)
+        second(F.basis, data, (tau, given), P.row.power, residual, matrices, filled, space, s.G, totals)
+    else:
+        sign, pair, lengths = 1.0 if P.row.bound else -1.0, (plain(back.T), plain(back.alpha.T)), spread
+        plain_filled = mean, V, lengths
+        second_deterministic(F.basis, data, (tau, given), pair, sign, P.uniform, plain_filled, space, totals)
+        if P.uniform:  # √(pΠ) is in T
+            lengths /= P.p * tau
+        spread = F.prior - lengths if P.row.bound else lengths  # a bound's φᵀφ cancels against R's
+        rbar = -0.5 * P.p * tau
     if given:
         add_terms(P, s, rows, mean[:, 0], spread, R, tau, Y[:, 0])
     else:
         residuals = np.vecdot(V, V) / tau
         s.residual += float(np.sum(residuals))
-        gD = 0.5 * (residuals - P.p * weight + P.p * tau * spread) * tau / weight
-        noise_bar[rows] = gD - P.p * weight * evidence_correction(a, R, noise)[2]
-    return V, rbar
+        bar = 0.5 * (residuals - P.p * weight + P.p * tau * spread) * tau / weight
+        if P.general:
+            bar -= P.p * weight * evidence_correction(P.row.power, R, noise)[2]
+        noise_bar[rows] = bar
+    if P.general or P.row.bound:
+        add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
+    add_moments(P, F, s, X, V, totals)
 
 
 def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple[np.ndarray, ...]) -> None:
@@ -250,8 +210,85 @@ def plain(A: Array | None) -> np.ndarray:
     return np.ascontiguousarray(A, dtype=np.float64)
 
 
-def _space(s: Work, F: Form) -> tuple[np.ndarray, np.ndarray]:
+def _space(s: Work, F: Form, tile: int = TILE) -> tuple[np.ndarray, np.ndarray]:
     """A worker's buffers: four of a tile of rows, and their features."""
-    if s.tiles is None:
-        s.tiles = np.empty((4, TILE, s.m)), np.empty((TILE, F.width))
+    if s.tiles is None or s.tiles[0].shape[1] != tile:
+        s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
     return s.tiles
+
+
+# PITC's blocks
+
+
+def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group) -> None:
+    """Add what `passes.first_pass` sums over a range of blocks."""
+    from . import block_tiles
+
+    first: Any = block_tiles.first_blocks
+    rows, own = _rows_of(P, group)
+    keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
+    Ks, Ls = _space_for_blocks(group, keep)
+    b = np.zeros((s.m, P.p))
+    log_D = first(F.basis, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, _tile(group)), s.G, b)
+    if np.isnan(log_D):
+        raise FactorisationError("the covariance of a block is not positive definite")
+    if keep and held.blocks is not None and held.runs is not None:
+        held.runs[group.first] = Ks, Ls
+        end = 0
+        for i, size in enumerate(np.diff(group.edges)):  # views, for a pass over residuals
+            part, end = slice(end, end + size**2), end + size**2
+            held.blocks[group.first + i] = Whole(Ks[part].reshape(size, size), Ls[part].reshape(size, size))
+    s.b += b
+    s.log_D += log_D
+    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
+        weight = P.weights[group.rows]
+        s.log_D += float(np.sum((weight - 1.0) * np.log(P.noise[group.rows]) + np.log(weight)))
+
+
+def second_blocks(
+    P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Group
+) -> None:
+    """Add what `passes.second_pass` sums over a range of blocks."""
+    from . import block_tiles
+
+    second: Any = block_tiles.second_blocks
+    assert isinstance(P.kernel, Stationary)
+    rows, frame = _rows_of(P, group)
+    X = rows[0]
+    n, d = X.shape
+    stored = (held.runs or {}).get(group.first)
+    Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
+    V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
+    matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
+    factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
+    totals = F.totals()
+    space = _space(s, F, _tile(group))
+    s.residual += second(F.basis, rows, frame, matrices, factors, filled, space, s.G, totals)
+    weight = P.weight(group.rows)
+    extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
+    noise_bar[group.rows] = diagonal / weight - extra
+    lengths = own[:d] * frame[1]  # Σ W (x - x')²/ℓ³
+    if np.ndim(P.kernel.lengthscale) == 0:
+        lengths = lengths.sum()
+    add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[d] / F.prior})
+    add_moments(P, F, s, X, V, totals)
+
+
+def _rows_of(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
+    """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
+    assert isinstance(P.kernel, Stationary)
+    X, noise = plain(P.X[group.rows]), plain(P.noise[group.rows] / P.weight(group.rows))
+    return (X, plain(P.Y[group.rows]), noise, group.edges), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
+
+
+def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Room for K and L⁻¹ of all blocks, or of those of one tile."""
+    sizes = np.diff(group.edges)
+    most = int(np.max(sizes))
+    room = int(np.sum(sizes**2)) if keep else _tile(group) * most
+    return np.empty(room), np.empty(room)
+
+
+def _tile(group: Group) -> int:
+    """The rows of a tile, or of the longest block."""
+    return max(TILE, int(np.max(np.diff(group.edges))))
