@@ -84,12 +84,13 @@ class Kernel(Parametrised):
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        """dJ/dparameters from dJ/dK of `triangle`, zero above the diagonal; Kbar may be overwritten."""
+        """dJ/dparameters from dJ/dK of `triangle`, zero above the diagonal; Kbar stays as it is."""
         first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
         total: Gradients = {}
         for s in row_slices(last - first, TRIANGLE if is_numpy(X) else X.shape[0]):
             start, stop = first + s.start, first + s.stop
-            add_gradients(total, self.pullback(X[start:stop], X[:stop], Kbar[start:stop, :stop])[0])
+            own = 1.0 * Kbar[start:stop, :stop]  # which `pullback` may overwrite
+            add_gradients(total, self.pullback(X[start:stop], X[:stop], own)[0])
         return total
 
     def grams(self, X: Array) -> Array:

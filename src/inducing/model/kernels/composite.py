@@ -108,21 +108,14 @@ class Sum(Composite):
         if not is_numpy(X):
             return super().triangle(X, out, rows)
         K = self.parts[0].triangle(X, out, rows)
-        some = slice(None) if rows is None else rows
+        first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
+        own = np.zeros(K.shape)  # zeros_like would write all of it
         for part in self.parts[1:]:
-            K[some] += part.triangle(X, np.zeros_like(K), rows)[some]
+            K[first:last, :last] += part.triangle(X, own, rows)[first:last, :last]
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        some = slice(None) if rows is None else rows
-        results = []
-        for part in self.parts:
-            own = Kbar  # a part may overwrite its Kbar, so each but the last has a copy of its own
-            if part is not self.parts[-1]:
-                own = np.zeros_like(Kbar) if is_numpy(Kbar) else 1.0 * Kbar
-                own[some] = Kbar[some]
-            results.append(part.triangle_pullback(X, own, rows))
-        return _by_path(results)
+        return _by_path([part.triangle_pullback(X, Kbar, rows) for part in self.parts])
 
     def _joined(self, parts: list[Array]) -> Array:
         return reduce(add, parts)
