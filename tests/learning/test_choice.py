@@ -66,6 +66,21 @@ def test_a_linear_function_and_a_sum_of_curves_are_found():
     assert min(errors.values()) < 0.8 * min(v for name, v in errors.items() if "curves" not in name)
 
 
+def test_levels_in_no_order_are_found(tmp_path):
+    rng = np.random.default_rng(6)
+    X = np.column_stack([rng.integers(0, 10, (150, 2)), rng.uniform(-1.0, 1.0, 150)])
+    odd, even = np.isin(X[:, 0], [2, 5]), np.isin(X[:, 1], [1, 7])  # the other levels are all alike
+    y = np.where(odd, 1.0, np.sin(5.0 * X[:, 2])) - 1.5 * even + 0.05 * rng.standard_normal(150)
+    model = ig.SparseGPRegressor().fit(X, y)
+    assert "Levels" in str(model.kernel_)
+    errors = {trial.name: trial.rmse for trial in model.choice_.trials}
+    assert min(errors.values()) < 0.8 * min(v for name, v in errors.items() if "levels" not in name)
+    assert np.all(model.relevance_ > 0.0)
+    model.save(tmp_path / "levels.gp")
+    new = rng.uniform(-1.0, 11.0, (9, 3))  # between levels, and beyond
+    np.testing.assert_array_equal(ig.load(tmp_path / "levels.gp").predict(new), model.predict(new))
+
+
 def test_few_rows_get_the_exact_gp():
     X, y = _rows(rough=True)
     model = ig.SparseGPRegressor().fit(X, y)

@@ -13,6 +13,7 @@ from inducing.model import kernels
 from inducing.model.kernels import (
     RBF,
     Constant,
+    Levels,
     Linear,
     Matern12,
     Matern32,
@@ -55,6 +56,15 @@ ARD = np.array([0.7, 1.3, 2.1])
 PERIODS = np.array([1.5, 2.2, 3.1])
 SLOPES = np.array([0.4, 1.0, 2.5])
 W = np.array([[0.5, -1.2, 0.3], [0.0, 0.7, 1.1]])
+AT = [(2, 0.9), (0, -0.5), (0, 0.1), (0, 1.2), (2, -0.8)]  # sorted: three of column 0, two of column 2
+HATS = np.array([0.7, 1.3, 2.1, 0.6, 0.8, 1.1, 0.9, 1.4])
+
+
+def with_hats(x: Any) -> np.ndarray:
+    """x, and hats of levels: straight lines between rows of the identity."""
+    first = [np.interp(x[0], [-0.5, 0.1, 1.2], row) for row in np.eye(3)]
+    return np.array([*x, *first, *(np.interp(x[2], [-0.8, 0.9], row) for row in np.eye(2))])
+
 
 KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
     "rbf": (RBF(0.9, 1.7), of_distance(lambda s: 1.7 * exp(-s / 2), 0.9)),
@@ -141,6 +151,12 @@ KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
             + exp(-((W[1, :2] @ (x - z)[[2, 0]]) ** 2) / 2 / 0.36)
         ),
     ),
+    "levels": (
+        Levels(Matern32(HATS, 1.3), AT),
+        lambda x, z: of_distance(lambda s: 1.3 * (1 + sqrt(3 * s)) * exp(-sqrt(3 * s)), HATS)(
+            with_hats(x), with_hats(z)
+        ),
+    ),
     "sum of products": (
         Matern32(1.1) * Constant(0.4) + RBF(0.9, columns=(1,)) * Periodic(0.8, 1.5, columns=(0,)),
         lambda x, z: (
@@ -194,7 +210,7 @@ def test_the_list_has_every_kernel() -> None:
     def leaves(kernel: kernels.Kernel) -> set[type]:
         return (
             set().union(*map(leaves, kernel.parts))
-            if isinstance(kernel, Sum | Product | Projected)
+            if isinstance(kernel, Sum | Product | Projected | Levels)
             else {type(kernel)}
         )
 

@@ -15,6 +15,7 @@ from ..inference.left_out import LeftOut, left_out_of
 from ..model.kernels.base import Kernel
 from ..model.kernels.composite import Sum
 from ..model.kernels.dot import Linear
+from ..model.kernels.levels import Levels
 from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
 from ..numerics.arrays import to_numpy
 from .objective import parameters_of
@@ -31,6 +32,8 @@ SHORTER_START = 0.2  # times the lengthscales given: a second start, for functio
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
 TERM_SHARE = 0.1  # of the noise: the variance that a further term of a kernel starts with
 MOST_CURVES = 30  # inputs that may have a curve each
+FEW = range(3, 13)  # values of a column that may be levels
+MOST_LEVELS = 60  # of all columns together
 BEHIND = 0.1  # of the error, and nats: a candidate as far behind after one group is not learned further
 SAME = 1e-3  # of the error, and nats: candidates as near as that are one
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
@@ -142,13 +145,15 @@ class Comparison:
         return Trial(name, rmse, density, time.perf_counter() - began)
 
 
-def ranked_kernels(start: Stage, kernels: Mapping[str, Kernel], aim: str = "both") -> list[Learned]:
+def ranked_kernels(
+    start: Stage, kernels: Mapping[str, Kernel], aim: str = "both", levels: bool = False
+) -> list[Learned]:
     """The kernels with parameters learned by an exact GP on 500 of the rows, the best first by other rows.
 
     The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others
     start with the better of the two. Where there are others, further candidates have one lengthscale for all
-    inputs, or are linear; and the best of all gets a linear term, and a curve of each input. Lengthscales
-    have broad log-normal priors about those given.
+    inputs, or are linear, or see `levels` of columns with few values; and the best of all gets a linear term,
+    and a curve of each input. Lengthscales have broad log-normal priors about those given.
     """
     ranking = Ranking(start, aim)
     given = parameters_of(ranking.compared.judging.problem)
@@ -166,8 +171,15 @@ def ranked_kernels(start: Stage, kernels: Mapping[str, Kernel], aim: str = "both
     X = to_numpy(start.rows.X)
     several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
     if others and several and isinstance(first, Stationary) and not first.uncertain:
-        _learn_further(ranking, first, given, X.shape[1])
+        _learn_further(ranking, first, given, levels_of(X) if levels else [], X)
     return ranking.in_order()
+
+
+def levels_of(X: np.ndarray) -> list[tuple[int, float]]:
+    """Column and value of each level: the values of columns that have few of them, but not two alone."""
+    columns = [(k, np.unique(X[:, k])) for k in range(X.shape[1])]
+    found = [(k, float(value)) for k, values in columns if len(values) in FEW for value in values]
+    return found if len(found) <= MOST_LEVELS else []
 
 
 class Ranking:
@@ -208,11 +220,21 @@ class Ranking:
         return ranked + self.behind
 
 
-def _learn_further(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
-    """One lengthscale, a linear kernel, and the best of all with a linear term or a curve of each input."""
+def _learn_further(
+    ranking: Ranking, first: Stationary, given: Parameters, levels: list[tuple[int, float]], X: np.ndarray
+) -> None:
+    """One lengthscale, a linear kernel, levels, and the best of all with a linear term or a curve of each
+    input.
+    """
+    d = X.shape[1]
     one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
     ranking.learn("rationalquadratic, one lengthscale", one, given, broad_priors(one))
     ranking.learn("linear", Linear(variance=first.variance / d), given, {})
+    if levels:
+        shares = np.array([np.mean(X[:, k] == value) for k, value in levels])
+        scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
+        of_levels = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
+        ranking.learn(f"{type(first).__name__.lower()} of levels", of_levels, given, broad_priors(of_levels))
     best, share = ranking.in_order()[0], TERM_SHARE * given.noise
     end = best.outcome.parameters
     terms: dict[str, Kernel] = {"linear": Linear(variance=share)}

@@ -89,8 +89,8 @@ def choose(
     if aim not in AIMS:
         raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {aim!r}")
     start = task.stage()
-    learned = ranked_kernels(start, kernels, aim)
     n = start.rows.n
+    learned = ranked_kernels(start, kernels, aim, levels=n <= EXACT_UP_TO)
     deadline = -math.inf if aim == "rmse" or start.rows.p > 1 else task.deadline  # of learned noise
     if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
         found = exact_trials(start, learned)

@@ -12,6 +12,7 @@ from .base import Kernel
 from .category import Category, categories_of, code_columns
 from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
+from .levels import Levels
 from .periodic import Periodic, Trigonometric
 from .projected import Projected
 from .sphere import Sphere
@@ -25,7 +26,12 @@ BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEA
 _VECTORS: tuple[type[Kernel], ...] = (Independent, CurlFree, DivergenceFree)
 _OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
 _OF_COLUMNS: dict[str, type[Kernel]] = {"category": Category, "averaged": Averaged}  # of columns of a kind
-_COMPOSITES: dict[str, type[Kernel]] = {"sum": Sum, "product": Product, "projected": Projected}
+_COMPOSITES: dict[str, type[Kernel]] = {
+    "sum": Sum,
+    "product": Product,
+    "projected": Projected,
+    "levels": Levels,
+}
 _KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_OF_COLUMNS.values(), *_COMPOSITES.values())
 __all__ = [
     "BY_NAME",
@@ -41,7 +47,7 @@ __all__ = [
 def from_spec(spec: Mapping[str, Any]) -> Kernel:
     """The kernel that `kernel.spec()` described."""
     kind, values = read_spec("kernel", spec, BY_NAME | _OF_VECTORS | _OF_COLUMNS | _COMPOSITES)
-    if kind is Projected:
+    if kind in (Projected, Levels):
         values["kernel"] = from_spec(values.get("kernel", {}))
     if issubclass(kind, Composite):
         if not isinstance(values.get("parts"), list | tuple):
