@@ -32,8 +32,8 @@ SHORTER_START = 0.2  # times the lengthscales given: a second start, for functio
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
 TERM_SHARE = 0.1  # of the noise: the variance that a further term of a kernel starts with
 MOST_CURVES = 30  # inputs that may have a curve each
-FEW = range(3, 13)  # values of a column that may be levels
-MOST_LEVELS = 60  # of all columns together
+LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
+MOST_HATS = 60  # of all columns together
 BEHIND = 0.1  # of the error, and nats: a candidate as far behind after one group is not learned further
 SAME = 1e-3  # of the error, and nats: candidates as near as that are one
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
@@ -178,8 +178,8 @@ def ranked_kernels(
 def levels_of(X: np.ndarray) -> list[tuple[int, float]]:
     """Column and value of each level: the values of columns that have few of them, but not two alone."""
     columns = [(k, np.unique(X[:, k])) for k in range(X.shape[1])]
-    found = [(k, float(value)) for k, values in columns if len(values) in FEW for value in values]
-    return found if len(found) <= MOST_LEVELS else []
+    found = [(k, float(value)) for k, values in columns if len(values) in LEVEL_COUNTS for value in values]
+    return found if len(found) <= MOST_HATS else []
 
 
 class Ranking:

@@ -10,7 +10,7 @@ from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, namespace
 from .base import Gradients, Kernel
 
-FAR = 1e30  # beyond the first and the last level nothing changes
+OUTERMOST = 1e30  # beyond the first and the last level nothing changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +71,8 @@ class Levels(Kernel):
             raise ShapeError(f"Levels looks at column {max(self.owners)}, but X has {X.shape[1]} columns")
         xp, owners, at = namespace(X), self.owners, self.levels[:, 1]
         same = owners[1:] == owners[:-1]
-        before = np.concatenate([[-FAR], np.where(same, at[:-1], -FAR)])
-        after = np.concatenate([np.where(same, at[1:], FAR), [FAR]])
+        before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
+        after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
         low, middle, high = (asarray_like(v, X) for v in (before, at, after))
         x = X[:, list(owners)]
         rising, falling = (x - low) / (middle - low), (high - x) / (high - middle)
