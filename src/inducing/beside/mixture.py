@@ -1,0 +1,260 @@
+"""Mixtures of Gaussian processes: rows that come from several functions, nobody says which. [004 §6.1]
+
+    found = ig.mixture(kernel, basis, 0.01, X, y, components=2)
+    found.predict(X)            # mean and variance of y under the mixture
+    found.log_density(X, y)     # of y at each row of X
+    found.modes(X)              # the values of y where that density has its maxima
+
+Row i has a hidden label z_i with probabilities π, and p(y_i | z_i = k) = p(y_i | f_k(x_i)). With q(f) q(z) in
+the place of the posterior the evidence has the lower bound
+
+    F = Σ_k F_k(r_k) + Σ_ik r_ik (log π_k - log r_ik)
+
+where F_k(r_k) is VFE's bound of process k, whose row i counts r_ik times. EM climbs it: given r each process
+is one call of `condition`; given the processes r_ik ∝ π_k exp⟨log p(y_i|f_k(x_i))⟩. F has many maxima: EM
+starts from many places, and exp F is the relative weight of the solutions it ends in. [004 eq. 5.40]
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ..errors import IterationWarning, ParameterError
+from ..inference.regression import condition
+from ..learning.fitting import fit
+from ..model.bases import Basis
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Gaussian, Likelihood
+from ..model.observations import Observations
+from ..model.posterior import Marginals, Posterior
+from ..model.problem import as_inputs
+from ..numerics.arrays import Seed, to_numpy
+
+LEAST = 1e-10  # of a responsibility
+ALIKE = 0.05  # solutions whose responsibilities differ by less, on average, are one
+TIGHT = 1e-9  # of a step in y, in units of the narrowest component: where a mode is found
+SHIFTS = 500  # steps towards a mode
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One process of a mixture: its model and its share of the rows."""
+
+    posterior: Posterior
+    likelihood: Likelihood
+    share: float  # π
+
+    @property
+    def observations(self) -> Observations:
+        return Observations(self.likelihood, (self.posterior,))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """One maximum of the bound."""
+
+    components: tuple[Component, ...]
+    responsibilities: np.ndarray  # (n, k)
+    log_weight: float  # F
+    converged: bool
+    starts: int = 1  # how many starts ended here
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The likeliest component of each row. (n,)"""
+        return np.argmax(self.responsibilities, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessMixture:
+    """The solutions that EM found, heaviest first; predictions average over all of them by their weight."""
+
+    solutions: tuple[Solution, ...]
+
+    @property
+    def best(self) -> Solution:
+        return self.solutions[0]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The solutions' shares of the posterior, 0 for those that did not converge where one did. (s,)"""
+        settled = np.array([solution.converged for solution in self.solutions])
+        logs = np.array([solution.log_weight for solution in self.solutions])
+        logs = np.where(settled | ~np.any(settled), logs, -np.inf)
+        return np.exp(logs - np.logaddexp.reduce(logs))
+
+    def components(self) -> list[tuple[float, Component]]:
+        """All processes with their weights, which sum to one."""
+        return [
+            (float(weight) * part.share, part)
+            for weight, solution in zip(self.weights, self.solutions, strict=True)
+            for part in solution.components
+            if weight > 0.0
+        ]
+
+    def predict(self, X: Any) -> Marginals:
+        """Mean and variance of a new y at each row under the whole mixture. (n,) each"""
+        weights, means, variances = self._moments(X)
+        mean = weights @ means
+        return Marginals(mean, weights @ (variances + (means - mean) ** 2))
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """The log density of y at each row. (n,)"""
+        terms = [np.log(w) + part.observations.at(X).log_density(y) for w, part in self.components()]
+        return np.logaddexp.reduce(terms, axis=0)
+
+    def modes(self, X: Any) -> list[np.ndarray]:
+        """The values of y where the density of each row has its maxima, the highest first.
+
+        Each component counts as a Gaussian with its mean and variance of y, which under Gaussian noise it is.
+        """
+        weights, means, variances = self._moments(X)
+        y = means.copy()  # from every centre uphill, by mean shift
+        for _ in range(SHIFTS):
+            logs = _log_terms(weights, means, variances, y)
+            pull = np.exp(logs - logs.max(axis=1, keepdims=True)) / variances[None]
+            new = np.sum(pull * means[None], axis=1) / np.sum(pull, axis=1)
+            step, y = np.max(np.abs(new - y) / np.sqrt(variances.min(axis=0))), new
+            if step < TIGHT:
+                break
+        heights = np.logaddexp.reduce(_log_terms(weights, means, variances, y), axis=1)  # (k, n)
+        near = 1e-3 * np.sqrt(variances.min(axis=0))
+        return [_distinct(y[:, i], heights[:, i], near[i]) for i in range(y.shape[1])]
+
+    def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights (k,), and mean and variance of y under each component, (k, n) each."""
+        X = as_inputs(X)
+        weights, parts = zip(*self.components(), strict=True)
+        each = [part.likelihood.predict(*part.observations.latent(X)) for part in parts]
+        return np.array(weights), *(np.stack(column) for column in zip(*each, strict=True))
+
+
+def mixture(
+    kernel: Kernel | Sequence[Kernel],
+    basis: Basis,
+    noise: Any,
+    X: Any,
+    y: Any,
+    *,
+    components: int = 2,
+    starts: int = 50,
+    rounds: int = 200,
+    tolerance: float = 1e-6,
+    learn: int = 0,
+    rng: Seed = None,
+) -> ProcessMixture:
+    """The mixture of so many processes that explains the rows, by EM from so many starts.
+
+    kernel is one for all components or one for each; noise a variance or a `Likelihood`. A start gives every
+    component a few rows near each other, and what these say of the rest. EM ends when a round gains less than
+    `tolerance` nats a row, after `rounds` at most. With `learn` = t the best solution goes on: t times kernel
+    and noise of each component climb its part of the bound by `fit`, and EM follows.
+    """
+    kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel] * components
+    if components < 1 or starts < 1 or len(kernels) != components:
+        given = f"not {len(kernels)} kernels, {components} components and {starts} starts"
+        raise ParameterError(f"a mixture needs starts, and one kernel or one for each component, {given}")
+    likelihood = noise if isinstance(noise, Likelihood) else Gaussian(noise)
+    X, y = to_numpy(as_inputs(X)), to_numpy(likelihood.check(y))
+    models = [(k, basis, likelihood) for k in kernels]
+    generator = np.random.default_rng(rng)
+    found: list[Solution] = []
+    for _ in range(starts if components > 1 else 1):
+        start = _start(models, X, y, generator)
+        found = _with(found, _climb(models, X, y, start, rounds, tolerance))
+    for _ in range(learn):
+        best = found[0]
+        models = [_learned(m, X, y, r) for m, r in zip(models, best.responsibilities.T, strict=True)]
+        found = [_climb(models, X, y, best.responsibilities, rounds, tolerance)]
+    if not found[0].converged:
+        message = f"EM gained more than {tolerance:g} nats a row in its last round of {rounds}; raise rounds"
+        warnings.warn(message, IterationWarning, stacklevel=2)
+    return ProcessMixture(tuple(found))
+
+
+Model = tuple[Kernel, Basis, Likelihood]
+
+
+def _climb(
+    models: Sequence[Model], X: np.ndarray, y: np.ndarray, r: np.ndarray, rounds: int, tolerance: float
+) -> Solution:
+    """EM from responsibilities r (n, k)."""
+    last, converged = -np.inf, False
+    for _ in range(rounds):
+        r = np.maximum(r, LEAST)
+        shares = r.sum(axis=0) / r.sum()
+        pairs = zip(models, r.T, strict=True)
+        posts = [condition(*model[:2], "vfe", model[2], X, y, weights=w) for model, w in pairs]
+        bound = sum(post.log_evidence for post in posts) + float(np.sum(r * (np.log(shares) - np.log(r))))
+        logs = np.stack([_expected(m[2], post, X, y) for m, post in zip(models, posts, strict=True)], axis=1)
+        now, r = r, _normalised(logs + np.log(shares))
+        converged = bound - last < tolerance * len(y)
+        last = bound
+        if converged:
+            break
+    parts = tuple(Component(post, m[2], share) for m, post, share in zip(models, posts, shares, strict=True))
+    return Solution(parts, now, bound, converged)
+
+
+def _start(models: Sequence[Model], X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Responsibilities by processes that have seen a few rows each, which are near each other. (n, k)"""
+    columns = []
+    for kernel, basis, noise in models:
+        centre = X[rng.integers(len(X))]
+        seen = rng.choice(len(X), min(len(X), 2 + X.shape[1]), replace=False, p=_nearness(kernel, X, centre))
+        post = condition(kernel, basis, "vfe", noise, X[seen], y[seen])
+        columns.append(_expected(noise, post, X, y))
+    return _normalised(np.stack(columns, axis=1) / 2.0)  # soft: EM decides
+
+
+def _nearness(kernel: Kernel, X: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """Probabilities that favour rows which the kernel correlates with a centre. (n,)"""
+    k = np.abs(kernel(X, centre[None])[:, 0]) + 0.05 * np.mean(kernel.diag(X))
+    return k / k.sum()
+
+
+def _expected(likelihood: Likelihood, post: Posterior, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """⟨log p(y|f)⟩ of each row. (n,)"""
+    return to_numpy(likelihood.expected_log(y, *Observations(likelihood, (post,)).latent(X)))
+
+
+def _learned(model: Model, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Model:
+    kernel, basis, noise = model
+    best = fit(kernel, basis, "vfe", noise, X, y, weights=weights, optimize="hyperparameters", progress=False)
+    return best.kernel, best.basis, best.noise if isinstance(best.noise, Likelihood) else Gaussian(best.noise)
+
+
+def _normalised(logs: np.ndarray) -> np.ndarray:
+    return np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+
+
+def _with(found: list[Solution], new: Solution) -> list[Solution]:
+    """The distinct solutions and one more, converged and heaviest first; components may be in any order."""
+    for i, old in enumerate(found):
+        apart = np.abs(old.responsibilities[:, :, None] - new.responsibilities[:, None, :]).mean(axis=0)
+        if apart[linear_sum_assignment(apart)].mean() < ALIKE:
+            keep = max(old, new, key=lambda s: (s.converged, s.log_weight))
+            found = [*found[:i], replace(keep, starts=old.starts + new.starts), *found[i + 1 :]]
+            break
+    else:
+        found = [*found, new]
+    return sorted(found, key=lambda s: (not s.converged, -s.log_weight))
+
+
+def _log_terms(weights: np.ndarray, means: np.ndarray, variances: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """log of each Gaussian term of a mixture at y (s, n). (s, k, n)"""
+    e = y[:, None] - means[None]
+    return np.log(weights)[:, None] - 0.5 * (np.log(2.0 * np.pi * variances) + e * e / variances)
+
+
+def _distinct(y: np.ndarray, heights: np.ndarray, near: float) -> np.ndarray:
+    """Maxima that differ by more than `near`, the highest first."""
+    kept: list[float] = []
+    for i in np.argsort(-heights, kind="stable"):
+        if all(abs(y[i] - other) > near for other in kept):
+            kept.append(float(y[i]))
+    return np.array(kept)
