@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ..errors import IterationWarning, ParameterError
-from ..inference.regression import condition
+from ..inference.regression import posterior_of, problem_of
 from ..learning.fitting import fit
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
@@ -130,7 +130,8 @@ class ProcessMixture:
         X = as_inputs(X)
         weights, parts = zip(*self.components(), strict=True)
         each = [part.likelihood.predict(*part.observations.latent(X)) for part in parts]
-        return np.array(weights), *(np.stack(column) for column in zip(*each, strict=True))
+        means, variances = (np.stack(column) for column in zip(*each, strict=True))
+        return np.array(weights), means, variances
 
 
 def mixture(
@@ -188,8 +189,10 @@ def _climb(
         r = np.maximum(r, LEAST)
         shares = r.sum(axis=0) / r.sum()
         pairs = zip(models, r.T, strict=True)
-        posts = [condition(*model[:2], "vfe", model[2], X, y, weights=w) for model, w in pairs]
-        bound = sum(post.log_evidence for post in posts) + float(np.sum(r * (np.log(shares) - np.log(r))))
+        posts = [_process(model, X, y, w) for model, w in pairs]
+        bound = sum(post.log_evidence or 0.0 for post in posts) + float(
+            np.sum(r * (np.log(shares) - np.log(r)))
+        )
         logs = np.stack([_expected(m[2], post, X, y) for m, post in zip(models, posts, strict=True)], axis=1)
         now, r = r, _normalised(logs + np.log(shares))
         converged = bound - last < tolerance * len(y)
@@ -200,13 +203,18 @@ def _climb(
     return Solution(parts, now, bound, converged)
 
 
+def _process(model: Model, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Posterior:
+    kernel, basis, noise = model
+    return posterior_of(problem_of(kernel, basis, "vfe", noise, X, y, weights=weights))
+
+
 def _start(models: Sequence[Model], X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Responsibilities by processes that have seen a few rows each, which are near each other. (n, k)"""
     columns = []
     for kernel, basis, noise in models:
         centre = X[rng.integers(len(X))]
         seen = rng.choice(len(X), min(len(X), 2 + X.shape[1]), replace=False, p=_nearness(kernel, X, centre))
-        post = condition(kernel, basis, "vfe", noise, X[seen], y[seen])
+        post = _process((kernel, basis, noise), X[seen], y[seen])
         columns.append(_expected(noise, post, X, y))
     return _normalised(np.stack(columns, axis=1) / 2.0)  # soft: EM decides
 
