@@ -34,14 +34,14 @@ from ..model.posterior import Marginals, Posterior
 from ..model.problem import as_inputs
 from ..numerics.arrays import Seed, to_numpy
 
-LEAST = 1e-10  # of a responsibility
-ALIKE = 0.05  # solutions whose responsibilities differ by less, on average, are one
-TIGHT = 1e-9  # of a step in y, in units of the narrowest component: where a mode is found
-SHIFTS = 500  # steps towards a mode
+LEAST_RESPONSIBILITY = 1e-10  # of a responsibility
+SAME_SOLUTION = 0.05  # solutions whose responsibilities differ by less, on average, are one
+MODE_STEP = 1e-9  # of a step in y, in units of the narrowest component: where a mode is found
+MEAN_SHIFTS = 500  # steps towards a mode
 
 
 @dataclass(frozen=True, eq=False)
-class Component:
+class MixtureComponent:
     """One process of a mixture: its model and its share of the rows."""
 
     posterior: Posterior
@@ -54,10 +54,10 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class EMSolution:
     """One maximum of the bound."""
 
-    components: tuple[Component, ...]
+    components: tuple[MixtureComponent, ...]
     responsibilities: np.ndarray  # (n, k)
     log_weight: float  # F
     converged: bool
@@ -73,10 +73,10 @@ class Solution:
 class ProcessMixture:
     """The solutions that EM found, heaviest first; predictions average over all of them by their weight."""
 
-    solutions: tuple[Solution, ...]
+    solutions: tuple[EMSolution, ...]
 
     @property
-    def best(self) -> Solution:
+    def best(self) -> EMSolution:
         return self.solutions[0]
 
     @property
@@ -87,7 +87,7 @@ class ProcessMixture:
         logs = np.where(settled | ~np.any(settled), logs, -np.inf)
         return np.exp(logs - np.logaddexp.reduce(logs))
 
-    def components(self) -> list[tuple[float, Component]]:
+    def components(self) -> list[tuple[float, MixtureComponent]]:
         """All processes with their weights, which sum to one."""
         return [
             (float(weight) * part.share, part)
@@ -114,12 +114,12 @@ class ProcessMixture:
         """
         weights, means, variances = self._moments(X)
         y = means.copy()  # from every centre uphill, by mean shift
-        for _ in range(SHIFTS):
+        for _ in range(MEAN_SHIFTS):
             logs = _log_terms(weights, means, variances, y)
             pull = np.exp(logs - logs.max(axis=1, keepdims=True)) / variances[None]
             new = np.sum(pull * means[None], axis=1) / np.sum(pull, axis=1)
             step, y = np.max(np.abs(new - y) / np.sqrt(variances.min(axis=0))), new
-            if step < TIGHT:
+            if step < MODE_STEP:
                 break
         heights = np.logaddexp.reduce(_log_terms(weights, means, variances, y), axis=1)  # (k, n)
         near = 1e-3 * np.sqrt(variances.min(axis=0))
@@ -163,7 +163,7 @@ def mixture(
     X, y = to_numpy(as_inputs(X)), to_numpy(likelihood.check(y))
     models = [(k, basis, likelihood) for k in kernels]
     generator = np.random.default_rng(rng)
-    found: list[Solution] = []
+    found: list[EMSolution] = []
     for _ in range(starts if components > 1 else 1):
         start = _start(models, X, y, generator)
         found = _with(found, _climb(models, X, y, start, rounds, tolerance))
@@ -177,16 +177,21 @@ def mixture(
     return ProcessMixture(tuple(found))
 
 
-Model = tuple[Kernel, Basis, Likelihood]
+ComponentModel = tuple[Kernel, Basis, Likelihood]
 
 
 def _climb(
-    models: Sequence[Model], X: np.ndarray, y: np.ndarray, r: np.ndarray, rounds: int, tolerance: float
-) -> Solution:
+    models: Sequence[ComponentModel],
+    X: np.ndarray,
+    y: np.ndarray,
+    r: np.ndarray,
+    rounds: int,
+    tolerance: float,
+) -> EMSolution:
     """EM from responsibilities r (n, k)."""
     last, converged = -np.inf, False
     for _ in range(rounds):
-        r = np.maximum(r, LEAST)
+        r = np.maximum(r, LEAST_RESPONSIBILITY)
         shares = r.sum(axis=0) / r.sum()
         pairs = zip(models, r.T, strict=True)
         posts = [_process(model, X, y, w) for model, w in pairs]
@@ -199,16 +204,22 @@ def _climb(
         last = bound
         if converged:
             break
-    parts = tuple(Component(post, m[2], share) for m, post, share in zip(models, posts, shares, strict=True))
-    return Solution(parts, now, bound, converged)
+    parts = tuple(
+        MixtureComponent(post, m[2], share) for m, post, share in zip(models, posts, shares, strict=True)
+    )
+    return EMSolution(parts, now, bound, converged)
 
 
-def _process(model: Model, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Posterior:
+def _process(
+    model: ComponentModel, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
+) -> Posterior:
     kernel, basis, noise = model
     return posterior_of(problem_of(kernel, basis, "vfe", noise, X, y, weights=weights))
 
 
-def _start(models: Sequence[Model], X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _start(
+    models: Sequence[ComponentModel], X: np.ndarray, y: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Responsibilities by processes that have seen a few rows each, which are near each other. (n, k)"""
     columns = []
     for kernel, basis, noise in models:
@@ -230,7 +241,7 @@ def _expected(likelihood: Likelihood, post: Posterior, X: np.ndarray, y: np.ndar
     return to_numpy(likelihood.expected_log(y, *Observations(likelihood, (post,)).latent(X)))
 
 
-def _learned(model: Model, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Model:
+def _learned(model: ComponentModel, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> ComponentModel:
     kernel, basis, noise = model
     best = fit(kernel, basis, "vfe", noise, X, y, weights=weights, optimize="hyperparameters", progress=False)
     return best.kernel, best.basis, best.noise if isinstance(best.noise, Likelihood) else Gaussian(best.noise)
@@ -240,11 +251,11 @@ def _normalised(logs: np.ndarray) -> np.ndarray:
     return np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
 
 
-def _with(found: list[Solution], new: Solution) -> list[Solution]:
+def _with(found: list[EMSolution], new: EMSolution) -> list[EMSolution]:
     """The distinct solutions and one more, converged and heaviest first; components may be in any order."""
     for i, old in enumerate(found):
         apart = np.abs(old.responsibilities[:, :, None] - new.responsibilities[:, None, :]).mean(axis=0)
-        if apart[linear_sum_assignment(apart)].mean() < ALIKE:
+        if apart[linear_sum_assignment(apart)].mean() < SAME_SOLUTION:
             keep = max(old, new, key=lambda s: (s.converged, s.log_weight))
             found = [*found[:i], replace(keep, starts=old.starts + new.starts), *found[i + 1 :]]
             break
