@@ -205,6 +205,9 @@ product(y[:, None])  # K y
 # relevance_vectors
 few = ig.relevance_vectors(kernel, X[:60], y[:60] - y.mean(), noise=noise)
 
+# laplace
+sides = ig.laplace(kernel, basis, "fitc", ig.likelihoods.Logistic(), X, np.where(labels, 1.0, -1.0))
+
 # mixture
 x = np.linspace(-1, 1, 80)[:, None]  # of two curves in turns
 t = np.where(np.arange(80) % 2, np.sin(3 * x[:, 0]), -x[:, 0])

@@ -24,7 +24,7 @@ PAGES = {  # title of a page: the names on it; a module stands for all it define
     "Files": "load export distil warm",
     "Tables and sources": "TableEncoder as_source sources distributed outofcore datasets",
     "Beside the table": "committee augmentation local iterative products relevance_vectors "
-    "sparse_kernel_pca eigenfunctions squared mixture mixtures fields wind wind_model",
+    "sparse_kernel_pca eigenfunctions squared laplace mixture mixtures fields wind wind_model",
     "Pictures": "plots animation",
     "Metrics and messages": "metrics progress errors backend",
 }

@@ -37,8 +37,9 @@ ALLOWED = set(
 PUBLIC = """
 condition log_evidence log_evidence_and_gradient leave_one_out Posterior NeighboursPredictor prior
 kl_divergence update update_together information_gain most_informative expectation_propagation
-relevance_vectors sparse_kernel_pca mixture Sites fit fit_expectation_propagation Fit LogNormal diagnose Diagnosis
-SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity MultiscaleKernelRidge MultiscaleSVM compare
+relevance_vectors sparse_kernel_pca mixture laplace Sites fit fit_expectation_propagation Fit LogNormal
+diagnose Diagnosis SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity MultiscaleKernelRidge
+MultiscaleSVM compare
 as_source load backend kernels means bases approximations augmentation committee distributed
 eigenfunctions iterative local products likelihoods mixtures fields wind wind_model errors metrics progress
 datasets plots animation recipes selection outofcore sources squared warm NoiseByLevel sobol_indices

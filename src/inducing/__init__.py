@@ -26,6 +26,7 @@ _HOMES = {  # of functions and classes
     "model.sites": "Sites",
     "beside.relevance": "relevance_vectors",
     "beside.kernel_pca": "sparse_kernel_pca",
+    "beside.laplace": "laplace",
     "beside.mixture": "mixture",
     "learning.fitting": "fit Fit LogNormal",
     "learning.fitting_ep": "fit_expectation_propagation",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from .beside import wind as wind
     from .beside import wind_model as wind_model
     from .beside.kernel_pca import sparse_kernel_pca as sparse_kernel_pca
+    from .beside.laplace import laplace as laplace
     from .beside.mixture import mixture as mixture
     from .beside.relevance import relevance_vectors as relevance_vectors
     from .estimators.classifier import SparseGPClassifier as SparseGPClassifier

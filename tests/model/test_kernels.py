@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from math import cos, exp, pi, prod, sin, sqrt
+from math import cos, exp, gamma, pi, prod, sin, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from inducing.model.kernels import (
     Constant,
     Levels,
     Linear,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -26,9 +27,19 @@ from inducing.model.kernels import (
     Sphere,
     Sum,
     Trigonometric,
+    spectral_density,
 )
 
 Formula = Callable[[Any, Any], float]  # k(x, z) of two single inputs
+
+
+def bessel_matern(s: float, nu: float) -> float:
+    """The Matérn profile with K_ν(z) = ∫ exp(-z cosh t) cosh νt dt over t > 0, by the trapezoidal rule."""
+    if s == 0.0:
+        return 1.0
+    z, t = np.sqrt(2 * nu * s), np.linspace(0.0, 40.0, 40001)
+    values = np.exp(np.minimum(nu * t - z * np.cosh(t), 700.0)) * (1 + np.exp(-2 * nu * t)) / 2
+    return 2 ** (1 - nu) / gamma(nu) * z**nu * float(np.trapezoid(values, t))
 
 
 def of_distance(profile: Callable[[float], float], lengthscale: Any) -> Formula:
@@ -90,6 +101,8 @@ KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
         Matern52(ARD),
         of_distance(lambda s: (1 + sqrt(5 * s) + 5 * s / 3) * exp(-sqrt(5 * s)), ARD),
     ),
+    "matern of any order": (Matern(1.1, 2.0, 1.8), of_distance(lambda s: 2 * bessel_matern(s, 1.8), 1.1)),
+    "matern ard, rough": (Matern(ARD, 1.3, 0.7), of_distance(lambda s: 1.3 * bessel_matern(s, 0.7), ARD)),
     "rational quadratic": (
         RationalQuadratic(0.8, 1.7, 0.6),
         of_distance(lambda s: 1.7 * (1 + s / 1.2) ** -0.6, 0.8),
@@ -167,6 +180,7 @@ KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
 }
 LEAVES = (
     RBF,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -506,3 +520,34 @@ def test_a_sphere_is_closed_and_refuses_other_inputs() -> None:
         kernel(np.zeros((2, 3)), np.zeros((2, 3)))
     with pytest.raises(ParameterError, match="smoothness must be one of 0.5, 1.5, 2.5, inf, not 2"):
         Sphere(1.0, 1.0, 2)
+
+
+def test_matern_of_any_order_meets_its_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))
+    for nu, kind in ((0.5, Matern12), (1.5, Matern32), (2.5, Matern52)):
+        np.testing.assert_allclose(Matern(ARD[:2], 1.3, nu)(X, X), kind(ARD[:2], 1.3)(X, X), rtol=1e-12)
+    gap = [np.max(np.abs(Matern(1.0, 1.0, nu)(X, X) - RBF(1.0)(X, X))) for nu in (10.0, 30.0, 100.0)]
+    assert gap[0] > 2.5 * gap[1] > 6 * gap[2]  # as 1/ν
+    near = np.array([[0.0], [1e-9], [1e-4], [0.3]])
+    assert np.all(np.isfinite(Matern(1.0, 1.0, 80.0)(near, near)))
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.7, 1.3), Matern12(0.7), Matern32(0.7, 1.3), Matern(0.7, 1.3, 1.8)])
+def test_the_spectral_density_is_the_kernels_fourier_transform(kernel: kernels.Kernel) -> None:
+    s = np.linspace(-400.0, 400.0, 1_600_001)[:, None]
+    S = spectral_density(kernel, s)
+    for r in (0.25, 0.8):
+        k = np.trapezoid(S * np.cos(2 * np.pi * s[:, 0] * r), s[:, 0])
+        assert k == pytest.approx(kernel(np.zeros((1, 1)), np.full((1, 1), r))[0, 0], abs=2e-5)
+    plane = type(kernel)(**(kernel.parameters | {"lengthscale": [0.7, 0.4]}))
+    g = np.linspace(-60.0, 60.0, 1201)
+    line = spectral_density(
+        plane, np.stack([np.full_like(g, 0.9), g], axis=1)
+    )  # over one input: that of the rest
+    assert np.trapezoid(line, g) == pytest.approx(spectral_density(kernel, [[0.9]])[0], rel=0.02)
+
+
+def test_no_spectral_density_is_said() -> None:
+    with pytest.raises(ParameterError, match="RationalQuadratic has none"):
+        spectral_density(RationalQuadratic(), [[1.0]])

@@ -485,3 +485,25 @@ def test_posteriors_on_one_basis_are_asked_together(name: str, mean: Any) -> Non
     for j, post in enumerate(made):
         for part, alone in zip(together, post.predict(XS)):
             assert_allclose(part[:, j], alone, rtol=1e-12, atol=1e-14)
+
+
+def test_the_heuristic_score_is_the_change_of_the_mean_at_what_goes():
+    """A function replaced by its projection changes the mean at its input alone, by |α|/q. [004 eq. 3.6]"""
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, (40, 1))
+    kernel = ig.kernels.RBF(0.7, 1.5)
+    post = ig.condition(kernel, ig.bases.Points(X[:8]), "dtc", 0.1, X, np.sin(3 * X[:, 0]))
+    scores = post.removal_scores("heuristic")
+    Z, K = X[:8], kernel(X[:8], X[:8])
+    for i in range(8):
+        rest = np.delete(np.arange(8), i)
+        # k(z_i, .) replaced by its projection on the others [004 eq. 3.2]
+        projected = post.alpha[rest] + post.alpha[i] * np.linalg.solve(K[np.ix_(rest, rest)], K[rest, i])
+        change = post.mean(Z) - K[:, rest] @ projected
+        np.testing.assert_allclose(change[rest], 0.0, atol=1e-5)
+        assert scores[i] == pytest.approx(abs(change[i]), rel=1e-4)
+    least = np.argmin(scores)
+    assert not np.any(np.all(post.prune(7, "heuristic").basis.Z == Z[least], axis=1))
+    assert post.removal_scores("heuristic", group=2).shape == (4,)
+    with pytest.raises(ig.errors.UnknownNameError, match="'mean' or 'kl'"):
+        ig.update(ig.prior(kernel), ig.likelihoods.Gaussian(0.1), X, X[:, 0], 5, score="heuristic")

@@ -120,7 +120,7 @@ class Learner:
             raise ParameterError(f"capacity must be a whole number of at least 1, or None, but is {capacity}")
         if not 0.0 <= tolerance < 1.0:
             raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), not {tolerance}")
-        check_score(score)
+        check_score(score, online=True)
         if not grow and len(posts[0]) == 0:
             raise ParameterError(
                 "a basis that does not grow must not be empty: start from prior(k, basis=...)"

@@ -242,6 +242,7 @@ class Posterior:
     def removal_scores(self, score: Score = "mean", group: int = 1) -> np.ndarray:
         """The cost of removing each basis function, in KL units (half of 004's ε): "mean" counts the
         change of the mean alone [004 eq. 3.26], "kl" is the whole KL(pruned || this) [004 eq. 3.24].
+        "heuristic" is no KL: the change of the mean at the function's own input, |α|/q [004 eq. 3.6].
 
         With `group` that many in a row come and go together, as the components of a vector do. [004 eq. 5.43]
         """

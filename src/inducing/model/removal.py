@@ -7,13 +7,14 @@ import numpy as np
 from ..errors import UnknownNameError
 from ..numerics.linalg import gram, identity, inverse_lower
 
-Score = Literal["mean", "kl"]
+Score = Literal["mean", "kl", "heuristic"]
 
 
-def check_score(score: str) -> None:
-    """Raise if there is no such score."""
-    if score not in ("mean", "kl"):
-        raise UnknownNameError(f"there is no removal score {score!r}; choose 'mean' or 'kl'")
+def check_score(score: str, online: bool = False) -> None:
+    """Raise if there is no such score; online learning has no "heuristic"."""
+    if score not in ("mean", "kl") and (online or score != "heuristic"):
+        known = "'mean' or 'kl'" if online else "'mean', 'kl' or 'heuristic'"
+        raise UnknownNameError(f"there is no removal score {score!r}; choose {known}")
 
 
 def removal_scores(
@@ -65,6 +66,9 @@ class Removal:
         def blocks(M: np.ndarray) -> np.ndarray:
             return M.reshape(g, s, g, s)[np.arange(g), :, np.arange(g)]  # (g, s, s)
 
+        if self.score == "heuristic":  # the mean's change at what goes, |α|/q of one function [004 eq. 3.6]
+            change = np.linalg.solve(blocks(self.Q), self.alpha.reshape(g, s, -1))
+            return np.sqrt(np.sum(change * change, axis=(1, 2)))
         N = blocks(self.N) if self.score == "kl" else None
         return removal_scores(self.alpha.reshape(g, s, -1), blocks(self.CQ), blocks(self.Q), N)
 

@@ -16,10 +16,11 @@ from .levels import Levels
 from .periodic import Periodic, Trigonometric
 from .projected import Projected
 from .sphere import Sphere
-from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
 from .vector import CurlFree, DivergenceFree, Independent
+from .waves import spectral_density
 
-_STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic)
+_STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic, Matern)
 _LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
 # kernels whose last input is the number of a component
@@ -39,6 +40,7 @@ __all__ = [
     "code_columns",
     "from_spec",
     "leaves",
+    "spectral_density",
     "with_periods",
     *(kind.__name__ for kind in _KINDS),
 ]

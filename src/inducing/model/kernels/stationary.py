@@ -4,13 +4,16 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import gammaln, kve
 
-from ...numerics.arrays import Array, is_numpy, namespace, worth_compiling
+from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, worth_compiling
 from ...numerics.workers import interruptible
 from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import FAR_OUT, middle, squared_distances, within_reach
 from .exponents import Exponents
 
+MOST_SMOOTH = 100.0  # of ν: K_ν overflows beyond
+ORDER_STEP = 2e-3  # of ν, relative: where its derivative is taken by differences
 PER_ROOT = 32  # multiplications that a profile at one distance takes, about
 
 
@@ -273,6 +276,64 @@ class RationalQuadratic(Stationary):
         t = s / (2.0 * self.shape)
         dlogK = t / (1.0 + t) - xp.log1p(t)
         return {"shape": xp.sum(Kbar * K * dlogK)}
+
+
+@dataclass(frozen=True, eq=False)
+class Matern(Stationary):
+    """variance · 2^(1-ν)/Γ(ν) z^ν K_ν(z) with z = √(2νs) and any `nu` = ν, which can be learned. [002]
+
+    ν = ½, 3/2 and 5/2 are `Matern12`, `Matern32` and `Matern52`, which are quicker; ν → ∞ is the RBF, and any
+    ν above 100 counts as 100. For ν ≤ 1 its slope is taken as 0 at equal inputs.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance", "nu")
+
+    nu: Any = 1.5
+
+    @property
+    def _order(self) -> float:
+        return min(float(self.nu), MOST_SMOOTH)
+
+    def _profile(self, s: Array) -> Array:
+        return asarray_like(self.variance * np.exp(_log_matern(to_numpy(s), self._order)), s)
+
+    def _slope(self, s: Array, K: Array) -> Array:
+        nu, z = self._order, np.sqrt(2.0 * self._order * to_numpy(s))
+        apart = z > 1e-7
+        at = np.where(apart, z, 1.0)
+        # -dg/dz = c z^ν K_(ν-1)(z), and ds = z dz/ν
+        log_slope = _log_matern_constant(nu) + (nu - 1.0) * np.log(at) + np.log(kve(abs(nu - 1.0), at)) - at
+        near = nu / (nu - 1.0) if nu > 1.0 else 0.0
+        return asarray_like(self.variance * np.where(apart, 2.0 * nu * np.exp(log_slope), near), s)
+
+    def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
+        nu, h = (
+            self._order,
+            ORDER_STEP * self._order,
+        )  # K_ν has no closed derivative in ν: differences of fourth order
+        distances = to_numpy(s)
+        near, far = (
+            (_log_matern(distances, nu + k * h) - _log_matern(distances, nu - k * h)) / (2 * k * h)
+            for k in (1, 2)
+        )
+        slope = (4.0 * near - far) / 3.0 * (nu == float(self.nu))
+        return {"nu": namespace(s).sum(Kbar * K * asarray_like(slope, s))}
+
+
+def _log_matern(s: np.ndarray, nu: float) -> np.ndarray:
+    """log of the Matérn profile of unit variance."""
+    z = np.sqrt(2.0 * nu * s)
+    at = np.maximum(z, 1e-12)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        value = _log_matern_constant(nu) + nu * np.log(at) + np.log(kve(nu, at)) - at
+    early = -(z**2) / (4.0 * (nu - 1.0)) if nu > 1.0 else np.zeros_like(z)  # where K_ν(z) overflows
+    return np.where(
+        np.isfinite(value) & (z > 1e-12), np.minimum(value, 0.0), np.where(z < 1.0, early, -np.inf)
+    )
+
+
+def _log_matern_constant(nu: float) -> float:
+    return float((1.0 - nu) * np.log(2.0) - gammaln(nu))
 
 
 # the number by which compiled loops know each profile g

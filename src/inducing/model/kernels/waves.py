@@ -21,9 +21,9 @@ from .composite import Product, Sum
 from .dot import Constant, Linear
 from .periodic import Periodic
 from .projected import Projected
-from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
-DEGREES = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}  # of freedom of the frequencies: twice ν
+DEGREES: dict[type[Kernel], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}  # twice ν
 EDGE = 1e-12  # of uniform numbers: nearer to 0 or 1 none goes through a quantile function
 
 
@@ -93,7 +93,11 @@ def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> t
         for j, column in enumerate(columns):
             omega[:, column] = 2.0 * np.pi / periods[j] * _harmonics(u[:, j], scales[j] ** -2.0)
         return kernel.variance, omega
-    if not isinstance(kernel, Stationary) or type(kernel) not in (RBF, RationalQuadratic, *DEGREES):
+    if (
+        not isinstance(kernel, Stationary)
+        or _degrees(kernel) is None
+        and type(kernel) not in (RBF, RationalQuadratic)
+    ):
         name = type(kernel).__name__
         raise ParameterError(f"there are no whole functions of a {name} kernel here; use sample")
     columns = _columns(kernel, d)
@@ -101,11 +105,38 @@ def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> t
     z = special.ndtri(u[:, 1:])
     if isinstance(kernel, RationalQuadratic):
         z *= np.sqrt(special.gammaincinv(kernel.shape, u[:, :1]) / kernel.shape)
-    elif type(kernel) in DEGREES:
-        degrees = DEGREES[type(kernel)]
+    elif degrees := _degrees(kernel):
         z /= np.sqrt(2.0 * special.gammaincinv(0.5 * degrees, u[:, :1]) / degrees)
     omega[:, columns] = z / np.broadcast_to(to_numpy(kernel.lengthscale), len(columns))
     return kernel.variance, omega
+
+
+def spectral_density(kernel: Stationary, frequencies: np.ndarray) -> np.ndarray:
+    """The spectral density S of an RBF or Matérn kernel at frequencies (F, D), in cycles a unit. [002]
+
+    k(x - z) = ∫ S(s) cos 2πsᵀ(x - z) ds. With D inputs, t = s ℓ in each, and times the product of all ℓ,
+
+        RBF     variance (2π)^(D/2) exp(-2π²|t|²)
+        Matérn  variance 2^D π^(D/2) Γ(ν + D/2)/Γ(ν) (2ν)^ν (2ν + 4π²|t|²)^-(ν + D/2)
+    """
+    s = np.atleast_2d(np.asarray(frequencies, dtype=float))
+    D, degrees = s.shape[1], _degrees(kernel)
+    scales = np.broadcast_to(np.asarray(to_numpy(kernel.lengthscale), dtype=float), (D,))
+    squares, scale = np.sum((s * scales) ** 2, axis=1), float(kernel.variance * np.prod(scales))
+    if degrees is None:
+        if type(kernel) is not RBF:
+            name = type(kernel).__name__
+            raise ParameterError(f"RBF and Matérn kernels have a spectral density here, but {name} has none")
+        return scale * (2.0 * np.pi) ** (0.5 * D) * np.exp(-2.0 * np.pi**2 * squares)
+    nu = 0.5 * degrees
+    log_c = D * np.log(2.0) + 0.5 * D * np.log(np.pi) + special.gammaln(nu + 0.5 * D) - special.gammaln(nu)
+    power = nu * np.log(2.0 * nu) - (nu + 0.5 * D) * np.log(2.0 * nu + 4.0 * np.pi**2 * squares)
+    return scale * np.exp(log_c + power)
+
+
+def _degrees(kernel: Kernel) -> float | None:
+    """Twice ν of a Matérn kernel, the degrees of freedom of its frequencies; None of any other."""
+    return 2.0 * float(kernel.nu) if isinstance(kernel, Matern) else DEGREES.get(type(kernel))
 
 
 def _columns(kernel: Kernel, d: int) -> list[int]:
