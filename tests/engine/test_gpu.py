@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from inducing.engine import block_passes, neighbours, sums
+from inducing.inference import neighbours as near
 from inducing.inference.regression import gradient_of
 from inducing.model.problem import make_problem
 from inducing.model.table import TABLE
@@ -308,6 +309,28 @@ def test_augmented_rows(name: str, kind: str, place: Any) -> None:
     for got, want in zip(found.predict(A), expected.predict(XS[:6]), strict=True):
         same(got, want, A)
     same(found.covariance(A), expected.covariance(XS[:6]), A)
+
+
+def test_queries_along_neighbours_go_many_at_a_time(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device each query has a small factor of its own, some hundred queries a step: NumPy's numbers."""
+    steps, whole = [], near.NeighboursPredictor._given_each
+
+    def counted(self: Any, X: Any, queries: np.ndarray, numbers: np.ndarray) -> Any:
+        steps.append(len(queries))
+        return whole(self, X, queries, numbers)
+
+    monkeypatch.setattr(near.NeighboursPredictor, "_given_each", counted)
+    arguments = KERNELS["Matern32"], basis("points", 20), "neighbours", NOISE
+    own: Any = ig.condition(*arguments, X, Y2, neighbours=8)
+    far: Any = ig.condition(*arguments, place(X), place(Y2), neighbours=8)
+    queries = np.concatenate([XS, X[:50]])  # training rows, too
+    most = 2 * 8 * 9 * (9 + 20 + D) * 40  # forty queries at a time
+    monkeypatch.setattr(near, "DEVICE_BYTES", most)
+    mean, variance = (ig.backend.to_numpy(a) for a in far.predict(place(queries)))
+    assert max(steps) == 40 and sum(steps) == len(queries)
+    assert_allclose(mean, own.predict(queries).mean, rtol=1e-9, atol=1e-9)
+    assert_allclose(variance, own.predict(queries).variance, rtol=1e-9, atol=1e-9)
+    assert_allclose(ig.backend.to_numpy(far.mean(place(queries))), own.mean(queries), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("count", [0, N])

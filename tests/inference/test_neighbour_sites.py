@@ -6,8 +6,10 @@ from numpy.testing import assert_allclose
 
 import inducing as ig
 from inducing import errors
+from inducing.engine import sums
 from inducing.inference.neighbour_sites import settle
 from inducing.inference.regression import approximation_of, problem_of
+from inducing.learning.objective import PseudoTargets
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(-2, 2, (60, 2))
@@ -92,3 +94,27 @@ def test_what_is_refused():
         ig.condition(KERNEL, BASIS, "neighbours", ig.likelihoods.LearnedNoise(), X, F)
     with pytest.warns(errors.IterationWarning, match="did not settle in 2 sweeps"):
         ig.condition(KERNEL, BASIS, "neighbours", likelihood, X, y, sweeps=2)
+
+
+@pytest.mark.parametrize("room", [sums.BLOCK_BYTES, 1000])
+def test_columns_that_share_blocks_give_the_sum_of_their_own(monkeypatch, room):
+    """Classes share R, Φ and the way back through the kernel, where there is room."""
+    monkeypatch.setattr(sums, "BLOCK_BYTES", room)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3))
+    signs = np.where(np.sin(X[:, :1]) + X[:, 1:2] + [-0.5, 0.0, 0.5] > 0, 1.0, -1.0)
+    row = approximation_of("neighbours", None, 6)
+    kernel, basis = ig.kernels.Matern52(np.full(3, 2.0), 2.0), ig.bases.Points(X[:10])
+    P = problem_of(kernel, basis, row, ig.likelihoods.Probit(), X, signs[:, 0])
+    together = PseudoTargets([signs[:, [j]] for j in range(3)])
+    settled = together.settle(P)
+    value, gradient = together(P)
+    alone = []
+    for j in range(3):
+        one = PseudoTargets([signs[:, [j]]])
+        assert one.settle(P)[0].log_evidence == pytest.approx(settled[j].log_evidence, rel=1e-13)
+        alone.append(one(P))
+    assert value == pytest.approx(sum(v for v, _ in alone), rel=1e-13)
+    for name, g in gradient.items():
+        total = sum(np.asarray(part[name]) for _, part in alone)
+        np.testing.assert_allclose(g, total, rtol=1e-10, atol=1e-10)

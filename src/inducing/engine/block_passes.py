@@ -3,29 +3,56 @@
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
-from ..numerics.linalg import add_gram, add_symmetric_product, row_squares, times_lower
+from ..numerics.linalg import add_gram, add_product, add_symmetric_product, row_squares, times_lower
 from .block_factors import Whole
 from .neighbours import Conditionals
-from .sums import BATCH_BYTES, BLOCK_BYTES, Back, Group, Held, Work, copied, count, finish, scratch_copy
+from .sums import (
+    BATCH_BYTES,
+    BLOCK_BYTES,
+    Back,
+    Group,
+    Held,
+    SharedBlocks,
+    Work,
+    copied,
+    count,
+    finish_cross,
+    scratch_copy,
+)
 
 BlockFactor = Whole | Conditionals  # of D of one block
 
 
-def factor_of_block(P: Problem, Phi: Array, group: Group, part: slice, s: Work) -> BlockFactor:
-    """The factor of D of one block, or of a batch of them: along neighbours, or as a whole."""
+def factor_of_block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s: Work) -> BlockFactor:
+    """The factor of D of block i of a group, or of a batch of them: along neighbours, or as a whole."""
     if group.batch is not None:
         return Conditionals.of_batch(P, Phi, group)
-    rows = group.rows[part]
-    return Whole.of(P, Phi, rows) if P.sets is None else Conditionals.of(P, Phi, rows, s)
+    rows = group.rows[group.parts[i]]
+    return (
+        Whole.of(P, Phi, rows) if P.sets is None else Conditionals.of(P, Phi, rows, s, held, group.first + i)
+    )
+
+
+def features_of(P: Problem, held: Held, Linv: Array, s: Work, group: Group) -> Array:
+    """Φ of the rows of a group, as it is shared or made anew; not to be written to. (c, m)"""
+    shared, c, m = held.shared, len(group.rows), len(P.basis)
+    if shared is not None and group.first in shared.Phi:
+        return shared.Phi[group.first]
+    keep = shared is not None and SharedBlocks.has_room(P.n, c, m)
+    K = P.basis.cross(P.kernel, P.X[group.rows], None if keep else s.buffer(0, c))
+    Phi = group.only(times_lower(K, Linv, transposed=True))
+    if shared is not None and keep:
+        shared.Phi[group.first] = Phi
+    return Phi
 
 
 def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> None:
     """Add what `passes.first_pass` sums over a group of blocks."""
     rows, c = group.rows, len(group.rows)
-    Phi = group.only(times_lower(P.basis.cross(P.kernel, P.X[rows], s.buffer(0, c)), Linv, transposed=True))
+    Phi = features_of(P, held, Linv, s, group)
     H, Y = copied(Phi, s.buffer(1, c)), copied(group.only(P.Y[rows]))
     for i, part in enumerate(group.parts):
-        block = factor_of_block(P, Phi[part], group, part, s)
+        block = factor_of_block(P, held, Phi[part], group, i, s)
         share = count(part) / P.n  # of what may be kept
         room = share * (BLOCK_BYTES if group.batch is None else BATCH_BYTES)
         if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= room:
@@ -45,8 +72,11 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     p, rows, c = P.p, group.rows, len(group.rows)
     X = P.X[rows]
     xp = namespace(X)
-    K = P.basis.cross(P.kernel, X, s.buffer(0, c))
-    Phi = group.only(times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
+    if held.shared is not None:
+        K, Phi = None, features_of(P, held, back.Linv, s, group)
+    else:
+        K = P.basis.cross(P.kernel, X, s.buffer(0, c))
+        Phi = group.only(times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
     S = times_lower(copied(Phi, s.buffer(2, c)), back.LBinv, transposed=True)
     E = group.only(P.Y[rows]) - Phi @ back.w
     V, GPhi, diagonal = copied(E), copied(Phi, s.buffer(3, c)), zeros_like_rows((c,), X)
@@ -54,7 +84,9 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
         block = _block(P, held, Phi[part], group, i, s)
         V[part], S[part], GD, GPhi[part] = block.bars(s, p, Phi[part], E[part], S[part], GPhi[part])
         diagonal[part] = xp.linalg.diagonal(GD).reshape(-1)
-        add_gradients(s.kernel, block.kernel_gradient(P.kernel, X[part], GD))
+        bars = GD if held.shared is None else held.shared.added("D", group.first + i, GD, P.n)
+        if bars is not None:
+            add_gradients(s.kernel, block.kernel_gradient(P.kernel, X[part], bars))
     s.residual = s.residual + xp.sum(E * V)
     S = times_lower(S, back.LBinv)  # D⁻¹ΦᵀB⁻¹
     own = rows[group.kept]
@@ -64,14 +96,18 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     s.G = add_symmetric_product(s.G, GPhi, Phi)
     S *= -p
     S -= GPhi
-    finish(P, s, X, K, times_lower(S, back.Linv), V, back.alpha)
+    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+    Kbar: Array | None = add_product(times_lower(S, back.Linv), V, back.alpha.T)
+    if held.shared is not None:
+        Kbar = held.shared.added("K", group.first, Kbar, P.n)
+    if Kbar is not None:
+        finish_cross(P, s, X, P.basis.cross(P.kernel, X, s.buffer(0, c)) if K is None else K, Kbar)
 
 
 def residual_blocks(P: Problem, back: Back, held: Held, s: Work, group: Group) -> None:
     """Add Σ |Te|² over the blocks of a group."""
-    K = P.basis.cross(P.kernel, P.X[group.rows], s.buffer(0, len(group.rows)))
-    E = group.only(P.Y[group.rows] - K @ back.alpha)
-    Phi = group.only(times_lower(K, back.Linv, transposed=True))
+    Phi = features_of(P, held, back.Linv, s, group)
+    E = group.only(P.Y[group.rows]) - Phi @ back.w
     for i, part in enumerate(group.parts):
         E[part] = _block(P, held, Phi[part], group, i, s).whitened(E[part])
     s.residual = s.residual + namespace(E).sum(E * E)
@@ -82,9 +118,8 @@ def leave_out_blocks(
 ) -> None:
     """Fill C⁻¹y and the diagonal of C⁻¹ = D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹, C = Q + D, at the rows of a group."""
     rows = group.rows
-    K = P.basis.cross(P.kernel, P.X[rows], s.buffer(0, len(rows)))
-    E = group.only(P.Y[rows] - K @ back.alpha)
-    Phi = group.only(times_lower(K, back.Linv, transposed=True))
+    Phi = features_of(P, held, back.Linv, s, group)
+    E = group.only(P.Y[rows]) - Phi @ back.w
     for i, part in enumerate(group.parts):
         block, own = _block(P, held, Phi[part], group, i, s), rows[part][group.kept]
         S = block.precision_times(times_lower(copied(Phi[part]), back.LBinv, transposed=True))
@@ -95,4 +130,4 @@ def leave_out_blocks(
 def _block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s: Work) -> BlockFactor:
     """The factor of block i of a group, as it was kept or made again."""
     kept = (held.blocks or {}).get(group.first + i)
-    return kept or factor_of_block(P, Phi, group, group.parts[i], s)
+    return kept or factor_of_block(P, held, Phi, group, i, s)

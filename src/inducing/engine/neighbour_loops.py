@@ -83,7 +83,7 @@ def residuals(
     R, U = space
     for j in range(k + 1):
         row = R[j, : j + 1]
-        squared_distances(near, j, row)
+        squared_distances(near, 0, near[:, j], row)
         to_values(kernel[0], kernel[1], row)
     if P.shape[1]:
         add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
@@ -414,20 +414,8 @@ def _look(
 ) -> None:
     """Sort the columns of one leaf that are nearer to x than some of `near` into it."""
     lo, hi = edges[leaf], edges[leaf + 1]
-    s, g, furthest = space[: hi - lo], len(Zt), least[-1]
-    for j in range(len(s)):
-        s[j] = 0.0
-    for k in range(0, g - g % 4, 4):
-        z0, z1, z2, z3 = Zt[k, lo:hi], Zt[k + 1, lo:hi], Zt[k + 2, lo:hi], Zt[k + 3, lo:hi]
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        for j in range(len(s)):
-            t0, t1, t2, t3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
-            s[j] += (t0 * t0 + t1 * t1) + (t2 * t2 + t3 * t3)
-    for k in range(g - g % 4, g):
-        z0, x0 = Zt[k, lo:hi], x[k]
-        for j in range(len(s)):
-            t0 = x0 - z0[j]
-            s[j] += t0 * t0
+    s, furthest = space[: hi - lo], least[-1]
+    squared_distances(Zt, lo, x, s)
     for j in range(len(s)):
         if s[j] < furthest:
             at = len(least) - 1

@@ -38,7 +38,7 @@ from ..numerics.blas import addresses
 from ..numerics.linalg import add_outer, from_lower, row_squares
 from ..numerics.workers import DEVICE_BYTES, interruptible
 from .block_factors import BlockAdjoints
-from .sums import Group, Work, copied
+from .sums import Group, Held, SharedBlocks, Work, copied
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,18 @@ class Conditionals:
     real: Array | float = 1.0  # (c,), 0 for rows that fill up a block
 
     @staticmethod
-    def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work) -> Conditionals:
-        """All rows of one block of the problem."""
+    def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work, held: Held, number: int) -> Conditionals:
+        """All rows of one block of the problem; its R may be shared, by the number of the block."""
         assert P.sets is not None
         own, sets, noise = np.arange(len(rows)), P.sets[rows], P.noise[rows] / P.weight(rows)
         place = np.empty(P.n, dtype=np.int64)
         place[rows] = own
-        R = add_outer(P.kernel.triangle(P.X[rows], s.square(len(rows))), Phi, -1.0)
+        R, b = None if held.shared is None else held.shared.R.get(number), len(rows)
+        if R is None:
+            keep = held.shared is not None and is_numpy(P.X) and SharedBlocks.has_room(P.n, b, b)
+            R = add_outer(P.kernel.triangle(P.X[rows], None if keep else s.square(b)), Phi, -1.0)
+            if held.shared is not None and keep:
+                held.shared.R[number] = R
         return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
 
     @staticmethod

@@ -62,6 +62,36 @@ class Sums:
         return Sums(*(_as_numpy(getattr(self, f.name)) for f in fields(Sums)))
 
 
+@dataclass(eq=False)
+class SharedBlocks:
+    """A cache along neighbours for several problems with one kernel, basis and rows: Φ and R of each block,
+    and dJ/dD of all their targets, which goes through the kernel once. A block beyond its share of
+    BLOCK_BYTES is done for each problem anew.
+    """
+
+    Phi: dict[int, Array] = field(default_factory=dict)  # by number of a group's first block
+    R: dict[int, np.ndarray] = field(default_factory=dict)  # lower triangles, by number of the block
+    bars: dict[tuple[str, int], Array] = field(default_factory=dict)  # dJ/dD and dJ/dKfu, as far as added up
+    last: bool = True  # whether this problem is the last, so that these sums go through the kernel now
+
+    @staticmethod
+    def has_room(n: int, rows: int, columns: int) -> bool:
+        """Whether numbers (rows, columns) of a block fit its share, which is by its rows of all n."""
+        return rows * columns * 8 <= rows / n * BLOCK_BYTES
+
+    def added(self, what: str, number: int, bar: Array, n: int) -> Array | None:
+        """dJ/dD ("D") or dJ/dKfu ("K") of a block with what other problems added, in the memory given; None
+        where more are to come.
+        """
+        before = self.bars.pop((what, number), None)
+        if before is not None:
+            bar += before
+        if self.last or not is_numpy(bar) or not SharedBlocks.has_room(n, *bar.shape):
+            return bar
+        self.bars[what, number] = bar.copy()
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Held:
     """A cache of what the first pass or the sweeps computed for rows; what has no room is computed again."""
@@ -73,6 +103,7 @@ class Held:
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
     Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES, or on a device
+    shared: SharedBlocks | None = None
     filled: bool = False  # whether Φ and R are those of another problem with the same kernel, basis and rows
 
     @staticmethod
@@ -190,13 +221,17 @@ def finish(
     P: Problem, s: Work, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0
 ) -> None:
     """Hand K̄fu = sign Kbar + v αᵀ to the basis; the prior mean's gradient is v itself."""
-    Kbar = add_product(Kbar, V, alpha.T, sign)
+    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
+    finish_cross(P, s, X, K, add_product(Kbar, V, alpha.T, sign), sign)
+
+
+def finish_cross(P: Problem, s: Work, X: Array, K: Array, Kbar: Array, sign: float = 1.0) -> None:
+    """Hand sign K̄fu to the basis."""
     kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
     if sign < 0:
         kernel, basis = ({key: -g for key, g in part.items()} for part in (kernel, basis))
     add_gradients(s.kernel, kernel)
     add_gradients(s.basis, basis)
-    add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
 
 
 def count(rows: slice | np.ndarray) -> int:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, number
 from ..inference import selection
-from ..inference.neighbours import classes_from, classes_record
+from ..inference.near_classes import classes_from, classes_record
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
 from ..learning.classes import Coded, Labels, LearnedClasses, learn_classes, learn_classes_of

@@ -103,7 +103,7 @@ class LightClassifier(PredictiveClasses, LightModel):
         self.posteriors_: tuple[Any, ...]
         self.classes_, self.posteriors_, _ = restored_classes(plain, arrays, self.posterior_, None)
         if plain["parameters"].get("approximation") == "neighbours" and "n_neighbours" in plain:
-            from ..inference.neighbours import classes_from
+            from ..inference.near_classes import classes_from
 
             self.posteriors_ = classes_from(plain, arrays, self.posteriors_)
 

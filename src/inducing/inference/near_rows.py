@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.neighbours import Conditionals
 from ..model.compiled import CompiledPredictor
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.posterior import Posterior
@@ -31,6 +32,17 @@ class Rows:
 
     def __len__(self) -> int:
         return self.X.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """Some queries, and the training rows that are neighbours of one of them."""
+
+    queries: np.ndarray  # (t,), their numbers
+    rows: np.ndarray  # (c,), the numbers of the training rows
+    Phi: Array  # (c + t, m), features of these rows, then of the queries
+    given: Conditionals  # the queries given their neighbours
+    size: int = 0  # the rows of one query, where each has rows of its own
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from ..engine import evidence
 from ..engine.passes import leave_out_pass
 from ..engine.row_sites import LEAST_LEFT, tilted
-from ..engine.sums import Back
+from ..engine.sums import Back, Held, SharedBlocks
 from ..engine.sweeps import LEAST_RATE
 from ..errors import IterationWarning
 from ..model.problem import Problem
@@ -63,8 +63,12 @@ def settle(
     tolerance: float,
     sweeps: int,
     escalate: bool = True,
+    shared: SharedBlocks | None = None,
 ) -> Settled:
-    """The fixed point of the sites, from those given or from the prior."""
+    """The fixed point of the sites, from those given or from the prior; `shared` is with problems that differ
+    in y alone.
+    """
+    room = Held(blocks={}, runs={}, shared=shared or SharedBlocks())
     xp, prior, copies = namespace(P.X), P.kernel.diag(P.X), P.copies(slice(None))
     zero = zeros_like_rows((P.n,), P.X)
     first = Cavities(zero, prior, zero > 1.0)
@@ -74,7 +78,7 @@ def settle(
         while True:
             n += 1
             pseudo = pseudo_problem(P, tau, nu)
-            F = evidence.factorise(pseudo, escalate=escalate)
+            F = evidence.factorise(pseudo, escalate=escalate, kept=replace(room, blocks={}, runs={}))
             cavities = _cavities(pseudo, F, tau, nu, copies, prior)
             new_tau, new_nu, densities = _proposed(P, cavities, tau, nu)
             v, change_tau, change_nu = cavities.variance, new_tau - tau, new_nu - nu

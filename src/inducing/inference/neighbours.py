@@ -4,8 +4,8 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,17 @@ from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.means import Zero
 from ..model.posterior import Marginals, Posterior, draws, warn_if_negative
 from ..model.problem import Problem, as_blocks, queries_like
-from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, worth_compiling, zeros_like_rows
+from ..numerics import batched as small
+from ..numerics.arrays import (
+    SMALL,
+    Array,
+    indices_like,
+    is_numpy,
+    namespace,
+    to_numpy,
+    worth_compiling,
+    zeros_like_rows,
+)
 from ..numerics.linalg import (
     add_outer,
     cholesky,
@@ -40,10 +50,10 @@ from ..numerics.linalg import (
     row_squares,
     solve_lower,
 )
-from ..numerics.workers import blas_for, row_slices, run_over
+from ..numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..sources.source import Part
 from . import selection
-from .near_rows import CompiledNear, NearestRows, Rows, near_queries
+from .near_rows import CompiledNear, Near, NearestRows, Rows, near_queries
 from .pic import Corrected
 
 BLOCK_ROWS = 1024  # at most in a block that neighbours are looked for in
@@ -133,16 +143,6 @@ def _given_sets(P: Problem) -> np.ndarray | None:
     sets = np.full((P.n_given, P.sets.shape[1]), -1)
     sets[P.kept] = np.where(P.sets < 0, -1, P.kept[P.sets])
     return sets
-
-
-@dataclass(frozen=True, eq=False)
-class Near:
-    """Some queries, and the training rows that are neighbours of one of them."""
-
-    queries: np.ndarray  # (t,), their numbers
-    rows: np.ndarray  # (c,), the numbers of the training rows
-    Phi: Array  # (c + t, m), features of these rows, then of the queries
-    given: Conditionals  # the queries given their neighbours
 
 
 class NeighboursPredictor(Corrected):
@@ -258,7 +258,7 @@ class NeighboursPredictor(Corrected):
             g = near.given.times(near.Phi)
             variance[near.queries] = near.given.cond_var + row_squares(g @ self.posterior.A)
 
-        self._over(X, step)
+        self._over(X, step, batched=True)
         warn_if_negative(variance)
         return Marginals(self._with_prior_mean(X, mean), variance)
 
@@ -270,7 +270,7 @@ class NeighboursPredictor(Corrected):
         def step(_: None, near: Near) -> None:
             mean[near.queries] = self._mean(near)
 
-        self._over(X, step)
+        self._over(X, step, batched=True)
         return self._with_prior_mean(X, mean)
 
     def covariance(self, X: Array) -> Array:
@@ -353,10 +353,15 @@ class NeighboursPredictor(Corrected):
             return np.tile(np.arange(q), (len(Z), 1))
         return self._search(Z, q)
 
-    def _over(self, X: Array, step: Callable[[None, Near], None]) -> None:
-        """`step` over groups of near queries, on all cores."""
+    def _over(self, X: Array, step: Callable[[None, Near], None], *, batched: bool = False) -> None:
+        """`step` over groups of near queries, on all cores; `batched` on a device as many as fit at once."""
         Z, q = coordinates(self.kernel, X), self.n_neighbours
         numbers, _ = self._nearest(Z), self._kept  # made once, before the threads ask
+        if batched and not is_numpy(X) and 0 < q < len(self.data) and isinstance(self.kernel, Stationary):
+            widest = (q + 1) * (q + 1 + len(self.basis) + X.shape[1])
+            for s in row_slices(X.shape[0], max(1, DEVICE_BYTES // (2 * X.dtype.itemsize * widest))):
+                step(None, self._given_each(X, np.arange(s.start, s.stop), numbers[s]))
+            return
         most = NEAR_QUERIES if self._by_pairs(X) else max(1, UNION_ROWS // max(q, 1))
         groups = list(near_queries(Z, most))
         if q == len(self.data):
@@ -392,6 +397,23 @@ class NeighboursPredictor(Corrected):
         R = add_outer(kernel(both, both), Phi, -1.0)
         return Near(queries, rows, Phi, conditionals(R, own, N, noise))
 
+    def _given_each(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
+        """Queries given their neighbours, each by a small covariance of its own, all at once: the rows are
+        those of a query's neighbours and one more, in whose place the query is.
+        """
+        xp, (t, q) = namespace(X), numbers.shape
+        rows = indices_like(np.concatenate([numbers, numbers[:, :1]], axis=1).reshape(-1), X)
+        both, noise = self.data.X[rows].reshape(t, q + 1, -1), self.data.noise[rows].reshape(t, q + 1)
+        Phi = self._features(rows).reshape(t, q + 1, -1)
+        both[:, q], Phi[:, q], noise[:, q] = X[queries], self.posterior.features(X[queries]), 0.0
+        R = small.add_products(self.kernel.grams(both), Phi, xp.matrix_transpose(Phi), -1.0)
+        R.reshape(t, -1)[:, :: q + 2] += noise
+        L = small.factorise(lambda j: R[:, j:, j].T, xp.ones_like(noise.T), noise.T)
+        coef = small.solve(L[:q, :q], L[q, :q], transposed=True).T
+        own, N = (q + 1) * np.arange(t) + q, np.tile(np.arange(q), (t, 1))
+        given = Conditionals(indices_like(own, X), N, coef, L[q, q] ** 2, L[:q, :q], size=q + 1)
+        return Near(queries, rows, Phi.reshape(t * (q + 1), -1), given, q + 1)
+
     def _given_all(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
         """Queries given all training rows."""
         n, rows, x = len(self.data), np.arange(len(self.data)), X[queries]
@@ -406,7 +428,8 @@ class NeighboursPredictor(Corrected):
     def _mean(self, near: Near) -> Array:
         """φᵀw + bᵀe_N. (t, p)"""
         fitted = near.Phi[near.given.rows] @ self.posterior.w
-        return add_gathered(fitted, near.given.N, near.given.coef, self.data.residuals[near.rows])
+        given = near.given
+        return add_gathered(fitted, given.N, given.coef, self.data.residuals[near.rows], size=near.size)
 
     def _solved(self, near: Near, output: int) -> Array:
         """A⁻¹e_N of one output, for each query. (t, n_neighbours)"""
@@ -420,30 +443,3 @@ class NeighboursPredictor(Corrected):
         m0 = self.posterior.mean_function(X)
         out += m0 if m0.ndim == 2 else m0[:, None]
         return out[:, 0] if self.posterior.one_output else out
-
-
-def classes_record(predictors: Sequence[Posterior | NeighboursPredictor]) -> tuple[Plain, Arrays]:
-    """The training rows of the predictors of several classes, which share inputs; nothing of posteriors."""
-    near = [predictor for predictor in predictors if isinstance(predictor, NeighboursPredictor)]
-    if not near:
-        return {}, {}
-    rows = {
-        "X": to_numpy(near[0].data.X),
-        "residuals": np.stack([to_numpy(p.data.residuals[:, 0]) for p in near], axis=1),
-        "noise": np.stack([to_numpy(p.data.noise) for p in near], axis=1),
-    }
-    return {"n_neighbours": near[0].n_neighbours}, {ROWS_PREFIX + name: a for name, a in rows.items()}
-
-
-def classes_from(
-    plain: Plain, arrays: Arrays, posteriors: Sequence[Posterior]
-) -> tuple[NeighboursPredictor, ...]:
-    """The predictors that `classes_record` has described; raise if its parts do not fit together."""
-    columns = [array(arrays, ROWS_PREFIX + name, 2) for name in ("residuals", "noise")]
-    for name, a in zip(("residuals", "noise"), columns, strict=True):
-        expect(a.shape[1] == len(posteriors), ROWS_PREFIX + name, a)
-    predictors = []
-    for j, posterior in enumerate(posteriors):
-        own = {ROWS_PREFIX + "residuals": columns[0][:, [j]], ROWS_PREFIX + "noise": columns[1][:, j]}
-        predictors.append(NeighboursPredictor.from_record(plain, arrays | own, posterior))
-    return tuple(predictor.beside(predictors[0]) for predictor in predictors)

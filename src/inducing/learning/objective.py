@@ -12,6 +12,7 @@ import numpy as np
 
 from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
+from ..engine.sums import Held, SharedBlocks
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.neighbour_sites import Settled, settle
@@ -30,7 +31,7 @@ from .packing import Packing, Parameters, Summary
 from .settings import Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
-SITE_SWEEPS = 40  # along neighbours
+NEAR_TOLERANCE, NEAR_SWEEPS = 0.01, 40  # of sites along neighbours, which are held for a climb
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 EvidenceFunction = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient
 
@@ -196,10 +197,11 @@ class PseudoTargets:
         return [replace(P, Y=Y) for Y in self.columns]
 
     def settle(
-        self, P: Problem, tolerance: float = SITE_TOLERANCE, sweeps: int = SITE_SWEEPS
+        self, P: Problem, tolerance: float = NEAR_TOLERANCE, sweeps: int = NEAR_SWEEPS
     ) -> list[Settled]:
         """The sites of every column at the parameters of a problem, from those of the last time."""
         options: dict[str, Any] = dict(tolerance=tolerance, sweeps=sweeps, escalate=False)
+        options["shared"] = SharedBlocks()
         settled = [settle(own, old, **options) for own, old in zip(self.problems(P), self.sites, strict=True)]
         self.sites = [(s.tau, s.nu) for s in settled]
         self.held = [(s.pseudo.Y + _as_columns(P.mean(P.X)), s.pseudo.noise) for s in settled]
@@ -209,11 +211,14 @@ class PseudoTargets:
         assert isinstance(P, Problem) and P.likelihood is not None
         slopes = P.likelihood.parameters.items()
         value, total = 0.0, {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in slopes}
-        for Y, noise in self.held:
-            Y = Y - _as_columns(P.mean(P.X))
+        shared = SharedBlocks()
+        for number, (Y, noise) in enumerate(self.held, start=1):
+            Y, shared.last = Y - _as_columns(P.mean(P.X)), number == len(self.held)
             options = {"noise": noise, "one_noise": False, "weights": None, "one_output": True}
             pseudo = replace(P, likelihood=None, Y=Y, **options)
-            part, gradient = gradient_of(pseudo, escalate=False)
+            with blas_for(len(P.basis)):
+                kept = Held(blocks={}, runs={}, shared=shared if len(self.held) > 1 else None)
+                part, gradient = gradient_from(pseudo, factorise(pseudo, escalate=False, kept=kept))
             value += part
             total |= {k: total.get(k, 0.0) + g for k, g in gradient.items() if k != "noise"}
         return value, total

@@ -17,14 +17,26 @@ def fill(x: np.ndarray, value: float) -> None:
 
 
 @helper(fastmath=FAST)
-def squared_distances(Xt: np.ndarray, i: int, s: np.ndarray) -> None:
-    """Fill s with the squared distances of row i to rows 0 to len(s) - 1."""
+def squared_distances(Xt: np.ndarray, first: int, x: np.ndarray, s: np.ndarray) -> None:
+    """Fill s with the squared distances of x (d,) to as many rows from `first` on; four inputs at a time."""
     fill(s, 0.0)
-    for k in range(len(Xt)):
-        column, x = Xt[k], Xt[k, i]
+    d, last = len(Xt), first + len(s)
+    for k in range(0, d - d % 4, 4):
+        z0, z1, z2, z3 = (
+            Xt[k, first:last],
+            Xt[k + 1, first:last],
+            Xt[k + 2, first:last],
+            Xt[k + 3, first:last],
+        )
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         for j in range(len(s)):
-            t = x - column[j]
-            s[j] += t * t
+            t0, t1, t2, t3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
+            s[j] += (t0 * t0 + t1 * t1) + (t2 * t2 + t3 * t3)
+    for k in range(d - d % 4, d):
+        z0, x0 = Xt[k, first:last], x[k]
+        for j in range(len(s)):
+            t0 = x0 - z0[j]
+            s[j] += t0 * t0
 
 
 @helper(fastmath=EXACT)
@@ -69,7 +81,7 @@ def fill_triangle(
     """Rows `first` to `last` of the lower triangle of k(X, X)."""
     for i in range(first, last):
         row = K[i, : i + 1]
-        squared_distances(Xt, i, row)
+        squared_distances(Xt, 0, Xt[:, i], row)
         to_values(profile, variance, row)
 
 
@@ -88,7 +100,7 @@ def add_triangle(
     for i in range(first, last):
         c, bar = i + 1, Kbar[i]
         s, W = s_all[:c], W_all[:c]
-        squared_distances(Xt, i, s)
+        squared_distances(Xt, 0, Xt[:, i], s)
         for j in range(c):
             W[j] = s[j]
         to_values(profile, variance, W)
@@ -96,7 +108,21 @@ def add_triangle(
             W[j] *= bar[j]
             total += W[j]
         times_slope(profile, s, W)
-        for k in range(len(Xt)):
+        d = len(Xt)
+        for k in range(0, d - d % 4, 4):
+            z0, z1, z2, z3, q0, q1, q2, q3 = Xt[k], Xt[k + 1], Xt[k + 2], Xt[k + 3], 0.0, 0.0, 0.0, 0.0
+            x0, x1, x2, x3 = z0[i], z1[i], z2[i], z3[i]
+            for j in range(c):
+                t0, t1, t2, t3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]
+                q0 += W[j] * t0 * t0
+                q1 += W[j] * t1 * t1
+                q2 += W[j] * t2 * t2
+                q3 += W[j] * t3 * t3
+            squares[k] += q0
+            squares[k + 1] += q1
+            squares[k + 2] += q2
+            squares[k + 3] += q3
+        for k in range(d - d % 4, d):
             column, x, square = Xt[k], Xt[k, i], 0.0
             for j in range(c):
                 t = x - column[j]
