@@ -436,3 +436,13 @@ def test_the_kernel_of_classes_can_be_left_open(rough):
     assert model.log_evidence_ >= plain.log_evidence_ - 1.0
     if rough:
         assert not isinstance(model.kernel_, ig.kernels.RBF)
+
+
+def test_many_held_out_labels_let_a_lengthscale_for_each_pixel_win():
+    if "INDUCING_DATA" not in os.environ:
+        pytest.skip("real data: INDUCING_DATA is not set")
+    data = ig.datasets.load("usps")
+    model = ig.SparseGPClassifier(n_inducing=50, max_iter=30, random_state=0)
+    model.fit(data.X_train, data.y_train == 4)
+    assert np.size(model.kernel_.lengthscale) == 256
+    assert np.mean(model.predict(data.X_test) != (data.y_test == 4)) < 0.024

@@ -29,6 +29,7 @@ RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: at least, and for each basi
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
 LEAST_JUDGE = 30  # labels held out; fewer are no judge
+ENOUGH_JUDGE = 300  # labels held out that guard against over-fitting by themselves
 CLASS_SWEEPS = 400  # for the processes that are kept
 MOST_CLASSES = 1000  # of a source
 FEW = 200  # rows of the exact process whose hyperparameters are a start
@@ -134,6 +135,9 @@ class Judge:
         self.X, signs = to_numpy(X), to_numpy(signs)
         self.own = np.argmax(signs, axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0).astype(int)
 
+    def __len__(self) -> int:
+        return len(self.own)
+
     def __call__(self, stage: Stage, outcome: Outcome) -> np.ndarray:
         """The log probability of each label. (t,)"""
         assert isinstance(stage.evidence, ClassesEvidence)
@@ -147,9 +151,9 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
     """Learn kernel, basis and likelihood from labels as signs (n, c), c = 1 for two classes.
 
     Several starts (`_starts`) are raced for a few iterations each, on a sample of the rows; the best goes on
-    with all of them. The race is won by the evidence per row, less a nat for each lengthscale, and, where
-    there are enough rows to hold some out, the mean log probability of their labels, added: a hundred labels
-    alone are a poor judge. Kernels of other `kinds` then race from where the winner started. If going on made
+    with all of them. The race is won by the evidence per row, less a nat for each lengthscale unless
+    `ENOUGH_JUDGE` labels are held out, and, where there are enough rows to hold some out, the mean log
+    probability of their labels, added: a hundred labels alone are a poor judge. Kernels of other `kinds` then race from where the winner started. If going on made
     the held-out labels less probable, it is taken back. The result has all rows.
     """
     P = start.rows
@@ -229,7 +233,8 @@ def _race(
         most = min(stage.max_iterations, RACE_ITERATIONS)
         stage = replace(stage, evidence=ClassesEvidence(own), max_iterations=most)
         trials.append((stage, stage.run()))
-        score = _fair_value(trials[-1][1]) / sample.rows.n
+        guarded = judge is not None and len(judge) >= ENOUGH_JUDGE
+        score = (trials[-1][1].run.value if guarded else _fair_value(trials[-1][1])) / sample.rows.n
         scores.append(score if judge is None or alone else score + float(np.mean(judge(*trials[-1]))))
 
     starts = _starts(sample, own)
