@@ -1,50 +1,36 @@
 """`OnlineGPRegressor`: regression from a stream, each row read once, under scikit-learn's contract."""
 
-import warnings
 from dataclasses import KW_ONLY, dataclass, replace
+from math import isfinite
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import (
-    FactorisationError,
-    InducingWarning,
-    LabelError,
-    ModelFileError,
-    ParameterError,
-    ShapeError,
-    UnknownNameError,
-)
+from ..errors import LabelError, ModelFileError, ParameterError, ShapeError, UnknownNameError
 from ..files.records import Arrays, Plain
-from ..inference import selection
 from ..inference.carrying import carried
-from ..inference.online import Seen, update
+from ..inference.online import Seen
 from ..inference.regression import log_evidence
-from ..learning.fitting_ep import fit_expectation_propagation
 from ..model import means
-from ..model.bases import Points
 from ..model.distributions import AnyDistribution
-from ..model.kernels import with_periods
 from ..model.kernels.base import Kernel
-from ..model.likelihoods import BY_NAME, Binary, Gaussian, Laplace, Likelihood, Poisson, StudentT
+from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, Poisson
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
 from ..numerics.arrays import FAR_OFF, LARGEST_TARGET, require_finite
-from ..progress import Line
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import RENAMED, Estimator, Regression, Sized, generator
 from .predictive import Predictive, distribution_of
-from .preparation import LEARNING_BASIS, Data, bulk, per_output
-from .regressor import SparseGPRegressor
+from .preparation import Data, per_output
 from .streaming import Streaming, times_of
+from .teaching import UNITS, Teaching, noise_of, start_targets
 
 LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # whose scale, if any, can be learned
 MEMORY_ROWS = 1000  # half-life of the memory where only drift calls for it
-UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
 
 
 class Forecast(NamedTuple):
@@ -56,7 +42,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized, Estimator):
+class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teaching, Sized, Estimator):
     """Sparse Gaussian process regression from a stream: each row is read once, in O(n_inducing²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
@@ -152,11 +138,15 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
 
     def partial_fit(self, X: Any, y: Any, time: Any = None) -> Self:
         """Read more rows, once and in order."""
-        self.predict_then_fit(X, y, time)
+        if time is not None or self._read_one(X, y) is None:
+            self.predict_then_fit(X, y, time)
         return self
 
     def predict_then_fit(self, X: Any, y: Any, time: Any = None) -> Forecast:
         """`partial_fit`, and the prediction of each row just before it was read."""
+        seen = None if time is not None else self._read_one(X, y)
+        if seen is not None:
+            return self._forecast(seen)
         with all_or_nothing(self):
             fresh = not hasattr(self, "posterior_")
             X, y = self._checked(X, y, reset=fresh)
@@ -177,6 +167,16 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
         mean, variance = self.posterior_.predict(Xs)
         mean, std = self._observed(mean, variance, latent)
         return (mean, std) if return_std else mean
+
+    def mean_at(self, row: Any) -> Any:
+        """The mean of y at one row, a sequence of numbers: what `predict` says, sooner."""
+        X = np.array([row], dtype=float)
+        f = None
+        if self._live is not None and type(self.likelihood_) in UNITS and X.shape == (1, self.n_features_in_):
+            f = self._mean_at(self._in_model_units(X)) if isfinite(X.sum()) else None
+        if f is None:
+            return self.predict(X)[0]
+        return self._in_user_units(f[0] if np.ndim(self.y_mean_) else f[0, 0])
 
     def predict_distribution(self, X: Any, further: Any = None) -> AnyDistribution:
         if further is not None:
@@ -200,7 +200,16 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
             raise ParameterError(f"the gain of a row without its y is not known for {self.likelihood_}")
         w = self.posterior_.w[:, :1]  # of one output and without a mean, since variance is all
         post = replace(self.posterior_, w=w, one_output=True, mean_function=Zero())
-        return most_informative_rows([post], Gaussian(_noise_of(self.likelihood_)), self._queries(X), n)
+        return most_informative_rows([post], Gaussian(noise_of(self.likelihood_)), self._queries(X), n)
+
+    @property
+    def posterior_(self) -> Posterior:  # type: ignore[override]
+        self.settle()
+        return self._posterior if self._standing is None else self._standing.matched[0]
+
+    @posterior_.setter
+    def posterior_(self, posterior: Posterior) -> None:
+        self._live, self._standing, self._posterior = None, None, posterior
 
     @property
     def noise_(self) -> Any:
@@ -234,12 +243,13 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
 
     def _are_plain(self, X: Any, y: Any) -> bool:
         """Whether rows are finite arrays just as the model takes them, which is soon seen."""
-        right = type(X) is np.ndarray is type(y) and X.dtype == y.dtype == np.float64
-        right = (
-            right and X.shape[1:] == (self.n_features_in_,) and y.shape == (len(X), *np.shape(self.y_mean_))
-        )
-        right = right and type(self.likelihood_) in UNITS and not hasattr(self, "feature_names_in_")
-        return right and len(X) > 0 and bool(np.isfinite(np.sum(X)) and np.max(np.abs(y)) < LARGEST_TARGET)
+        if not (type(X) is np.ndarray is type(y) and X.dtype == y.dtype == np.float64):
+            return False
+        if X.shape[1:] != (self.n_features_in_,) or y.shape != (len(X), *np.shape(self.y_mean_)):
+            return False
+        if type(self.likelihood_) not in UNITS or hasattr(self, "feature_names_in_") or len(X) == 0:
+            return False
+        return isfinite(X.sum()) and bool(np.abs(y).max() < LARGEST_TARGET)
 
     def _start_likelihood(self) -> Likelihood:
         """The likelihood as given, in the units of y."""
@@ -265,8 +275,8 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
             raise ParameterError(f"n_inducing must be a whole number from 1 on, or None, not {self._size!r}")
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
         scaled = type(likelihood) in UNITS
-        noise = _noise_of(likelihood) if given and scaled else self.noise
-        columns = _start_targets(likelihood, y)
+        noise = noise_of(likelihood) if given and scaled else self.noise
+        columns = start_targets(likelihood, y)
         data, scaling = Data(X, columns, np.ones(len(X)), noise).standardised(self.standardize)
         one, rng = y.ndim == 1, generator(self.random_state)
         self._set_units(scaling, one)
@@ -280,7 +290,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
             likelihood = Gaussian(float(start.fit_result_.noise))
         else:
             if scaled:
-                learned = float(np.sqrt(float(start.fit_result_.noise) / _noise_of(likelihood)))
+                learned = float(np.sqrt(float(start.fit_result_.noise) / noise_of(likelihood)))
                 likelihood = likelihood.in_units(1.0 / scaling.y_scale[0] if given else learned)
             elif self.mean is None and isinstance(likelihood, Poisson):
                 mean = means.Constant(float(np.log(max(np.mean(y), 0.5 / len(y)))))
@@ -293,80 +303,6 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
         post = prior(kernel, mean)
         self.posterior_ = post if one else replace(post, w=np.zeros((0, y.shape[1])), one_output=False)
         self._read(X, y, time, stoppable)
-
-    def _gaussian_start(self, data: Data, one: bool, given: bool, learn: bool, rng: Any) -> SparseGPRegressor:
-        """Learn kernel and noise by a batch regression on these rows."""
-        names = ("mean", "restarts", "max_iter", "jitter", "priors")
-        with Line(True if self.verbose else None, "learn") as progress:
-            return SparseGPRegressor(
-                with_periods(self.kernel, self.x_scale_),
-                # nearest to what is learned online: everything that the basis cannot hold is noise
-                approximation="vfe",
-                n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),
-                basis="points",
-                optimize="all" if learn and self.optimize is not None else None,
-                recipe="direct",
-                noise=data.noise,
-                fixed=(*self.fixed, "noise") if given else self.fixed,
-                standardize=False,
-                random_state=int(rng.integers(2**31)),
-                progress=progress,
-                **{name: getattr(self, name) for name in names},
-            ).fit(data.X, data.Y[:, 0] if one else data.Y)
-
-    def _learn(
-        self,
-        kernel: Kernel,
-        likelihood: Likelihood,
-        mean: Mean,
-        X: np.ndarray,
-        y: np.ndarray,
-        given: bool,
-        rng: Any,
-    ) -> tuple[Kernel, Likelihood, Mean]:
-        """Learn kernel and mean from a Gaussian start by EP's evidence, the scale by Σ log⟨p(y|f)⟩."""
-        free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
-        if free:
-            likelihood = self._best_scale(prior(kernel, mean), likelihood, X, y)
-        try:
-            result = fit_expectation_propagation(
-                kernel,
-                Points(selection.kmeans(X, self._learning_basis(), rng)),
-                likelihood,
-                X,
-                y,
-                optimize="hyperparameters",
-                mean=mean,
-                jitter=self.jitter,
-                fixed=[name for name in self.fixed if name != "noise"],
-                priors={name: p for name, p in (self.priors or {}).items() if name != "noise"},
-                max_iterations=self.max_iter,
-                progress=True if self.verbose else None,
-                rng=rng,
-            )
-        except FactorisationError as error:
-            text = f"EP learned no kernel under {likelihood} ({error}); this is the one of Gaussian noise"
-            warnings.warn(text, InducingWarning, stacklevel=5)
-            return kernel, likelihood, mean
-        self.n_iter_ += result.n_iterations
-        if free:
-            likelihood = self._best_scale(prior(result.kernel, result.mean), likelihood, X, y)
-        return result.kernel, likelihood, result.mean
-
-    def _learning_basis(self) -> int:
-        return LEARNING_BASIS if self._size is None else min(self._size, LEARNING_BASIS)
-
-    def _best_scale(
-        self, start: Posterior, likelihood: Likelihood, X: np.ndarray, y: np.ndarray
-    ) -> Likelihood:
-        from scipy.optimize import minimize_scalar
-
-        def cost(log_factor: float) -> float:
-            trial = likelihood.in_units(np.exp(log_factor))
-            return -(update(start, trial, X, y, self._size, self.tolerance).log_predictive or 0.0)
-
-        best = minimize_scalar(cost, bounds=(-4.0, 2.0), method="bounded", options={"xatol": 0.05})
-        return likelihood.in_units(float(np.exp(best.x)))
 
     def _adapt_again(self) -> None:
         free = isinstance(self.likelihood, str) and "noise" not in self.fixed
@@ -393,9 +329,21 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
     def _read(self, X: np.ndarray, y: np.ndarray, time: Any, stoppable: bool = False) -> tuple[Seen, int]:
         ys = ((y - self.y_mean_) / self.y_scale_).reshape(len(y), 1, -1)
         require_finite(ys, "y, in spreads of the first rows,", FAR_OFF)
-        (post,), seen, n = self._feed([self.posterior_], self._in_model_units(X), ys, time, stoppable)
-        self.posterior_, self.basis_size_ = post, len(post)
+        posts = [] if self._standing is not None else [self.posterior_]
+        seen, n = self._feed(posts, self._in_model_units(X), ys, time, stoppable)
+        assert self._standing is not None
+        self.basis_size_ = len(self._standing.posts[0])
         return seen, n
+
+    def _read_one(self, X: Any, y: Any) -> Seen | None:
+        """What was predicted of a row that needs no more than to be read, which it is; else None."""
+        one = getattr(X, "shape", ())[:1] == (1,)
+        if not one or self._live is None or self._held is not None or not self._are_plain(X, y):
+            return None
+        ys = ((y - self.y_mean_) / self.y_scale_).reshape(1, 1, -1)
+        if self.relearn is not None and (self.n_rows_ + 1) % self.relearn == 0:
+            return None
+        return self._read_row(self._in_model_units(X), ys) if np.abs(ys).max() < FAR_OFF else None
 
     def _learn_again(self) -> None:
         """Learn kernel, noise and mean from the rows remembered; keep them if that makes these likelier."""
@@ -405,7 +353,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
         X, y = adaptation.memory.X, adaptation.memory.y
         if len(X) < FEWEST_REMEMBERED:
             return
-        given, noise = not isinstance(self.likelihood, str), _noise_of(self.likelihood_)
+        given, noise = not isinstance(self.likelihood, str), noise_of(self.likelihood_)
         data = Data(X, y, np.ones(len(X)), noise if given else 0.1 * float(np.mean(np.var(y, axis=0))))
         start = self._gaussian_start(data, one, given, True, generator(self.random_state))
         learned, mean = start.fit_result_, start.posterior_.mean_function
@@ -414,8 +362,9 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
             return
         if type(self.likelihood_) in UNITS and not given:
             self.likelihood_ = self.likelihood_.in_units(float(np.sqrt(learned.noise / noise)))
-        self._posts = [carried(post, start.kernel_, mean) for post in self._posts or [self.posterior_]]
-        (self.posterior_,), self.kernel_ = adaptation.matched(self._posts), start.kernel_
+        assert self._posts is not None
+        self._posts = [carried(post, start.kernel_, mean) for post in self._posts]
+        self.kernel_ = start.kernel_
 
     def _forecast(self, seen: Seen) -> Forecast:
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]
@@ -435,16 +384,3 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Sized
         if self.noise_ is None:
             raise ParameterError(f"y has no known covariance under {self.likelihood_}; ask with latent=True")
         return self.noise_
-
-
-def _noise_of(likelihood: Likelihood) -> float:
-    """The variance of y about f; where there is none, the square of the scale."""
-    variance = float(likelihood.predict(0.0, 0.0)[1])
-    return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
-
-
-def _start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:
-    """The targets of a Gaussian start: without outliers, counts on the scale of f. (n, p)"""
-    if isinstance(likelihood, Poisson):
-        y = np.log(y + 0.5)
-    return bulk(y.reshape(len(y), -1), likelihood)

@@ -56,7 +56,7 @@ class GPRegressor(_Rows, base.Regressor):
         self._model.partial_fit(self._row(x, first=True), np.array([float(y)]))
 
     def predict_one(self, x: dict[Any, Any]) -> float:
-        return float(self._model.predict(self._row(x))[0]) if self._names is not None else 0.0
+        return float(self._model.mean_at(self._row(x)[0])) if self._names is not None else 0.0
 
 
 class GPClassifier(_Rows, base.Classifier):

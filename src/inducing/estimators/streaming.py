@@ -1,20 +1,45 @@
 """The base of estimators that read streams: the warm-up, reading on, and following changes."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import ShapeError
+from ..errors import DriftWarning, ShapeError
 from ..files.records import Arrays, Plain, array, expect, number
 from ..inference.online import Learner, Seen
 from ..model import likelihoods
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..streams.adapting import Adaptation
-from ..streams.feeding import read
+from ..streams.feeding import enter, leave, read
+
+
+class Standing:
+    """Where a model stands: the processes of all experts, and how they adapt."""
+
+    def __init__(self, posts: list[Posterior], adaptation: Adaptation) -> None:
+        self.posts, self.adaptation = posts, adaptation.copied()
+
+    @cached_property
+    def matched(self) -> list[Posterior]:
+        """The processes of the model."""
+        return self.adaptation.matched(self.posts)
+
+
+class Live:
+    """A learner that stands where its model does, for rows to be read straight; `rows` are those since the
+    model's processes were last written down, when `n_rows` had been read.
+    """
+
+    def __init__(self, learner: Learner, n_rows: int) -> None:
+        self.learner, self.n_rows, self.lock = learner, n_rows, Lock()
+        self.rows: list[tuple[np.ndarray, np.ndarray]] = []
 
 
 class Streaming:
@@ -24,11 +49,12 @@ class Streaming:
 
     likelihood_: Likelihood
     n_rows_: int  # read so far
+    basis_size_: int
     _held: tuple[np.ndarray, np.ndarray] | None  # the rows of a warm-up that has not ended
     _begun_with: int  # how many rows set the units
-    _posts: list[Posterior] | None  # the processes of all experts; None: those of the model, for each
     _adaptation: Adaptation
-    _live: tuple[Learner, list[Posterior]] | None = None  # what made `_posts`, for the next rows
+    _standing: Standing | None = None
+    _live: Live | None = None
     warmup: int
     verbose: int
     _size: Any
@@ -59,14 +85,31 @@ class Streaming:
         return self._adaptation.drift.at
 
     def __getstate__(self) -> Any:
+        self.settle()
         return {name: v for name, v in super().__getstate__().items() if name != "_live"}  # type: ignore
+
+    @property
+    def _posts(self) -> list[Posterior] | None:
+        """The processes of all experts; None: those of the model, for each."""
+        self.settle()
+        return None if self._standing is None else self._standing.posts
+
+    @_posts.setter
+    def _posts(self, posts: list[Posterior] | None) -> None:
+        self._live, self._standing = None, None if posts is None else Standing(posts, self._adaptation)
+
+    def settle(self) -> None:
+        """Write down the processes that rows read straight have led to."""
+        live = self._live
+        if live is not None and live.rows:
+            with live.lock:
+                self._standing = Standing(live.learner.posteriors(), self._adaptation)
+                live.rows, live.n_rows = [], self.n_rows_
 
     def _adapt(self, follows_noise: bool = False, memory: Any = None) -> None:
         """Begin to follow changes, with nothing read."""
-        self._posts, self._adaptation = (
-            None,
-            Adaptation.begun(self.half_life, self.on_drift, follows_noise, memory),
-        )
+        self._adaptation = Adaptation.begun(self.half_life, self.on_drift, follows_noise, memory)
+        self._posts = None
 
     def _warm_up(self, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> None:
         """Read rows of the warm-up, all of one age. The model starts again from all of them whenever their
@@ -97,32 +140,82 @@ class Streaming:
         Y: np.ndarray,
         time: np.ndarray | None = None,
         stoppable: bool = False,
-    ) -> tuple[list[Posterior], Seen, int]:
-        """Read rows in the model's units, from where it stood or else from `posts`: the model's processes
-        after them, what was predicted of each row before it, and how many were read.
+    ) -> tuple[Seen, int]:
+        """Read rows in the model's units, from where it stood or else from `posts`: what was predicted of
+        each row before it, and how many were read.
         """
         adaptation = self._adaptation.copied()
         adaptation.watching = self.n_rows_ > 0 and self._held is None
-        before = self._posts or list(posts) * len(adaptation.half_lives)
-        learner, known = self._live or (None, None)
-        if learner is None or known is not before or learner.likelihood is not self.likelihood_:
+        before, live = self._posts or list(posts) * len(adaptation.half_lives), self._live
+        if live is not None and live.learner.likelihood is self.likelihood_:
+            learner = live.learner
+        else:
             rule = self._size, self.tolerance, self.removal_score
             learner = Learner(before, self.likelihood_, X.shape[1], *rule, True)
+        self._live = None  # it changes from here on; nobody asks it
         how: dict[str, Any] = {"verbose": bool(self.verbose), "stoppable": stoppable}
         row = self.n_rows_ + 1
         after, self._adaptation, seen, n = read(learner, adaptation, X, Y, self.order, time, row, **how)
-        self._posts, self.likelihood_ = after, learner.likelihood
-        self._live, self.n_rows_ = (learner, after), self.n_rows_ + n
-        return self._adaptation.matched(after), seen, n
+        self.likelihood_, self.n_rows_ = learner.likelihood, self.n_rows_ + n
+        self._posts = after
+        self._live = None if n < len(X) else Live(learner, self.n_rows_)
+        return seen, n
+
+    def _read_row(self, X: np.ndarray, Y: np.ndarray) -> Seen | None:
+        """Read one row (1, d) with Y (1, c, p), in the model's units and checked, straight, where nothing
+        else is due: what was predicted of it. None, and nothing done, where something is.
+
+        The learner changes in place. If anything fails it is made anew from what was last written down.
+        """
+        live, adaptation = self._live, self._adaptation
+        if live is None or adaptation.quiet < 1 or live.learner.likelihood is not self.likelihood_:
+            return None
+        outermost = enter(self)
+        try:
+            with live.lock:
+                done, adaptation.watching = len(live.rows), self._held is None
+                try:
+                    seen = adaptation.read_row(live.learner, X, Y, self.n_rows_ + 1)
+                    live.rows.append((X, Y))
+                    self.n_rows_, self.basis_size_ = self.n_rows_ + 1, int(live.learner.state.size[0])
+                except BaseException:
+                    self._read_again(live, live.rows[:done])
+                    raise
+            return seen
+        finally:
+            if outermost:
+                leave(self)
+
+    def _mean_at(self, x: np.ndarray) -> np.ndarray | None:
+        """The mean of f at a row (1, d) in the model's units, of each process and output (c, p), where a
+        learner stands ready; else None.
+        """
+        live = self._live
+        if live is None:
+            return None
+        with live.lock:
+            means, share = live.learner.mean(x), self._adaptation.weights
+        return np.tensordot(share, means.reshape(len(share), -1, means.shape[1]), 1)
+
+    def _read_again(self, live: Live, rows: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Go back to where the model stood, and read these rows again."""
+        assert self._standing is not None
+        self._live, self.n_rows_, self._adaptation = None, live.n_rows, self._standing.adaptation.copied()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DriftWarning)
+            for X, Y in rows:
+                self._feed([], X, Y)
+        self.basis_size_ = len(self._standing.posts[0])
 
     def _stream_record(self) -> tuple[Plain, Arrays]:
         """Describe what a model needs to go on reading."""
         plain = {"likelihood": self.likelihood_.spec(), "n_rows": int(self.n_rows_), "begun_with": None}
         more, arrays = self._adaptation.to_record()
-        if self._posts is not None and len(self._adaptation.half_lives) > 1:
-            arrays |= {"experts.w": np.stack([np.asarray(post.w) for post in self._posts])}
-            arrays |= {"experts.A": np.stack([np.asarray(post.A) for post in self._posts])}
-            more["log_predictive"] = [post.log_predictive for post in self._posts]
+        posts = self._posts
+        if posts is not None and len(self._adaptation.half_lives) > 1:
+            arrays |= {"experts.w": np.stack([np.asarray(post.w) for post in posts])}
+            arrays |= {"experts.A": np.stack([np.asarray(post.A) for post in posts])}
+            more["log_predictive"] = [post.log_predictive for post in posts]
         plain["adaptation"] = more
         if self._held is not None:
             plain["begun_with"] = int(self._begun_with)

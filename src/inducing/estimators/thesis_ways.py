@@ -24,7 +24,6 @@ class ThesisWays:
     """Mixin of the classifier: what `method` "ep", "fitc" and "online" and `partial_fit` do."""
 
     _held: Any  # as of `Streaming`
-    _live: Any
     _posts: Any
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -99,7 +98,7 @@ class ThesisWays:
                 own = [other, *own]
             known = dict(zip(old, own, strict=True))
             posts += [known.get(label) or learner.posteriors()[0] for label in self.classes_.tolist()]
-        self._posts, self._live = posts, None
+        self._posts = posts
         self._keep(self._adaptation.matched(posts))
 
     def _begin(self: Any, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None) -> None:
@@ -154,6 +153,6 @@ class ThesisWays:
         time: np.ndarray | None = None,
         stoppable: bool = False,
     ) -> Seen:
-        posts, seen, _ = self._feed(posts, X, Y[:, :, None], time, stoppable)
-        self._keep(posts)
+        seen, _ = self._feed(posts, X, Y[:, :, None], time, stoppable)
+        self._keep(self._standing.matched)
         return seen

@@ -7,30 +7,32 @@ loss costs least in KL goes (3.19-3.24). The steps in `online_loops` work on the
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import InducingError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
-from ..model.bases import Basis, Multiscale, Points, as_multiscale
-from ..model.kernels.base import Kernel
+from ..model.kernels.rows import RowKernel
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.likelihoods.loops import Asked
+from ..model.means import Constant, Zero
 from ..model.posterior import Posterior, Score
-from ..model.problem import as_inputs
 from ..model.removal import OnlineTerms, check_score, removal_scores
-from ..numerics.arrays import Array, to_numpy
-from ..numerics.linalg import cholesky_escalating, inverse_lower, with_nugget
+from ..numerics.arrays import Array
+from ..numerics.linalg import inverse_lower, solve_lower
 from ..numerics.workers import blas_for, interruptible, single_threaded_blas
 from . import online_loops as loops
 from .information import checked_targets, information_gain
 from .online_loops import GrowthRule, Seen
+from .online_start import checked_rows, common_factors, from_learner, joined, with_outputs
 
 KERNEL_ROWS = 256  # rows whose kernel values are computed together, with the basis and with each other
 FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
 FEW_COMPUTED = 16  # rows of a block for which the kernel is not computed with the whole basis once more
 TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
 REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
+ONE_ROW = (slice(0, 1),)
 
 Order = Literal["given", "information"]
 
@@ -63,10 +65,10 @@ def update(
     `post` is what it was.
     """
     post.require_exact("updating needs")
-    X = _rows(X, [post])
+    X = checked_rows(X, [post])
     y = checked_targets(likelihood, y, X)
     outputs = 1 if y.ndim == 1 else y.shape[1]
-    post = _with_outputs(post, y)
+    post = with_outputs(post, y)
     if outputs > 1 and not isinstance(likelihood, Gaussian):
         raise ParameterError(
             f"{outputs} outputs share one variance under a Gaussian likelihood alone; use update_together"
@@ -93,7 +95,7 @@ def update_together(
     posts = list(posts)
     if not posts:
         raise ParameterError("update_together needs at least one process, but got none")
-    X = _rows(X, posts)
+    X = checked_rows(X, posts)
     Y = checked_targets(likelihood, Y, X)
     if Y.shape != (len(X), len(posts)):
         raise ShapeError(
@@ -127,17 +129,19 @@ class Learner:
             )
         self.posts, self._X = list(posts), np.empty((0, d))  # and the rows that were opened
         self._means = 1 if all(post.mean_function is posts[0].mean_function for post in posts) else len(posts)
+        self._row_prior: np.ndarray | None = None  # of any row, where it is the same for all
         self.block = KERNEL_ROWS if grow else FIXED_BLOCK
         self.change(likelihood)
         self.kernel = posts[0].kernel
         self.capacity, self.tolerance, self.grow = capacity, float(tolerance), grow
         self.scored = grow and capacity is not None
         self.exact = self.scored and score == "kl"
-        self.basis, factors, self.jitter = _factors(self.posts, d)
+        self.basis, factors, self.jitter = common_factors(self.posts, d)
         self.total = np.array([post.log_predictive or 0.0 for post in posts])
         self.margin = 1.0  # of a function that goes for a new one
         self.age = 0  # rows read since `refresh`
         self.events = np.zeros(3, dtype=np.int64)  # rows that projected, grew the basis, replaced a function
+        self._changes = 0  # of the basis that `basis` knows of
         m = len(self.basis)
         room = m + (0 if not grow else KERNEL_ROWS if capacity is None else max(capacity - m, 0)) + 1
         self.state = loops.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
@@ -202,17 +206,38 @@ class Learner:
         """Compute all that rows X (n, d) with Y (n, c, p), at most `block`, need of kernel and prior mean;
         `advance` then reads them.
         """
-        with single_threaded_blas():  # for the kernel: a block is too small to share out
-            if self.age > max(REFRESH, 2 * len(self.basis)):
+        if self.due:
+            with blas_for(len(self.basis)):
                 self.refresh()
-            self.make_room(len(X))
-            K = np.ascontiguousarray(self._kernel_rows(X), dtype=float)
-        kss = np.asarray(self.kernel.diag(X), dtype=float)
+        self.make_room(len(X))
+        if len(X) == 1:
+            K, kss = self._kernel_rows(X), self._row_kernel.diag(X)
+        else:
+            with single_threaded_blas():  # for the kernel: a block is too small to share out
+                K = np.ascontiguousarray(self._kernel_rows(X), dtype=float)
+            kss = np.asarray(self.kernel.diag(X), dtype=float)
+        self._rows, self._X, self._done = loops.StreamRows(K, kss, self._prior_means(X, Y), Y), X, 0
+        self._seen = Seen(np.empty(Y.shape), np.empty(Y.shape[:2]), np.empty(Y.shape[:2]))
+
+    @property
+    def due(self) -> bool:
+        """Whether what the scores need is to be computed anew before more rows are read."""
+        return self.age > max(REFRESH, 2 * len(self.basis))
+
+    @cached_property
+    def _row_kernel(self) -> RowKernel:
+        return RowKernel(self.kernel, self._X.shape[1])
+
+    def _prior_means(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Prior means of rows X for each process and output, of the shape of Y; one row's may be kept."""
+        if len(X) == 1 and self._row_prior is not None:
+            return self._row_prior
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts[: self._means]]
         prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, 1 or c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
-        self._rows, self._X, self._done = loops.StreamRows(K, kss, prior, Y), X, 0
-        self._seen = Seen.nothing(*Y.shape)
+        if len(X) == 1 and all(type(post.mean_function) in (Zero, Constant) for post in self.posts):
+            self._row_prior = prior
+        return prior
 
     def advance(self, n: int) -> Seen:
         """Read the next n of the rows that were opened."""
@@ -220,7 +245,7 @@ class Learner:
         last = first + n
         given = self.state, self._rows, asked.at, asked.theta, self._seen, self.events, self.rule
         read = first
-        for some in interruptible(n, loops.row_work(self.state)):
+        for some in interruptible(n, loops.row_work(self.state)) if n > 1 else ONE_ROW:
             if read == first + some.start and asked.error is None:
                 read = loops.run(*given, first + some.start, first + some.stop)
         if asked.error is not None and not isinstance(asked.error, InducingError):
@@ -235,11 +260,20 @@ class Learner:
                 "y and the kernel there, or use a likelihood with more noise"
             )
         seen = Seen(*(part[first:last] for part in self._seen))
-        self.total += np.sum(seen.log_density, axis=0)
+        self.total += np.sum(seen.log_density, axis=0) if n > 1 else seen.log_density[0]
         self.age, self._done = self.age + n, last
         if last == len(self._X):
             self.collect(self._X)
         return seen
+
+    def mean(self, x: np.ndarray) -> np.ndarray:
+        """The mean of each process and output at a row (1, d), when all rows opened are read. (c, p)"""
+        m, Z = self.state.size[0], self.basis.parameters.get("Z")
+        k = self.basis.cross(self.kernel, x)[0] if Z is None else self._row_kernel.cross(x, Z)
+        w = self.state.w[:, :, :m]
+        return self._prior_means(x, np.empty((1, *w.shape[:2])))[0] + w @ solve_lower(
+            self.state.U[:m, :m].T, k
+        )
 
     def posteriors(self) -> list[Posterior]:
         self.collect(self._X)
@@ -266,24 +300,30 @@ class Learner:
 
     def _kernel_rows(self, X: np.ndarray) -> np.ndarray:
         """Kernel of rows with the basis and, where it may grow, with each other. (b, m) or (b, m + b)"""
-        m = len(self.basis)
+        m, Z = len(self.basis), self.basis.parameters.get("Z")
+        if (
+            len(X) <= FEW_COMPUTED and self.grow
+        ):  # row by row, O(m): small values, by differences, keep digits
+            K = np.zeros((len(X), m + len(X)))
+            for i in range(len(X)):
+                x = X[i : i + 1]
+                K[i, :m] = self.basis.cross(self.kernel, x)[0] if Z is None else self._row_kernel.cross(x, Z)
+            if len(X) > 1:
+                K[:, m:] = self.kernel(X, X)
+            return K
         if not self.grow:
-            return self.basis.cross(self.kernel, X)
-        if len(X) <= FEW_COMPUTED:  # row by row, O(m): small values, by differences, keep their digits
-            cross = [self.basis.cross(self.kernel, X[i : i + 1]) for i in range(len(X))]
-            own = self.kernel(X, X) if len(X) > 1 else np.zeros((1, 1))  # which one row does not meet
-            return np.concatenate([np.concatenate(cross), own], axis=1)
+            return np.ascontiguousarray(self.basis.cross(self.kernel, X), dtype=float)
         # in one Gram matrix: what L was made of is what L meets
-        return _joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
+        return joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
     def collect(self, X: np.ndarray) -> None:
         """Make the basis what is left of it after a block X, and the rows that joined."""
-        m, old = self.state.size[0], len(self.basis)
-        places = self.state.places[:m]
-        if m == old and np.array_equal(places, np.arange(m)):
+        m, old, changes = self.state.size[0], len(self.basis), self.events[1] + self.events[2]
+        if m == old and changes == self._changes:
             return
+        places, self._changes = self.state.places[:m], changes
         kept, new = places[places < old], places[places >= old] - old
-        self.basis = _joined(self.kernel, self.basis, kept, X[new])
+        self.basis = joined(self.kernel, self.basis, kept, X[new])
         places[...] = np.arange(m)
 
     def make_room(self, rows: int) -> None:
@@ -300,7 +340,7 @@ class Learner:
 
     def _resume(self) -> bool:
         """Take what the scores need from the processes, where an earlier call left it. O(m²)"""
-        terms = [post.online for post in self.posts if post.online and _from_learner(post)]
+        terms = [post.online for post in self.posts if post.online and from_learner(post)]
         if len(terms) < len(self.posts) or any(len(t.scores) < 3 + self.exact for t in terms):
             return False
         for c, t in enumerate(terms):
@@ -365,73 +405,3 @@ class Learner:
             blocks = [v[:, None, None] for v in (CQ, Q, *map(np.diagonal, N))]  # (m, 1, 1)
             each.append(removal_scores(alpha.T[:, None, :], *blocks))
         return np.max(each, axis=0)
-
-
-def _from_learner(post: Posterior) -> bool:
-    """Whether the factors of a process are those that online learning left."""
-    factors = () if post.online is None else post.online.factors
-    return len(factors) == 3 and all(a is b for a, b in zip(factors, (post.L, post.w, post.A)))
-
-
-def _factors(
-    posts: Sequence[Posterior], d: int
-) -> tuple[Basis, list[tuple[np.ndarray, np.ndarray, np.ndarray]], float]:
-    """The common basis, (L, w, A) of every process with LLᵀ its Gram matrix, and the jitter that took."""
-    first, together = posts[0], "processes that learn together need the same"
-    for post in posts:
-        post.require_exact("updating needs")
-        if post is first:
-            continue
-        if post.kernel.spec() != first.kernel.spec():
-            raise ParameterError(f"{together} kernel; these have different ones")
-        pairs = zip(post.basis.parameters.values(), first.basis.parameters.values(), strict=True)
-        if len(post) != len(first) or any(not np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs):
-            raise ParameterError(f"{together} basis; these have different ones")
-    if len(first) == 0:
-        empty = np.empty((0, 0))
-        return Points(np.empty((0, d))), [(empty, np.zeros(post.w.T.shape).T, empty) for post in posts], 0.0
-    basis = type(first.basis)(*(to_numpy(part) for part in first.basis.parameters.values()))
-    jitter = max(post.jitter for post in posts)
-    if all(_from_learner(post) or (post.jitter == 0.0 and post.A is not None) for post in posts):
-        return basis, [(to_numpy(post.L), to_numpy(post.w), to_numpy(post.A)) for post in posts], jitter
-    with blas_for(len(basis)):
-        K, what = with_nugget(to_numpy(basis.gram(first.kernel))), "the prior covariance of the basis"
-        L, jitter = cholesky_escalating(K, jitter, what=what, try_less=True)
-        factors = []
-        for post in posts:
-            w, S = post.whitened(L)
-            A, _ = cholesky_escalating(S, 0.0, what="the posterior covariance of the whitened basis")
-            factors.append((L, w, A))
-    return basis, factors, jitter
-
-
-def _joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Basis:
-    """The functions `kept`, and after them k(x, ·) of each row of X."""
-    new: Basis = as_multiscale(kernel, Points(X)) if isinstance(basis, Multiscale) else Points(X)
-    old = [part[kept] for part in basis.parameters.values()]
-    return type(basis)(*(np.concatenate([a, b]) for a, b in zip(old, new.parameters.values(), strict=True)))
-
-
-def _rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
-    """X as a finite NumPy array (n, d). Raise if a row has not the width that these processes have."""
-    widths = [int(next(iter(post.basis.parameters.values())).shape[1]) for post in posts if len(post)]
-    if isinstance(X, list | tuple):
-        for i, row in enumerate(X):
-            width = widths[0] if widths else np.size(X[0])
-            if np.size(row) != width:
-                raise ShapeError(f"row {i} of X has {np.size(row)} columns, but the process has {width}")
-    X = to_numpy(as_inputs(X)).astype(float, copy=False)
-    if widths and X.shape[1] != widths[0]:
-        width = X.shape[1]
-        raise ShapeError(f"X has {width} columns from row 0 on, but the process was made with {widths[0]}")
-    return np.ascontiguousarray(X)
-
-
-def _with_outputs(post: Posterior, y: np.ndarray) -> Posterior:
-    """`post` with as many outputs as y. Raise if it has learned with another number of them."""
-    outputs = 1 if y.ndim == 1 else y.shape[1]
-    if (post.w.shape[1], post.one_output) == (outputs, y.ndim == 1):
-        return post
-    if np.any(to_numpy(post.w)) or (post.A is None and len(post)):
-        raise ShapeError(f"y has {outputs} outputs, but the process has {post.w.shape[1]}")
-    return replace(post, w=np.zeros((len(post), outputs)), one_output=y.ndim == 1)

@@ -26,7 +26,7 @@ from ..model.likelihoods import Gaussian, Likelihood
 from ..model.posterior import Posterior
 from ..numerics.linalg import cholesky
 from ..numerics.workers import blas_for
-from .drift import Drift, standardised
+from .drift import Drift, rows_of, standardised
 from .memory import Memory
 
 STEP, SEVERAL_STEP = 0.125, 0.25  # of a half-life, between two discounts, and where there are several
@@ -35,6 +35,7 @@ RATES = (100.0, 400.0, np.inf)  # half-lives that "auto" chooses from
 WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
 MARGIN = 0.5  # of functions that go where all fade: a basis that changed at most rows would cost their time
 LEAST_LOG_WEIGHT = -30.0  # so that an expert that was wrong may come back
+MOST_QUIET = 256  # rows that are read one by one before the model's processes are written down
 NOISE_ROWS = 64.0  # half-life of what the noise is told by
 UNUSUAL, NOISE_ROWS_THEN = 0.5, 25.0  # two standard deviations of a beat's slope, and the half-life then
 WITHIN, MISSED, MISSED_SLOPE = 1.96, 0.05, 0.229
@@ -68,6 +69,7 @@ class Adaptation:
     drift: Drift = field(default_factory=Drift)
     memory: Memory | None = None
     watching: bool = False  # for drift: not while a model is begun
+    quiet: int = 0  # rows that may be read one by one before a discount or beat is due
 
     @staticmethod
     def begun(half_life: Any, on_drift: Any, follows_noise: bool, memory: Memory | None = None) -> Adaptation:
@@ -116,7 +118,7 @@ class Adaptation:
         discount that is due; the predictions of the rows read, by all experts together. It ends early where
         the model is to be learned again.
         """
-        learner.open(X, np.tile(Y, (1, len(self.half_lives), 1)))
+        learner.open(X, self._for_experts(Y))
         self._judge(learner)
         learner.margin = MARGIN if np.any(np.isfinite(self.half_lives)) else 1.0
         done = 0
@@ -135,6 +137,26 @@ class Adaptation:
             self._look(learner, seen, X[now], Y[now], row + done)
             done += n
             yield seen
+        self.quiet = 0 if self.clock is not None else self._quiet_rows()
+
+    def read_row(self, learner: Learner, X: np.ndarray, Y: np.ndarray, row: int) -> Seen:
+        """`read` for one row, number `row`, where `quiet` says that nothing is due at it, and the learner is
+        the one that read the row before. What it changes is changed in place.
+        """
+        learner.open(X, self._for_experts(Y))
+        seen = self._together(learner.advance(1))
+        self.since, self.beat, self.quiet = self.since + 1.0, self.beat + 1, self.quiet - 1
+        self._look(learner, seen, X, Y, row)
+        return seen
+
+    def _quiet_rows(self) -> int:
+        """How many rows may come before one that a discount or a beat is due at."""
+        rows = min(float(np.min(np.ceil(self._periods - self.since))) - 1.0, MOST_QUIET)
+        return int(min(rows, BEAT - self.beat - 1) if self._acts else rows)
+
+    def _for_experts(self, Y: np.ndarray) -> np.ndarray:
+        """The targets of rows for the processes of every expert. (n, E c, p)"""
+        return Y if len(self.half_lives) == 1 else np.concatenate([Y] * len(self.half_lives), axis=1)
 
     @property
     def _periods(self) -> np.ndarray:
@@ -154,10 +176,12 @@ class Adaptation:
     def _look(self, learner: Learner, seen: Seen, X: np.ndarray, Y: np.ndarray, row: int) -> None:
         """Look at what was predicted of rows, and at every beat do something about it."""
         likelihood = learner.likelihood
-        if self.watching:
-            self.drift = self.drift.after(standardised(likelihood, seen, Y), row)
-        if self.follows_noise:
-            self.slope += _scale_slope(likelihood, Y, seen)
+        if self.watching or self.follows_noise:
+            errors = standardised(likelihood, seen, Y)
+            if self.watching:
+                self.drift = self.drift.after(rows_of(errors), row)
+            if self.follows_noise:
+                self.slope += _scale_slope(likelihood, Y, seen, errors)
         if self.memory is not None:
             self.memory = self.memory.with_rows(X, Y[:, 0], seen.variance[:, 0], likelihood, row)
         if self.beat < BEAT and self._acts:
@@ -250,12 +274,13 @@ def _shares(log_weights: np.ndarray) -> np.ndarray:
     return weights / np.sum(weights, axis=-1, keepdims=True)
 
 
-def _scale_slope(likelihood: Likelihood, Y: np.ndarray, seen: Seen) -> float:
-    """Σ ∂log⟨p(y|f)⟩/∂log scale over rows and outputs, a mean over the outputs."""
+def _scale_slope(likelihood: Likelihood, Y: np.ndarray, seen: Seen, errors: np.ndarray) -> float:
+    """Σ ∂log⟨p(y|f)⟩/∂log scale over rows and outputs, a mean over the outputs; of Gaussian noise Σ of what
+    the share of errors (n, c, p) outside the 95 % band says.
+    """
     if isinstance(likelihood, Gaussian):
-        total = seen.variance[:, :, None] + likelihood.variance
-        missed = (Y - seen.mean) ** 2 > WITHIN**2 * total
-        return float(np.sum(missed - MISSED)) * 2.0 / MISSED_SLOPE / Y.shape[2]
+        missed = np.count_nonzero(np.abs(errors) > WITHIN) - MISSED * errors.size
+        return float(missed) * 2.0 / MISSED_SLOPE / Y.shape[2]
     name = _scale_name(likelihood)
     variance = seen.variance[:, :, None] + 0.0 * seen.mean
     slopes = likelihood.parameter_gradient(Y.ravel(), seen.mean.ravel(), variance.ravel())[name]

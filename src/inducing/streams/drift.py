@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..inference.online import Seen
-from ..model.likelihoods import Binary, Likelihood
+from ..model.likelihoods import Binary, Gaussian, Likelihood
 
 FARTHEST_ERROR = 4.0
 LEVEL_SLACK, LEVEL = 0.5, 20.0  # of the error: a calm stream comes here once in 10⁸ rows
@@ -51,20 +51,28 @@ class Drift:
         return Drift(n, mean, up, down, square, spread, alarms, at)
 
 
-def standardised(likelihood: Likelihood, seen: Seen, Y: np.ndarray) -> list[float]:
-    """The error of each row in its predicted standard deviations: of y, or for labels of -log p(label).
+def standardised(likelihood: Likelihood, seen: Seen, Y: np.ndarray) -> np.ndarray:
+    """Errors in predicted standard deviations: of y (n, c, p), or for labels (n,) of -log p(label).
 
     A label of probability p has the surprise -log p, which is -p log p - (1-p) log(1-p) on average and varies
     by p(1-p) log²(p/(1-p)). Y is (n, c, p), as read.
     """
+    if isinstance(likelihood, Gaussian):
+        return (Y - seen.mean) / np.sqrt(seen.variance[:, :, None] + likelihood.variance)
     if isinstance(likelihood, Binary):
         p = np.clip(np.exp(seen.log_density), 1e-12, 1.0 - 1e-12)
         log_odds = np.log(p) - np.log1p(-p)
         surplus = np.sum((p - 1.0) * log_odds, axis=1)  # -log p less its average
         variance = np.sum(p * (1.0 - p) * log_odds**2, axis=1)
-        return (surplus / np.sqrt(np.maximum(variance, 1e-3))).tolist()
+        return surplus / np.sqrt(np.maximum(variance, 1e-3))
     mean, variance = likelihood.predict(seen.mean, seen.variance[:, :, None] + 0.0 * seen.mean)
     scale: Any = getattr(likelihood, "scale", 1.0)
     spread = np.where(np.isfinite(variance), variance, seen.variance[:, :, None] + scale**2)
-    z = (Y - mean) / np.sqrt(np.maximum(spread, 1e-300))
-    return (np.sum(z, axis=(1, 2)) / np.sqrt(z[0].size)).tolist()
+    return (Y - mean) / np.sqrt(np.maximum(spread, 1e-300))
+
+
+def rows_of(errors: np.ndarray) -> list[float]:
+    """One error for each row: the sum of those of its processes and outputs, as if they were independent."""
+    if errors.ndim == 1 or errors[0].size == 1:
+        return errors.ravel().tolist()
+    return (np.sum(errors, axis=(1, 2)) / np.sqrt(errors[0].size)).tolist()

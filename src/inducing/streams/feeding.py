@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import get_ident
+from typing import Any
 
 import numpy as np
 
@@ -92,19 +93,32 @@ def most_informative_rows(
         posts = update_together(posts, likelihood, X[i : i + 1], expected, capacity=None)
 
 
-@contextmanager
-def all_or_nothing(model: object) -> Iterator[None]:
-    """Restore an estimator's attributes if anything goes wrong; refuse a second thread at the same time."""
-    outermost = id(model) not in _reading
+def enter(model: object) -> bool:
+    """Begin to change a model in this thread: whether it is the first to. Raise if another thread does."""
+    first = id(model) not in _reading
     if _reading.setdefault(id(model), get_ident()) != get_ident():
         raise ParameterError("the model is learning in another thread; let one thread at a time feed a model")
-    before = dict(vars(model))
+    return first
+
+
+def leave(model: object) -> None:
+    """Let other threads change a model."""
+    del _reading[id(model)]
+
+
+@contextmanager
+def all_or_nothing(model: Any) -> Iterator[None]:
+    """Restore an estimator's attributes if anything goes wrong; refuse a second thread at the same time."""
+    outermost = enter(model)
     try:
-        yield
-    except BaseException:
-        vars(model).clear()
-        vars(model).update(before | ({"_live": None} if "_live" in before else {}))  # whose state has changed
-        raise
+        model.settle()
+        before = dict(vars(model))
+        try:
+            yield
+        except BaseException:
+            vars(model).clear()
+            vars(model).update(before | ({"_live": None} if "_live" in before else {}))  # which has changed
+            raise
     finally:
         if outermost:
-            del _reading[id(model)]
+            leave(model)

@@ -1,5 +1,5 @@
 """Compiled loops for the lower triangle of k(X, X) and its derivatives, of stationary kernels: inputs come by
-columns (d, n), in lengthscales; `profile` is the number of g in `stationary.PROFILES`.
+columns (d, n), in lengthscales; `profile` is the number of g in `stationary.PROFILES`. And k(x, Z) of a row.
 """
 
 from math import sqrt
@@ -56,6 +56,20 @@ def to_values(profile: int, variance: float, s: np.ndarray) -> None:
         for j in range(len(s)):
             r = sqrt(5.0 * s[j])
             s[j] = variance * (1.0 + r + r * r / 3.0) * exponential(-r)
+
+
+@compiled(fastmath=FAST)
+def cross_row(
+    x: np.ndarray, Z: np.ndarray, scales: np.ndarray, profile: int, variance: float, row: np.ndarray
+) -> None:
+    """row[j] = k(x, z_j) of an input x (d,) with the rows of Z (m, d); scales (d,) are 1/lengthscale."""
+    for j in range(len(row)):
+        s = 0.0
+        for k in range(len(x)):
+            t = (x[k] - Z[j, k]) * scales[k]
+            s += t * t
+        row[j] = s
+    to_values(profile, variance, row)
 
 
 @helper(fastmath=EXACT)

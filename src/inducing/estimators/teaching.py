@@ -1,0 +1,115 @@
+"""How the model of a stream is learned from some rows: a Gaussian start, and EP for other likelihoods."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..errors import FactorisationError, InducingWarning
+from ..inference import selection
+from ..inference.online import update
+from ..learning.fitting_ep import fit_expectation_propagation
+from ..model.bases import Points
+from ..model.kernels import with_periods
+from ..model.kernels.base import Kernel
+from ..model.likelihoods import Gaussian, Laplace, Likelihood, Poisson, StudentT
+from ..model.means import Mean
+from ..model.posterior import Posterior, prior
+from ..progress import Line
+from .preparation import LEARNING_BASIS, Data, bulk
+from .regressor import SparseGPRegressor
+
+UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
+
+
+class Teaching:
+    """Mixin of `OnlineGPRegressor`: kernel, noise and mean from rows in the model's units."""
+
+    def _gaussian_start(
+        self: Any, data: Data, one: bool, given: bool, learn: bool, rng: Any
+    ) -> SparseGPRegressor:
+        """Learn kernel and noise by a batch regression on these rows."""
+        names = ("mean", "restarts", "max_iter", "jitter", "priors")
+        with Line(True if self.verbose else None, "learn") as progress:
+            return SparseGPRegressor(
+                with_periods(self.kernel, self.x_scale_),
+                # nearest to what is learned online: everything that the basis cannot hold is noise
+                approximation="vfe",
+                n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),
+                basis="points",
+                optimize="all" if learn and self.optimize is not None else None,
+                recipe="direct",
+                noise=data.noise,
+                fixed=(*self.fixed, "noise") if given else self.fixed,
+                standardize=False,
+                random_state=int(rng.integers(2**31)),
+                progress=progress,
+                **{name: getattr(self, name) for name in names},
+            ).fit(data.X, data.Y[:, 0] if one else data.Y)
+
+    def _learn(
+        self: Any,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        mean: Mean,
+        X: np.ndarray,
+        y: np.ndarray,
+        given: bool,
+        rng: Any,
+    ) -> tuple[Kernel, Likelihood, Mean]:
+        """Learn kernel and mean from a Gaussian start by EP's evidence, the scale by Σ log⟨p(y|f)⟩."""
+        free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
+        if free:
+            likelihood = self._best_scale(prior(kernel, mean), likelihood, X, y)
+        try:
+            result = fit_expectation_propagation(
+                kernel,
+                Points(selection.kmeans(X, self._learning_basis(), rng)),
+                likelihood,
+                X,
+                y,
+                optimize="hyperparameters",
+                mean=mean,
+                jitter=self.jitter,
+                fixed=[name for name in self.fixed if name != "noise"],
+                priors={name: p for name, p in (self.priors or {}).items() if name != "noise"},
+                max_iterations=self.max_iter,
+                progress=True if self.verbose else None,
+                rng=rng,
+            )
+        except FactorisationError as error:
+            text = f"EP learned no kernel under {likelihood} ({error}); this is the one of Gaussian noise"
+            warnings.warn(text, InducingWarning, stacklevel=5)
+            return kernel, likelihood, mean
+        self.n_iter_ += result.n_iterations
+        if free:
+            likelihood = self._best_scale(prior(result.kernel, result.mean), likelihood, X, y)
+        return result.kernel, likelihood, result.mean
+
+    def _learning_basis(self: Any) -> int:
+        return LEARNING_BASIS if self._size is None else min(self._size, LEARNING_BASIS)
+
+    def _best_scale(
+        self: Any, start: Posterior, likelihood: Likelihood, X: np.ndarray, y: np.ndarray
+    ) -> Likelihood:
+        from scipy.optimize import minimize_scalar
+
+        def cost(log_factor: float) -> float:
+            trial = likelihood.in_units(np.exp(log_factor))
+            return -(update(start, trial, X, y, self._size, self.tolerance).log_predictive or 0.0)
+
+        best = minimize_scalar(cost, bounds=(-4.0, 2.0), method="bounded", options={"xatol": 0.05})
+        return likelihood.in_units(float(np.exp(best.x)))
+
+
+def noise_of(likelihood: Likelihood) -> float:
+    """The variance of y about f; where there is none, the square of the scale."""
+    variance = float(likelihood.predict(0.0, 0.0)[1])
+    return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
+
+
+def start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:
+    """The targets of a Gaussian start: without outliers, counts on the scale of f. (n, p)"""
+    if isinstance(likelihood, Poisson):
+        y = np.log(y + 0.5)
+    return bulk(y.reshape(len(y), -1), likelihood)

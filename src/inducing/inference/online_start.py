@@ -1,0 +1,85 @@
+"""What online learning starts from: checked rows, and processes on one basis with the factors it works on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..model.bases import Basis, Multiscale, Points, as_multiscale
+from ..model.kernels.base import Kernel
+from ..model.posterior import Posterior
+from ..model.problem import as_inputs
+from ..numerics.arrays import Array, to_numpy
+from ..numerics.linalg import cholesky_escalating, with_nugget
+from ..numerics.workers import blas_for
+
+
+def from_learner(post: Posterior) -> bool:
+    """Whether the factors of a process are those that online learning left."""
+    factors = () if post.online is None else post.online.factors
+    return len(factors) == 3 and all(a is b for a, b in zip(factors, (post.L, post.w, post.A)))
+
+
+def common_factors(
+    posts: Sequence[Posterior], d: int
+) -> tuple[Basis, list[tuple[np.ndarray, np.ndarray, np.ndarray]], float]:
+    """The common basis, (L, w, A) of every process with LLᵀ its Gram matrix, and the jitter that took."""
+    first, together = posts[0], "processes that learn together need the same"
+    for post in posts:
+        post.require_exact("updating needs")
+        if post is first:
+            continue
+        if post.kernel.spec() != first.kernel.spec():
+            raise ParameterError(f"{together} kernel; these have different ones")
+        pairs = zip(post.basis.parameters.values(), first.basis.parameters.values(), strict=True)
+        if len(post) != len(first) or any(not np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs):
+            raise ParameterError(f"{together} basis; these have different ones")
+    if len(first) == 0:
+        empty = np.empty((0, 0))
+        return Points(np.empty((0, d))), [(empty, np.zeros(post.w.T.shape).T, empty) for post in posts], 0.0
+    basis = type(first.basis)(*(to_numpy(part) for part in first.basis.parameters.values()))
+    jitter = max(post.jitter for post in posts)
+    if all(from_learner(post) or (post.jitter == 0.0 and post.A is not None) for post in posts):
+        return basis, [(to_numpy(post.L), to_numpy(post.w), to_numpy(post.A)) for post in posts], jitter
+    with blas_for(len(basis)):
+        K, what = with_nugget(to_numpy(basis.gram(first.kernel))), "the prior covariance of the basis"
+        L, jitter = cholesky_escalating(K, jitter, what=what, try_less=True)
+        factors = []
+        for post in posts:
+            w, S = post.whitened(L)
+            A, _ = cholesky_escalating(S, 0.0, what="the posterior covariance of the whitened basis")
+            factors.append((L, w, A))
+    return basis, factors, jitter
+
+
+def joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Basis:
+    """The functions `kept`, and after them k(x, ·) of each row of X."""
+    new: Basis = as_multiscale(kernel, Points(X)) if isinstance(basis, Multiscale) else Points(X)
+    old = [part[kept] for part in basis.parameters.values()]
+    return type(basis)(*(np.concatenate([a, b]) for a, b in zip(old, new.parameters.values(), strict=True)))
+
+
+def checked_rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
+    """X as a finite NumPy array (n, d). Raise if a row has not the width that these processes have."""
+    widths = [int(next(iter(post.basis.parameters.values())).shape[1]) for post in posts if len(post)]
+    if isinstance(X, list | tuple):
+        for i, row in enumerate(X):
+            width = widths[0] if widths else np.size(X[0])
+            if np.size(row) != width:
+                raise ShapeError(f"row {i} of X has {np.size(row)} columns, but the process has {width}")
+    X = to_numpy(as_inputs(X)).astype(float, copy=False)
+    if widths and X.shape[1] != widths[0]:
+        width = X.shape[1]
+        raise ShapeError(f"X has {width} columns from row 0 on, but the process was made with {widths[0]}")
+    return np.ascontiguousarray(X)
+
+
+def with_outputs(post: Posterior, y: np.ndarray) -> Posterior:
+    """`post` with as many outputs as y. Raise if it has learned with another number of them."""
+    outputs = 1 if y.ndim == 1 else y.shape[1]
+    if (post.w.shape[1], post.one_output) == (outputs, y.ndim == 1):
+        return post
+    if np.any(to_numpy(post.w)) or (post.A is None and len(post)):
+        raise ShapeError(f"y has {outputs} outputs, but the process has {post.w.shape[1]}")
+    return replace(post, w=np.zeros((len(post), outputs)), one_output=y.ndim == 1)
