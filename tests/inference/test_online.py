@@ -331,7 +331,7 @@ def test_one_row_at_a_time_inverts_nothing(score: Any, monkeypatch: pytest.Monke
     begun = ig.update(ig.prior(KERNEL), GAUSSIAN, X[:40], Y[:40], 12, 1e-2, score)
     once = ig.update(begun, GAUSSIAN, X[40:80], Y[40:80], 12, 1e-2, score)
     monkeypatch.setattr("inducing.inference.online.inverse_lower", None)
-    monkeypatch.setattr("inducing.inference.online.cholesky_escalating", None)
+    monkeypatch.setattr("inducing.inference.online_start.cholesky_escalating", None)
     post = begun
     for i in range(40, 80):
         post = ig.update(post, GAUSSIAN, X[i : i + 1], Y[i : i + 1], 12, 1e-2, score)
