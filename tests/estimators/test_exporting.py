@@ -11,18 +11,17 @@ from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
-from inducing.files.exports import (
-    MILLS_NODES,
-    MILLS_WEIGHTS,
-    Exported,
-    ExportedColumn,
-    ExportedProcess,
-    Functions,
-    to_c,
-    to_js,
-)
+from inducing.files.exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn, to_c, to_js
 from inducing.files.onnx_graph import to_onnx
+from inducing.model.compiled import Folded, Functions, Leaf
 
+RBF, RQ, Linear, Constant = (
+    ig.kernels.RBF,
+    ig.kernels.RationalQuadratic,
+    ig.kernels.Linear,
+    ig.kernels.Constant,
+)
+Matern12, Matern32, Matern52 = ig.kernels.Matern12, ig.kernels.Matern32, ig.kernels.Matern52
 TOOLS = {"c": shutil.which("cc"), "js": shutil.which("node"), "onnx": importlib.util.find_spec("onnxruntime")}
 NEEDED = {"c": "a C compiler", "js": "node", "onnx": "onnxruntime"}
 REGRESSORS = {
@@ -34,6 +33,18 @@ REGRESSORS = {
     "learned noise": dict(noise="learned"),
     "exact": dict(approximation="exact"),
     "linear mean": dict(mean=ig.means.Linear([0.1, 0.2, 0.3])),
+    "rational quadratic": dict(kernel="rationalquadratic", approximation="vfe"),
+    "linear": dict(kernel=Linear(1.0), approximation="exact"),
+    "a sum with a linear term": dict(kernel=RQ(1.5, 1.2, shape=0.7) + Linear([0.3, 0.2, 0.1])),
+    "curves of each input, exact": dict(
+        kernel=RBF([1.0, 2.0, 3.0]) + Matern52(0.8, columns=(0,)) + Matern12(1.3, 0.4, columns=(2,)),
+        approximation="exact",
+    ),
+    "products of sums": dict(
+        kernel=(RBF(1.0, columns=(1,)) + Constant(0.3)) * (Linear(0.2) + Matern32(2.0, columns=(0, 2))),
+        approximation="vfe",
+    ),
+    "a degenerate sum": dict(kernel=RBF(1.0) + Linear(0.3), approximation="sor"),
 }
 
 
@@ -47,7 +58,7 @@ def _table(n=120):
 def _models():
     X, y, f = _table()
     for name, options in REGRESSORS.items():
-        size = {} if name == "exact" else {"n_inducing": 11}
+        size = {} if options.get("approximation") == "exact" else {"n_inducing": 11}
         yield name, ig.SparseGPRegressor(max_iter=5, random_state=0, **size, **options).fit(X, y)
     for name, labels in (("two classes", f > 0.2), ("four classes", np.digitize(f, [-0.5, 0.2, 0.8]))):
         yield name, ig.SparseGPClassifier(n_inducing=11, max_iter=5, random_state=0).fit(X, labels)
@@ -98,7 +109,7 @@ def test_the_command_says_how_well_it_agrees(tmp_path):
 @pytest.mark.parametrize(
     "options, sentence",
     [
-        (dict(kernel=ig.kernels.RBF(1.0) + ig.kernels.Linear(1.0)), "only RBF and Matérn"),
+        (dict(kernel=RBF(1.0) + ig.kernels.Periodic(1.0)), "only sums and products of RBF"),
         (dict(approximation="neighbours"), "needs its data at every query"),
         (dict(likelihood="poisson"), "Gaussian noise"),
     ],
@@ -150,10 +161,11 @@ def test_a_level_that_was_not_seen(tmp_path, to, unseen):
         pytest.skip(f"{NEEDED[to]} is not installed")
     column = ExportedColumn("a", 0.0, ("x", "y"), unseen)
     d = column.width
-    functions = Functions(np.zeros((1, d)), np.ones((1, d)), np.ones(1), 0)
-    process = ExportedProcess(0, np.zeros(1), np.zeros((1, 1)), 0.0, 1.0 + np.arange(d), 1.0, -1.0)
+    leaf = Leaf(0, np.arange(d), np.ones((d, 1)))
+    functions = Functions(np.zeros((d, 1)), np.zeros(d), ((1.0, (leaf,)),))
+    process = Folded(functions, np.zeros(1), np.zeros((1, 1)), 0.0, 1.0 + np.arange(d), 1.0)
     names = tuple(f"f{i}" for i in range(d))
-    model = Exported("regression", (functions,), (process,), 0.0, names, columns=(column,))
+    model = Exported("regression", (process,), 0.0, names, columns=(column,))
     told = []
     for level in ("y", "z"):
         try:

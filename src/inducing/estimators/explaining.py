@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConditionalError, ParameterError
 from ..files.atomic import replacing
+from ..model.compiled import heights
 from ..model.posterior import Posterior
 from ..pictures.page import packed, page
 from .exporting import exported
@@ -138,9 +139,10 @@ def _paths(model: Any) -> dict[str, Any] | None:
     except (ParameterError, ConditionalError):
         return None
     arrays = {"frequencies": paths.waves.frequencies, "amplitudes": paths.waves.amplitudes}
-    arrays |= {"slopes": paths.waves.slopes, "weights": paths.weights, "coefficients": paths.coefficients}
+    arrays |= {"slopes": paths.waves.slopes, "weights": paths.weights}
+    arrays |= {"coefficients": paths.coefficients * heights(paths.kernel, paths.basis)[:, None]}
     arrays |= {"x_mean": model.x_mean_, "x_scale": model.x_scale_}
-    return {"size": DRAWN_PATHS, "y": float(model.y_scale_)} | {k: packed(a) for k, a in arrays.items()}
+    return {"size": DRAWN_PATHS, "y": float(model.y_scale_)} | packed(arrays)
 
 
 def _removal_scores(post: Posterior) -> list[float]:

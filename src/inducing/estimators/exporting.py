@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from .. import package
 from ..errors import ParameterError, UnknownNameError
 from ..files.atomic import replacing
-from ..files.exports import Exported, ExportedColumn, ExportedProcess, Functions, to_c, to_js
+from ..files.exports import Exported, ExportedColumn, to_c, to_js
 from ..files.onnx_graph import to_onnx
 from ..model.compiled import Folded
 from ..model.likelihoods import LearnedNoise, Probit
@@ -95,23 +96,16 @@ def _form(post: Any) -> Folded:
 def _put_together(
     model: Any, kind: Any, forms: list[Folded], noise: float = 0.0, classes: tuple[str, ...] = ()
 ) -> Exported:
-    d, shared = model.n_features_in_, kind == "classes"
+    d = model.n_features_in_
     names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(d)])
-    functions = tuple(
-        Functions(f.table[:, :d], f.table[:, d : 2 * d], f.table[:, 2 * d], int(f.head[3]))
-        for f in (forms[:1] if shared else forms)
-    )
-    processes = []
-    for i, f in enumerate(forms):
-        bias, prior, sign = map(float, f.head[:3])
-        own = 0 if shared else i
-        processes.append(ExportedProcess(own, f.table[:, -1], f.T, bias, f.head[4:], prior, sign))
-    if functions[0].centers.shape[1] != d or len(forms[0].head) != 4 + d:
+    if len(forms[0].slope) != d:
         raise ParameterError(
             "a model that knows of gaps in its inputs cannot be exported; fit missing='drop'"
         )
+    if kind == "classes":  # which share their functions
+        forms = [replace(form, functions=forms[0].functions) for form in forms]
     columns = _columns(getattr(model, "encoder_", None))
-    return Exported(kind, functions, tuple(processes), float(noise), tuple(map(str, names)), classes, columns)
+    return Exported(kind, tuple(forms), float(noise), tuple(map(str, names)), classes, columns)
 
 
 def _columns(encoder: TableEncoder | None) -> tuple[ExportedColumn, ...]:

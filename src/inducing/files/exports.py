@@ -1,12 +1,8 @@
 """Predictors in other languages: a C99 header, a JavaScript module (ONNX: `onnx_graph.py`), in doubles.
 
-All of them compute what a model file of RBF or Matérn kernels says, for x in the user's units,
-
-    k_j(x) = h_j g(Σ_i p_ji (x_i - v_ji)²)   mean = bias + slopeᵀx + Σ_j α_j k_j(x)   variance = prior ± |Tk|²
-
-for each process, and then what the observations make of it: a variance of y, a noise that is a process of its
-own, or the probabilities of classes, Φ(mean/√(noise + variance)) each. Rows of a table with categories or
-dates are encoded there, too.
+All of them compute what `model.compiled.Folded` says of each process, for x in the user's units, and what the
+observations make of it: a variance of y, a noise that is a process of its own, or the probabilities of
+classes, Φ(mean/√(noise + variance)) each. Rows of a table with categories or dates are encoded there, too.
 """
 
 import json
@@ -16,47 +12,21 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import ParameterError
+from ..model.compiled import LINEAR, Folded, Functions, Leaf
 
 ExportKind = Literal["regression", "learned noise", "classes"]
 # M(t) = Φ(-t)/φ(t) = ∫₀^∞ exp(-tu - u²/2) du by the trapezoidal rule in s, u = exp(s - e⁻ˢ): to 13 digits
 _STEPS = np.linspace(-4.2, 2.4, 67)
 MILLS_NODES = np.exp(_STEPS - np.exp(-_STEPS))
 MILLS_WEIGHTS = 0.1 * MILLS_NODES * (1.0 + np.exp(-_STEPS)) * np.exp(-0.5 * MILLS_NODES**2)
-PROFILES_IN_C = (
-    "exp(-0.5 * s)",
-    "exp(-sqrt(s))",
-    "(1.0 + sqrt(3.0 * s)) * exp(-sqrt(3.0 * s))",
-    "(1.0 + sqrt(5.0 * s) + 5.0 * s / 3.0) * exp(-sqrt(5.0 * s))",
+LEAVES_IN_C = (
+    "exp(-0.5 * s[j])",
+    "exp(-sqrt(s[j]))",
+    "(1.0 + sqrt(3.0 * s[j])) * exp(-sqrt(3.0 * s[j]))",
+    "(1.0 + sqrt(5.0 * s[j]) + 5.0 * s[j] / 3.0) * exp(-sqrt(5.0 * s[j]))",
+    "exp(-@shape * log1p(s[j] / (2.0 * @shape)))",
+    "s[j]",
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Functions:
-    """Basis functions k_j(x) of an exported model."""
-
-    centers: np.ndarray  # v (m, d)
-    precisions: np.ndarray  # p (m, d)
-    heights: np.ndarray  # h (m,)
-    profile: int  # g: RBF, Matérn ½, 3/2, 5/2
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedProcess:
-    """One Gaussian process of an exported model."""
-
-    functions: int  # the number of the basis functions it leans on
-
-    alpha: np.ndarray  # (m,)
-    T: np.ndarray  # (m, m), lower
-    bias: float
-    slope: np.ndarray  # (d,)
-    prior: float
-    sign: float  # of |Tk|² in the variance: -1, or +1 for a degenerate process
-
-    @property
-    def packed(self) -> np.ndarray:
-        """The lower triangle of T, row by row."""
-        return self.T[np.tril_indices(len(self.T))]
 
 
 @dataclass(frozen=True)
@@ -79,34 +49,45 @@ class Exported:
     """A model as arrays in the user's units: its processes, which may share functions, and observations."""
 
     kind: ExportKind
-    functions: tuple[Functions, ...]
-    processes: tuple[ExportedProcess, ...]
-    noise: float  # of classes, the probit's; elsewhere it is in the prior variance
+    processes: tuple[Folded, ...]
+    noise: float  # of classes, the probit's; elsewhere it is in the variance
     features: tuple[str, ...]
     classes: tuple[str, ...] = ()
     columns: tuple[
         ExportedColumn, ...
     ] = ()  # where features are made of columns; else these are the features
 
+    @property
+    def functions(self) -> list[Functions]:
+        """The basis functions of the processes, each once."""
+        return list({id(p.functions): p.functions for p in self.processes}.values())
+
+    def own_functions(self, process: Folded) -> int:
+        """The number of the functions that a process leans on."""
+        return [id(f) for f in self.functions].index(id(process.functions))
+
     def plain(self) -> dict[str, Any]:
-        """The same as plain data for JSON."""
+        """The same as data for JSON, whose arrays are NumPy's."""
         return {
             "kind": self.kind,
             "functions": [
-                {"centers": f.centers.tolist(), "precisions": f.precisions.tolist()}
-                | {"heights": f.heights.tolist(), "profile": f.profile}
+                {"centers": f.centers, "origin": f.origin}
+                | {"terms": [{"variance": v, "leaves": list(map(vars, leaves))} for v, leaves in f.terms]}
                 for f in self.functions
             ],
             "processes": [
-                {"functions": p.functions, "alpha": p.alpha.tolist(), "T": p.packed.tolist(), "bias": p.bias}
-                | {"slope": p.slope.tolist(), "prior": p.prior, "sign": p.sign}
-                for p in self.processes
+                vars(p) | {"functions": self.own_functions(p), "T": packed_lower(p.T)} for p in self.processes
             ],
             "noise": self.noise,
             "features": list(self.features),
             "classes": list(self.classes),
             "columns": [asdict(column) for column in self.columns],
         }
+
+
+def packed_lower(T: np.ndarray) -> np.ndarray:
+    """The lower triangle of a matrix, row by row."""
+    return T[np.tril_indices(len(T))]
 
 
 # C
@@ -118,18 +99,20 @@ def to_c(model: Exported, name: str = "model") -> str:
     """
     if not name.isidentifier() or not name.isascii():
         raise ParameterError(f"{name!r} is no name in C; use letters, digits and underscores")
-    d, count = model.functions[0].centers.shape[1], len(model.processes)
+    count = len(model.processes)
     inputs = "\n".join(f"   x[{i}]: {_comment(feature)}" for i, feature in enumerate(model.features))
     tables, body = {}, ""
     for b, f in enumerate(model.functions):
-        own = [p for p in model.processes if p.functions == b]
-        first = next(c for c, p in enumerate(model.processes) if p.functions == b)
-        tables[f"basis{b}"] = np.column_stack([f.centers, f.precisions, f.heights])
-        tables[f"alpha{b}"] = np.stack([p.alpha for p in own])
-        tables[f"t{b}"] = np.stack([p.packed for p in own])
-        tables[f"process{b}"] = np.stack([[p.bias, p.prior, p.sign, *p.slope] for p in own])
-        sizes = {"@m#": len(f.heights), "@own#": len(own), "@first#": first, "@b#": b}
-        part = _C_BODY.replace("@profile", PROFILES_IN_C[f.profile])
+        own = [c for c, p in enumerate(model.processes) if p.functions is f]
+        chosen = [model.processes[c] for c in own]
+        tables[f"centers{b}"] = f.centers
+        tables[f"alpha{b}"] = np.stack([p.alpha for p in chosen])
+        tables[f"t{b}"] = np.stack([packed_lower(p.T) for p in chosen])
+        tables[f"process{b}"] = np.stack([[p.bias, p.floor, p.share, *p.slope] for p in chosen])
+        leaves = [leaf for _, leaves in f.terms for leaf in leaves]
+        tables |= {f"p{b}_{i}": leaf.precisions for i, leaf in enumerate(leaves)}
+        part = _C_BODY.replace("@terms", _c_terms(f, b))
+        sizes = {"@m#": f.centers.shape[1], "@own#": len(own), "@first#": own[0], "@b#": b}
         for key, number in sizes.items():
             part = part.replace(key, str(number))
         body += part
@@ -148,9 +131,37 @@ def to_c(model: Exported, name: str = "model") -> str:
     text = f"/* Made by inducing. The inputs, in the units of the table:\n{inputs}\n*/\n"
     text += f"#include <math.h>\n{_c_columns(model.columns)}\n{arrays}{body}{ends}"
     text = text.replace("  @_processes(x, mean, variance);\n", calls)
-    for key, value in {"@d#": str(d), "@c#": str(count), "@probit#": repr(model.noise)}.items():
+    for key, value in {"@d#": str(len(model.features)), "@c#": str(count)}.items():
         text = text.replace(key, value)
-    return text.replace("@_", f"{name}_")
+    return text.replace("@probit#", repr(model.noise)).replace("@_", f"{name}_")
+
+
+def _c_terms(f: Functions, b: int) -> str:
+    """The loops that add each term of the kernel to k, and its value at x itself to `whole`."""
+    text, number = "", 0
+    for variance, leaves in f.terms:
+        text += f"  own = {variance!r};\n  for (int j = 0; j < @m#; j++) u[j] = own;\n"
+        for leaf in leaves:
+            text += _c_leaf(f, leaf, f"@_p{b}_{number}")
+            number += 1
+        text += "  whole += own;\n  for (int j = 0; j < @m#; j++) k[j] += u[j];\n"
+    return text
+
+
+def _c_leaf(f: Functions, leaf: Leaf, table: str) -> str:
+    """The loops that multiply u, and the value at x itself, by a leaf."""
+    linear, each = leaf.kind == LINEAR, "j" if leaf.precisions.shape[1] > 1 else "0"
+    text = "  here = 0.0;\n  for (int j = 0; j < @m#; j++) s[j] = 0.0;\n"
+    for i, k in enumerate(leaf.columns.tolist()):
+        apart = f"t = x[{k}] - @_centers@b#[{k}][j]; s[j] += {table}[{i}][{each}] * t * t;"
+        if linear:
+            origin = f"({float(f.origin[k])!r})"
+            text += f"  t = {table}[{i}][0] * (x[{k}] - {origin});\n  here += t * (x[{k}] - {origin});\n"
+            apart = f"s[j] += t * (@_centers@b#[{k}][j] - {origin});"
+        text += f"  for (int j = 0; j < @m#; j++) {{ {apart} }}\n"
+    value = LEAVES_IN_C[leaf.kind].replace("@shape", repr(leaf.shape))
+    text += "  own *= here;\n" if linear else ""
+    return text + f"  for (int j = 0; j < @m#; j++) u[j] *= {value};\n"
 
 
 def _rows(a: np.ndarray) -> str:
@@ -206,16 +217,9 @@ static inline int @_features(const @_row *row, double *x) {
 }
 """
 _C_BODY = """static void @_processes@b#(const double *x, double *mean, double *variance) {
-  double k[@m#];
-  for (int j = 0; j < @m#; j++) {
-    double s = 0.0;
-    for (int i = 0; i < @d#; i++) {
-      double t = x[i] - @_basis@b#[j][i];
-      s += @_basis@b#[j][@d# + i] * t * t;
-    }
-    k[j] = @_basis@b#[j][2 * @d#] * (@profile);
-  }
-  for (int c = 0; c < @own#; c++) {
+  double k[@m#], u[@m#], s[@m#], own, here, t, whole = 0.0;
+  for (int j = 0; j < @m#; j++) k[j] = 0.0;
+@terms  for (int c = 0; c < @own#; c++) {
     const double *process = @_process@b#[c], *t = @_t@b#[c];
     double squares = 0.0, sum = process[0];
     for (int i = 0; i < @d#; i++) sum += process[3 + i] * x[i];
@@ -231,7 +235,7 @@ _C_BODY = """static void @_processes@b#(const double *x, double *mean, double *v
       squares += (a + b) * (a + b);
     }
     mean[@first# + c] = sum;
-    variance[@first# + c] = process[1] + process[2] * squares;
+    variance[@first# + c] = process[1] + (process[2] > 0.0 ? process[2] * whole - squares : squares);
   }
 }
 
@@ -272,7 +276,7 @@ def to_js(model: Exported) -> str:
     """An ES module without dependencies: `predict(x)` gives {mean, std}, of classes {label: probability}; x
     are features, or a row of a table as an object.
     """
-    data = json.dumps(model.plain(), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(model.plain(), separators=(",", ":"), default=np.ndarray.tolist).replace("<", "\\u003c")
     text = f"// Made by inducing.\n{js_evaluator()}\nconst model = {data};\nexport {{ model, features }};\n"
     return text + _JS_END
 
@@ -302,24 +306,53 @@ export function predict(x) {
   return observed(model, model.columns.length && !Array.isArray(x) ? features(x) : x);
 }
 """
-_JS_BODY = """const PROFILES = [
+_JS_BODY = """const LEAVES = [
   (s) => Math.exp(-0.5 * s),
   (s) => Math.exp(-Math.sqrt(s)),
   (s) => (1 + Math.sqrt(3 * s)) * Math.exp(-Math.sqrt(3 * s)),
   (s) => (1 + Math.sqrt(5 * s) + (5 * s) / 3) * Math.exp(-Math.sqrt(5 * s)),
+  (s, a) => Math.exp(-a * Math.log1p(s / (2 * a))),
+  (s) => s,
 ];
 
+// a leaf at all functions, and at x itself
+function leafValues({ kind, columns, precisions, shape }, { centers, origin }, x) {
+  const values = new Float64Array(centers[0].length), linear = kind === 5, leaf = LEAVES[kind];
+  let own = linear ? 0 : 1;
+  for (let i = 0; i < columns.length; i++) {
+    const k = columns[i], z = centers[k], p = precisions[i], o = origin[k], t = p[0] * (x[k] - o);
+    if (linear) {
+      own += t * (x[k] - o);
+      for (let j = 0; j < z.length; j++) values[j] += t * (z[j] - o);
+    } else if (p.length > 1) for (let j = 0; j < z.length; j++) values[j] += p[j] * (x[k] - z[j]) ** 2;
+    else for (let j = 0; j < z.length; j++) values[j] += p[0] * (x[k] - z[j]) ** 2;
+  }
+  for (let j = 0; j < values.length; j++) values[j] = leaf(values[j], shape);
+  return [values, own];
+}
+
+// the functions at x, and k(x, x)
+function kernel(functions, x) {
+  const k = new Float64Array(functions.centers[0].length);
+  let whole = 0;
+  for (const { variance, leaves } of functions.terms) {
+    const product = new Float64Array(k.length).fill(variance);
+    let term = variance;
+    for (const leaf of leaves) {
+      const [values, own] = leafValues(leaf, functions, x);
+      for (let j = 0; j < k.length; j++) product[j] *= values[j];
+      term *= own;
+    }
+    for (let j = 0; j < k.length; j++) k[j] += product[j];
+    whole += term;
+  }
+  return [k, whole];
+}
+
 function latent(model, x) {
-  const values = model.functions.map(({ centers, precisions, heights, profile }) =>
-    centers.map((center, j) => {
-      const precision = precisions[j];
-      let s = 0;
-      for (let i = 0; i < center.length; i++) s += precision[i] * (x[i] - center[i]) ** 2;
-      return heights[j] * PROFILES[profile](s);
-    }),
-  );
+  const values = model.functions.map((functions) => kernel(functions, x));
   return model.processes.map((process) => {
-    const k = values[process.functions], T = process.T;
+    const [k, whole] = values[process.functions], { T, share, floor } = process;
     let mean = process.bias, squares = 0, at = 0;
     for (let i = 0; i < process.slope.length; i++) mean += process.slope[i] * x[i];
     for (let j = 0; j < k.length; j++) {
@@ -334,7 +367,7 @@ function latent(model, x) {
       for (; i <= j; i++) a += T[at++] * k[i];
       squares += (a + b + (c + d)) ** 2;
     }
-    return { mean, variance: process.prior + process.sign * squares };
+    return { mean, variance: floor + (share > 0 ? share * whole - squares : squares) };
   });
 }
 

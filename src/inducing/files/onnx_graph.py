@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from .. import package
-from .exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn, ExportedProcess, Functions
+from ..model.compiled import LINEAR, RATIONAL, Folded, Functions, Leaf
+from .exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn
 
 
 def to_onnx(model: Exported) -> bytes:
@@ -18,7 +19,8 @@ def to_onnx(model: Exported) -> bytes:
     graph = _Graph(helper, numpy_helper)
     if model.columns:
         graph.X = graph.add("Concat", *(part for c in model.columns for part in graph.column(c)), axis=1)
-    parts = [graph.process(p, model.functions[p.functions]) for p in model.processes]
+    values = [graph.kernel(f) for f in model.functions]
+    parts = [graph.process(p, *values[model.own_functions(p)]) for p in model.processes]
     mean, variance = (graph.add("Concat", *columns, axis=1) for columns in zip(*parts))  # (n, c) each
     positive = graph.add("Max", variance, np.zeros(1))
     if model.kind == "classes":
@@ -32,7 +34,7 @@ def to_onnx(model: Exported) -> bytes:
         outputs = {"mean": columns[0], "std": graph.add("Sqrt", columns[1])}
     for name, value in outputs.items():
         graph.nodes.append(helper.make_node("Identity", [value], [name]))
-    d = model.functions[0].centers.shape[1]
+    d = len(model.features)
     inputs = [helper.make_tensor_value_info("X", TensorProto.DOUBLE, ["n", d])]
     if model.columns:
         kinds = [TensorProto.STRING if c.levels else TensorProto.DOUBLE for c in model.columns]
@@ -81,21 +83,49 @@ class _Graph:
             return [seen]
         return [seen, self.add("Sub", np.array(1.0), self.add("ReduceSum", seen, np.array([1])))]
 
-    def process(self, p: ExportedProcess, f: Functions) -> tuple[str, str]:
+    def kernel(self, f: Functions) -> tuple[str, str]:
+        """The functions at X (n, m), and k(x, x) (n, 1)."""
+        K = whole = ""
+        for variance, leaves in f.terms:
+            zero = self.add("Mul", self.add("Gather", self.X, np.array([0]), axis=1), np.array(0.0))
+            own = self.add("Add", zero, np.array(variance))
+            product = self.add("Add", own, np.zeros(f.centers.shape[1]))
+            for leaf in leaves:
+                values, here = self.leaf(leaf, f)
+                product = self.add("Mul", product, values)
+                own = self.add("Mul", own, here) if here else own
+            K, whole = (self.add("Add", K, product), self.add("Add", whole, own)) if K else (product, own)
+        return K, whole
+
+    def leaf(self, leaf: Leaf, f: Functions) -> tuple[str, str]:
+        """A leaf at all functions (n, m), and at X itself (n, 1), nothing where that is 1."""
+        x, v = self.add("Gather", self.X, leaf.columns, axis=1), f.centers[leaf.columns].T  # (n, c), (m, c)
+        if leaf.kind == LINEAR:
+            origin = f.origin[leaf.columns]
+            x = self.add("Sub", x, origin)
+            values = self.add("MatMul", x, ((v - origin) * leaf.precisions[:, 0]).T)
+            return values, self.add("MatMul", self.add("Mul", x, x), leaf.precisions)
+        apart = self.add("Sub", self.add("Unsqueeze", x, np.array([1])), v)  # (n, m, c)
+        scaled = self.add("Mul", self.add("Mul", apart, apart), leaf.precisions.T)
+        s = self.add("Squeeze", self.add("ReduceSum", scaled, np.array([2])), np.array([2]))
+        return self.profile(s, leaf.kind, leaf.shape), ""
+
+    def process(self, p: Folded, K: str, whole: str) -> tuple[str, str]:
         """Mean and variance of a process. (n, 1) each"""
-        apart = self.add("Sub", self.add("Unsqueeze", self.X, np.array([1])), f.centers)  # (n, m, d)
-        s = self.add("ReduceSum", self.add("Mul", self.add("Mul", apart, apart), f.precisions), np.array([2]))
-        K = self.add("Squeeze", self.profile(s, f.profile), np.array([2]))
-        K = self.add("Mul", K, f.heights)  # (n, m)
         linear = self.add("Add", self.add("MatMul", self.X, p.slope[:, None]), np.array(p.bias))
         mean = self.add("Add", self.add("MatMul", K, p.alpha[:, None]), linear)
         TK = self.add("MatMul", K, p.T.T)
         squares = self.add("ReduceSum", self.add("Mul", TK, TK), np.array([1]))
-        return mean, self.add("Add", self.add("Mul", squares, np.array(p.sign)), np.array(p.prior))
+        if p.share > 0.0:
+            squares = self.add("Sub", self.add("Mul", whole, np.array(p.share)), squares)
+        return mean, self.add("Add", squares, np.array(p.floor))
 
-    def profile(self, s: str, number: int) -> str:
+    def profile(self, s: str, number: int, shape: float) -> str:
         if number == 0:
             return self.add("Exp", self.add("Mul", s, np.array(-0.5)))
+        if number == RATIONAL:
+            base = self.add("Log", self.add("Add", self.add("Div", s, np.array(2.0 * shape)), np.array(1.0)))
+            return self.add("Exp", self.add("Mul", base, np.array(-shape)))
         r = self.add("Sqrt", self.add("Mul", s, np.array(float(2 * number - 1))))
         decay = self.add("Exp", self.add("Neg", r))
         if number == 1:

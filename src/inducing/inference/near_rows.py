@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.neighbours import Conditionals
-from ..model.compiled import CompiledPredictor
+from ..errors import ParameterError
+from ..model.compiled import Folded, function_shapes
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.posterior import Posterior
-from ..numerics.arrays import Array, worth_compiling
+from ..numerics.arrays import Array, to_numpy, worth_compiling
 from ..numerics.blas import addresses
 from ..numerics.linalg import inverse_lower
 from ..numerics.workers import interruptible, row_slices, run_over
@@ -85,20 +86,26 @@ class CompiledNear:
         from ..engine.neighbour_loops import predict_near
 
         kernel, A = post.kernel, post.A
-        plain = CompiledPredictor.of(
-            kernel, post.basis, post.mean_function, post.alpha, inverse_lower(post.L), degenerate=False
-        )
+        if type(kernel) not in PROFILES or kernel.columns is not None:  # type: ignore[attr-defined]
+            raise ParameterError(
+                f"only RBF and Matérn kernels of all inputs are compiled along neighbours, not {kernel}; "
+                "use predict"
+            )
         assert isinstance(kernel, Stationary) and A is not None
+        Linv = inverse_lower(post.L)
+        self._plain = Folded.of(kernel, post.basis, post.mean_function, post.alpha, Linv, degenerate=False)
+        centers, widths, heights = function_shapes(kernel, post.basis)
+        table = np.column_stack([centers, 1.0 / widths**2, heights, to_numpy(post.alpha)])
         tree = Leaves.of(np.ascontiguousarray(kernel.scaled(data.X)))
         rows = (Phi[tree.numbers], data.residuals[tree.numbers, 0], np.array(data.noise)[tree.numbers])
-        self._count, self._head, self._function = count, plain.head, predict_near.ready()
+        self._count, self._function = count, predict_near.ready()
         self._arguments = (
             (tree.Zt, tree.edges, tree.low, tree.high),
-            (plain.table, plain.T, np.ascontiguousarray(A.T), np.array(kernel.scales(data.X))),
+            (table, np.ascontiguousarray(Linv), np.ascontiguousarray(A.T), np.array(kernel.scales(data.X))),
             rows,
             (PROFILES[type(kernel)], float(kernel.variance)),
         )
-        m = len(plain.table)
+        m = len(table)
         self._work = data.X.size + 3.0 * m * m + (m + count) * count**2
         self.many(data.X[:1])  # compile, or load what was compiled before
 
@@ -107,7 +114,7 @@ class CompiledNear:
         out = np.empty((len(X), 2))
         for some in [slice(None)] if len(X) == 1 else interruptible(len(X), self._work):
             self._function(addresses(), X[some], *self._arguments, self._count, out[some])
-        return out[:, 0] + (self._head[0] + X @ self._head[4:]), out[:, 1]
+        return out[:, 0] + (self._plain.bias + X @ self._plain.slope), out[:, 1]
 
     def __call__(self, x: np.ndarray) -> tuple[float, float]:
         mean, variance = self.many(x[None])

@@ -1,7 +1,8 @@
-"""A process folded into three arrays, and single queries of it in microseconds by one compiled function."""
+"""A process folded into a few arrays, from which files, pages and one compiled function answer queries."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Self
 
 import numpy as np
@@ -9,39 +10,81 @@ import numpy as np
 from ..errors import ParameterError
 from ..numerics.arrays import Array, to_numpy
 from .bases import Basis, Multiscale
-from .kernels.base import Kernel
-from .kernels.stationary import PROFILES, Stationary
+from .kernels.base import Kernel, per_input
+from .kernels.composite import Product, Sum
+from .kernels.dot import Constant as ConstantKernel
+from .kernels.dot import Linear as LinearKernel
+from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
 from .means import Constant, Linear, Mean, Zero
+
+RATIONAL, LINEAR = 4, 5  # kinds of leaves beside the profiles
+KINDS: dict[type[Kernel], int] = {**PROFILES, RationalQuadratic: RATIONAL, LinearKernel: LINEAR}
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A factor of a kernel: g(Σ_k p_k (x_k - v_k)²) of variance 1, or Σ_k p_k (x_k - o_k)(v_k - o_k)."""
+
+    kind: int  # RBF, Matérn ½, 3/2, 5/2, rational quadratic, linear
+    columns: np.ndarray  # (c,)
+    precisions: np.ndarray  # p (c, 1), or (c, m) where each function has its own
+    shape: float = 1.0  # of the rational quadratic
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """Basis functions k_j(x) = k(x, v_j), where k is a sum of terms: a variance times a product of leaves."""
+
+    centers: np.ndarray  # v (d, m)
+    origin: np.ndarray  # o (d,), from which linear leaves count
+    terms: tuple[tuple[float, tuple[Leaf, ...]], ...]
+
+    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> Self:
+        """The same functions of x, where these are of (x - x_mean)/x_scale. (d,) each"""
+
+        def scaled(leaf: Leaf) -> Leaf:
+            return replace(leaf, precisions=leaf.precisions / x_scale[leaf.columns, None] ** 2)
+
+        terms = tuple((variance, tuple(map(scaled, leaves))) for variance, leaves in self.terms)
+        centers = self.centers * x_scale[:, None] + x_mean[:, None]
+        return type(self)(centers, self.origin * x_scale + x_mean, terms)
 
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A process of an RBF or Matérn kernel as three arrays.
+    """A process of kernels that are sums and products of RBF, Matérn, rational quadratic and linear ones.
 
-    With k_j(x) = h_j g(Σ_k p_jk (x_k - v_jk)²):  mean = bias + slopeᵀx + Σ_j α_j k_j(x), variance = prior ±
-    |T k(x)|². Few arrays, because each argument costs a call 0.2 µs.
+    mean = bias + slopeᵀx + Σ_j α_j k_j(x), variance = floor + share k(x, x) ∓ |T k(x)|²: with minus, or with
+    plus where the share is 0, of a degenerate process.
     """
 
-    table: np.ndarray  # (m, 2d + 2): v, p, h, α of each basis function
+    functions: Functions
+    alpha: np.ndarray  # (m,)
     T: np.ndarray  # (m, m), lower
-    head: np.ndarray  # (4 + d,): bias, prior, sign, profile, slope
+    bias: float
+    slope: np.ndarray  # (d,)
+    share: float
+    floor: float = 0.0
 
     @classmethod
     def of(
         cls, kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> Self:
         """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
-        if not isinstance(kernel, Stationary) or type(kernel) not in PROFILES or kernel.columns is not None:
-            name = type(kernel).__name__
-            raise ParameterError(f"only RBF and Matérn kernels can be compiled, not {name}; use predict")
-        centers, widths, heights = function_shapes(kernel, basis)
-        slope, bias = _affine(mean, centers.shape[1])
-        prior, sign = (0.0, 1.0) if degenerate else (kernel.variance, -1.0)
-        return cls(
-            np.column_stack([centers, 1.0 / widths**2, heights, to_numpy(alpha)]),
-            np.ascontiguousarray(to_numpy(T), dtype=float),
-            np.array([bias, prior, sign, PROFILES[type(kernel)], *slope]),
-        )
+        if isinstance(basis, Multiscale):
+            assert isinstance(kernel, Stationary)
+            centers, widths, _ = function_shapes(kernel, basis)
+            leaf = Leaf(KINDS[type(kernel)], np.arange(centers.shape[1]), 1.0 / widths.T**2)
+            terms = [(float(kernel.variance), (leaf,))]
+        else:
+            centers = to_numpy(basis.Z)
+            terms = _terms(kernel, centers)
+        d = centers.shape[1]
+        slope, bias = _affine(mean, d)
+        functions = Functions(np.ascontiguousarray(centers.T), np.zeros(d), tuple(terms))
+        own, share = heights(kernel, basis), 0.0 if degenerate else 1.0
+        root = np.ascontiguousarray(to_numpy(T) * own, dtype=float)
+        return cls(functions, to_numpy(alpha) * own, root, bias, slope, share)
 
     def in_units(
         self,
@@ -53,14 +96,19 @@ class Folded:
         noise: float = 0.0,
     ) -> Self:
         """The same process in units of (x - x_mean)/x_scale and (y - y_mean)/y_scale, with noise added."""
-        table, head, d = self.table.copy(), self.head.copy(), len(self.head) - 4
-        head[4:] *= y_scale / x_scale
-        head[0] = y_mean + y_scale * head[0] - head[4:] @ np.broadcast_to(x_mean, d)
-        head[1] = (head[1] + noise) * y_scale**2
-        table[:, :d] = table[:, :d] * x_scale + x_mean
-        table[:, d : 2 * d] /= np.square(x_scale)
-        table[:, -1] *= y_scale
-        return type(self)(table, self.T * y_scale, head)
+        d = len(self.slope)
+        x_mean, x_scale = (np.array(np.broadcast_to(a, d), dtype=float) for a in (x_mean, x_scale))
+        slope = self.slope * y_scale / x_scale
+        return replace(
+            self,
+            functions=self.functions.in_units(x_mean, x_scale),
+            alpha=self.alpha * y_scale,
+            T=self.T * y_scale,
+            bias=float(y_mean + y_scale * self.bias - slope @ x_mean),
+            slope=slope,
+            share=float(self.share * y_scale**2),
+            floor=float((self.floor + noise) * y_scale**2),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +116,26 @@ class CompiledPredictor(Folded):
     """`predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,); nothing is checked."""
 
     _function: Callable[..., tuple[float, float]] = field(init=False, repr=False)
+    _arguments: tuple[np.ndarray, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         from ..numerics.loops import predict_one
 
+        f, numbers = self.functions, [self.bias, self.floor, self.share, len(self.functions.terms)]
+        numbers += [*self.slope, *f.origin]
+        for variance, leaves in f.terms:
+            numbers += [variance, len(leaves)]
+            for leaf in leaves:
+                numbers += [leaf.kind, leaf.shape, leaf.precisions.shape[1], len(leaf.columns)]
+                numbers += [*leaf.columns, *leaf.precisions.ravel()]
+        # few arrays, because each argument costs a call 0.2 µs
+        arguments = np.vstack([f.centers, self.alpha]), self.T, np.array(numbers, dtype=float)
+        object.__setattr__(self, "_arguments", arguments)
         object.__setattr__(self, "_function", predict_one.ready())
-        self(np.zeros(len(self.head) - 4))  # compile, or load what was compiled before
+        self(np.zeros(len(self.slope)))  # compile, or load what was compiled before
 
     def __call__(self, x: np.ndarray) -> tuple[float, float]:
-        return self._function(x, self.table, self.T, self.head)
+        return self._function(x, *self._arguments)
 
 
 def function_shapes(kernel: Stationary, basis: Basis) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -89,6 +148,42 @@ def function_shapes(kernel: Stationary, basis: Basis) -> tuple[np.ndarray, np.nd
     scales = to_numpy(kernel.scales(centers))
     ratios = np.sqrt(scales * np.sqrt(2 * widths**2 - scales**2)) / widths
     return centers, widths, kernel.variance * np.prod(ratios, axis=1)
+
+
+def heights(kernel: Kernel, basis: Basis) -> np.ndarray:
+    """k_u(v) of each basis function over k(v, v): 1 of points. (m,)"""
+    if not isinstance(basis, Multiscale):
+        return np.ones(len(basis))
+    assert isinstance(kernel, Stationary)
+    return function_shapes(kernel, basis)[2] / kernel.variance
+
+
+def _terms(kernel: Kernel, Z: np.ndarray) -> list[tuple[float, tuple[Leaf, ...]]]:
+    """A kernel as a sum of terms, a variance and leaves each, products of sums multiplied out."""
+    if isinstance(kernel, Sum):
+        return [term for part in kernel.parts for term in _terms(part, Z)]
+    if isinstance(kernel, Product):
+        chosen = list(product(*(_terms(part, Z) for part in kernel.parts)))
+        return [
+            (float(np.prod([variance for variance, _ in terms])), sum((leaves for _, leaves in terms), ()))
+            for terms in chosen
+        ]
+    if type(kernel) is ConstantKernel:
+        return [(float(kernel.variance), ())]
+    kind = KINDS.get(type(kernel))  # a subclass may differ in anything
+    if kind is None:
+        raise ParameterError(
+            f"only sums and products of RBF, Matérn, rational quadratic, linear and constant kernels can be "
+            f"compiled, not {type(kernel).__name__}; use predict"
+        )
+    given = getattr(kernel, "columns", None)
+    columns = np.arange(Z.shape[1]) if given is None else np.array(given)
+    if isinstance(kernel, LinearKernel):
+        return [(1.0, (Leaf(kind, columns, per_input("variance", kernel.variance, Z[:, columns])[:, None]),))]
+    assert isinstance(kernel, Stationary)
+    precisions = 1.0 / to_numpy(kernel.scales(Z[:, columns]))[:, None] ** 2
+    leaf = Leaf(kind, columns, precisions, float(getattr(kernel, "shape", 1.0)))
+    return [(float(kernel.variance), (leaf,))]
 
 
 def _affine(mean: Mean, d: int) -> tuple[np.ndarray, float]:

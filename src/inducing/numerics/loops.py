@@ -128,25 +128,68 @@ def profile_value(s: float, profile: float) -> float:
     return (1.0 + r + r * r / 3.0) * np.exp(-r)
 
 
-@compiled(fastmath=FAST)
-def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, head: np.ndarray) -> tuple[float, float]:
-    """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
-    m, d = table.shape[0], len(x)
-    mean, profile = head[0], head[3]
-    for k in range(d):
-        mean += head[4 + k] * x[k]
-    ku = np.empty(m)
+@helper()
+def _leaf_values(
+    x: np.ndarray, table: np.ndarray, origin: np.ndarray, leaf: np.ndarray, s: np.ndarray
+) -> float:
+    """Put a leaf at each function into s (m,), and return it at x itself."""
+    m, kind, shape, each, c = len(s), leaf[0], leaf[1], int(leaf[2]), int(leaf[3])
+    own = 0.0
     for j in range(m):
-        s = 0.0
-        for k in range(d):
-            t = x[k] - table[j, k]
-            s += table[j, d + k] * t * t
-        ku[j] = table[j, 2 * d] * profile_value(s, profile)
-        mean += table[j, 2 * d + 1] * ku[j]
+        s[j] = 0.0
+    for i in range(c):
+        k = int(leaf[4 + i])
+        here, z, p = x[k], table[k], leaf[4 + c + i * each :]
+        if kind == 5:
+            t = p[0] * (here - origin[k])
+            own += t * (here - origin[k])
+            for j in range(m):
+                s[j] += t * (z[j] - origin[k])
+        elif each == 1:
+            for j in range(m):
+                s[j] += p[0] * (here - z[j]) * (here - z[j])
+        else:
+            for j in range(m):
+                s[j] += p[j] * (here - z[j]) * (here - z[j])
+    if kind == 5:
+        return own
+    if kind == 4:
+        for j in range(m):
+            s[j] = np.exp(-shape * np.log1p(s[j] / (2.0 * shape)))
+    else:
+        for j in range(m):
+            s[j] = profile_value(s[j], kind)
+    return 1.0
+
+
+@compiled(fastmath=FAST)
+def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarray) -> tuple[float, float]:
+    """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
+    m, d, mean, whole = table.shape[1], len(x), form[0], 0.0
+    for k in range(d):
+        mean += form[4 + k] * x[k]
+    origin, at = form[4 + d : 4 + 2 * d], 4 + 2 * d
+    ku, product, s = np.zeros(m), np.empty(m), np.empty(m)
+    for _ in range(int(form[3])):
+        own, leaves = form[at], int(form[at + 1])
+        at += 2
+        for j in range(m):
+            product[j] = own
+        for _ in range(leaves):
+            own *= _leaf_values(x, table, origin, form[at:], s)
+            at += 4 + int(form[at + 3]) * (1 + int(form[at + 2]))
+            for j in range(m):
+                product[j] *= s[j]
+        whole += own
+        for j in range(m):
+            ku[j] += product[j]
     squares = 0.0
     for i in range(m):
         t = 0.0
         for j in range(i + 1):
             t += T[i, j] * ku[j]
         squares += t * t
-    return mean, head[1] + head[2] * squares
+        mean += table[d, i] * ku[i]
+    if form[2] == 0.0:
+        return mean, form[1] + squares
+    return mean, form[1] + form[2] * whole - squares

@@ -16,23 +16,19 @@ def page(model: Exported, facts: dict[str, Any]) -> str:
     Facts and names are data in a JSON element and become text nodes; none is ever read as HTML or code.
     """
     template = files("inducing.pictures").joinpath("explain.html").read_text(encoding="utf-8")
-    data = json.dumps(facts | {"model": _packed(model)}, default=_plain, allow_nan=False)
+    data = json.dumps(facts | {"model": packed(model.plain())}, default=_plain, allow_nan=False)
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return template.replace("/*evaluator*/", js_evaluator()).replace("/*data*/", data)
 
 
-def packed(a: np.ndarray) -> str:
-    """Doubles as base64."""
-    return base64.b64encode(np.ascontiguousarray(a, dtype="<f8").tobytes()).decode("ascii")
-
-
-def _packed(model: Exported) -> dict[str, Any]:
-    plain = model.plain()
-    for own in plain["functions"]:
-        own |= {key: packed(np.array(own[key])) for key in ("centers", "precisions", "heights")}
-    for own in plain["processes"]:
-        own |= {key: packed(np.array(own[key])) for key in ("alpha", "T", "slope")}
-    return plain
+def packed(value: Any) -> Any:
+    """Plain data whose arrays are doubles in base64, beside their shape; the page makes arrays of them."""
+    if isinstance(value, np.ndarray):
+        doubles = np.ascontiguousarray(value, dtype="<f8").tobytes()
+        return {"shape": value.shape, "f8": base64.b64encode(doubles).decode("ascii")}
+    if isinstance(value, dict):
+        return {key: packed(own) for key, own in value.items()}
+    return [packed(own) for own in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:
