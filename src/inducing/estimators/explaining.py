@@ -1,7 +1,6 @@
 """`explain`: what a fitted model knows, gathered for a page to look at."""
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -13,11 +12,15 @@ from ..errors import ConditionalError, ParameterError
 from ..files.atomic import replacing
 from ..model.compiled import heights
 from ..model.posterior import Posterior
-from ..pictures.page import packed, page
-from .exporting import exported
+from ..pictures.packing import packed, triangle_of
+from ..pictures.page import page
+from .exporting import exported, processes_of, pruned_to, with_processes
 
 NUMBERS_ON_A_PAGE = 59_000  # doubles as text: the page stays under 700 kB
-DRAWN_PATHS, WAVES = 4, 256
+CHARACTERS = 645_000  # of arrays there
+MOST_IN_STEPS = 750  # functions whose triangles a page makes itself, in a second
+CHECKED = 200  # rows at which the triangles of a page are tried
+DRAWN_PATHS, WAVES = 4, 128
 LISTED, DEPENDENCES = 25, 12
 
 
@@ -29,7 +32,7 @@ def explain(
     Calibration and surprising rows are those of the rows fitted to, each left out, or of a table X, y that is
     given, where the fit is at hand; without either the page leaves them out. `names` are the features'.
     """
-    whole, (model, pruned) = model, _small_enough(model)
+    whole, (model, pruned, triangles) = model, _small_enough(model)
     plain = exported(model)
     plain = plain if names is None else replace(plain, features=tuple(map(str, names)))
     post = model.posteriors_[0] if plain.classes else model.posterior_
@@ -52,45 +55,69 @@ def explain(
         "sobol": sobol,
         "paths": None if plain.classes else _paths(model),
         "dependence": _dependences(whole, X, np.argsort(by, kind="stable"), plain.features),
-        "scores": scores,
-        "kept": np.argsort(-np.array(scores), kind="stable")[:LISTED],
+        "kept": [(int(j), scores[j]) for j in np.argsort(-np.array(scores), kind="stable")[:LISTED]],
         "basiswords": f"The {min(len(post), LISTED)} of {len(post)} that would cost most to remove, in nats.",
         "parameters": _parameters(model),
         "report": str(model.report_) if hasattr(model, "report_") else "",
         "calibration": _calibration(whole, X, y),
         "surprises": [] if plain.classes else _surprises(whole, X, y),
     }
-    text = page(plain, facts).encode()
+    text = page(plain, facts, triangles).encode()
     with replacing(Path(path)) as file:
         file.write_bytes(text)
     return len(text)
 
 
-def _small_enough(model: Any) -> tuple[Any, int]:
-    """The model with no more functions than a page can hold, and how many it had if some were pruned."""
+def _small_enough(model: Any) -> tuple[Any, int, list[dict[str, Any]] | None]:
+    """The model with no more functions than a page can hold, how many it had if some were pruned, and what
+    the page makes the triangles of its processes from, where doubles would be too many.
+    """
     classes, d = hasattr(model, "classes_"), model.n_features_in_
-    posts = model.posteriors_ if classes else (model.posterior_, getattr(model, "noise_posterior_", None))
-    posts = [post for post in posts if post is not None]
+    posts = processes_of(model)
     most = _most_functions(d, len(posts), 1 if classes else len(posts))
     if not all(isinstance(post, Posterior) for post in posts) or max(map(len, posts)) <= most:
-        return model, 0
-    small = copy(model)
-    posts = [replace(post, sites=None) for post in posts]
-    if classes:  # which share their functions
-        costs = np.sum([post.removal_scores() for post in posts], axis=0)
-        kept = np.sort(np.argsort(-costs, kind="stable")[:most])
-        small.posteriors_ = tuple(post.restrict(kept) for post in posts)
-    else:
-        small.posterior_, *others = (post.prune(most) for post in posts)
-        small.noise_posterior_ = others[0] if others else None
-    return small, max(map(len, posts))
+        return model, 0, None
+    noises = [
+        1.0 if classes or k else float(model.noise_ or 0.0) / model.y_scale_**2 for k in range(len(posts))
+    ]
+    whole, size = max(map(len, posts)), min(MOST_IN_STEPS, max(map(len, posts)))
+    while size > most:
+        few = pruned_to(posts, size, shared=classes)
+        triangles = _triangles(few, noises, shared=classes)
+        if triangles is None:
+            break
+        length = sum(len(own.get("bits", "")) for own in triangles)
+        room = CHARACTERS - int(10.7 * _numbers_beside(d, len(posts), 1 if classes else len(posts), size))
+        if length <= room:
+            return with_processes(model, few), whole if size < whole else 0, triangles
+        size = int(0.98 * size * np.sqrt(max(room, 0.0) / length))
+    return with_processes(model, pruned_to(posts, most, shared=classes)), whole, None
+
+
+def _triangles(posts: Sequence[Posterior], noises: Sequence[float], *, shared: bool) -> Any:
+    """What a page makes the triangles of the processes from; None where one of them has no such form."""
+    if shared and not all(np.array_equal(post.L, posts[0].L) for post in posts):
+        return None
+    d = posts[0].basis.Z.shape[1] if hasattr(posts[0].basis, "Z") else 0
+    X = 1.2 * np.random.default_rng(0).standard_normal((CHECKED, d))
+    found = [triangle_of(post, noise, X) for post, noise in zip(posts, noises)]
+    return None if any(own is None for own in found) else found
 
 
 def _most_functions(d: int, processes: int, bases: int) -> int:
-    """The number of functions of d inputs that fit a page: half a square for each process and more."""
-    left = NUMBERS_ON_A_PAGE - (_waves(d) * (d + 1) + (2 * _waves(d)) * DRAWN_PATHS)
-    linear = processes * 1.5 + bases * (2 * d + 1) + DRAWN_PATHS
+    """The number of functions of d inputs that fit a page with half a square of doubles for each process."""
+    left = NUMBERS_ON_A_PAGE - _numbers_beside(d, processes, bases, 0)
+    linear = (
+        0.5 * processes + _numbers_beside(d, processes, bases, 1) - _numbers_beside(d, processes, bases, 0)
+    )
     return int((np.sqrt(linear**2 + 2.0 * processes * left) - linear) / processes)
+
+
+def _numbers_beside(d: int, processes: int, bases: int, size: int) -> int:
+    """The numbers of a page beside the triangles: waves and functions drawn, functions and their scores."""
+    return (
+        _waves(d) * (d + 1) + 2 * _waves(d) * DRAWN_PATHS + size * (4 * processes + bases * d + DRAWN_PATHS)
+    )
 
 
 def _waves(d: int) -> int:
@@ -205,10 +232,16 @@ def _dependences(model: Any, X: Any, order: np.ndarray, names: Sequence[str]) ->
         return []
     last = (slice(None), -1) if hasattr(model, "classes_") else slice(None)
     return [
-        {"name": names[i], "values": own.values, "mean": own.mean[last], "std": own.std[last]}
+        {"name": names[i], "values": _short(own.values), "mean": _short(own.mean[last])}
+        | {"std": _short(own.std[last])}
         for i, own in zip(order, found)
         if np.ndim(own.mean[last]) == 1
     ]
+
+
+def _short(a: np.ndarray) -> list[float]:
+    """Numbers of seven digits, which are enough for a picture."""
+    return [float(f"{v:.7g}") for v in a.tolist()]
 
 
 def card(model: Any) -> str:

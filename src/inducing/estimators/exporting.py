@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from ..errors import ParameterError, UnknownNameError
 from ..files.atomic import replacing
 from ..files.exports import Exported, ExportedColumn, to_c, to_js
 from ..files.onnx_graph import to_onnx
+from ..inference.pivots import PivotedCholesky
 from ..model.compiled import Folded
 from ..model.likelihoods import LearnedNoise, Probit
 from ..model.posterior import Posterior
+from ..numerics.arrays import to_numpy
 from ..sources.encoding import TableEncoder
 from .classes import ClassesOfRows
 from .guide import refuse_guided
@@ -28,16 +31,23 @@ CHECKED_ROWS = 1000
 LANGUAGES = ("c", "js", "onnx")
 
 
-def export(model: Any, path: str | Path, to: str, *, name: str = "model") -> float | None:
+def export(
+    model: Any, path: str | Path, to: str, *, name: str = "model", max_functions: int | None = None
+) -> float | None:
     """Write a model's predictor in a language, "c", "js" or "onnx", for x and y in the user's units.
 
-    What was written is run at 1,000 rows, where the machine has a C compiler, node or onnxruntime; returns
+    With `max_functions` a model of more basis functions is pruned to so many, and is an approximation. What
+    was written is run at 1,000 rows, where the machine has a C compiler, node or onnxruntime; returns
     the largest difference to `predict` or `predict_proba`, relative to the largest value, or None where it
     could not be run. `name` is the prefix of the C functions.
     """
     if to not in LANGUAGES:
         raise UnknownNameError(f"a model is exported to one of {', '.join(LANGUAGES)}, not {to!r}")
-    plain = exported(model)
+    small = model
+    if max_functions is not None:
+        posts = pruned_to(processes_of(model), max_functions, shared=isinstance(model, ClassesOfRows))
+        small = with_processes(model, posts)
+    plain = exported(small)
     made = to_onnx(plain) if to == "onnx" else to_js(plain) if to == "js" else to_c(plain, name)
     with replacing(Path(path)) as file:
         file.write_bytes(made if isinstance(made, bytes) else made.encode())
@@ -88,9 +98,52 @@ def _form(post: Any) -> Folded:
         )
     if len(post) > MOST_FUNCTIONS:
         raise ParameterError(
-            f"{len(post)} basis functions are too many to export, more than {MOST_FUNCTIONS}; give n_inducing"
+            f"{len(post)} basis functions are too many to export, more than {MOST_FUNCTIONS}; give "
+            "max_functions for an approximation on fewer, or fit with n_inducing"
         )
     return post.folded()
+
+
+def processes_of(model: Any) -> list[Any]:
+    """The processes of a fitted model: of its classes, or of its targets and of their noise."""
+    if isinstance(model, ClassesOfRows):
+        return list(model.posteriors_)
+    noise = getattr(model, "noise_posterior_", None)
+    return [model.posterior_] if noise is None else [model.posterior_, noise]
+
+
+def with_processes(model: Any, posts: Sequence[Posterior]) -> Any:
+    """The model with other processes."""
+    small = copy(model)
+    if isinstance(model, ClassesOfRows):
+        small.posteriors_ = tuple(posts)
+    else:
+        small.posterior_ = posts[0]
+        small.noise_posterior_ = posts[1] if len(posts) > 1 else None
+    return small
+
+
+def pruned_to(posts: Sequence[Any], most: int, *, shared: bool) -> list[Any]:
+    """The processes with at most so many functions, the same ones of each if they are shared.
+
+    Those of an exact process are its rows, of which each is chosen that the others say least of.
+    """
+    if not all(isinstance(post, Posterior) for post in posts) or max(map(len, posts)) <= most:
+        return list(posts)
+    posts = [replace(post, sites=None) for post in posts]
+    if shared:
+        costs = np.sum([post.removal_scores() for post in posts], axis=0)
+        kept = np.sort(np.argsort(-costs, kind="stable")[:most])
+        return [post.restrict(kept) for post in posts]
+    return [_some_rows(post, most) if post.A is None else post.prune(most) for post in posts]
+
+
+def _some_rows(post: Posterior, most: int) -> Posterior:
+    if len(post) <= most:
+        return post
+    chosen = PivotedCholesky(post.kernel, to_numpy(post.basis.Z), most)  # type: ignore[union-attr]
+    chosen.grow(lambda: int(np.argmax(chosen.residual)))
+    return post.restrict(np.sort(chosen.chosen))
 
 
 def _put_together(

@@ -349,24 +349,31 @@ function kernel(functions, x) {
   return [k, whole];
 }
 
+// |Tk|² of a lower triangle, its rows one after the other
+function squaredProduct(T, k) {
+  let squares = 0, at = 0;
+  for (let j = 0; j < k.length; j++) {
+    let a = 0, b = 0, c = 0, d = 0, i = 0; // sums that do not wait for each other
+    for (; i + 3 <= j; i += 4, at += 4) {
+      a += T[at] * k[i];
+      b += T[at + 1] * k[i + 1];
+      c += T[at + 2] * k[i + 2];
+      d += T[at + 3] * k[i + 3];
+    }
+    for (; i <= j; i++) a += T[at++] * k[i];
+    squares += (a + b + (c + d)) ** 2;
+  }
+  return squares;
+}
+
 function latent(model, x) {
   const values = model.functions.map((functions) => kernel(functions, x));
   return model.processes.map((process) => {
     const [k, whole] = values[process.functions], { T, share, floor } = process;
-    let mean = process.bias, squares = 0, at = 0;
+    let mean = process.bias;
     for (let i = 0; i < process.slope.length; i++) mean += process.slope[i] * x[i];
-    for (let j = 0; j < k.length; j++) {
-      mean += process.alpha[j] * k[j];
-      let a = 0, b = 0, c = 0, d = 0, i = 0; // sums that do not wait for each other
-      for (; i + 3 <= j; i += 4, at += 4) {
-        a += T[at] * k[i];
-        b += T[at + 1] * k[i + 1];
-        c += T[at + 2] * k[i + 2];
-        d += T[at + 3] * k[i + 3];
-      }
-      for (; i <= j; i++) a += T[at++] * k[i];
-      squares += (a + b + (c + d)) ** 2;
-    }
+    for (let j = 0; j < k.length; j++) mean += process.alpha[j] * k[j];
+    const squares = squaredProduct(T, k) - (process.S ? squaredProduct(process.S, k) : 0);
     return { mean, variance: floor + (share > 0 ? share * whole - squares : squares) };
   });
 }

@@ -18,7 +18,7 @@ from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
 from .means import Constant, Linear, Mean, Zero
 
 RATIONAL, LINEAR = 4, 5  # kinds of leaves beside the profiles
-KINDS: dict[type[Kernel], int] = {**PROFILES, RationalQuadratic: RATIONAL, LinearKernel: LINEAR}
+LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, RationalQuadratic: RATIONAL, LinearKernel: LINEAR}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +71,11 @@ class Folded:
         cls, kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> Self:
         """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
+        terms: list[tuple[float, tuple[Leaf, ...]]]
         if isinstance(basis, Multiscale):
             assert isinstance(kernel, Stationary)
             centers, widths, _ = function_shapes(kernel, basis)
-            leaf = Leaf(KINDS[type(kernel)], np.arange(centers.shape[1]), 1.0 / widths.T**2)
+            leaf = Leaf(LEAF_KINDS[type(kernel)], np.arange(centers.shape[1]), 1.0 / widths.T**2)
             terms = [(float(kernel.variance), (leaf,))]
         else:
             centers = to_numpy(basis.Z)
@@ -170,7 +171,7 @@ def _terms(kernel: Kernel, Z: np.ndarray) -> list[tuple[float, tuple[Leaf, ...]]
         ]
     if type(kernel) is ConstantKernel:
         return [(float(kernel.variance), ())]
-    kind = KINDS.get(type(kernel))  # a subclass may differ in anything
+    kind = LEAF_KINDS.get(type(kernel))  # a subclass may differ in anything
     if kind is None:
         raise ParameterError(
             f"only sums and products of RBF, Matérn, rational quadratic, linear and constant kernels can be "
