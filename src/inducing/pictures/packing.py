@@ -93,8 +93,8 @@ def variance_in_page(post: Posterior, added: np.ndarray, A: np.ndarray | None, X
 
 
 def triangle_of(post: Posterior, noise: float, X: np.ndarray) -> dict[str, Any] | None:
-    """What a page makes the triangles of a process from, so that √(noise + variance) at X is right to 6e-10;
-    None where it has no such form.
+    """The numbers from which a page makes the triangles of a process, so that √(noise + variance) at X is
+    right to 6e-10; None where it has no such form.
     """
     added = diagonal_beyond(post)
     if added is None:
