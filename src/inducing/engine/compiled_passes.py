@@ -9,8 +9,7 @@ import numpy as np
 
 from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
-from ..model.kernels.distances import FAR_OUT, within_reach
-from ..model.kernels.exponents import Exponents
+from ..model.kernels.distances import FAR_OUT, Exponents, within_reach
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
 from ..model.table import evidence_correction

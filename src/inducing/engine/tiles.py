@@ -1,7 +1,7 @@
 """The passes over rows as compiled loops, for stationary kernels: a few hundred rows stay in cache.
 
 What is computed is in evidence.py, for any kernel in passes.py; here squared distances s of rows and basis
-functions are a product of features and coefficients (kernels/exponents.py), Kfu is a profile of s, and
+functions are a product of features and coefficients (kernels/distances.py), Kfu is a profile of s, and
 kernels differ in its number alone. One call does a range of rows, and holds neither the interpreter nor its
 lock.
 """
@@ -10,7 +10,7 @@ from math import sqrt
 
 import numpy as np
 
-from ..model.kernels.exponents import NEAR_CENTRE
+from ..model.kernels.distances import NEAR_CENTRE
 from ..model.kernels.triangle_loops import fill, times_slope, to_values
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
 from ..numerics.compiling import (

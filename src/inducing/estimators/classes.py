@@ -18,7 +18,7 @@ from ..numerics.arrays import Array
 from .predictive import PredictiveClasses
 
 if TYPE_CHECKING:
-    from ..learning.classes_along_neighbours import ClassesAlongNeighbours
+    from ..learning.along_neighbours import ClassesAlongNeighbours
 
 WarmupRows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
 

@@ -16,8 +16,8 @@ from ..inference import selection
 from ..inference.near_classes import classes_from, classes_record
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
+from ..learning.along_neighbours import learn_along_neighbours
 from ..learning.classes import Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
-from ..learning.classes_along_neighbours import learn_along_neighbours
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points

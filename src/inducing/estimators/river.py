@@ -10,10 +10,33 @@ from .online import OnlineGPRegressor
 
 
 class _Rows:
-    """Rows as dictionaries: the numbers among the features of the first row are the inputs."""
+    """Rows as dictionaries: the numbers among the features of the first row are the inputs. Later a feature
+    that is missing has the mean of those of the warm-up, and a new one is ignored.
 
-    _names: tuple[Any, ...] | None = None
-    _model: Any
+    Parameters
+    ----------
+    n_inducing
+        The largest number of basis functions.
+    half_life
+        Rows after which what was learned counts half, "auto" or None.
+    warmup
+        Rows that set units and teach the kernel.
+    seed
+        Seed of the learning.
+    """
+
+    def __init__(
+        self, n_inducing: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
+    ) -> None:
+        self.n_inducing, self.half_life, self.warmup, self.seed = n_inducing, half_life, warmup, seed
+        self._names: tuple[Any, ...] | None = None
+        self._labels: list[Any] = []  # of a classifier, in the order they came; the model knows their numbers
+        options = {"half_life": half_life, "warmup": warmup, "random_state": seed, "max_iter": 30}
+        self._model = self._made(n_inducing=n_inducing, **options)
+
+    def _made(self, **options: Any) -> Any:
+        """The estimator behind the interface."""
+        raise NotImplementedError
 
     def _row(self, x: dict[Any, Any], *, first: bool = False) -> np.ndarray:
         """The inputs of a row; the mean of the warm-up where there is none. (1, d)"""
@@ -27,30 +50,10 @@ class _Rows:
 
 
 class GPRegressor(_Rows, base.Regressor):
-    """`OnlineGPRegressor` for river's pipelines and evaluations.
+    """`OnlineGPRegressor` for river's pipelines and evaluations."""
 
-    The numbers among the features of the first row are the inputs. Later a feature that is not there has the
-    mean of those of the warm-up, and one more than there were is not looked at.
-
-    Parameters
-    ----------
-    n_inducing
-        How many basis functions, at most.
-    half_life
-        Rows after which what was learned counts half, "auto" or None.
-    warmup
-        Rows that set units and teach the kernel.
-    seed
-        Seed of the learning.
-    """
-
-    def __init__(
-        self, n_inducing: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
-    ) -> None:
-        self.n_inducing, self.half_life, self.warmup, self.seed = n_inducing, half_life, warmup, seed
-        self._model = OnlineGPRegressor(
-            n_inducing=n_inducing, half_life=half_life, warmup=warmup, random_state=seed, max_iter=30
-        )
+    def _made(self, **options: Any) -> OnlineGPRegressor:
+        return OnlineGPRegressor(**options)
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         self._model.partial_fit(self._row(x, first=True), np.array([float(y)]))
@@ -60,29 +63,12 @@ class GPRegressor(_Rows, base.Regressor):
 
 
 class GPClassifier(_Rows, base.Classifier):
-    """`SparseGPClassifier(method="online")` for river; labels are learned as they come.
-
-    Inputs are as for `GPRegressor`. Until two labels have come the one that has is certain.
-
-    Parameters
-    ----------
-    n_inducing
-        How many basis functions, at most.
-    half_life
-        Rows after which what was learned counts half, "auto" or None.
-    warmup
-        Rows that set units and teach the kernel.
-    seed
-        Seed of the learning.
+    """`SparseGPClassifier(method="online")` for river; labels are learned as they come. Until two labels have
+    come the one that has is certain.
     """
 
-    def __init__(
-        self, n_inducing: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
-    ) -> None:
-        self.n_inducing, self.half_life, self.warmup, self.seed = n_inducing, half_life, warmup, seed
-        self._labels: list[Any] = []  # in the order they came; the model knows their numbers
-        options: dict[str, Any] = {"half_life": half_life, "warmup": warmup, "random_state": seed}
-        self._model = SparseGPClassifier(method="online", n_inducing=n_inducing, max_iter=30, **options)
+    def _made(self, **options: Any) -> SparseGPClassifier:
+        return SparseGPClassifier(method="online", **options)
 
     @property
     def _multiclass(self) -> bool:

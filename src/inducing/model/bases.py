@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .kernels.base import Gradients, Kernel, as_parameter
-from .kernels.exponents import Exponents
+from .kernels.distances import Exponents
 from .kernels.stationary import PROFILES, RBF, Stationary
 
 MANY_WIDTHS = 64  # functions of different widths whose Gram matrix is worth compiled loops

@@ -8,8 +8,7 @@ import numpy as np
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, is_numpy, namespace
 from .base import Gradients, Kernel, as_parameter, per_input
-from .distances import squared_distances
-from .exponents import Exponents
+from .distances import Exponents, squared_distances
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,7 @@ from scipy.special import gammaln, kve
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, worth_compiling
 from ...numerics.workers import interruptible
 from .base import Gradients, Kernel, as_parameter, per_input
-from .distances import FAR_OUT, middle, squared_distances, within_reach
-from .exponents import Exponents
+from .distances import FAR_OUT, Exponents, middle, squared_distances, within_reach
 
 MOST_SMOOTH = 100.0  # of ν: K_ν overflows beyond
 ORDER_STEP = 2e-3  # of ν, relative: where its derivative is taken by differences
