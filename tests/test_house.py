@@ -182,7 +182,10 @@ def test_the_top_holds_four_files_and_the_rooms():
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_has_a_sign(room):
     sign = ast.get_docstring(MODULES[f"{room}/__init__.py"])
-    assert sign and "import" in sign.lower(), "what lives here, and what it may import"
+    assert sign, "there is no sign"
+    sentences = re.split(r"(?<=\.)\s", sign)
+    assert 2 <= len(sentences) <= 4, "two or three plain sentences"
+    assert any(re.match(r"(May import|Imports)\s", sentence) for sentence in sentences), "what it may import"
 
 
 def test_files_are_named_without_underscores_and_say_what_they_hold():

@@ -1,4 +1,6 @@
-"""The command line, one file a command; each registers with `app`. Numerical imports wait until one runs."""
+"""The command line, one file a command, which registers with `app`. May import every room, but what computes
+only when a command runs.
+"""
 
 from .. import package
 from ..errors import MissingPackageError
