@@ -19,7 +19,6 @@ import numpy as np
 
 from ..errors import ConditionalError, ParameterError
 from ..inference.exact import exact_posterior
-from ..inference.pic import mean_of
 from ..inference.regression import problem_of
 from ..inference.selection import kmeans, nearest
 from ..model.bases import Basis, Points
@@ -225,10 +224,7 @@ class Committee:
             mean = mean + (weight * precision)[:, None] * opinion
         if self.rule.corrected:
             total = total + (1.0 - weights)
-        mean = mean / total[:, None]
-        return Marginals(
-            (mean[:, 0] if first.one_output else mean) + mean_of(first, X), self.kernel.diag(X) / total
-        )
+        return Marginals(first.with_prior_mean(X, mean / total[:, None]), self.kernel.diag(X) / total)
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
         """Ask every expert; the answers come in the experts' order."""

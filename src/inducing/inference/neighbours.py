@@ -260,7 +260,7 @@ class NeighboursPredictor(Corrected):
 
         self._over(X, step, batched=True)
         warn_if_negative(variance)
-        return Marginals(self._with_prior_mean(X, mean), variance)
+        return Marginals(self.posterior.with_prior_mean(X, mean), variance)
 
     def mean(self, X: Array) -> Array:
         """The mean alone. (t,) or (t, p)"""
@@ -271,7 +271,7 @@ class NeighboursPredictor(Corrected):
             mean[near.queries] = self._mean(near)
 
         self._over(X, step, batched=True)
-        return self._with_prior_mean(X, mean)
+        return self.posterior.with_prior_mean(X, mean)
 
     def covariance(self, X: Array) -> Array:
         """Joint covariance of f(X). (t, t)"""
@@ -438,8 +438,3 @@ class NeighboursPredictor(Corrected):
             return near.given.solve(contiguous(e[near.given.N]))
         beta = solve_lower(self._L, solve_lower(self._L, e), transposed=True)
         return beta[near.given.N]
-
-    def _with_prior_mean(self, X: Array, out: Array) -> Array:
-        m0 = self.posterior.mean_function(X)
-        out += m0 if m0.ndim == 2 else m0[:, None]
-        return out[:, 0] if self.posterior.one_output else out

@@ -81,8 +81,7 @@ class PICPredictor(Corrected):
             if label.item() in self._rows:
                 rows = np.flatnonzero(labels == label)
                 part, H, R = self._own_block(X[rows], label.item())
-                part = part[:, 0] if self.posterior.one_output else part
-                mean[rows] = part + mean_of(self.posterior, X[rows])
+                mean[rows] = self.posterior.with_prior_mean(X[rows], part)
                 variance[rows] = xp.linalg.diagonal(R) + xp.sum((H @ self.posterior.A) ** 2, axis=1)
         return Marginals(mean, variance)
 
@@ -126,9 +125,3 @@ class PICPredictor(Corrected):
         if labels.shape != (X.shape[0],):
             raise ShapeError(f"blocks must have one label per query ({X.shape[0]}), not shape {labels.shape}")
         return X, labels
-
-
-def mean_of(post: Posterior, X: Array) -> Array:
-    """The prior mean at X, shaped like predictions."""
-    m0 = post.mean_function(X)
-    return m0 if post.one_output or m0.ndim == 2 else m0[:, None]

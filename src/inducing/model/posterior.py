@@ -130,7 +130,7 @@ class Posterior:
                 return zeros_like_rows((s.stop - s.start, self.w.shape[1]), X)
             return self.basis.cross(self.kernel, X[s]) @ self.coefficients
 
-        return self._add_prior_mean(X, self._in_chunks(X, rows))
+        return self.with_prior_mean(X, self._in_chunks(X, rows))
 
     def predict(self, X: Array) -> Marginals:
         """Mean and variance of each f(x) on its own, in chunks, O(m²) per row; `covariance` is joint."""
@@ -152,7 +152,7 @@ class Posterior:
 
         mean = self._in_chunks(X, rows)
         warn_if_negative(variance)
-        return Marginals(self._add_prior_mean(X, mean), variance)
+        return Marginals(self.with_prior_mean(X, mean), variance)
 
     @cached_property
     def variance_root(self) -> Array | None:
@@ -336,7 +336,8 @@ class Posterior:
             run_over(tasks, lambda: None, step, parallel=parallel)
         return out
 
-    def _add_prior_mean(self, X: Array, out: Array) -> Array:
+    def with_prior_mean(self, X: Array, out: Array) -> Array:
+        """Predictions out (n, p), to which the prior mean is added in place. (n,) or (n, p)"""
         m0 = self.mean_function(X)
         out += m0 if m0.ndim == 2 else m0[:, None]
         return out[:, 0] if self.one_output else out
