@@ -212,6 +212,16 @@ class Ranking:
         best = self.firsts[best_of(self.firsts, self.aim)]
         return own.rmse > (1.0 + BEHIND) * best.rmse and own.log_density < best.log_density - BEHIND
 
+    def must_be_likelier(self, name: str) -> None:
+        """Give up the candidate of this name unless its log density is the best: one with many parameters may
+        win the error by a few rows, and be far too sure of others.
+        """
+        own = [each for each in self.learned if each.name == name]
+        others = [each.trial.log_density for each in self.learned if each.name != name]
+        if own and own[0].trial.log_density <= max(others):
+            self.learned.remove(own[0])
+            self.behind.append(own[0])
+
     def in_order(self) -> list[Learned]:
         """The best, then the best of the others, and so on."""
         left, ranked = list(self.learned), list[Learned]()
@@ -235,6 +245,7 @@ def _learn_further(
         scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
         of_levels = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
         ranking.learn(f"{type(first).__name__.lower()} of levels", of_levels, given, broad_priors(of_levels))
+        ranking.must_be_likelier(f"{type(first).__name__.lower()} of levels")
     best, share = ranking.in_order()[0], TERM_SHARE * given.noise
     end = best.outcome.parameters
     terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
