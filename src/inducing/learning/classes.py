@@ -153,8 +153,9 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
     Several starts (`_starts`) are raced for a few iterations each, on a sample of the rows; the best goes on
     with all of them. The race is won by the evidence per row, less a nat for each lengthscale unless
     `ENOUGH_JUDGE` labels are held out, and, where there are enough rows to hold some out, the mean log
-    probability of their labels, added: a hundred labels alone are a poor judge. Kernels of other `kinds` then race from where the winner started. If going on made
-    the held-out labels less probable, it is taken back. The result has all rows.
+    probability of their labels, added: a hundred labels alone are a poor judge. Kernels of other `kinds` then
+    race from where the winner started. If going on made the held-out labels less probable, it is taken back.
+    The result has all rows.
     """
     P = start.rows
     held, rest = split(start)
