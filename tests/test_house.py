@@ -195,6 +195,21 @@ def test_files_are_named_without_underscores_and_say_what_they_hold():
         assert ast.get_docstring(tree), module
 
 
+def test_a_docstring_begins_with_the_thing_it_describes():
+    """Not with a question, which an engineer would have to answer before knowing what the thing is."""
+    questions = {"What", "How", "Where", "When", "Which", "Who", "Why", "So", "Those", "Such", "Of"}
+
+    def rules() -> Iterator[str]:
+        for module, tree in MODULES.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Module | ast.ClassDef | Function):
+                    first = (ast.get_docstring(node) or "").partition(" ")[0]
+                    if first in questions:
+                        yield f"{module}: {getattr(node, 'name', 'the module')} begins with {first!r}"
+
+    assert broken(rules()) == []
+
+
 def test_a_name_is_defined_in_one_module():
     """Two modules that use one name for two things are read wrongly sooner or later."""
     twice = {"Constant", "Linear", "BY_NAME"}  # of kernels and of means; of each list to choose from

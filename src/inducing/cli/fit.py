@@ -267,7 +267,7 @@ def _features(model: Any, X: DataFrame) -> np.ndarray:
 
 
 def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarray:
-    """How many of some rows have classes that the model knows, how many of these it has wrong, and their log
+    """The number of rows with classes that the model knows, of those that it has wrong, and their log
     loss. (3,)
     """
     import numpy as np

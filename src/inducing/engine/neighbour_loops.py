@@ -52,7 +52,7 @@ def factorise_near(
     coef: np.ndarray,
     cond_var: np.ndarray,
 ) -> None:
-    """As `factorise`, of R = k(Z, Z) - ΦᵀΦ taken where it is needed, for a stationary kernel given by its
+    """`factorise` of R = k(Z, Z) - ΦᵀΦ, taken where it is needed, for a stationary kernel given by its
     profile and variance. Z (b, g) in lengthscales, Phi (b, m)
     """
     q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]

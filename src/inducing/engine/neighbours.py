@@ -235,7 +235,7 @@ def _batches(P: Problem) -> list[Group]:
 def conditionals_by_pairs(
     kernel: Stationary, X: np.ndarray, Phi: np.ndarray, rows: np.ndarray, N: np.ndarray, noise: np.ndarray
 ) -> Conditionals:
-    """As `conditionals`, from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
+    """`conditionals` from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
     nowhere else, which is less work where rows share few of them.
     """
     from .neighbour_loops import factorise_near

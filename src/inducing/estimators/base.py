@@ -270,8 +270,8 @@ class Regression:
         permutations: int = 8,
         random_state: Any = 0,
     ) -> Any:
-        """What each input adds to the mean of f at each row of X, from the rows of `background` (a hundred of
-        X if not given): Shapley values, exact where the kernel is a sum of products over inputs, on request
+        """The part of each input in the mean of f at each row of X, from the rows of `background` (a hundred
+        of X if not given): Shapley values, exact where the kernel is a sum of products over inputs, on request
         with the model's standard deviation of each; else by random orders, as many from each background row.
         """
         from .reasons import shapley

@@ -30,7 +30,7 @@ def scipy_product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def examine(*products: Multiply) -> tuple[dict[str, str], list[str]]:
-    """What there is, by name, and what is wrong with it, a sentence each; in about two seconds. Products to
+    """The installation by name, and what is wrong with it, a sentence each; in about two seconds. Products to
     look at are NumPy's and SciPy's unless others are given.
     """
     about = {"python": f"{platform.python_version()} on {platform.platform()}"}
@@ -56,7 +56,7 @@ def examine(*products: Multiply) -> tuple[dict[str, str], list[str]]:
 
 
 def products_wrong(product: Multiply, seconds: float = PRODUCT_SECONDS) -> tuple[int, int]:
-    """How many products of whole numbers were made, each size and order of both at least once and again for
+    """The number of products of whole numbers made, each size and order of both at least once and again for
     so long, and how many were not exact: in double precision every one of them has to be.
     """
     rng, cases = np.random.default_rng(0), []

@@ -95,7 +95,7 @@ def _small_enough(model: Any) -> tuple[Any, int, list[dict[str, Any]] | None]:
 
 
 def _triangles(posts: Sequence[Posterior], noises: Sequence[float], *, shared: bool) -> Any:
-    """What a page makes the triangles of the processes from; None where one of them has no such form."""
+    """The numbers from which a page makes the triangles of the processes; None where one has no such form."""
     if shared and not all(np.array_equal(post.L, posts[0].L) for post in posts):
         return None
     d = posts[0].basis.Z.shape[1] if hasattr(posts[0].basis, "Z") else 0

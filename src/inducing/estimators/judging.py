@@ -35,7 +35,7 @@ class Judged:
     """Mixin of the estimators: how far they can be trusted, and what one input does."""
 
     def calibration(self: Any, X: Any = None, y: Any = None) -> Calibration:
-        """What was promised and what was held (`levels`, `observed`), and the PIT of each row, on rows X, y;
+        """Promised and observed shares (`levels`, `observed`), and the PIT of each row, on rows X, y;
         of a regressor by default on the rows fitted to, each left out.
         """
         check_is_fitted(self)

@@ -78,7 +78,7 @@ class LightRegressor(Predictive, LightModel):
 
     @property
     def observations_(self) -> Observations:
-        """What is believed of new observations, in units of the standardised data."""
+        """The distribution of new observations, in units of the standardised data."""
         return Observations(self.likelihood, self._processes)
 
     def predict_distribution(self, X: Any, further: Any = None) -> Distribution:

@@ -39,7 +39,7 @@ class Observing(Predictive, Regression, Estimator):
 
     @property
     def observations_(self) -> Observations:
-        """What is believed of new observations, in units of the standardised data."""
+        """The distribution of new observations, in units of the standardised data."""
         if isinstance(self.posterior_, PICPredictor) or np.ndim(self.y_scale_) > 0:
             raise ParameterError("the distribution of y needs one target, and not approximation='pic'")
         likelihood = self._likelihood
@@ -120,7 +120,7 @@ class Observing(Predictive, Regression, Estimator):
 
     @property
     def loo_(self) -> LeftOut:
-        """What the other rows say of each row fitted to, in their order and in the units of y: `mean`, `std`,
+        """Each fitted row as the other rows predict it, in their order and in the units of y: `mean`, `std`,
         `log_density`. Kernel and basis are held, nothing is fitted again.
         """
         P = self._problem

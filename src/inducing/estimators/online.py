@@ -336,7 +336,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         return seen, n
 
     def _read_one(self, X: Any, y: Any) -> Seen | None:
-        """What was predicted of a row that needs no more than to be read, which it is; else None."""
+        """The prediction of a row that only needs to be read, which it then is; else None."""
         one = getattr(X, "shape", ())[:1] == (1,)
         if not one or self._live is None or self._held is not None or not self._are_plain(X, y):
             return None

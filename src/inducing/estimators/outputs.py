@@ -121,7 +121,7 @@ class Outputs(Observing):
 
     @property
     def loo_(self: Any) -> LeftOut:
-        """What all other measured entries say of each row fitted to, in their order and in the units of y:
+        """Each fitted row as all other measured entries predict it, in their order and in the units of y:
         `mean`, `std`, `log_density`, of coregionalised outputs (n, p), NaN where nothing was measured. Kernel
         and basis are held, nothing is fitted again.
         """

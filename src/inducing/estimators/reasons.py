@@ -23,7 +23,7 @@ def shapley(
     permutations: int,
     rng: Any,
 ) -> Shapley:
-    """What each input of a regressor adds to its mean at the rows of X; `background` are rows, or None."""
+    """The part of each input in a regressor's mean at the rows of X; `background` are rows, or None."""
     if model.kinds_.output is not None or getattr(model, "models_", None) is not None:
         raise ParameterError("values are of one model; take outputs='shared', or one of `models_`")
     rows = X if background is None else background

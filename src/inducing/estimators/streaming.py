@@ -21,7 +21,7 @@ from ..streams.feeding import enter, leave, read
 
 
 class Standing:
-    """Where a model stands: the processes of all experts, and how they adapt."""
+    """The state of a model: the processes of all experts, and how they adapt."""
 
     def __init__(self, posts: list[Posterior], adaptation: Adaptation) -> None:
         self.posts, self.adaptation = posts, adaptation.copied()

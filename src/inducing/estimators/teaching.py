@@ -1,4 +1,4 @@
-"""How the model of a stream is learned from some rows: a Gaussian start, and EP for other likelihoods."""
+"""Learning the model of a stream from some rows: a Gaussian start, and EP for other likelihoods."""
 
 import warnings
 from typing import Any

@@ -136,7 +136,7 @@ class _Graph:
         return self.add("Mul", height, decay)
 
     def probabilities(self, mean: str, variance: str, model: Exported) -> str:
-        """Those of all classes from the log odds of each, whose tails are by the nodes of Mills' ratio."""
+        """Probabilities of all classes from the log odds of each; tails are by the nodes of Mills' ratio."""
         z = self.add("Div", mean, self.add("Sqrt", self.add("Add", variance, np.array(model.noise))))
         t = self.add("Abs", z)
         decays = self.add("Exp", self.add("Mul", self.add("Unsqueeze", t, np.array([2])), -MILLS_NODES))

@@ -148,7 +148,7 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
 
 
 def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:
-    """As `left_out_errors`, where R is kept in blocks or along neighbours: all copies of a row are out."""
+    """`left_out_errors` where R is kept in blocks or along neighbours: all copies of a row are out."""
     F = factorise(P)
     V, precision = leave_out_pass(P, Back(F.w, F.Linv.T @ F.w, F.Linv, LBinv=F.LBinv), F.kept)
     return V / precision[:, None], 1.0 / precision - P.noise / P.weight(slice(None))

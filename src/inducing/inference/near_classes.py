@@ -1,4 +1,4 @@
-"""What a file holds of predictors along neighbours for several classes, which share their training inputs."""
+"""Records of predictors along neighbours for several classes, which share their training inputs."""
 
 from collections.abc import Sequence
 

@@ -289,7 +289,7 @@ class Learner:
         return posts
 
     def _score_terms(self, c: int) -> list[np.ndarray]:
-        """What the scores of process c need, as views of the state: α, C + Q, Q and, for "kl", N; nothing
+        """The terms of the scores of process c, as views of the state: α, C + Q, Q and, for "kl", N; nothing
         where it judges none.
         """
         m, state = self.state.size[0], self.state

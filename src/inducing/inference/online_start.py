@@ -1,4 +1,4 @@
-"""What online learning starts from: checked rows, and processes on one basis with the factors it works on."""
+"""The start of online learning: checked rows, and processes on one basis with the factors it works on."""
 
 from collections.abc import Sequence
 from dataclasses import replace

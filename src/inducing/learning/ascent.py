@@ -45,7 +45,7 @@ class BoundedFunction(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """When a climb ends, if the objective does not end it by being flat.
+    """The rules that end a climb, if the objective does not end it by being flat.
 
     least_gain is in nats per row: it ends when the last ten iterations together gained less. With a score (of
     held-out rows, say) it ends when that has not risen for `patience` iterations, and the point of the best

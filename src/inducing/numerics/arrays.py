@@ -211,7 +211,7 @@ def holds(claim: Array) -> bool:
 
 
 def asked_once(compute: Callable[[], Computed], like: Array) -> Computed:
-    """What `compute` gives, where all it asks `holds`, as a device is asked after it; computed once more,
+    """The result of `compute` where all it asks `holds`, as a device is asked after it; computed once more,
     with each question in its place, where something does not.
     """
     if is_numpy(like) or _claims.open is not None:

@@ -57,7 +57,7 @@ class Helper:
         self._made: Any = None
 
     def made(self) -> Any:
-        """What Numba makes of it."""
+        """The function that Numba compiled."""
         if self._made is None:
             self._made = self._make(self.py_func)
             _with_helpers(self.py_func)
@@ -93,7 +93,7 @@ class Compiled:
         return (self._ready or self.ready())(*arguments)
 
     def ready(self) -> Any:
-        """What Numba makes of it."""
+        """The function that Numba compiled."""
         with _lock:
             if self._ready is None:
                 _with_helpers(self._function)

@@ -75,8 +75,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self.settle(self.seen(X))
 
     def seen(self, X: Any) -> dict[str, Contents | str]:
-        """What each column of some rows holds, or what is wrong with it; those of several parts of a table
-        can be added by `Contents.__add__`.
+        """The contents of each column of some rows, or what is wrong with it; those of several parts of a
+        table can be added by `Contents.__add__`.
         """
         frame = as_frame(X)
         found: dict[str, Contents | str] = {}
@@ -261,7 +261,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 
 def guessed(seen: Contents) -> tuple[str, str]:
-    """What a column looks like, and a note; raise if it is numbers or dates but for a few strange values."""
+    """The kind of a column, and a note; raise if it is numbers or dates but for a few strange values."""
     if seen.what == "nothing":
         return "left out", "it holds no values"
     if seen.what != "text":
@@ -338,8 +338,8 @@ def require_complete(gaps: Mapping[str, np.ndarray], advice: str) -> None:
 
 
 def settle_target(name: str, seen: Contents | str, task: str | None) -> str:
-    """What a target is: "number", or a kind of label where the task is classification or it holds no numbers;
-    raise if it cannot be one.
+    """The kind of a target: "number", or a kind of label where the task is classification or it holds no
+    numbers; raise if it cannot be one.
     """
     if isinstance(seen, str):
         raise ColumnError(f"column {name!r} {seen}")

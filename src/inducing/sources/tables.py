@@ -66,8 +66,8 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
 
 
 def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any]], Any]) -> Any:
-    """What `take` makes of a CSV file's schema and its rows, Arrow's record batches; it starts again where a
-    column turns out to be wider than its first block; raise if the file cannot be read.
+    """The result of `take` on a CSV file's schema and its rows, Arrow's record batches; it starts again where
+    a column turns out to be wider than its first block; raise if the file cannot be read.
     """
     pa = package("pyarrow")
 

@@ -97,8 +97,8 @@ class Adaptation:
         return self.unlearned and self.beat == 0 and self.drift.rows >= LEARNED_AFTER
 
     def steps(self, n: int, times: np.ndarray | None, row: int) -> np.ndarray:
-        """How far each of the next rows, the first number `row`, moves the clock: by 1, or by the time since
-        the last row, which the first of the stream has not. (n,)
+        """The time by which each of the next rows, the first number `row`, moves the clock: 1, or the time
+        since the last row, which the first of the stream has not. (n,)
         """
         if times is None and self.clock is None:
             return np.where(np.arange(n) == 1 - row, 0.0, 1.0)
@@ -150,7 +150,7 @@ class Adaptation:
         return seen
 
     def _quiet_rows(self) -> int:
-        """How many rows may come before one that a discount or a beat is due at."""
+        """The number of rows before the next one at which a discount or a beat is due."""
         rows = min(float(np.min(np.ceil(self._periods - self.since))) - 1.0, MOST_QUIET)
         return int(min(rows, BEAT - self.beat - 1) if self._acts else rows)
 

@@ -274,7 +274,7 @@ class Ordinal(Likelihood):
         return value, a, b, -high, width, xp.where(flip, at_high, at_low), xp.where(flip, at_low, at_high)
 
     def _slopes(self, y: Array, f: Array, noise: Array | float) -> tuple[Array, Array, Array]:
-        """Where the class is narrow, p is a Gaussian density; far from it the part inside is exponential."""
+        """p of a narrow class is a Gaussian density; far from it the part inside is exponential."""
         xp, unit = namespace(f), noise**0.5
         value, a, b, away, width, at_a, at_b = self._parts(y, f, noise)
         middle = 0.5 * (a + b)
