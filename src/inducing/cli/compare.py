@@ -61,11 +61,11 @@ def compare(
     task: Annotated[
         str | None, Option(help="regression or classification; by default as for `inducing fit`.")
     ] = None,
-    approximation: Annotated[str, Option(help="Of recipes and rules.")] = "fitc",
+    approximation: Annotated[str, Option(help="Row of the table for recipes and rules.")] = "fitc",
     kernel: StationaryKernel = "RBF",
-    repeats: Annotated[int, Option(min=1, help="Times over, with other rows held out.")] = 1,
+    repeats: Annotated[int, Option(min=1, help="Repetitions, each with other rows held out.")] = 1,
     test_fraction: Annotated[float, Option(min=0.01, max=0.9, help="Share of the rows held out.")] = 0.2,
-    max_iter: Annotated[int, Option(min=0, help="Most iterations of each fit.")] = 200,
+    max_iter: Annotated[int, Option(min=0, help="Iteration limit of each fit.")] = 200,
     budget: Annotated[float | None, Option(min=0.0, help="Seconds after which no fit starts.")] = None,
     out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
     csv: Annotated[Path | None, Option(callback=_is_table, help="A table of the fits to write.")] = None,

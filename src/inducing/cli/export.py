@@ -16,7 +16,7 @@ def export(
     to: Annotated[str, Option(help="c (a C99 header), js (a JavaScript module) or onnx.")],
     out: Annotated[Path, output_option("The file to write.")],
     name: Annotated[str, Option(help="Prefix of the functions in C.")] = "model",
-    max_functions: Annotated[int | None, Option(help="Prune to so many basis functions.", min=1)] = None,
+    max_functions: Annotated[int | None, Option(help="Basis functions to prune to.", min=1)] = None,
 ) -> None:
     """Write mean and std, or class probabilities, as C, JavaScript or ONNX, and check what was written."""
     from ..estimators.exporting import CHECKED_ROWS

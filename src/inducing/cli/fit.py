@@ -74,7 +74,7 @@ def fit(
         ),
     ] = None,
     likelihood: Annotated[
-        str | None, Option(help="Of the target: poisson, studentt, gamma, …; for classes probit or logistic.")
+        str | None, Option(help="Likelihood: poisson, studentt, gamma, …; for classes probit or logistic.")
     ] = None,
     further: Annotated[
         str | None,
@@ -91,13 +91,13 @@ def fit(
     inducing: Annotated[
         str | None,
         Option(
-            help="Where they start: kmeans, random, variance, information-gain, smola-bartlett, "
+            help="Start of the basis: kmeans, random, variance, information-gain, smola-bartlett, "
             "matching-pursuit or novelty; by default where a kernel learned from a few rows knows least."
         ),
     ] = None,
     kernel: StationaryKernel = "auto",
     max_iter: Annotated[
-        int | None, Option(min=0, help="Most iterations of the optimiser: 1000, or 100 for classes.")
+        int | None, Option(min=0, help="Iteration limit of the optimiser: 1000, or 100 for classes.")
     ] = None,
     full_iter: Annotated[
         int | None,
@@ -107,7 +107,7 @@ def fit(
             "default as many as gain something, at most 30.",
         ),
     ] = None,
-    restarts: Annotated[int, Option(min=0, help="Further starts; the best is kept.")] = 0,
+    restarts: Annotated[int, Option(min=0, help="Further random starts; the best is kept.")] = 0,
     exclude: Exclude = None,
     category: CategoryColumns = None,
     calendar: CalendarParts = None,
@@ -119,7 +119,7 @@ def fit(
     seed: Annotated[int, Option(min=0, help="Seed of the held-out rows and of the fit.")] = 0,
     checkpoint: Annotated[Path | None, Option(help="A file that a killed fit goes on from.")] = None,
     scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler to read parts.")] = None,
-    workers: Annotated[int | None, Option(min=1, help="Processes here that read parts.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Local processes that read parts.")] = None,
 ) -> None:
     """Fit a sparse GP to a table and save it. Ctrl-C ends the fit early and saves the best so far."""
     from ..estimators.classifier import SparseGPClassifier

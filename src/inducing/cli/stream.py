@@ -64,7 +64,7 @@ def stream(
     save_rows: Annotated[int, Option(min=1, help="Rows between two saves of the model.")] = 10_000,
     save_seconds: Annotated[float, Option(min=0.1, help="Seconds between two saves of the model.")] = 30.0,
     resume: Annotated[bool, Option("--resume", help="Go on from the model file.")] = False,
-    skip: Annotated[int | None, Option(min=0, help="Rows to pass over; else those read before.")] = None,
+    skip: Annotated[int | None, Option(min=0, help="Rows to skip; default: those read before.")] = None,
     follow: Annotated[bool, Option("--follow", "-f", help="Wait at the end of a file for more.")] = False,
     strict: Annotated[bool, Option("--strict", help="Stop before the first bad row.")] = False,
     seed: Annotated[int, Option(min=0, help="Seed of the learning.")] = 0,

@@ -26,20 +26,20 @@ from .app import (
 
 @app.command()
 def watch(
-    table: Annotated[Path | None, Argument(help="Table with one or two inputs; none is a toy.")] = None,
+    table: Annotated[Path | None, Argument(help="Table with one or two inputs; default: a toy.")] = None,
     target: Annotated[str | None, Option("--target", "-t", help="The column to predict.")] = None,
     out: Annotated[Path, output_option("The animation to write, .gif or .html.")] = Path("watch.gif"),
     basis: Annotated[str, Option(help="points or multiscale.")] = "points",
     approximation: ApproximationOption = "fitc",
     n_inducing: Size = 8,
-    start: Annotated[str, Option(help="Where they start: left, kmeans, random, …")] = "kmeans",
+    start: Annotated[str, Option(help="Start of the basis: left, kmeans, random, …")] = "kmeans",
     recipe: Annotated[
         str | None, Option(help="direct, auto, …; by default all at once, widths half-way.")
     ] = None,
     hold: Annotated[bool, Option("--hold", help="Hold kernel and noise at an exact GP's.")] = False,
-    frames: Annotated[int, Option(min=2, help="Most frames.")] = 60,
+    frames: Annotated[int, Option(min=2, help="Frame limit.")] = 60,
     fps: Annotated[int, Option(min=1, max=50, help="Frames per second.")] = 12,
-    max_iter: Annotated[int, Option(min=1, help="Most iterations of the optimiser.")] = 200,
+    max_iter: Annotated[int, Option(min=1, help="Iteration limit of the optimiser.")] = 200,
     exclude: Exclude = None,
     category: CategoryColumns = None,
     calendar: CalendarParts = None,

@@ -271,8 +271,9 @@ class Regression:
         random_state: Any = 0,
     ) -> Any:
         """The part of each input in the mean of f at each row of X, from the rows of `background` (a hundred
-        of X if not given): Shapley values, exact where the kernel is a sum of products over inputs, on request
-        with the model's standard deviation of each; else by random orders, as many from each background row.
+        of X if not given): Shapley values, exact where the kernel is a sum of products over inputs, then on
+        request with the model's standard deviation of each; else by random orders, as many from each
+        background row.
         """
         from .reasons import shapley
 
