@@ -99,9 +99,7 @@ CategoryColumns = Annotated[
 ]
 CalendarParts = Annotated[
     list[str] | None,
-    Option(
-        help="Part of dates to use as an input: 'time of day', 'weekday', 'day of year'; may be repeated."
-    ),
+    Option(help="Part of dates as an input: 'time of day', 'weekday', 'day of year'; may be repeated."),
 ]
 Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
 ApproximationOption = Annotated[str, Option(help="auto, exact, neighbours, fitc, vfe, dtc, sor, pep, …")]

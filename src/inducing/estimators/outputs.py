@@ -186,9 +186,7 @@ class Outputs(Observing):
         d, self.kinds_, self.n_gaps_ = source.n_features, Kinds(allow_unseen=self.allow_unseen), 0
         long = self.outputs == "coregionalised" and not source.one_output
         if self.outputs == "independent":
-            raise ParameterError(
-                "outputs='independent' needs all rows in memory, but X comes in parts; give arrays"
-            )
+            raise ParameterError("outputs='independent' needs all rows in memory; give X and y as arrays")
         self.encoder_ = source.layout.encoder
         coded = self.categorical or (self.encoder_ is not None and self.encoder_.category_levels)
         if not (long or coded or source.layout.gaps):

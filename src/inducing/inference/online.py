@@ -361,9 +361,7 @@ class Learner:
         for c, rho in enumerate(kept):
             if rho < 1.0 and m:
                 if not loops.discount(state, c, float(rho), *work):
-                    raise NonFiniteError(
-                        f"process {c} lost its positive definite covariance to rounding; fit the model again"
-                    )
+                    raise NonFiniteError(f"the covariance of process {c} is not positive definite; fit again")
                 if self.exact:
                     state.N[c, :m, :m] *= rho  # it is L⁻ᵀ(S⁻¹ - I)L⁻¹
         if min(kept[state.size[1] : state.size[2]]) < 1.0:
