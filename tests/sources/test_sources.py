@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import inducing as ig
@@ -16,6 +17,7 @@ from inducing.errors import (
     ParameterError,
     ShapeError,
 )
+from inducing.sources import parquet
 from inducing.sources.arrays import is_parted
 from inducing.sources.moments import moments
 from inducing.sources.parquet import from_parquet, reading, table_files
@@ -257,6 +259,26 @@ def test_missing_columns_and_text_are_named(tmp_path):
         ig.as_source(tmp_path / "bad.parquet", "y")
     with pytest.raises(ColumnError, match="both an input and a target"):
         ig.as_source(files, "y", columns=["y", "a"])
+
+
+def test_a_folder_that_is_no_table_is_left_early(tmp_path, monkeypatch):
+    """As a whole disk: no more is listed than a table may have, or read than tells that it is none."""
+    folder = write_parquet(tmp_path / "p", *problem(60), 10)
+    read, metadata = [], pq.read_metadata
+    monkeypatch.setattr("pyarrow.parquet.read_metadata", lambda path: read.append(path) or metadata(path))
+    with pytest.raises(ColumnError, match=r"part 0 .*0000.parquet\) has no column 'z'"):
+        from_parquet(folder, "z")
+    assert len(read) == 1
+    monkeypatch.setattr(parquet, "MOST_PARTS", 3)
+    with pytest.raises(ColumnError, match="has more than 3 row groups"):
+        from_parquet(folder, "y")
+    assert len(read) == 5
+    monkeypatch.setattr(parquet, "MOST_NAMES", 6)
+    with pytest.raises(ColumnError, match="There are more than 6 files in"):
+        from_parquet(folder, "y")
+    assert len(read) == 5
+    monkeypatch.setattr(parquet, "MOST_NAMES", 7)  # the folder and its six files
+    assert len(parquet.parquet_files(folder)) == 6
 
 
 def test_ragged_parts_are_named():

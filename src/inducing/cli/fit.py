@@ -297,8 +297,9 @@ def _source_of(
     from ..sources.columns import listing, require_columns
     from ..sources.parquet import reading, require_in_files, survey_of, table_files
 
-    files = table_files(table, encoder.marks)[0]
-    names, targets = files.layout.feature_names or (), [target] if further is None else [target, further]
+    targets = [target] if further is None else [target, further]
+    files = table_files(table, encoder.marks, targets)[0]
+    names = files.layout.feature_names or ()
     require_columns(names, [*targets, *exclude])
     if target in exclude:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,9 @@ from .tables import SUFFIXES, kind_of, spooled
 
 if TYPE_CHECKING:
     from .encoding import TableEncoder
+
+MOST_NAMES = 1_000_000  # in a folder and those in it, beyond which it is no table
+MOST_PARTS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -131,13 +135,26 @@ def parquet_files(data: Any) -> list[str]:
         return [file for item in data for file in parquet_files(item)]
     path = Path(data)
     if path.is_dir():
-        inside = [file for file in path.rglob("*") if SUFFIXES.get(file.suffix.lower()) == "parquet"]
-        files = sorted(str(file) for file in inside if not file.name.startswith((".", "_")))
+        files = _inside(path)
     else:
         files = [str(path)] if path.is_file() else sorted(glob.glob(str(data), recursive=True))
     if not files:
         raise DataNotFoundError(f"There are no parquet files in {str(data)!r}: check the name.")
     return files
+
+
+def _inside(folder: Path) -> list[str]:
+    """List the parquet files in a folder and the folders in it, ordered by name; links are not followed."""
+    files, looked = [], 0
+    for place, _, names in os.walk(folder):
+        looked += 1 + len(names)
+        if looked > MOST_NAMES:
+            raise ColumnError(
+                f"There are more than {MOST_NAMES} files in {str(folder)!r}: name the folder of one table."
+            )
+        kept = [name for name in names if not name.startswith((".", "_"))]
+        files += [str(Path(place, n)) for n in kept if SUFFIXES.get(Path(n).suffix.lower()) == "parquet"]
+    return sorted(files)
 
 
 def from_parquet(
@@ -149,7 +166,7 @@ def from_parquet(
         raise ParameterError(
             f"y must name the target column(s) of parquet files, but is a {type(y).__name__}"
         )
-    files, plain = table_files(data)
+    files, plain = table_files(data, needed=[y] if isinstance(y, str) else y or ())
     wanted = TableReader.of(files.layout.feature_names or (), y, columns)
     inputs = wanted.encoder.inputs
     require_in_files(files, wanted.columns)
@@ -161,9 +178,12 @@ def from_parquet(
     return reading(files, encoder.settle(survey_of(files, encoder, inputs)), y)
 
 
-def table_files(data: Any, missing: Sequence[str] = ()) -> tuple[Pieces, set[str]]:
+def table_files(
+    data: Any, missing: Sequence[str] = (), needed: Sequence[str] = ()
+) -> tuple[Pieces, set[str]]:
     """The rows of a folder, glob, list or file, all columns as inputs; and which surely are plain numbers. A
-    CSV file is parsed once, into a temporary file; its fields that are one of `missing` are gaps.
+    CSV file is parsed once, into a temporary file; its fields that are one of `missing` are gaps. The first
+    file that lacks a column that is `needed` ends it.
     """
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
@@ -184,8 +204,11 @@ def table_files(data: Any, missing: Sequence[str] = ()) -> tuple[Pieces, set[str
         plain = own if reader is None else plain & own
         if reader is None:
             reader = TableReader.of([str(name) for name in schema.names], None, None)
+        _require(len(pieces), path, schema.names, needed)
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         pieces += [ParquetPiece(path, i, len(rows) == 1, n, reader) for i, n in enumerate(rows) if n]
+        if len(pieces) > MOST_PARTS:
+            raise ColumnError(f"{str(data)!r} has more than {MOST_PARTS} row groups: write larger ones.")
     if reader is None or not pieces:
         raise EmptyDataError(f"the parquet files of {str(data)!r} have no rows; at least one is needed")
     return Pieces(reader.layout, tuple(pieces), spool=spool), plain
@@ -203,17 +226,20 @@ def require_in_files(files: Pieces, columns: Sequence[str]) -> None:
     """Raise if a file lacks one of these columns."""
     pq = package("pyarrow.parquet")
 
-    names: dict[str, list[str]] = {}
+    before = ""
     for index, piece in enumerate(files.pieces):
         path = piece.path  # type: ignore[attr-defined]
-        if path not in names:
-            names[path] = [str(name) for name in pq.read_schema(path).names]
-            lacking = [name for name in columns if name not in names[path]]
-            if lacking:
-                have = ", ".join(map(repr, names[path]))
-                raise ColumnError(
-                    f"part {index} ({path}) has no column {lacking[0]!r}; its columns are {have}"
-                )
+        if path != before:
+            _require(index, path, pq.read_schema(path).names, columns)
+        before = path
+
+
+def _require(index: int, path: str, names: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise if the file of a part lacks one of these columns."""
+    lacking = [name for name in columns if name not in names]
+    if lacking:
+        have = ", ".join(repr(str(name)) for name in names)
+        raise ColumnError(f"part {index} ({path}) has no column {lacking[0]!r}; its columns are {have}")
 
 
 def reading(
