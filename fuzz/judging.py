@@ -178,7 +178,7 @@ def pool(
 Touch = dict[str, list[tuple[float, str]]]  # of a function: seconds and name of the tests that call it
 
 
-def learn(folders: Folders, tests: list[Path], jobs: int, seconds: float) -> None:
+def learn(folders: Folders, tests: list[Path], jobs: int, each: int, seconds: float) -> None:
     """Run tests on the package as it is, for so long at most, and note in `learned.jsonl` what they call."""
     folder, end = folders.folder, time.monotonic() + seconds
     shares = {path: 1 + path.read_text(encoding="utf-8").count("\n") // 100 for path in tests}
@@ -189,6 +189,7 @@ def learn(folders: Folders, tests: list[Path], jobs: int, seconds: float) -> Non
         path, i, k = task
         name = f"{path.parent.name}.{path.stem}.{i}"
         arguments = ["-p", "fuzz.touched", "--touched", str(folder / f"{name}.part"), "--share", f"{i}/{k}"]
+        arguments += ["--each", str(each)]
         process = in_process(
             lambda: pytest_run(folders.base, [*arguments, str(path)], keep=True), folder / f"{name}.log"
         )

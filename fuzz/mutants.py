@@ -217,6 +217,7 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options.add_argument("--budget", type=float, default=20.0, help="seconds of tests that a mutant meets")
     options.add_argument("--learn-minutes", type=float, default=60.0, help="for the tests as they are")
+    options.add_argument("--each", type=int, default=1 << 30, help="cases of each test that are learned")
     options.add_argument("--minutes", type=float, default=600.0, help="for the mutants")
     options.add_argument("--again", action="store_true", help="judge what survived once more")
     told = options.parse_args()
@@ -238,7 +239,7 @@ def run(told: argparse.Namespace, folder: Path) -> None:
     known, results = (folder / "learned.jsonl").exists(), folder / "results.jsonl"
     every = [path for room in TESTS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))]
     if tests := told.tests or ([] if known else every):
-        judging.learn(folders, tests, told.jobs, 60 * told.learn_minutes)
+        judging.learn(folders, tests, told.jobs, told.each, 60 * told.learn_minutes)
     touched = judging.learned(folder)
     print(
         f"{len({t for some in touched.values() for t in some})} tests call {len(touched)} functions",

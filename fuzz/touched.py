@@ -1,7 +1,7 @@
 """A pytest plugin that notes for each test how long it took and which functions of the package it called.
 
 `--touched FILE` appends a line of JSON for every test that passed, `--share i/k` runs every k-th test from
-the i-th on. Calls of compiled functions are noted by the function that Python called.
+the i-th on, `--each n` the first n cases of each test alone. Calls of compiled functions are noted by the function that Python called.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -20,12 +21,19 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--touched")
     parser.addoption("--share", default="0/1")
+    parser.addoption("--each", type=int, default=1 << 30)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     first, step = map(int, config.getoption("--share").split("/"))
-    items[:] = items[first::step]
+    seen: Counter[str] = Counter()
+    few = []
+    for item in items:
+        name = item.nodeid.split("[")[0]
+        seen[name] += 1
+        few += [item] if seen[name] <= config.getoption("--each") else []
+    items[:] = few[first::step]
 
 
 class Touched:

@@ -2,6 +2,7 @@
 stopped returns the best it had.
 """
 
+import os
 import signal
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 
 import inducing as ig
 from inducing.inference.near_rows import NearestRows
-from inducing.numerics import workers
+from inducing.numerics import linalg, workers
 
 LONGEST = 0.5  # seconds of the main thread's own time, half of what is promised
 
@@ -77,6 +78,57 @@ def test_signals_are_heard_every_second(work: Callable[[], None], monkeypatch: p
     with listening() as longest:
         work()
     assert longest[0] < LONGEST
+
+
+def factor() -> None:
+    K = np.eye(2500)
+    K[1:, 0] = 0.01
+    linalg.cholesky(K)
+
+
+def one_block() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0, 10, (1500, 2))
+    blocks, basis = np.zeros(len(X), dtype=int), ig.bases.Points(X[:100])
+    ig.log_evidence_and_gradient(ig.kernels.RBF(1.0), basis, "pitc", 0.1, X, X[:, 0], blocks=blocks)
+
+
+def send(ended: threading.Event) -> None:
+    while not ended.wait(0.002):
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("work", [factor, one_block])
+def test_calls_that_cannot_be_cut_run_aside(
+    work: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals come every two milliseconds; a call that is deaf to them lets one be heard, at its end."""
+    monkeypatch.setattr(workers, "_process_cores", lambda: 1)
+    work()  # compiles
+    heard = []
+    for long in (1e3, 1e30):
+        monkeypatch.setattr(workers, "LONG", long)
+        heard.append(0)
+
+        def hear(number: int, frame: Any) -> None:
+            heard[-1] += 1
+
+        before = signal.signal(signal.SIGUSR1, hear)
+        ended = threading.Event()
+        sender = threading.Thread(target=send, args=(ended,))
+        sender.start()
+        try:
+            work()
+        finally:
+            ended.set()
+            sender.join()
+            signal.signal(signal.SIGUSR1, before)
+    assert heard[0] > heard[1] + 5, heard
+
+
+def test_an_exception_aside_comes_back() -> None:
+    with pytest.raises(ZeroDivisionError):
+        workers.aside(lambda: 1 / 0, 1e30)
 
 
 def test_workers_end_with_the_task_they_are_at_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:

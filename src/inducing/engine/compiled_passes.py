@@ -15,7 +15,7 @@ from ..model.problem import Problem
 from ..model.table import evidence_correction
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
-from ..numerics.workers import row_slices, run_over, workers_for
+from ..numerics.workers import aside, row_slices, run_over, workers_for
 from .block_factors import Whole
 from .row_sites import add_terms
 from .sums import BLOCK_BYTES, Back, Group, Held, Work
@@ -228,7 +228,8 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
     b = np.zeros((s.m, P.p))
-    log_D = first(F.basis, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, _tile(group)), s.G, b)
+    arguments = F.basis, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, _tile(group)), s.G, b
+    log_D = aside(first, _operations(group, s.m), *arguments)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
     if keep and held.blocks is not None and held.runs is not None:
@@ -262,7 +263,8 @@ def second_blocks(
     factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
     totals = F.totals()
     space = _space(s, F, _tile(group))
-    s.residual += second(F.basis, rows, frame, matrices, factors, filled, space, s.G, totals)
+    arguments = F.basis, rows, frame, matrices, factors, filled, space, s.G, totals
+    s.residual += aside(second, _operations(group, s.m), *arguments)
     weight = P.weight(group.rows)
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
     noise_bar[group.rows] = diagonal / weight - extra
@@ -271,6 +273,12 @@ def second_blocks(
         lengths = lengths.sum()
     add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[d] / F.prior})
     add_moments(P, F, s, X, V, totals)
+
+
+def _operations(group: Group, m: int) -> float:
+    """Multiplications of a pass over blocks, about."""
+    c = np.diff(group.edges).astype(float)
+    return float(np.sum(c * c * (c + m)))
 
 
 def _rows_of(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:

@@ -38,6 +38,13 @@ def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
     return True
 
 
+def potrf(A: np.ndarray) -> int:
+    """The lower Cholesky factor of a C-ordered A in its lower triangle; returns 0, or what LAPACK says."""
+    info = np.zeros(1, dtype=np.int32)
+    _call("potrf", A, b"U", len(A), A, len(A), info)
+    return int(info[0])
+
+
 def _layout(A: np.ndarray) -> tuple[bytes, int]:
     """The way BLAS reads A, b"N" in C order, b"T" transposed, b"" neither, and the step between its rows."""
     if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:

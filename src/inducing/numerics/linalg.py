@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import FactorisationError, JitterWarning
 from . import blas
 from .arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
-from .workers import row_slices, run_over, workers_for
+from .workers import aside, row_slices, run_over, workers_for
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
 IN_PANELS = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
@@ -32,11 +32,10 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
     if is_numpy(K) and m >= IN_PANELS:
         return _cholesky_in_panels(K)
     if is_numpy(K):
-        from scipy.linalg import lapack
-
-        potrf = lapack.dpotrf if K.dtype == np.float64 else lapack.spotrf
-        U, info = potrf(K.T, lower=0, clean=1, overwrite_a=overwrite)
-        L = U.T
+        L = K if overwrite and _fits_blas(K) else np.array(K, dtype=np.result_type(K, np.float32), order="C")
+        info = aside(blas.potrf, m**3 / 3, L)
+        for i in range(m - 1):
+            L[i, i + 1 :] = 0.0
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
     else:

@@ -18,10 +18,12 @@ from ..errors import ParameterError
 from .arrays import Array, is_numpy, placed
 
 WorkerState = TypeVar("WorkerState")
+Result = TypeVar("Result")
 
 CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
 WAKING = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
 UNHEARD = 1 << 28  # multiplications of a compiled call, which is deaf to Ctrl-C: a fraction of a second
+LONG = 1 << 31  # multiplications of a call that cannot be cut, beyond which it runs aside
 ROW_WORK = 1 << 16  # multiplications that the likelihood of a row takes where it is by quadrature, about
 PER_ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
@@ -239,6 +241,19 @@ def run_over(
         finally:  # after an exception nothing runs on: each ends with the task it is at
             stopped.set()
             wait(futures)
+
+
+def aside(call: Callable[..., Result], operations: float, *arguments: Any) -> Result:
+    """Call a function that releases the interpreter lock; one of many multiplications in a thread of its own,
+    so that the main thread, which alone hears signals, can. What Ctrl-C raises waits for the call's end.
+    """
+    if operations < LONG or threading.current_thread() is not threading.main_thread():
+        return call(*arguments)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call, *arguments)
+        while not wait([future], timeout=0.2).done:  # a signal that another thread got is heard then
+            pass
+        return future.result()
 
 
 def row_slices(n: int, rows: int) -> list[slice]:
