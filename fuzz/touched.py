@@ -1,7 +1,8 @@
 """A pytest plugin that notes for each test how long it took and which functions of the package it called.
 
 `--touched FILE` appends a line of JSON for every test that passed, `--share i/k` runs every k-th test from
-the i-th on, `--each n` the first n cases of each test alone. Calls of compiled functions are noted by the function that Python called.
+the i-th on, `--each n` the first n cases of each test alone. Calls of compiled functions are noted by the
+function that Python called.
 """
 
 from __future__ import annotations
