@@ -18,7 +18,7 @@ from ..errors import ParameterError
 from .arrays import Array, is_numpy, placed
 
 WorkerState = TypeVar("WorkerState")
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
 WAKING = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
@@ -243,7 +243,7 @@ def run_over(
             wait(futures)
 
 
-def aside(call: Callable[..., Result], operations: float, *arguments: Any) -> Result:
+def aside(call: Callable[..., Returned], operations: float, *arguments: Any) -> Returned:
     """Call a function that releases the interpreter lock; one of many multiplications in a thread of its own,
     so that the main thread, which alone hears signals, can. What Ctrl-C raises waits for the call's end.
     """
