@@ -68,7 +68,7 @@ def exact_left_out(P: Problem) -> tuple[Array, Array]:
     """y less its mean given all other rows (n, p), and the variance of f there (n,)."""
     L = gram_factor(P.kernel, P.X, _added(P))
     alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
-    precision = namespace(L).linalg.diagonal(_inverse_of(L))
+    precision = _inverse_diagonal(L)
     return alpha / precision[:, None], 1.0 / precision - _added(P)
 
 
@@ -110,6 +110,19 @@ def _inverse_of(L: Array) -> Array:
     from scipy.linalg import lapack
 
     return lapack.dpotri(L.T, lower=0, overwrite_c=1)[0].T
+
+
+def _inverse_diagonal(L: Array) -> Array:
+    """The diagonal of (LLᵀ)⁻¹ from L⁻¹, on the CPU in L's place: half the work of the inverse. (n,)"""
+    if not is_numpy(L) or not 0 < len(L) < IN_PANELS or L.dtype != np.float64:
+        return row_squares(inverse_lower(L).T)
+    from scipy.linalg import lapack
+
+    Linv, total = lapack.dtrtri(L.T, lower=0, overwrite_c=1)[0].T, np.zeros(len(L))
+    for rows in row_slices(len(L), TRIANGLE):
+        strip = np.tril(Linv[rows, : rows.stop], rows.start)
+        total[: rows.stop] += np.einsum("ij,ij->j", strip, strip)
+    return total
 
 
 def _value(P: Problem, L: Array) -> float:

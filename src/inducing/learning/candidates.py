@@ -7,6 +7,8 @@ on rising while predictions get worse [Rasmussen and Williams 2006, §5.4.2].
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,7 @@ PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is 
 TERM_SHARE = 0.1  # of the noise: the variance that a further term of a kernel starts with
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
+LEVELS_GAIN = 0.05  # nats that levels must gain
 MOST_HATS = 60  # of all columns together
 BEHIND = 0.1  # of the error, and nats: a candidate as far behind after one group is not learned further
 SAME = 1e-3  # of the error, and nats: candidates as near as that are one
@@ -171,7 +174,7 @@ def ranked_kernels(
     X = to_numpy(start.rows.X)
     several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
     if others and several and isinstance(first, Stationary) and not first.uncertain:
-        _learn_further(ranking, first, given, levels_of(X) if levels else [], X)
+        _learn_further(ranking, first, given, X, levels)
     return ranking.in_order()
 
 
@@ -212,15 +215,10 @@ class Ranking:
         best = self.firsts[best_of(self.firsts, self.aim)]
         return own.rmse > (1.0 + BEHIND) * best.rmse and own.log_density < best.log_density - BEHIND
 
-    def must_be_likelier(self, name: str) -> None:
-        """Give up the candidate of this name unless its log density is the best: one with many parameters may
-        win the error by a few rows, and be far too sure of others.
-        """
-        own = [each for each in self.learned if each.name == name]
-        others = [each.trial.log_density for each in self.learned if each.name != name]
-        if own and own[0].trial.log_density <= max(others):
-            self.learned.remove(own[0])
-            self.behind.append(own[0])
+    def give_up(self, hopeless: Callable[[Learned], bool]) -> None:
+        """Set aside the candidates of which this is true."""
+        self.behind += [each for each in self.learned if hopeless(each)]
+        self.learned = [each for each in self.learned if each not in self.behind]
 
     def in_order(self) -> list[Learned]:
         """The best, then the best of the others, and so on."""
@@ -230,22 +228,39 @@ class Ranking:
         return ranked + self.behind
 
 
+def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray) -> None:
+    """The first kernel with a hat for each level, where there are any. It is given up unless it is clearly
+    likelier than all others so far, and errs less: with many parameters it may win by a few rows.
+    """
+    levels, d = levels_of(X), X.shape[1]
+    if not levels:
+        return
+    likeliest = max(each.trial.log_density for each in ranking.learned) + LEVELS_GAIN
+    least = min(each.trial.rmse for each in ranking.learned)
+    shares = np.array([np.mean(X[:, k] == value) for k, value in levels])
+    scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
+    kernel = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
+    name = f"{type(first).__name__.lower()} of levels"
+    ranking.learn(name, kernel, given, broad_priors(kernel))
+    ranking.give_up(
+        lambda each: (
+            each.name == name and not (each.trial.log_density > likeliest and each.trial.rmse < least)
+        )
+    )
+
+
 def _learn_further(
-    ranking: Ranking, first: Stationary, given: Parameters, levels: list[tuple[int, float]], X: np.ndarray
+    ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray, levels: bool
 ) -> None:
     """One lengthscale, a linear kernel, levels, and the best of all with a linear term or a curve of each
-    input.
+    input; a term that became smaller than it began is given up.
     """
     d = X.shape[1]
     one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
     ranking.learn("rationalquadratic, one lengthscale", one, given, broad_priors(one))
     ranking.learn("linear", Linear(variance=first.variance / d), given, {})
     if levels:
-        shares = np.array([np.mean(X[:, k] == value) for k, value in levels])
-        scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
-        of_levels = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
-        ranking.learn(f"{type(first).__name__.lower()} of levels", of_levels, given, broad_priors(of_levels))
-        ranking.must_be_likelier(f"{type(first).__name__.lower()} of levels")
+        _learn_levels(ranking, first, given, X)
     best, share = ranking.in_order()[0], TERM_SHARE * given.noise
     end = best.outcome.parameters
     terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
@@ -258,6 +273,14 @@ def _learn_further(
             kernel = end.kernel + term
             own = {name.replace("kernel.", "kernel.0."): prior for name, prior in best.priors.items()}
             ranking.learn(f"{best.name} + {name}", kernel, end, broad_priors(kernel) | own)
+            ranking.give_up(partial(_shrank, f"{best.name} + {name}", term.parameters))
+
+
+def _shrank(name: str, before: Mapping[str, Any], each: Learned) -> bool:
+    """Whether this is the candidate of that name, and the variances of its last terms became less."""
+    was = [value for name, value in before.items() if name.endswith("variance")]
+    now = [v for name, v in each.outcome.parameters.kernel.parameters.items() if name.endswith("variance")]
+    return each.name == name and all(a < b for a, b in zip(now[-len(was) :], was))
 
 
 def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
