@@ -235,3 +235,16 @@ def test_compiled_passes_give_the_same_gradient(
 def test_blocks_take_gaussian_noise_alone() -> None:
     with pytest.raises(ig.errors.ParameterError, match="needs Gaussian noise"):
         ig.condition(KERNEL, ig.bases.Points(CENTERS), "pitc", Probit(), X, LABELS, blocks=np.zeros(N))
+
+
+@pytest.mark.parametrize("variance", [120.0, 1000.0])
+def test_rare_labels_that_one_input_nearly_tells_settle(variance: float) -> None:
+    """The sites of a wide prior leap out of a good region once; sweeps go back there, on in shorter steps."""
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 5, 3000)
+    X = np.column_stack([level, rng.standard_normal((3000, 2))])
+    labels = np.where(rng.uniform(size=3000) < np.where(level == 4, 0.98, 0.004), 1.0, -1.0)
+    kept = (level != 4) | (rng.uniform(size=3000) < 0.2)
+    kernel, basis = ig.kernels.RBF([0.5, 6.0, 6.0], variance), ig.bases.Points(X[kept][:30])
+    post = ig.condition(kernel, basis, "fitc", Logistic(), X[kept], labels[kept], tolerance=1e-4)
+    assert post.sites.converged and post.log_evidence > -0.04 * kept.sum()

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-6  # of the last change of the process, in units of its own spread
 SWEEPS = 100
 HALVINGS = 40
+LEAP = 300.0  # a change that is so many times the least so far is one out of a good region
 LEAST_RATE = 1.0 / 64.0
 GROWS = 1.5  # a step longer than this many times the one before is damped
 LOOSE = 0.3  # the tolerance of processes that only start others
@@ -262,7 +263,7 @@ def converge(
     """
     last, current, near = float("inf"), start, float("inf") if rate == 1.0 else MIXED_FROM
     most, least, since = rate, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
-    safe = safely and not start.sites
+    safe, calm = safely and not start.sites, start  # the process that changed least
     best: tuple[float, Process] | None = None
     past: list[tuple[Process, np.ndarray]] = []  # steps and their residuals
     for n in range(1, sweeps + 1):
@@ -277,12 +278,17 @@ def converge(
         if safe:
             current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10
             continue
+        if power > 0.0 and distance > LEAP * least and most > LEAST_RATE:  # back, and on in shorter steps
+            rate = most = max(0.5 * most, LEAST_RATE)
+            current, near, past, last = calm, MIXED_FROM, [], least
+            continue
         since = 0 if distance < 0.9 * least else since + 1
-        least = min(least, distance)
+        if distance < least:
+            least, calm = distance, current
         if improper == 0.0 and (distance <= tolerance or (since >= STALLED and distance <= ROUNDING)):
             return FixedPoint(_proper(current, step), n, True)
         if since >= STALLED:  # it goes round in circles
-            most, since, least, past = max(0.5 * most, LEAST_RATE), 0, distance, []
+            most, since, least, calm, past = max(0.5 * most, LEAST_RATE), 0, distance, current, []
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(most, 1.5 * rate)
         past = [] if grows or distance > near else [*past[1 - DEPTH :], (step, residual)]
