@@ -422,6 +422,29 @@ def test_fit_climbs_and_keeps_or_finds_the_neighbours(neighbours: Any) -> None:
 # refusals ---------------------------------------------------------------------------------------------------
 
 
+def test_the_jump_of_the_evidence_is_reported() -> None:
+    """After ten iterations neighbours are found anew: the evidence of the new sets less that of the old."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2, 2, (200, 3))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(200)
+    kernel, basis = ig.kernels.Matern32(np.ones(3), 1.0), ig.bases.Points(X[:8])
+    options: dict[str, Any] = {"optimize": "hyperparameters"}
+    ten, more = (
+        ig.fit(kernel, basis, "neighbours", 0.1, X, y, neighbours=4, max_iterations=n, **options)
+        for n in (10, 12)
+    )
+    assert ten.jumps == () and len(more.jumps) == 1
+    before: Any = ig.condition(kernel, basis, "neighbours", 0.1, X, y, neighbours=4)
+    model = ten.kernel, ten.basis, "neighbours", ten.noise, X, y
+    change = ig.log_evidence(*model, neighbours=4) - ig.log_evidence(*model, neighbours=before.sets)
+    assert change != 0.0
+    assert_allclose(more.jumps[0], change, rtol=1e-8)
+    held = ig.fit(
+        kernel, basis, "neighbours", 0.1, X, y, neighbours=before.sets, max_iterations=12, **options
+    )
+    assert held.jumps == ()
+
+
 def refused(match: str, **options: Any) -> None:
     args = package("rbf", START["rbf"])
     with pytest.raises(ig.errors.InducingError, match=match):

@@ -75,6 +75,8 @@ class Ascent:
     interrupted: bool = False
     message: str = ""
     history: list[float] = field(default_factory=list)
+    first: float = np.nan  # the value at the start
+    jumps: list[float] = field(default_factory=list)  # of the value, where neighbours were found anew
 
 
 def climb_from(
@@ -187,6 +189,7 @@ class _Climb:
         if value > run.value:
             run.x, run.value = x.copy(), value
         if first:
+            run.first = value
             self._look()
             if self.tell is not None:
                 self.tell(run)

@@ -56,6 +56,7 @@ class Diagnosis:
     tried: int
     converged: bool
     gain: NeighbourGain | None = None  # what held-out rows gain from neighbours
+    jumps: tuple[float, ...] = ()  # of the log evidence, each time that neighbours were found anew
     surprises: tuple[tuple[int, float, float, float], ...] = ()  # row, y, and mean and std by the other rows
 
     @property
@@ -121,6 +122,10 @@ class Diagnosis:
             }
         if self.gain is not None:
             rows[f"{self.gain.rows} held-out rows"] = str(self.gain)
+        if self.jumps:
+            rows["neighbours found anew"] = (
+                f"evidence {', '.join(f'{jump:+.3g}' for jump in self.jumps)} nats"
+            )
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
         for row, y, mean, std in self.surprises[:PRINTED_SURPRISES]:
             rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"
@@ -143,6 +148,7 @@ class Diagnosis:
             gain = NeighbourGain(**(gain | {name: tuple(gain[name]) for name in ("error", "log_loss")}))
         surprises = tuple((int(row), *map(float, rest)) for row, *rest in plain.get("surprises", ()))
         own = {"gain": gain, "at_bounds": tuple(plain["at_bounds"]), "surprises": surprises}
+        own["jumps"] = tuple(map(float, plain.get("jumps", ())))
         return Diagnosis(**(plain | own))
 
 
@@ -191,6 +197,7 @@ def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
         tried=tried,
         converged=fit.converged,
         gain=fit.gain,
+        jumps=fit.jumps,
     )
 
 

@@ -74,6 +74,7 @@ class Fit:
     n_evaluations: int = 0  # of the objective and its gradient, over all rows that were learned from
     seconds: float = 0.0  # that these took, together
     gain: NeighbourGain | None = None  # by what held-out rows gain from neighbours, where they were asked
+    jumps: tuple[float, ...] = ()  # of the objective, each time that neighbours were found anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +109,7 @@ class Outcome:
             run.evaluations,
             run.seconds,
             self.gain,
+            tuple(run.jumps),
         )
 
     def following(self, earlier: Sequence[Outcome]) -> Outcome:
@@ -119,6 +121,7 @@ class Outcome:
             evaluations=sum(run.evaluations for run in runs),
             seconds=sum(run.seconds for run in runs),
             history=[value for run in runs for value in run.history],
+            jumps=[jump for run in runs for jump in run.jumps],
         )
         return replace(self, run=total)
 
@@ -184,6 +187,10 @@ class Stage(Settings):
         while True:
             outcomes.append(replace(stage, max_iterations=min(left, most))._climb())
             run, before = outcomes[-1].run, stage.problem
+            if (
+                len(outcomes) > 1
+            ):  # the sets of rows changed, and so did the evidence; the optimiser begins anew
+                run.jumps.append(run.first - outcomes[-2].run.value)
             left, most = left - run.iterations, 2 * most
             renewed = found_anew(stage.after(outcomes[-1]).problem)
             settled = run.converged and _same_sets(before, renewed)
