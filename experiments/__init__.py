@@ -90,6 +90,42 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "C12": Experiment("Densities as squares of a process", "004 §5.3, Fig 5.9", "csato_density", "c12"),
     "C13": Experiment("Wind fields from ambiguous measurements", "004 §5.4", "csato_wind", "c13"),
+    "C14": Experiment(
+        "A mixture of processes on two crossing curves", "004 §6.1, §5.4.3", "csato_outlook", "m1"
+    ),
+    "C15": Experiment(
+        "Likelihood parameters and polynomial orders by evidence", "004 §6.1", "csato_outlook", "c15"
+    ),
+    "C16": Experiment(
+        "Removal: four scores, groups, a diagonal C, the recursion for S",
+        "004 §3.1, §5.4.4, D.2, E",
+        "csato_removal",
+        "c16",
+    ),
+    "C17": Experiment(
+        "Predefined bases, informative rows first, queries", "004 §3.6.1, §3.8.1", "csato_query", "c17"
+    ),
+    "C18": Experiment(
+        "Crabs with polynomials, figure 5.8, exp(-f), ADATAP, sources apart",
+        "004 §§4.6, 5.2-5.3, 6.1",
+        "csato_more",
+        "c18",
+    ),
+    "C19": Experiment("Wind fields by the forward model itself", "004 §5.4.5", "wind_forward", "c19"),
+    "W6": Experiment("Random starts, and -basis against -full", "000 §5", "more_curves", "w6"),
+    "S7": Experiment(
+        "Interleaved selection, chunks and stochastic gradients, labels", "001 fn 2, §5", "more_curves", "s7"
+    ),
+    "E5": Experiment(
+        "Matérn of any order, sinusoids, storage, greedy or random on SARCOS", "002", "eigen_more", "e5"
+    ),
+    "Q5": Experiment(
+        "SoR's mean with SoD's variance, Laplace, augmentation on a budget, priors on inputs",
+        "003 fn 7, §8.1, §9",
+        "unifying_more",
+        "q5",
+    ),
+    "Q6": Experiment("The graphs of the approximations", "003 Figs 1-4", "unifying_more", "q6"),
     "F1": Experiment(
         "Three million flights from parquet files", "vega-datasets, flights-3m", "flights", "f1"
     ),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from inducing.cli.app import Commands, show
 from inducing.errors import UnknownNameError
+
+from .report import Report
 
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
 
@@ -18,21 +22,28 @@ def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="Experiments to run, such as W1 S3; none lists them all.")
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run every experiment.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes and few repeats: a look in seconds to minutes.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other data, splits and orders.")] = 0,
-    output: Annotated[Path, typer.Option(help="The folder for pages, pictures and numbers.")] = Path(
-        "experiments/results"
-    ),
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Run under so many seeds, and write their verdicts side by side.")
+    ] = 1,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The folder for pages; experiments/results, or experiments/quick with --quick."),
+    ] = None,
+    index: Annotated[bool, typer.Option("--index", help="Write the index of the folder's pages.")] = False,
 ) -> None:
     """Run experiments of the papers: pictures, and what was claimed beside what came out."""
-    from rich.table import Table
-
     from . import EXPERIMENTS
     from . import reproduce as run
+    from .index import write_index, write_seeds
 
-    if not names:
+    names = list(EXPERIMENTS) if everything else names or []
+    folder = output or Path("experiments/quick" if quick else "experiments/results")
+    if not names and not index:
         table = Table("name", "after", "what")
         for name, entry in EXPERIMENTS.items():
             table.add_row(name, entry.source, entry.title)
@@ -41,16 +52,32 @@ def reproduce(
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
         raise UnknownNameError(f"there is no experiment {unknown[0]!r}; choose from {', '.join(EXPERIMENTS)}")
+    reports: dict[str, list[Report]] = {}
+    began = time.process_time()
     for name in names:
-        report = run(name, quick=quick, seed=seed, folder=output)
-        title = f"{name}: {report.title} [{report.source}], {report.seconds:.0f} s"
-        table = Table("claim", "paper", "here", "holds", title=title)
-        for claim in report.claims:
-            table.add_row(
-                claim.text, claim.paper, claim.found, {True: "yes", False: "no", None: ""}[claim.holds]
-            )
-        show(table)
-        typer.echo(f"Page: {output / name / 'README.md'}")
+        reports[name] = [run(name, quick=quick, seed=seed, folder=folder)]
+        for other in range(seed + 1, seed + seeds):
+            reports[name].append(run(name, quick=quick, seed=other, folder=folder / f"seed-{other}"))
+        show(_verdicts(reports[name]))
+        typer.echo(f"Page: {folder / name / 'README.md'}")
+    if seeds > 1 and names:
+        typer.echo(f"Verdicts: {write_seeds(folder, reports)}")
+    if everything:
+        typer.echo(f"{time.process_time() - began:.0f} s of processor time")
+    if everything or index:
+        typer.echo(f"Index: {write_index(folder)}")
+
+
+def _verdicts(reports: list[Report]) -> Table:
+    """The claims of an experiment, and whether they hold under each seed."""
+    first, word = reports[0], {True: "yes", False: "no", None: ""}
+    title = f"{first.name}: {first.title} [{first.source}], {first.seconds:.0f} s"
+    columns = [f"holds, seed {report.seed}" for report in reports] if len(reports) > 1 else ["holds"]
+    table = Table("claim", "paper", "here", *columns, title=title)
+    for k, claim in enumerate(first.claims):
+        marks = (word[report.claims[k].holds] if k < len(report.claims) else "–" for report in reports)
+        table.add_row(claim.text, claim.paper, claim.found, *marks)
+    return table
 
 
 if __name__ == "__main__":

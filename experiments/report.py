@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,15 @@ class Report:
             Table(title, tuple(header), tuple(tuple(str(cell) for cell in row) for row in rows))
         )
 
+    def map(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """function(*job) of every job, in as many processes as EXPERIMENTS_JOBS says, else in this one."""
+        count = int(os.environ.get("EXPERIMENTS_JOBS", "1"))
+        if count < 2:
+            return [function(*job) for job in jobs]
+        from joblib import Parallel, delayed
+
+        return list(Parallel(n_jobs=count)(delayed(function)(*job) for job in jobs))
+
     @property
     def holds(self) -> bool:
         return all(claim.holds is not False for claim in self.claims)
@@ -99,13 +109,20 @@ class Report:
         if self.claims:
             marks = {True: "yes", False: "**no**", None: ""}
             rows = [(claim.text, claim.paper, claim.found, marks[claim.holds]) for claim in self.claims]
-            parts.append(_markdown_table(("claim", "paper", "here", "holds"), rows))
+            parts.append(markdown_table(("claim", "paper", "here", "holds"), rows))
         parts += [f"![{file}]({file})" for file in files]
         for table in self.tables:
-            parts.append(f"## {table.title}\n\n" + _markdown_table(table.header, table.rows))
+            parts.append(f"## {table.title}\n\n" + markdown_table(table.header, table.rows))
         if self.notes:
             parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in self.notes))
         return "\n\n".join(parts) + "\n"
+
+
+def at_most(values: Any, target: float) -> bool | None:
+    """Whether runs have at most the paper's number on average; None where two standard errors reach it."""
+    values = np.asarray(values, dtype=float)
+    error = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else 0.0
+    return True if values.mean() <= target else None if values.mean() - 2.0 * error <= target else False
 
 
 def timed(experiment: Callable[[Report], None], report: Report) -> Report:
@@ -116,7 +133,8 @@ def timed(experiment: Callable[[Report], None], report: Report) -> Report:
     return report
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; bars inside cells are escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(
         "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines

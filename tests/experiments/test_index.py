@@ -1,0 +1,54 @@
+"""The index has no hole, reads pages as they are written, and verdicts follow from standard errors."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import EXPERIMENTS
+from experiments.index import DOCUMENTS, PLACES, claims_of, counted, write_index, write_seeds
+from experiments.report import Report, at_most
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
+
+
+def filled(seed: int = 0) -> Report:
+    report = Report("W1", "a title", "000 Fig 1", True, seed)
+    report.claim("a | b", "paper", "found", True)
+    report.claim("second", "paper", "found", seed == 0)
+    report.claim("third", "paper", "found")
+    return report
+
+
+def test_every_experiment_has_a_place_and_every_place_an_experiment() -> None:
+    named = {name for line in PLACES.strip().split("\n") for name in line.split(" | ")[3].split()}
+    assert named == set(EXPERIMENTS)
+    assert {line[:3] for line in PLACES.strip().split("\n")} >= set(DOCUMENTS)
+
+
+def test_every_page_is_there() -> None:
+    missing = [name for name in EXPERIMENTS if not claims_of(RESULTS / name / "README.md")]
+    assert missing == []
+
+
+def test_the_index_is_that_of_the_pages(tmp_path: Path) -> None:
+    for name in EXPERIMENTS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text((RESULTS / name / "README.md").read_text())
+    assert write_index(tmp_path).read_text() == (RESULTS / "README.md").read_text()
+
+
+def test_claims_are_read_back(tmp_path: Path) -> None:
+    report = filled()
+    report.write(tmp_path / "W1")
+    claims = claims_of(tmp_path / "W1" / "README.md")
+    assert [holds for _, holds in claims] == [True, True, None]
+    assert counted(claims) == "2 yes, 1 open"
+    text = write_seeds(tmp_path, {"W1": [filled(0), filled(1)]}).read_text()
+    assert "2 of 3 verdicts are the same" in text and "| W1 | second | yes | no |" in text
+
+
+@pytest.mark.parametrize(("mean", "verdict"), [(0.9, True), (1.1, None), (2.0, False)])
+def test_verdicts_beside_a_papers_number(mean: float, verdict: bool | None) -> None:
+    values = mean + np.array([-0.2, 0.2, -0.2, 0.2])  # standard error 0.115
+    assert at_most(values, 1.0) is verdict
