@@ -52,16 +52,15 @@ def reproduce(
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
         raise UnknownNameError(f"there is no experiment {unknown[0]!r}; choose from {', '.join(EXPERIMENTS)}")
-    reports: dict[str, list[Report]] = {}
     began = time.process_time()
     for name in names:
-        reports[name] = [run(name, quick=quick, seed=seed, folder=folder)]
+        reports = [run(name, quick=quick, seed=seed, folder=folder)]
         for other in range(seed + 1, seed + seeds):
-            reports[name].append(run(name, quick=quick, seed=other, folder=folder / f"seed-{other}"))
-        show(_verdicts(reports[name]))
+            reports.append(run(name, quick=quick, seed=other, folder=folder / f"seed-{other}"))
+        show(_verdicts(reports))
         typer.echo(f"Page: {folder / name / 'README.md'}")
     if seeds > 1 and names:
-        typer.echo(f"Verdicts: {write_seeds(folder, reports)}")
+        typer.echo(f"Verdicts: {write_seeds(folder, folder)}")
     if everything:
         typer.echo(f"{time.process_time() - began:.0f} s of processor time")
     if everything or index:

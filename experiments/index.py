@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import EXPERIMENTS
-from .report import Report, markdown_table
+from .report import markdown_table
 
 DOCUMENTS = {
     "000": "Walder, Kim & Schölkopf 2008, Sparse multiscale Gaussian process regression",
@@ -156,26 +156,25 @@ def _cells(
     return links, "; ".join(counted(claims[name]) for name in names), ", ".join(times)
 
 
-def write_seeds(folder: Path, reports: dict[str, list[Report]]) -> Path:
-    """Write folder/SEEDS.md: the verdicts of every page under each seed."""
+def write_seeds(folder: Path, target: Path) -> Path:
+    """Write target/SEEDS.md: verdicts of the pages in `folder` beside those in its folders seed-1, seed-2."""
+    others = sorted(folder.glob("seed-*"), key=lambda path: int(path.name[5:]))
     word = {True: "yes", False: "no", None: "open"}
-    seeds = [report.seed for report in next(iter(reports.values()))]
-    quick = next(iter(reports.values()))[0].quick
-    lines, same, total = [], 0, 0
-    for name, runs in reports.items():
-        for k, claim in enumerate(runs[0].claims):
-            marks = [word[run.claims[k].holds] if k < len(run.claims) else "–" for run in runs]
-            lines.append((name, claim.text, *marks))
-            same, total = same + (len(set(marks)) == 1), total + 1
+    lines, same, judged = [], 0, 0
+    for name in EXPERIMENTS:
+        first, *rest = (claims_of(root / name / "README.md") for root in (folder, *others))
+        for k, (text, holds) in enumerate(first):
+            marks = [word[holds], *(word[run[k][1]] if k < len(run) else "–" for run in rest)]
+            lines.append((name, text, *marks))
+            same, judged = same + (len(set(marks)) == 1), judged + 1
+    names = ["first seed", *(path.name.replace("-", " ") for path in others)]
     text = [
-        f"# Verdicts under seeds {', '.join(map(str, seeds))}",
-        f"The {'quick' if quick else 'full'} form of every page, `python -m experiments "
-        f"--all{' --quick' if quick else ''} "
-        f"--seeds {len(seeds)}`. {same} of {total} verdicts are the same under all of them; small "
-        "sizes make some of "
-        "the others.",
-        markdown_table(("page", "claim", *(f"seed {s}" for s in seeds)), lines),
+        f"# Verdicts under {len(names)} seeds",
+        "The quick form of every page, `python -m experiments --all --quick --seeds 3`: small sizes, "
+        "so that a verdict "
+        f"here may differ from its page's. {same} of {judged} are the same under all seeds.",
+        markdown_table(("page", "claim", *names), lines),
     ]
-    file = folder / "SEEDS.md"
+    file = target / "SEEDS.md"
     file.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     return file

@@ -93,7 +93,7 @@ def _laplace(report: Report, runs: int) -> None:
         kernel, basis, probit = RBF(1.0, 4.0), Points(np.linspace(-5, 5, 12)[:, None]), Probit(1.0)
         pair = laplace(kernel, basis, "fitc", probit, X, t), condition(kernel, basis, "fitc", probit, X, t)
         losses.append([-np.mean(probit.log_average(ts, *post.predict(Xs))) for post in pair])
-        exact = ais(kernel, X, t, rng, 400 if report.quick else 2000)
+        exact = ais(kernel, X, t, rng, 400 if report.quick else 1000)
         dense = [
             laplace(kernel, None, "exact", probit, X, t),
             condition(kernel, Points(X), "fitc", probit, X, t),
@@ -176,7 +176,7 @@ def _prior(report: Report, runs: int) -> None:
         X, y, Xs, ys = _draw(report, run, 40)
         Z = X[report.rng(1000 + run).choice(len(X), 10, replace=False)]
         line = []
-        for width in (np.inf, 3.0):
+        for width in (np.inf, 3.0, 6.0):
             best = minimize(
                 _penalised, Z.ravel(), (X, y, width), jac=True, method="L-BFGS-B", options={"maxiter": 200}
             )
@@ -185,18 +185,24 @@ def _prior(report: Report, runs: int) -> None:
             line.append((-norm.logpdf(ys, mean, np.sqrt(variance + 0.04)).mean(), np.max(np.abs(best.x))))
         losses.append(line)
     values = np.array(losses)
-    gap = values[:, 1, 0] - values[:, 0, 0]
-    error = gap.std(ddof=1) / np.sqrt(runs)
-    found = (
-        f"loss {values[:, 0, 0].mean():.3f} without, {values[:, 1, 0].mean():.3f} with "
-        f"({gap.mean():+.3f} ± {error:.3f}); farthest input {values[:, 0, 1].max():.1f} and "
-        f"{values[:, 1, 1].max():.1f} from 0"
-    )
-    report.claim(
-        "A prior on the inducing inputs guards against over-fitting",
-        "'we could use priors', §9",
-        found,
-        True if gap.mean() < -2 * error else False if gap.mean() > 2 * error else None,
+    for i, width in ((1, 3), (2, 6)):
+        gap = values[:, i, 0] - values[:, 0, 0]
+        error = gap.std(ddof=1) / np.sqrt(runs)
+        found = (
+            f"loss {values[:, 0, 0].mean():.3f} without, {values[:, i, 0].mean():.3f} with "
+            f"({gap.mean():+.3f} ± "
+            f"{error:.3f}); farthest input {values[:, 0, 1].max():.1f} and {values[:, i, 1].max():.1f} from 0"
+        )
+        report.claim(
+            f"A prior N(0, {width}²) on the inducing inputs guards against over-fitting",
+            "'we could use priors', §9",
+            found,
+            True if gap.mean() < -2 * error else False if gap.mean() > 2 * error else None,
+        )
+    report.notes.append(
+        "With ten inputs and hyperparameters held, FITC's evidence does not over-fit here, so that a "
+        "prior can only pull "
+        "the inputs from where rows are (on [-5, 5]); the wider one pulls less and loses less."
     )
 
 

@@ -87,7 +87,7 @@ def c19(report: Report) -> None:
         (local_mean, BLUE, "mixtures"),
         (mean, RED, "forward model"),
     ):
-        axes[0].quiver(*X.T, *z.T, color=colour, label=name, alpha=0.8, scale=150, width=0.005)
+        axes[0].quiver(*X.T, *z.T, color=colour, label=name, alpha=0.8, scale=80, width=0.005)
     axes[0].legend(frameon=False, loc="upper left", ncols=3, fontsize=8)
     axes[0].set(title="the last scene", aspect="equal", xlim=(-0.3, 1.4), ylim=(-0.3, 1.5))
     report.pictures["field"] = figure

@@ -44,8 +44,9 @@ def test_claims_are_read_back(tmp_path: Path) -> None:
     claims = claims_of(tmp_path / "W1" / "README.md")
     assert [holds for _, holds in claims] == [True, True, None]
     assert counted(claims) == "2 yes, 1 open"
-    text = write_seeds(tmp_path, {"W1": [filled(0), filled(1)]}).read_text()
-    assert "2 of 3 verdicts are the same" in text and "| W1 | second | yes | no |" in text
+    filled(1).write(tmp_path / "seed-1" / "W1")
+    text = write_seeds(tmp_path, tmp_path).read_text()
+    assert "2 of 3 are the same" in text and "| W1 | second | yes | no |" in text
 
 
 @pytest.mark.parametrize(("mean", "verdict"), [(0.9, True), (1.1, None), (2.0, False)])
