@@ -114,8 +114,10 @@ def write_index(folder: Path) -> Path:
         "is a figure "
         "without a verdict, or a difference within two standard errors. Times are seconds of the run "
         "on the page, "
-        "most on two cores shared with other work. Verdicts of three seeds: [SEEDS.md](SEEDS.md).",
+        "most on two cores shared with other work.",
     ]
+    if (folder / "SEEDS.md").exists():
+        text.append("Verdicts under three seeds: [SEEDS.md](SEEDS.md).")
     for key, title in DOCUMENTS.items():
         rows = [line.split(" | ") for line in PLACES.strip().split("\n") if line.startswith(key)]
         table = [(place, what, *_cells(names.split(), claims, pages)) for _, place, what, names in rows]

@@ -35,6 +35,8 @@ def test_the_index_is_that_of_the_pages(tmp_path: Path) -> None:
     for name in EXPERIMENTS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "README.md").write_text((RESULTS / name / "README.md").read_text())
+    if (RESULTS / "SEEDS.md").exists():
+        (tmp_path / "SEEDS.md").touch()
     assert write_index(tmp_path).read_text() == (RESULTS / "README.md").read_text()
 
 
