@@ -443,3 +443,16 @@ def test_sonar():
         post = ig.expectation_propagation(kernel, Probit(1e-4), X[order], y[order], 100)
         wrong.append(np.mean(np.sign(post.mean(Xs)) != ys))
     assert np.mean(wrong) <= 0.077 and np.std(wrong) <= 0.01
+
+
+@pytest.mark.parametrize("capacity", [6, 10])
+def test_a_full_basis_that_changes_is_the_one_its_factor_belongs_to(capacity: int) -> None:
+    """Functions that replace others in a sweep must be in the basis, although its size stays."""
+    r = np.random.default_rng(0)
+    inputs = r.normal(size=(60, 2))
+    y, kernel = np.sin(inputs[:, 0]) + 0.1 * r.normal(size=60), ig.kernels.RBF(1.0, 1.3)
+    post = ig.expectation_propagation(
+        kernel, ig.likelihoods.Gaussian(0.1), inputs, y, capacity=capacity, sweeps=4
+    )
+    assert len(post) == capacity
+    np.testing.assert_allclose(post.L @ post.L.T, kernel(post.basis.Z, post.basis.Z), rtol=1e-7, atol=1e-7)

@@ -316,10 +316,12 @@ class Learner:
         # in one Gram matrix: what L was made of is what L meets
         return joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
-    def collect(self, X: np.ndarray) -> None:
-        """Make the basis what is left of it after a block X, and the rows that joined."""
+    def collect(self, X: np.ndarray, counted: bool = True) -> None:
+        """Make the basis what is left of it after a block X, and the rows that joined; `events` say whether
+        there are any, unless the steps were not `counted` there.
+        """
         m, old, changes = self.state.size[0], len(self.basis), self.events[1] + self.events[2]
-        if m == old and changes == self._changes:
+        if counted and m == old and changes == self._changes:
             return
         places, self._changes = self.state.places[:m], changes
         kept, new = places[places < old], places[places >= old] - old

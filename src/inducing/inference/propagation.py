@@ -197,4 +197,4 @@ class _Growth:
                 done = loops.sweep_and_grow(*given, some.start, some.stop)
         if done < len(X):
             run.refuse(rows.start + done, asked.error)
-        learner.collect(X)
+        learner.collect(X, counted=False)
