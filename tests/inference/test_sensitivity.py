@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import inducing as ig
+from inducing.inference import sensitivity
 
 BOX = np.full(3, -np.pi), np.full(3, np.pi)
 
@@ -55,3 +56,11 @@ def test_indices_of_a_known_function(kernel):
     for value, std, true in zip((found.first, found.total), (found.first_std, found.total_std), truth()):
         assert np.all(np.abs(value - true) < 3 * std + 0.02)
     assert np.all(model.sobol_indices().first < 1.0)  # a box from the data's own moments
+
+
+@pytest.mark.parametrize("t", [0.3, 1.0, 7.0])
+def test_the_correlation_of_two_places(t: float) -> None:
+    nodes, weights = np.polynomial.legendre.leggauss(80)
+    u, weights = 0.5 * t * (nodes + 1.0), 0.5 * weights
+    expected = weights @ np.exp(-0.5 * (u[:, None] - u) ** 2) @ weights
+    assert sensitivity._correlation(t) == pytest.approx(expected, rel=1e-12)

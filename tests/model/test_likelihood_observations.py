@@ -15,6 +15,7 @@ from inducing.model.likelihoods import (
     Ordinal,
     Poisson,
     Squared,
+    Step,
     StudentT,
 )
 
@@ -108,3 +109,22 @@ def test_no_observation_from_a_function() -> None:
         with pytest.raises(ParameterError, match="ask about f|draw f"):
             ask()
     assert Gaussian(0.3).log_predictive(1.0, 0.2, 0.5) == Gaussian(0.3).log_average(1.0, 0.2, 0.5)
+
+
+@pytest.mark.parametrize("trials", [None, 1.0, 7.0])
+def test_successes_of_so_many_trials(trials: float | None) -> None:
+    """Mean and variance by the laws of total expectation and variance, one trial where none are told."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    p = 1.0 / (1.0 + np.exp(-(0.4 + np.sqrt(0.8) * nodes)))
+    weights = weights / weights.sum()
+    n, first, second = trials or 1.0, weights @ p, weights @ (p * p)
+    further = None if trials is None else np.array([trials])
+    mean, var = Binomial().predict(np.array([0.4]), np.array([0.8]), further)
+    assert_allclose(mean, n * first, rtol=1e-8)
+    assert_allclose(var, n * (first - second) + n * n * (second - first**2), rtol=1e-7)
+
+
+@pytest.mark.parametrize("flip", [0.1, 0.3])
+def test_the_sides_of_a_step(flip: float) -> None:
+    assert_allclose(Step(flip)._sides(0.0), [np.log(1.0 - flip), np.log(flip)], rtol=1e-14)
+    assert_allclose(Step(flip)._sides(0.5), [np.sqrt(1.0 - flip), np.sqrt(flip)], rtol=1e-14)

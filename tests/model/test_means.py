@@ -8,6 +8,7 @@ import pytest
 
 from inducing.errors import ParameterError, ShapeError, UnknownNameError
 from inducing.model import means
+from inducing.model.problem import less_mean
 
 X = np.random.default_rng(0).normal(size=(7, 3))
 W = np.array([[1.0, -2.0], [0.5, 0.0], [3.0, 4.0]])
@@ -130,3 +131,18 @@ def test_wrong_widths_are_refused() -> None:
 def test_bad_specs_are_refused(spec: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         means.from_spec(spec)
+
+
+def test_a_mean_of_several_outputs_needs_as_many_targets() -> None:
+    X, rng = np.linspace(0, 1, 4)[:, None], np.random.default_rng(0)
+    y = rng.standard_normal((4, 2))
+
+    def mean(X: Any) -> Any:
+        return np.hstack([X, 2.0 * X])
+
+    np.testing.assert_array_equal(less_mean(mean, X, y), y - mean(X))
+    np.testing.assert_array_equal(less_mean(lambda X: X[:, 0], X, y), y - X)
+    np.testing.assert_array_equal(less_mean(lambda X: X[:, 0], X, y[:, 0]), y[:, :1] - X)
+    for wrong in (y[:, 0], np.zeros((4, 3)), np.zeros((4, 1))):
+        with pytest.raises(ShapeError, match="the prior mean has 2 outputs, but y has shape"):
+            less_mean(mean, X, wrong)

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 import inducing as ig
 from inducing.errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
+from inducing.sources import columns
 from inducing.sources.encoding import gaps_of, require_complete
 
 START = np.datetime64("2021-03-28T00:30:00")  # the hour before summer time in Berlin
@@ -299,3 +300,20 @@ def test_seconds_between_dates_are_exact(instants):
     expected = [(t - first) // dt.timedelta(seconds=1) + t.microsecond / 1e6 for t in instants]
     np.testing.assert_array_equal(X, expected)
     assert isinstance(nw.from_native(pl.DataFrame({"t": instants})), nw.DataFrame)
+
+
+@pytest.mark.parametrize("unit", ["D", "h", "s", "ms", "us", "ns"])
+def test_whole_seconds_and_the_rest_in_every_unit(unit: str) -> None:
+    moments = ["1969-12-31T23:59:58.250", "1970-01-01T00:00:00", "2020-02-29T12:30:01.500"]
+    dates = np.array(moments, dtype="datetime64[ms]").astype(f"datetime64[{unit}]")
+    whole, part = columns.seconds(dates)
+    exact = [int(date.astype("datetime64[ms]").astype(np.int64)) for date in dates]
+    assert whole.tolist() == [ms // 1000 for ms in exact] and whole.dtype == np.int64
+    assert part.tolist() == [ms % 1000 / 1000 for ms in exact]
+    lengths, _ = columns.seconds(np.array([90], dtype="timedelta64[m]").astype(f"timedelta64[{unit}]"))
+    assert lengths.tolist() == [{"D": 0, "h": 3600}.get(unit, 5400)]
+
+
+def test_times_of_day_are_seconds() -> None:
+    assert columns.parsed_clock("12:30") == 45000.0 and columns.parsed_clock("01:02:03.5") == 3723.5
+    assert np.isnan(columns.parsed_clock("12")) and np.isnan(columns.parsed_clock("noon"))

@@ -1,0 +1,120 @@
+"""The small parts of a stream, each by itself: waiting for lines, recognising a format, running scores."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from inducing import errors
+from inducing.streams import lines
+from inducing.streams.scores import RunningClassification, RunningRegression, scores_from
+
+
+@pytest.fixture
+def pipes() -> Iterator[tuple[int, int, int, int]]:
+    """A stream to read, its end to write, and the same of a signal."""
+    ends = (*os.pipe(), *os.pipe())
+    yield ends
+    for fd in ends:
+        os.close(fd)
+
+
+def test_lines_come_whole_and_the_rest_waits(pipes: tuple[int, int, int, int]) -> None:
+    read, write, stop_read, stop_write = pipes
+    waiting = lines.Lines(read, lines.Stop(stop_read))
+    assert waiting.wait(0.0) == [] and waiting.wait(-1.0) == [] and not waiting.ended
+    os.write(write, b"a,y\n1,2\n3,")
+    assert waiting.first() == b"a,y\n" and waiting.left() == [b"1,2\n"] and waiting.rest == b"3,"
+    os.write(write, b"4\n5")
+    assert waiting.wait(1.0) == [b"3,4\n"] and waiting.rest == b"5"
+    waiting.stop.ask()
+    os.write(write, b"6\n")
+    assert waiting.wait(1.0) == [] and waiting.first() == b""  # what has come is left where it is
+    os.write(stop_write, b"!")
+    start = time.monotonic()
+    assert lines.Lines(read, lines.Stop(stop_read)).wait(0.0) == [b"6\n"]
+    assert lines.Lines(read, lines.Stop(stop_read)).wait(30.0) == []  # woken by the signal
+    assert time.monotonic() - start < 15.0
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_the_end_of_a_file(follow: bool, tmp_path, pipes: tuple[int, int, int, int]) -> None:
+    (tmp_path / "rows").write_bytes(b'{"a": 1}\n{"a": 2}')
+    fd = os.open(tmp_path / "rows", os.O_RDONLY)
+    try:
+        waiting = lines.Lines(fd, lines.Stop(pipes[2]), follow=follow)
+        assert waiting.wait(1.0) == [b'{"a": 1}\n']
+        start = time.monotonic()
+        assert waiting.wait(0.05) == ([] if follow else [b'{"a": 2}'])
+        assert waiting.ended is not follow and waiting.rest == (b'{"a": 2}' if follow else b"")
+        assert not follow or time.monotonic() - start > 0.04  # it does not turn round and round
+    finally:
+        os.close(fd)
+
+
+def test_a_format_is_recognised_by_its_first_line() -> None:
+    def of(line: bytes, kind: str = "auto", **more: object) -> lines.Format:
+        told = {"target": "y", "exclude": (), "inputs": None, "labels": False} | more
+        return lines.Format.of(line, kind, **told)  # type: ignore[arg-type]
+
+    assert of(b"a,y\n").separator == "," and of(b"a\ty\n").separator == "\t"
+    assert of(b'{"a": 1, "y": 2}').separator is None
+    assert of(b"a\tb,y\n", "csv").inputs == ("a\tb",) and of(b"a,b\ty\n", "tsv").inputs == ("a,b",)
+    shuffled = of(b"y,b,a\n", inputs=("a", "b"))
+    assert shuffled.inputs == ("a", "b") and shuffled.read(b"1,2,3\n") == ([3.0, 2.0], 1.0)
+    assert of(b"a,b,y\n", exclude=("a",)).inputs == ("b",)
+    with pytest.raises(errors.UnknownNameError, match="no format 'xml'"):
+        of(b"a,y\n", "xml")
+    for line, match in ((b"a,a,y\n", "two columns 'a'"), (b"a,b\n", "no column 'y'")):
+        with pytest.raises(errors.ColumnError, match=match):
+            of(line)
+    for more in ({"exclude": ("y",)}, {"exclude": ("a",)}):
+        with pytest.raises(errors.ColumnError, match="Nothing is left to predict 'y' from"):
+            of(b"a,y\n", **more)
+
+
+def test_a_number_that_is_not_finite_is_named_wherever_it_stands() -> None:
+    plain = lines.Format.of(b"a,b,y\n", "csv", "y", (), None, False)
+    for line, what in (
+        (b"inf,1,2\n", "'a' is inf"),
+        (b"1,-inf,2\n", "'b' is -inf"),
+        (b"1,2,nan\n", "'y' is"),
+    ):
+        with pytest.raises(lines.BadRow, match=what):
+            plain.read(line)
+    assert plain.read(b"1,2,3\n") == ([1.0, 2.0], 3.0)
+
+
+def test_running_scores_are_those_of_all_rows() -> None:
+    """The trivial predictor of a row is a Gaussian of the targets before it."""
+    rng = np.random.default_rng(0)
+    y, mean, density = rng.normal(3.0, 2.0, 50), rng.normal(3.0, 1.0, 50), rng.normal(-1.0, 0.1, 50)
+    mean[[0, 1, 20]] = np.nan  # rows without a prediction
+    scores = RunningRegression()
+    for part in (slice(0, 7), slice(7, 8), slice(8, 50)):
+        scores.add(y[part], mean[part], density[part])
+    rows = [i for i in range(2, 50) if i != 20]
+    before = [(np.mean(y[:i]), np.var(y[:i])) for i in rows]
+    trivial = [0.5 * (np.log(2 * np.pi * v) + (y[i] - m) ** 2 / v) for i, (m, v) in zip(rows, before)]
+    squares = [(y[i] - m) ** 2 for i, (m, _) in zip(rows, before)]
+    assert scores.rows == 47 and scores.targets == 50
+    assert_allclose(scores.squared_trivial, np.sum(squares), rtol=1e-12)
+    values = scores.values()
+    assert_allclose(values["SMSE"], np.sum((y - mean)[rows] ** 2) / np.sum(squares), rtol=1e-12)
+    assert_allclose(values["MSLL"], np.mean(-density[rows]) - np.mean(trivial), rtol=1e-10)
+    assert_allclose(values["NLPD"], np.mean(-density[rows]), rtol=1e-12)
+    assert RunningRegression().values() == {} and isinstance(scores_from({"rows": 1}), RunningRegression)
+
+
+def test_running_scores_of_labels() -> None:
+    p = np.array([[0.5, 0.3, 0.2], [np.nan] * 3, [0.1, 0.2, 0.7], [0.6, 0.4, 0.0]])
+    scores = RunningClassification()
+    assert scores.values() == {}
+    scores.add(np.array(["a", "b", "b", "c"]), p, ["a", "b", "c"])
+    assert scores.rows == 3 and scores.wrong == 2
+    assert_allclose(scores.loss, -np.log(0.5) - np.log(0.2) - np.log(1e-300))
+    assert_allclose(scores.values()["error"], 2 / 3)
+    assert isinstance(scores_from({"rows": 1, "wrong": 1}), RunningClassification)
