@@ -1,7 +1,8 @@
 """Run the harnesses: `python -m fuzz [names] [--seconds 60] [--seed 0] [--jobs 2]`, each for so long.
 
 Counts of cases are printed; the first case that fails is shrunk and shown, and belongs into its FOUND. A case
-that hangs ends the process with a traceback, compiled loops among them; memory is limited.
+that hangs ends the process with a traceback, compiled loops among them; memory is limited. Hypothesis draws
+the cases; with `--guided` atheris, where it is installed, looks for those that reach new lines.
 """
 
 from __future__ import annotations
@@ -66,13 +67,35 @@ def run(name: str, seconds: float, first: int) -> int:
     return count
 
 
+def guided(name: str, seconds: float, first: int) -> None:
+    """Run one harness on what atheris makes of its coverage; the process ends with it."""
+    import atheris  # type: ignore[import-not-found]
+
+    with atheris.instrument_imports(include=["inducing"]):
+        harness: Any = importlib.import_module(f"fuzz.{name}")
+
+    @settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(harness.CASES)
+    def one(case: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            harness.check(case)
+
+    limits = [f"-max_total_time={int(seconds)}", f"-seed={first + 1}", f"-timeout={int(HANG)}"]
+    atheris.Setup([sys.argv[0], *limits, f"-rss_limit_mb={MEMORY >> 20}"], one.hypothesis.fuzz_one_input)  # type: ignore[attr-defined]
+    atheris.Fuzz()
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument("names", nargs="*", default=list(NAMES))
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--jobs", type=int, default=1, help="harnesses at a time, a process each")
+    options.add_argument("--guided", action="store_true", help="by coverage, with atheris; one harness")
     told = options.parse_args()
+    if told.guided:
+        guided(told.names[0], told.seconds, told.seed)
     if told.jobs > 1:
         given_on = ["--seconds", str(told.seconds), "--seed", str(told.seed)]
         commands = [[sys.executable, "-m", "fuzz", name, *given_on] for name in told.names]

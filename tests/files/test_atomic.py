@@ -36,14 +36,16 @@ def test_permissions_stay(tmp_path: Path, mode: int) -> None:
     assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == mode
 
 
-def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0, 0o666), (0o022, 0o644)])
+def test_a_new_file_follows_the_umask(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
     try:
         with replacing(tmp_path / "new") as part:
             part.write_bytes(b"new")
+        assert os.umask(umask) == umask
     finally:
         os.umask(before)
-    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "new").stat().st_mode & 0o777 == mode
 
 
 def test_planted_links_are_not_followed(tmp_path: Path) -> None:
@@ -184,3 +186,34 @@ def test_a_zip_bomb_is_no_checkpoint(tmp_path: Path) -> None:
         archive.writestr("fingerprint.npy", header.getvalue())
     with pytest.raises(ModelFileError, match="cannot be read"):
         Checkpoint(tmp_path / "point", "print").load(np.zeros(3))
+
+
+def test_a_checkpoint_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, otherwise = [1e6], np.zeros(2)
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+    kept = Checkpoint(tmp_path / "c", "problem")
+    assert kept.load(otherwise) is otherwise
+
+    def saved(value: float, *, force: bool = False) -> float:
+        """What the file has after a point with this value was offered."""
+        kept.save(np.array([value, 0.0]), value, force=force)
+        return float(kept.load(otherwise)[0])
+
+    assert saved(1.0) == 1.0 and saved(2.0) == 1.0
+    now[0] += checkpoints.INTERVAL - 0.01
+    assert saved(3.0) == 1.0 and saved(3.0, force=True) == 3.0
+    now[0] += checkpoints.INTERVAL
+    assert saved(2.5) == 3.0 and saved(2.5, force=True) == 3.0  # no better than what is kept
+    assert saved(4.0) == 4.0 and saved(5.0) == 4.0
+    kept.save(np.array([9.0, 9.0]), 4.0, force=True)  # as good: the later one
+    assert kept.load(otherwise)[1] == 9.0
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "otherwise"),
+    [("another", np.zeros(2)), ("problem", np.zeros(3)), ("problem", np.zeros(2, dtype=np.float32))],
+)
+def test_a_checkpoint_of_another_problem(fingerprint: str, otherwise: np.ndarray, tmp_path: Path) -> None:
+    Checkpoint(tmp_path / "c", "problem").save(np.ones(2), 1.0)
+    with pytest.raises(ModelFileError, match="of another problem"):
+        Checkpoint(tmp_path / "c", fingerprint).load(otherwise)
