@@ -207,7 +207,8 @@ def fits(runs: int, rng: np.random.Generator) -> int:
             "--checkpoint",
             str(folder / "c"),
         ]
-        start = time.perf_counter()
+        assert _killed(command, 600.0) == 0  # compiles
+        start, kills = time.perf_counter(), 0
         assert _killed(command, 600.0) == 0
         whole = time.perf_counter() - start
         for run in range(runs):
@@ -218,9 +219,11 @@ def fits(runs: int, rng: np.random.Generator) -> int:
             if (folder / "m").exists():
                 ig.load(folder / "m")
             lost += number == signal.SIGINT and not (folder / "m").exists()
+            kills += code == -signal.SIGKILL
             print(f"  run {run + 1}: signal {number}, exit code {code}", flush=True)
         assert _killed(command, 600.0) == 0
         lost += table.read_bytes() != before or len(_left(folder)) > 0
+        print(f"  {kills} kills, {runs // 2} interrupts of a fit of {whole:.1f} s", flush=True)
     return lost
 
 
