@@ -445,6 +445,19 @@ def test_the_jump_of_the_evidence_is_reported() -> None:
     assert held.jumps == ()
 
 
+def test_next_to_no_noise_is_learned() -> None:
+    """A function without noise: its bands follow, where a floor of 1e-6 would be all there is of them."""
+    rng = np.random.default_rng(5)
+    X, XS = rng.uniform(-1, 1, (300, 1)), rng.uniform(-0.9, 0.9, (100, 1))
+    near = ig.fit(
+        ig.kernels.Matern52(0.5, 1.0), ig.bases.Points(X[:10]), "neighbours", 0.1, X, np.sin(3 * X[:, 0])
+    )
+    mean, variance = near.posterior.predict(XS)
+    assert near.noise < 1e-8
+    errors = (mean - np.sin(3 * XS[:, 0])) ** 2
+    assert np.mean(errors) < 1e-8 and np.mean(errors / (variance + near.noise)) < 4.0
+
+
 def refused(match: str, **options: Any) -> None:
     args = package("rbf", START["rbf"])
     with pytest.raises(ig.errors.InducingError, match=match):

@@ -39,7 +39,7 @@ def fit(
     least_gain: float = 0.0,
     held_out: tuple[Any, Any] | None = None,
     patience: int = 40,
-    noise_floor: float = 1e-6,
+    noise_floor: float | None = None,
     progress: Progress | bool | None = None,
     trace: Trace | None = None,
     checkpoint: str | Path | None = None,
@@ -53,8 +53,8 @@ def fit(
 
     What moves: fixed names parameters to hold ("kernel.variance", or a prefix such as "kernel"); movable is a
     mask (m,) of the basis functions that may move, None for all; priors gives log-normal priors on positive
-    parameters by name; noise_floor is the least noise, relative to the variance of y. Noise given per row is
-    taken as known and not optimised.
+    parameters by name; noise_floor is the least noise, relative to the variance of y (1e-6, along neighbours
+    1e-10). Noise given per row is taken as known and not optimised.
 
     When it ends: after max_iterations, or where the gradient is flat, or after an iteration whose relative
     gain is below tolerance, or when ten iterations together gained less than least_gain nats per row. With

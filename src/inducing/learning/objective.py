@@ -54,7 +54,7 @@ class Objective:
             optimize=settings.optimize,
             fixed=(*settings.fixed, "basis") if dense else settings.fixed,
             movable=None if dense else settings.movable,
-            noise_floor=settings.noise_floor,
+            noise_floor=noise_floor(P.row) if settings.noise_floor is None else settings.noise_floor,
         )
         unknown = set(self.priors) - set(self.packing.positive)
         if unknown:
@@ -178,6 +178,11 @@ class RowEvidence:
         if P.noise_name in gradient:
             gradient["noise"] = gradient.pop(P.noise_name)
         return value, gradient
+
+
+def noise_floor(row: Approximation) -> float:
+    """The least noise that is learned, relative to the variance of y; small factors bear less of it."""
+    return 1e-10 if row.keeps == "neighbours" else 1e-6
 
 
 class PseudoTargets:

@@ -61,7 +61,7 @@ class Settings:
     least_gain: float = 0.0
     patience: int = 40
     deadline: float = math.inf  # of time.monotonic()
-    noise_floor: float = 1e-6
+    noise_floor: float | None = None
     progress: Progress | bool | None = None
     trace: Trace | None = None
     checkpoint: str | Path | None = None
