@@ -112,9 +112,12 @@ def test_a_class_never_seen_is_learned_or_counted(tmp_path: Path) -> None:
 
 def test_many_bad_rows_are_a_summary_and_an_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
-    path.write_text("a,y\n" + "".join(f"{i},oops{i}\n" for i in range(5000)))
+    bad = "".join(f"{i},oops{i}\n1e{75 + i % 9},1\nnan,1\n{i},-1e{200 + i % 99}\n" for i in range(5000))
+    path.write_text("a,y\n" + bad)
     result = run(path, "-t", "y", "-o", tmp_path / "m", code=1)
-    assert result.stderr.count("\n") < 30 and "5,000 rows refused: 5,000 × 'y' is …" in result.stderr
+    assert result.stderr.count("\n") < 30 and "20,000 rows refused: " in result.stderr
+    for reason in ("'y' is …", "'a' is Ne+N, beyond Ne+N", "'a' is nan", "'y' is -Ne+N, beyond Ne+N"):
+        assert f"5,000 × {reason}" in result.stderr
     assert "No model was made" in result.output
 
 

@@ -19,6 +19,8 @@ class _Rows:
         The largest number of basis functions.
     half_life
         Rows after which what was learned counts half, "auto" or None.
+    on_drift
+        What an alarm does: "warn", "forget" (what was learned counts little) or "reset".
     warmup
         Rows that set units and teach the kernel.
     seed
@@ -26,13 +28,19 @@ class _Rows:
     """
 
     def __init__(
-        self, n_inducing: int = 50, half_life: Any = "auto", warmup: int = 200, seed: int | None = 0
+        self,
+        n_inducing: int = 50,
+        half_life: Any = "auto",
+        on_drift: str = "forget",
+        warmup: int = 200,
+        seed: int | None = 0,
     ) -> None:
-        self.n_inducing, self.half_life, self.warmup, self.seed = n_inducing, half_life, warmup, seed
+        self.n_inducing, self.half_life, self.on_drift = n_inducing, half_life, on_drift
+        self.warmup, self.seed = warmup, seed
         self._names: tuple[Any, ...] | None = None
         self._labels: list[Any] = []  # of a classifier, in the order they came; the model knows their numbers
-        options = {"half_life": half_life, "warmup": warmup, "random_state": seed, "max_iter": 30}
-        self._model = self._made(n_inducing=n_inducing, **options)
+        options = {"half_life": half_life, "on_drift": on_drift, "warmup": warmup, "random_state": seed}
+        self._model = self._made(n_inducing=n_inducing, max_iter=30, **options)
 
     def _made(self, **options: Any) -> Any:
         """The estimator behind the interface."""

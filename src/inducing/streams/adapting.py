@@ -31,13 +31,13 @@ from .memory import Memory
 
 STEP, SEVERAL_STEP = 0.125, 0.25  # of a half-life, between two discounts, and where there are several
 BEAT = 64  # rows between two looks at noise and drift
-RATES = (100.0, 400.0, np.inf)  # half-lives that "auto" chooses from
+RATES = (50.0, 400.0, np.inf)  # half-lives that "auto" chooses from
 WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
 MARGIN = 0.5  # of functions that go where all fade: a basis that changed at most rows would cost their time
 LEAST_LOG_WEIGHT = -30.0  # so that an expert that was wrong may come back
 MOST_QUIET = 256  # rows that are read one by one before the model's processes are written down
 NOISE_ROWS = 64.0  # half-life of what the noise is told by
-UNUSUAL, NOISE_ROWS_THEN = 0.5, 25.0  # two standard deviations of a beat's slope, and the half-life then
+UNUSUAL, NOISE_ROWS_THEN = 0.43, 25.0  # a slope as of a beat with no row outside, and the half-life then
 WITHIN, MISSED, MISSED_SLOPE = 1.96, 0.05, 0.229
 RESCALED = 0.1  # change of the log scale after which all sites follow it
 LEAST_SCALE = 1e-4  # of noise that falls

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
+from ..numerics.arrays import LARGEST_NUMBER, LARGEST_TARGET
 
 READ_BYTES = 1 << 18  # bytes asked for at once; a pipe gives what it has
 LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
@@ -213,10 +214,12 @@ class Format:
         if numbers is None:
             of = [_label if name in (self.text or ()) else _number for name in names]
             numbers = [take(value, name) for take, value, name in zip(of, values, names)]
-        if not math.isfinite(sum(v for v in numbers if isinstance(v, float))):
+        if not sum(abs(v) for v in numbers if isinstance(v, float)) <= LARGEST_NUMBER:
             for number, name in zip(numbers, names):
-                if isinstance(number, float) and not math.isfinite(number):
-                    raise BadRow(f"{name!r} is {number}")
+                most = LARGEST_TARGET if name == self.target else LARGEST_NUMBER
+                if isinstance(number, float) and not abs(number) <= most:
+                    beyond = f", beyond {most:g}" if abs(number) < math.inf else ""
+                    raise BadRow(f"{name!r} is {number}{beyond}")
         return (numbers, label) if self.labels else (numbers[:-1], numbers[-1])
 
 
