@@ -152,6 +152,8 @@ def _stream_killed(runs: int, rng: np.random.Generator, options: list[str]) -> i
             kills += _killed(command("cut"), float(rng.uniform(0.3, 1.0)) * whole) != 0
             if (folder / "cut").exists():
                 ig.load(folder / "cut")  # whole at every moment
+            else:  # killed before its first save: what it wrote belongs to no model, and would be refused
+                (folder / "cut.csv").unlink(missing_ok=True)
         assert _killed(command("cut"), 600.0) == 0
         one, two = ig.load(folder / "whole"), ig.load(folder / "cut")
         for part in ("w", "A"):

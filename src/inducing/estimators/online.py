@@ -69,7 +69,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         rows of a batch before it reads each.
     optimize : "hyperparameters", or None to take kernel and noise as they start.
     half_life : rows, or units of `time` where `partial_fit` is given that, after which what was read counts
-        half; "auto" weighs four of them by what they predict; None forgets nothing. Where something is
+        half; "auto" weighs 50, 400 and none by what they predict; None forgets nothing. Where something is
         forgotten, a noise level that is learned follows the stream, too.
     on_drift : what an alarm does beside a DriftWarning: nothing ("warn"), what was read counts little
         ("forget") or nothing ("reset"), or little and the model is learned again after 200 rows ("relearn").
