@@ -157,6 +157,9 @@ ig.export(model, "model.h", "c")
 # distil
 pupil = ig.distil(model, X, size=20_000, rounds=1)  # a model of at most so many bytes that answers alike
 
+# citation
+print(ig.citation(model))  # BibTeX of the methods that a model used
+
 # warm
 prepare = ig.warm  # prepare() compiles everything beforehand, and says how long each part took
 

@@ -21,7 +21,7 @@ PAGES = {  # title of a page: the names on it; a module stands for all it define
     "Learning": "fit Fit LogNormal fit_expectation_propagation diagnose Diagnosis recipes compare",
     "Online and EP": "update update_together information_gain most_informative expectation_propagation",
     "What the model knows": "sobol_indices probability_of_maximum probability_above",
-    "Files": "load export distil warm",
+    "Files": "load export distil citation warm",
     "Tables and sources": "TableEncoder as_source sources distributed outofcore datasets",
     "Beside the table": "committee augmentation local iterative products relevance_vectors "
     "sparse_kernel_pca eigenfunctions squared laplace mixture mixtures fields wind wind_model",

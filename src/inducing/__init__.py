@@ -40,6 +40,7 @@ _HOMES = {  # of functions and classes
     "estimators.warming": "warm",
     "estimators.distilling": "distil",
     "estimators.exporting": "export",
+    "estimators.citing": "citation",
     "sources.arrays": "as_source",
     "sources.encoding": "TableEncoder",
     "files.models": "load",
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from .beside.laplace import laplace as laplace
     from .beside.mixture import mixture as mixture
     from .beside.relevance import relevance_vectors as relevance_vectors
+    from .estimators.citing import citation as citation
     from .estimators.classifier import SparseGPClassifier as SparseGPClassifier
     from .estimators.comparison import compare as compare
     from .estimators.density import GPDensity as GPDensity

@@ -507,3 +507,15 @@ def test_the_heuristic_score_is_the_change_of_the_mean_at_what_goes():
     assert post.removal_scores("heuristic", group=2).shape == (4,)
     with pytest.raises(ig.errors.UnknownNameError, match="'mean' or 'kl'"):
         ig.update(ig.prior(kernel), ig.likelihoods.Gaussian(0.1), X, X[:, 0], 5, score="heuristic")
+
+
+def test_an_exact_process_on_some_of_its_rows_is_the_dtc_one():
+    """P and b of the exact GP, restricted, are those of DTC on the kept rows, [004 eqs 3.18, 3.20]."""
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
+    k, kept = ig.kernels.Matern52(1.3, 0.8) + ig.kernels.Linear(0.2), np.arange(0, 40, 4)
+    small = ig.condition(k, ig.bases.Points(X), "exact", 0.1, X, y).restrict(kept)
+    dtc = ig.condition(k, ig.bases.Points(X[kept]), "dtc", 0.1, X, y)
+    queries = rng.standard_normal((15, 2))
+    for got, want in zip(small.predict(queries), dtc.predict(queries), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)

@@ -87,6 +87,19 @@ def test_drawn_functions_are_those_of_the_posterior(tmp_path):
     np.testing.assert_allclose(values.T, paths(X[:4]), rtol=1e-9)
 
 
+def test_reasons_in_a_page_are_the_shapley_values(tmp_path):
+    model, X = _regressor()
+    model.explain(tmp_path / "page.html", X, model.predict(X))
+    text = re.search(r'application/json">(.*?)</script>', (tmp_path / "page.html").read_text(), re.S)[1]
+    told = json.loads(text)["reasons"]
+    chosen = np.linspace(0, len(X) - 1, told["rows"]).astype(int)
+    found = model.shapley(X[chosen])
+    assert told["baseline"] == pytest.approx(float(found.baseline))
+    for column in told["columns"]:
+        np.testing.assert_allclose(column["shares"], found.values[:, column["input"]], rtol=1e-6, atol=1e-9)
+        assert np.argmax(column["ranks"]) == np.argmax(X[chosen, column["input"]])
+
+
 @needs_browser
 def test_probabilities_of_classes(tmp_path):
     X, y = ig.datasets.friedman1(120, rng=0)

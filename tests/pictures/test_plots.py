@@ -3,6 +3,7 @@ in.
 """
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -143,3 +144,20 @@ def test_colours_are_told_apart_without_red_or_green():
     for i in range(len(rgb)):
         for j in range(i):
             assert abs(light[i] - light[j]) > 0.06 or abs(blue[i] - blue[j]) > 0.15, (i, j)
+
+
+def test_reasons_are_the_shapley_values():
+    rows, target = ig.datasets.friedman1(60, rng=0)
+    model = ig.SparseGPRegressor("rbf", n_inducing=8, max_iter=3, random_state=0).fit(rows[:, :3], target)
+    found = model.shapley(rows[:, :3])
+    bars, dots = plots.reasons(found, ["a", "b", "c"], "price").axes
+    order = np.argsort(-np.mean(np.abs(found.values), axis=0))
+    widths = [bar.get_width() for bar in bars.patches]
+    np.testing.assert_allclose(widths, np.mean(np.abs(found.values), axis=0)[order])
+    assert [label.get_text() for label in bars.get_yticklabels()] == [["a", "b", "c"][j] for j in order]
+    for place, (swarm, j) in enumerate(zip(dots.collections, order, strict=True)):
+        np.testing.assert_allclose(swarm.get_offsets()[:, 0], found.values[:, j])
+        assert np.all(np.abs(swarm.get_offsets()[:, 1] - place) <= 0.5)
+    assert len(plots.portrait(model, "reasons").axes) == 2
+    with pytest.raises(ig.errors.ParameterError, match="one target"):
+        plots.reasons(replace(found, values=found.values[..., None]))

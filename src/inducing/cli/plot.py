@@ -17,7 +17,7 @@ def plot(
     kind: Annotated[
         str,
         Option(
-            help="slices, map, dependence or relevance; of a table calibration or residuals; "
+            help="slices, map, dependence, relevance or reasons; of a table calibration or residuals; "
             "stream, of the table that `inducing stream --predictions` wrote."
         ),
     ] = "slices",

@@ -17,11 +17,12 @@ from ..pictures.page import page
 from .exporting import exported, processes_of, pruned_to, with_processes
 
 NUMBERS_ON_A_PAGE = 59_000  # doubles as text: the page stays under 700 kB
-CHARACTERS = 645_000  # of arrays there
+CHARACTERS = 630_000  # of arrays there
 MOST_IN_STEPS = 750  # functions whose triangles a page makes itself, in a second
 CHECKED = 200  # rows at which the triangles of a page are tried
 DRAWN_PATHS, WAVES = 4, 128
 LISTED, DEPENDENCES = 25, 12
+EXPLAINED_ROWS, MOST_EXPLAINED = 60, 60  # rows whose Shapley values are shown, of so many inputs at most
 
 
 def explain(
@@ -54,6 +55,7 @@ def explain(
         "lengthscales": lengthscales,
         "sobol": sobol,
         "paths": None if plain.classes else _paths(model),
+        "reasons": _reasons(whole, X),
         "dependence": _dependences(whole, X, np.argsort(by, kind="stable"), plain.features),
         "kept": [(int(j), scores[j]) for j in np.argsort(-np.array(scores), kind="stable")[:LISTED]],
         "basiswords": f"The {min(len(post), LISTED)} of {len(post)} that would cost most to remove, in nats.",
@@ -237,6 +239,30 @@ def _dependences(model: Any, X: Any, order: np.ndarray, names: Sequence[str]) ->
         for i, own in zip(order, found)
         if np.ndim(own.mean[last]) == 1
     ]
+
+
+def _reasons(model: Any, X: Any) -> dict[str, Any] | None:
+    """Shapley values of some rows of a table, or of those fitted to, and the ranks of these in each column;
+    None where there are neither rows nor values.
+    """
+    if X is None:
+        X = (getattr(model, "_rows", None) or (None,))[0]
+    if X is None or hasattr(model, "classes_") or model.n_features_in_ > MOST_EXPLAINED:
+        return None
+    try:
+        chosen = np.linspace(0, len(X) - 1, min(len(X), EXPLAINED_ROWS)).astype(int)
+        found = model.shapley(X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen])
+    except (ConditionalError, ParameterError):
+        return None
+    if found.values.ndim != 2 or found.values.shape[1] != model.n_features_in_:
+        return None
+    order = np.argsort(-np.mean(np.abs(found.values), axis=0), kind="stable")[:LISTED]
+    ranks = np.argsort(np.argsort(found.X, axis=0, kind="stable"), axis=0) / max(len(chosen) - 1, 1)
+    columns = [
+        {"input": int(j), "shares": _short(found.values[:, j]), "ranks": np.round(ranks[:, j], 2).tolist()}
+        for j in order
+    ]
+    return {"rows": len(chosen), "baseline": float(np.mean(found.baseline)), "columns": columns}
 
 
 def _short(a: np.ndarray) -> list[float]:

@@ -13,6 +13,7 @@ from ..errors import ShapeError
 from ..model.bases import Basis
 from ..model.bases import places as places
 from .portraits import portrait as portrait
+from .portraits import reasons as reasons
 from .style import BLUE, COLOURS, INK, RED, canvas, figure, plain
 from .style import save as save
 

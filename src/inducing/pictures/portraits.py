@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PORTRAITS = ("slices", "map", "dependence", "relevance", "calibration", "residuals")
+PORTRAITS = ("slices", "map", "dependence", "relevance", "reasons", "calibration", "residuals")
 MOST_SLICES, MOST_MAPS, GRID = 6, 4, 60
+MOST_REASONS, REASONED_ROWS = 12, 300  # inputs, and rows, of a picture of reasons
 
 
 def portrait(
@@ -31,8 +32,8 @@ def portrait(
 ) -> Figure:
     """Draw a fitted estimator, with its features by these names or those it knows: "slices" along the inputs
     that matter most, the others at their medians; a "map" over the first two of them; partial "dependence" on
-    each, averaged over rows; "relevance", one over the lengthscales in standard deviations; or, of rows X (n,
-    d) with y (n,), "calibration" and "residuals".
+    each, averaged over rows; "relevance", one over the lengthscales in standard deviations; "reasons", the
+    Shapley values of rows X (n, d) or of the basis; or, of rows X with y (n,), "calibration" and "residuals".
     """
     if kind not in PORTRAITS:
         raise ParameterError(f"kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
@@ -49,6 +50,8 @@ def portrait(
         return (_calibration if kind == "calibration" else _residuals)(model, X, y, target)
     Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X
     Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
+    if kind == "reasons":
+        return reasons(_shapley(model, Z), names, target)
     if kind in ("slices", "dependence"):
         return _slices(model, Z, order[:MOST_SLICES], names, target, averaged=kind == "dependence")
     if len(order) < 2:
@@ -83,6 +86,53 @@ def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
         "1 / lengthscale, in standard deviations\n(in brackets: the lengthscale in the input's units)"
     )
     return picture
+
+
+def _shapley(model: Any, Z: np.ndarray) -> Any:
+    """Shapley values of at most 300 of the rows."""
+    if not hasattr(model, "shapley") or hasattr(model, "classes_"):
+        raise ParameterError("reasons are of regressors; classes have a picture of their dependence")
+    rows = Z[np.linspace(0, len(Z) - 1, min(len(Z), REASONED_ROWS)).astype(int)]
+    return model.shapley(rows)
+
+
+def reasons(found: Any, names: Sequence[str] | None = None, target: str = "y") -> Figure:
+    """Draw Shapley values, of `model.shapley(X)`: the mean size of each input's share, as bars; and the share
+    of each row, a dot that is bright where the input is large there and dark where it is small.
+    """
+    if np.ndim(found.values) != 2:
+        raise ParameterError("a picture of reasons is of one target; take values[..., k] of one of them")
+    names = found.names if names is None else names
+    sizes = np.mean(np.abs(found.values), axis=0)
+    order = np.argsort(-sizes, kind="stable")[:MOST_REASONS]
+    picture = canvas(11.0, 1.4 + 0.42 * len(order))
+    left, right = picture.subplots(1, 2, sharey=True, width_ratios=(1, 2))
+    plain(left).barh(range(len(order)), sizes[order], color=BLUE)
+    left.set_yticks(range(len(order)), [names[j] for j in order])
+    left.set_xlabel(f"mean size of its share in {target}")
+    right.axvline(0.0, color=INK, linewidth=1)
+    for place, j in enumerate(order):
+        shares, ranks = found.values[:, j], np.argsort(np.argsort(found.X[:, j], kind="stable"))
+        right.scatter(
+            shares, place + 0.8 * _apart(shares), c=ranks, cmap=HEIGHTS, s=9, linewidths=0, alpha=0.9
+        )
+    plain(right).set_xlabel(
+        f"share in {target} of each row; bright where the input is large, dark where small"
+    )
+    left.set_ylim(len(order) - 0.5, -0.5)
+    return picture
+
+
+def _apart(shares: np.ndarray) -> np.ndarray:
+    """Heights from -½ to ½ at which dots along a line lie beside each other: dense places are wide. (n,)"""
+    bins = np.digitize(shares, np.linspace(shares.min(), shares.max(), 40))
+    heights = np.zeros(len(shares))
+    most = np.max(np.bincount(bins))
+    for own in np.unique(bins):
+        rows = np.flatnonzero(bins == own)
+        steps = np.arange(len(rows))
+        heights[rows] = (-1.0) ** steps * ((steps + 1) // 2) / max(most, 10)
+    return heights
 
 
 def _said(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
