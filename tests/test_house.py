@@ -35,6 +35,7 @@ ALLOWED = set(
 )
 
 PUBLIC = """
+citation
 condition log_evidence log_evidence_and_gradient leave_one_out Posterior NeighboursPredictor prior
 kl_divergence update update_together information_gain most_informative expectation_propagation
 relevance_vectors sparse_kernel_pca mixture laplace Sites fit fit_expectation_propagation Fit LogNormal

@@ -127,11 +127,11 @@ def _apart(shares: np.ndarray) -> np.ndarray:
     """Heights from -½ to ½ at which dots along a line lie beside each other: dense places are wide. (n,)"""
     bins = np.digitize(shares, np.linspace(shares.min(), shares.max(), 40))
     heights = np.zeros(len(shares))
-    most = np.max(np.bincount(bins))
+    most = max(10, int(np.max(np.bincount(bins))))
     for own in np.unique(bins):
         rows = np.flatnonzero(bins == own)
         steps = np.arange(len(rows))
-        heights[rows] = (-1.0) ** steps * ((steps + 1) // 2) / max(most, 10)
+        heights[rows] = (-1.0) ** steps * ((steps + 1) // 2) / most
     return heights
 
 
