@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from inducing.errors import InducingError, InducingWarning
 from inducing.sources import tables
-from inducing.sources.encoding import TableEncoder, gaps_of
+from inducing.sources.encoding import gaps_of
+from inducing.sources.table_encoder import TableEncoder
 
 FIELD = st.one_of(
     st.floats().map(repr),

@@ -42,7 +42,7 @@ _HOMES = {  # of functions and classes
     "estimators.exporting": "export",
     "estimators.citing": "citation",
     "sources.arrays": "as_source",
-    "sources.encoding": "TableEncoder",
+    "sources.table_encoder": "TableEncoder",
     "files.models": "load",
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -153,7 +153,7 @@ if TYPE_CHECKING:
     from .sources import datasets as datasets
     from .sources import distributed as distributed
     from .sources.arrays import as_source as as_source
-    from .sources.encoding import TableEncoder as TableEncoder
+    from .sources.table_encoder import TableEncoder as TableEncoder
 
 
 def package(name: str) -> Any:

@@ -124,3 +124,41 @@ def test_what_a_light_model_refuses(saved: dict[Path, np.ndarray], tmp_path: Pat
     framed.save(tmp_path / "framed")
     with pytest.raises(ig.errors.ColumnError, match="columns"):
         ig.load(tmp_path / "framed", light=True).predict(pd.DataFrame(X, columns=["b", "a"]))
+
+
+COMMAND = """
+import importlib.abc, sys
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"numba", "llvmlite", "sklearn"}:
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Blocked())
+import inducing.cli
+from inducing.cli.app import main
+main()
+"""
+
+
+@pytest.mark.parametrize("target", ["number", "label"])
+def test_the_command_predicts_without_what_is_heavy(target: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0, "x", "y")})
+    y = pd.Series(Y if target == "number" else np.where(Y > 0, "high", "low"), name="t")
+    kind = ig.SparseGPRegressor if target == "number" else ig.SparseGPClassifier
+    model = kind("rbf", **SMALL).fit(frame, y)
+    model.save(tmp_path / "m.gp", {"target": "t"})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    words = ["predict", str(tmp_path / "m.gp"), str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *words],
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told = pd.read_csv(tmp_path / "out.csv")
+    if target == "number":
+        expected = model.predict(frame, return_std=True)
+        np.testing.assert_allclose(told[["t_mean", "t_std"]].to_numpy().T, expected, rtol=1e-9, atol=1e-12)
+    else:
+        names = [f"t={label}" for label in model.classes_]
+        np.testing.assert_allclose(told[names], model.predict_proba(frame), rtol=1e-9, atol=1e-12)

@@ -10,8 +10,8 @@ import pytest
 
 from inducing.errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
 from inducing.sources import tables
-from inducing.sources.encoding import TableEncoder
 from inducing.sources.parquet import table_files
+from inducing.sources.table_encoder import TableEncoder
 
 
 @pytest.fixture

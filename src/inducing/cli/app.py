@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
-    from ..sources.encoding import TableEncoder
+    from ..sources.encoding import ColumnEncoder
+    from ..sources.table_encoder import TableEncoder
 
 UNREAD = 141  # 128 and the number of SIGPIPE
 
@@ -117,7 +118,7 @@ def encoder_for(
     otherwise: str = "refuse",
 ) -> TableEncoder:
     """The encoder that a command's options ask for; `otherwise` is for gaps that are not dropped."""
-    from ..sources.encoding import TableEncoder
+    from ..sources.table_encoder import TableEncoder
 
     kinds = dict.fromkeys(category or [], "category") or None
     rule = "drop" if drop_missing else otherwise
@@ -125,7 +126,7 @@ def encoder_for(
 
 
 def settle(
-    encoder: TableEncoder, seen: dict[str, Any], target: str, further: str | None, task: str | None
+    encoder: ColumnEncoder, seen: dict[str, Any], target: str, further: str | None, task: str | None
 ) -> str:
     """Decide what each column becomes, and say what the target is: "number", or a kind of label; raise if
     some columns cannot be used, and say all of them.
@@ -146,7 +147,7 @@ def inputs_and_target(
     table: Path,
     target: str,
     exclude: list[str] | None,
-    encoder: TableEncoder,
+    encoder: ColumnEncoder,
     *,
     task: str | None = "regression",
     further: str | None = None,
@@ -214,17 +215,17 @@ def posterior_of(model: Any) -> Any:
     return model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_
 
 
-def columns_of(model: Any) -> tuple[TableEncoder, str]:
+def columns_of(model: Any) -> tuple[ColumnEncoder, str]:
     """The encoder and the target of a model's table; a model fitted in Python may know less."""
-    from ..sources.encoding import TableEncoder
+    from ..sources.encoding import ColumnEncoder
 
     metadata, target = model.metadata_, model.metadata_.get("target", "y")
     if model.encoder_ is not None:
         return model.encoder_, target
     if isinstance(metadata.get("encoder"), dict):  # of a stream, whose columns are numbers
-        return TableEncoder.of_numbers(metadata["encoder"]["columns"]), target
+        return ColumnEncoder.of_numbers(metadata["encoder"]["columns"]), target
     if hasattr(model, "feature_names_in_"):
-        return TableEncoder.of_numbers(model.feature_names_in_), target
+        return ColumnEncoder.of_numbers(model.feature_names_in_), target
     raise ModelFileError("The model knows no column names: fit it with `inducing fit`, or from a data frame.")
 
 

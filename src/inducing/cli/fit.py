@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from ..estimators.classifier import SparseGPClassifier
     from ..estimators.regressor import SparseGPRegressor
     from ..metrics import Baseline, Scores
-    from ..sources.encoding import TableEncoder
     from ..sources.source import Part, Source
+    from ..sources.table_encoder import TableEncoder
 
 
 @app.command()

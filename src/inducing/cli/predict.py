@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from .. import package
-from ..errors import ColumnError, ParameterError
+from ..errors import ColumnError, ModelFileError, ParameterError
 from ..files.atomic import require_apart
 from .app import Model, app, columns_of, load_model, nameless, output_option
 
@@ -48,7 +48,7 @@ def predict(
     from ..sources.encoding import gaps_of, require_columns, require_complete
 
     require_apart(out, table, model)
-    estimator = load_model(model)
+    estimator = _predictor(model)
     encoder, target = columns_of(estimator)
     levels, inputs = _levels(quantiles, estimator), list(encoder.inputs)
     encoder.set_params(allow_unseen=allow_unseen)
@@ -73,6 +73,15 @@ def predict(
     with Line(None) as progress:
         done, rows = _predict_parts(table, out, add, progress.part)
     typer.echo(f"Predictions: {out} ({done} of {rows} rows)")
+
+
+def _predictor(path: Path) -> Any:
+    """The model in a file, for predictions alone where it has such a form: that needs no scikit-learn."""
+    try:
+        light = load_model(path, light=True)
+    except ModelFileError:
+        return load_model(path)
+    return load_model(path) if light.missing == "use" else light
 
 
 def _levels(quantiles: str | None, estimator: Any) -> list[float]:

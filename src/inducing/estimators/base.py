@@ -23,9 +23,10 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import LARGEST_TARGET, Array, require_finite, require_numbers, to_numpy
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask, predict_dask
-from ..sources.encoding import TableEncoder, is_frame
+from ..sources.encoding import is_frame
 from ..sources.parquet import is_paths, reading, table_files
 from ..sources.source import Layout, Part, Source
+from ..sources.table_encoder import TableEncoder
 from .columns import Kinds
 from .judging import Judged
 from .preparation import ONLY_NUMBERS, Scaling, named, per_output

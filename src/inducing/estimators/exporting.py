@@ -22,7 +22,7 @@ from ..model.compiled import Folded
 from ..model.likelihoods import LearnedNoise, Probit
 from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
-from ..sources.encoding import TableEncoder
+from ..sources.encoding import ColumnEncoder
 from .classes import ClassesOfRows
 from .guide import refuse_guided
 
@@ -161,7 +161,7 @@ def _put_together(
     return Exported(kind, tuple(forms), float(noise), tuple(map(str, names)), classes, columns)
 
 
-def _columns(encoder: TableEncoder | None) -> tuple[ExportedColumn, ...]:
+def _columns(encoder: ColumnEncoder | None) -> tuple[ExportedColumn, ...]:
     """The columns whose encoding an export holds; none where features are columns, or calendars are among
     them, which need a calendar: then inputs are the features.
     """
@@ -177,7 +177,7 @@ def _columns(encoder: TableEncoder | None) -> tuple[ExportedColumn, ...]:
     )
 
 
-def _made_rows(encoder: TableEncoder, model: Exported, X: np.ndarray, rng: np.random.Generator) -> Any:
+def _made_rows(encoder: ColumnEncoder, model: Exported, X: np.ndarray, rng: np.random.Generator) -> Any:
     """Rows of a table with about these features: numbers, of levels their place (n, columns); and a frame."""
     numbers, frame, at = np.empty((len(X), len(model.columns))), {}, 0
     kinds = {column.name: column for column in encoder.columns_}

@@ -16,6 +16,7 @@ from ..model.likelihoods import Binary, Gaussian
 from ..model.observations import Observations
 from ..model.problem import as_inputs
 from ..numerics.arrays import require_numbers
+from ..sources.encoding import ColumnEncoder
 from .classes import latent_of_classes, restored_classes
 from .columns import Kinds
 from .predictive import Predictive, PredictiveClasses
@@ -34,6 +35,9 @@ class LightModel:
             expect(arrays[name].shape == (d,), name, arrays[name])
         if not self.posterior_.one_output:
             raise ModelFileError("it predicts several targets; load it without light=True")
+        self.missing = plain["parameters"].get("missing", "refuse")
+        encoder = plain.get("encoder")
+        self.encoder_ = None if encoder is None else ColumnEncoder.from_json(encoder)
         if plain["feature_names"] is not None:
             self.feature_names_in_ = np.array(plain["feature_names"], dtype=object)
 

@@ -10,7 +10,8 @@ and for each input a_j = E g_j(x), M_jl = E g_j(x)g_l(x) of the basis functions,
 Other kernels, and all error bars, take functions drawn from the process, at points that share inputs. What is
 not known of f looks like interaction, so that the process has larger total indices than its mean: the error
 bars hold that difference, too, and the errors of waves and of averages over points, of which each group of
-functions has its own.
+functions has its own. Where the process is an exact GP of few rows, each group has parameters of its own,
+drawn by their evidence (`likely_parameters`): few rows do not say how little an input matters.
 """
 
 from collections.abc import Callable
@@ -20,18 +21,24 @@ from typing import TypeGuard
 import numpy as np
 from scipy.special import erf
 
-from ..errors import ParameterError
+from ..errors import FactorisationError, ParameterError
+from ..model.bases import Points
 from ..model.compiled import function_shapes
+from ..model.kernels.base import Kernel
 from ..model.kernels.composite import products_without_each
 from ..model.kernels.stationary import RBF
-from ..model.means import Constant, Zero
+from ..model.means import Constant, Mean, Zero
 from ..model.paths import Paths
 from ..model.posterior import Posterior
 from ..numerics.arrays import Array, Given, Seed, to_numpy
+from .regression import condition, log_evidence, log_evidence_and_gradient
 
-DRAWN, GROUPS = 64, 4  # functions, in groups with waves and points of their own
+DRAWN, GROUPS = 64, 8  # functions, in groups with waves, points and parameters of their own
 BOX_WAVES = 512  # of a function, for each term of the kernel
-BOX_POINTS = 2048  # points of the box, a power of two
+BOX_POINTS = 1024  # points of the box, a power of two
+FEW_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
+BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
+DRAWN_PARAMETERS, LOG_STEP = 64, 1e-3  # candidates, and the step of the second derivatives of the evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +72,10 @@ def sobol_indices(
     if isinstance(process, Paths):
         groups = [process]
     else:
-        groups = [process.paths(max(size // GROUPS, 2), own, features=BOX_WAVES) for own in seeds]
+        likely = likely_parameters(process, GROUPS, rng)
+        groups = [
+            post.paths(max(size // GROUPS, 2), own, features=BOX_WAVES) for post, own in zip(likely, seeds)
+        ]
     if groups[0].outputs is not None:
         raise ParameterError("Sobol indices are of one output; fit one output at a time")
     drawn = np.concatenate([indices(paths, own) for paths, own in zip(groups, seeds)], axis=1)
@@ -76,6 +86,59 @@ def sobol_indices(
     if _has_closed_form(process):
         values = np.stack(_closed_form(process, low, high))
     return Sobol(*values, *spreads)
+
+
+def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Posterior]:
+    """The process with several draws of its kernel's parameters and noise, by their evidence: candidates from
+    Laplace's approximation in their logarithms, under a broad prior about those learned, resampled by weight.
+    Of an exact GP with one noise and few rows; otherwise the process itself, as often.
+    """
+    if post.A is not None or post.added is None or not 2 <= len(post) <= FEW_ROWS or not post.one_output:
+        return [post] * count
+    noise = np.unique(to_numpy(post.added))
+    if not isinstance(post.basis, Points) or np.ptp(noise) > 1e-12 * noise[0]:
+        return [post] * count
+    X, mean = to_numpy(post.basis.Z), post.mean_function
+    y = to_numpy(post.L) @ to_numpy(post.w)[:, 0] + to_numpy(mean(X)).reshape(len(X))
+    names = [name for name in post.kernel.parameters if name not in post.kernel.unconstrained]
+    shapes = [np.shape(post.kernel.parameters[name]) for name in names]
+    start = np.concatenate([np.ravel(np.log(post.kernel.parameters[name])) for name in names])
+    start = np.append(start, np.log(noise[0]))
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+
+    def at(logs: np.ndarray) -> tuple[Kernel, float]:
+        parts = np.split(np.exp(logs[:-1]), ends[:-1])
+        values = {n: p.reshape(s) if s else float(p[0]) for n, p, s in zip(names, parts, shapes)}
+        return post.kernel.with_parameters(values), float(np.exp(logs[-1]))
+
+    def slope(logs: np.ndarray) -> np.ndarray:
+        kernel, level = at(logs)
+        _, found = log_evidence_and_gradient(kernel, post.basis, "exact", level, X, y, mean=mean)
+        own = [np.ravel(found[f"kernel.{name}"]) for name in names]
+        return np.concatenate([*own, [found["noise"]]]) * np.exp(logs)
+
+    steps = LOG_STEP * np.eye(len(start))
+    H = np.stack([(slope(start + e) - slope(start - e)) / (2.0 * LOG_STEP) for e in steps])
+    values, vectors = np.linalg.eigh(-0.5 * (H + H.T))
+    spread = vectors / np.sqrt(np.maximum(values, 0.0) + BROAD**-2)  # of the candidates
+    generator = np.random.default_rng(rng)
+    z = generator.standard_normal((DRAWN_PARAMETERS, len(start)))
+    logs = start + z @ spread.T
+    weights = np.array([_log_weight(at(own), post.basis, X, y, mean) for own in logs])
+    weights += 0.5 * np.sum(z**2, axis=1) - 0.5 * np.sum(((logs - start) / BROAD) ** 2, axis=1)
+    weights = np.exp(weights - np.max(weights))
+    chosen = generator.choice(len(logs), count, p=weights / weights.sum())
+    settled = [at(logs[i]) for i in chosen]
+    found = [condition(k, post.basis, "exact", level, X, y, mean=mean) for k, level in settled]
+    return [own for own in found if isinstance(own, Posterior)]
+
+
+def _log_weight(at: tuple[Kernel, float], basis: Points, X: np.ndarray, y: np.ndarray, mean: Mean) -> float:
+    """The log evidence of candidates; none where their matrix has no factor."""
+    try:
+        return log_evidence(at[0], basis, "exact", at[1], X, y, mean=mean)
+    except (FactorisationError, ParameterError):
+        return -np.inf
 
 
 def _by_functions(

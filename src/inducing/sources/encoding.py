@@ -1,6 +1,5 @@
-"""`TableEncoder`: columns of a data frame as numbers, for estimators, commands and scikit-learn's
-
-pipelines.
+"""`ColumnEncoder`: columns of a data frame as numbers, without scikit-learn; `TableEncoder` is the same for
+its pipelines.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from .. import package
 from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
@@ -25,42 +22,8 @@ OPTIONS = "categories calendar kinds missing_values missing allow_unseen max_lev
 
 
 @dataclass(eq=False, repr=False)
-class TableEncoder(TransformerMixin, BaseEstimator):
-    """Columns of a table as float64 features: pandas, Polars, Arrow and all that narwhals reads.
-
-    | a column of | becomes |
-    |---|---|
-    | numbers, also as text | itself; whole numbers beyond 2⁵³ less the least, so that no digit is lost |
-    | booleans | 0 and 1 |
-    | dates and times of any unit and zone, also as ISO 8601 text | seconds since the first |
-    | durations, times of day | seconds |
-    | text, categories | a 0/1 feature for each level, or one column of their numbers |
-    | text that hardly repeats; nothing at all | left out, with a warning |
-
-    Columns are found by name: the table to transform may have them in any order, and more besides. Units are
-    kept, so a date means the same in any unit, and another kind of value than `fit` saw is refused. All that
-    is wrong with a table is said at once.
-
-    Parameters
-    ----------
-    categories : "one-hot", or "codes": whole numbers from 0 on, in the order of the sorted levels, for
-        `kernels.Category`; a level not seen is the number after the last.
-    calendar : parts of dates that become features, too, each as sine and cosine: "time of day", "weekday",
-        "day of year"; for all columns of dates, or by column in a dictionary. Zoned dates have those of
-        their zone.
-    kinds : what columns are to be, whatever they look like: {"zip": "category"}; one of "number", "boolean",
-        "time", "duration", "category", "left out".
-    missing_values : texts or numbers that mean a gap, such as "?", "NA" or -999. Empty text always does.
-    missing : "use" gives NaN for a gap, and makes it a level of a category; "refuse" raises; "drop" gives NaN
-        for categories as well, for whoever leaves these rows out.
-    allow_unseen : whether a level that `fit` did not see is none of those known, or an error.
-    max_levels : how many levels of a category have a 0/1 feature of their own, the most frequent; the others
-        share one.
-
-    Attributes
-    ----------
-    columns_ : a `Column` for each column: name, kind, levels, origin. feature_names_in_, n_features_in_.
-    """
+class ColumnEncoder:
+    """Columns of a table as float64 features; `TableEncoder` says which become what, and its parameters."""
 
     categories: str = "one-hot"
     calendar: Sequence[str] | Mapping[str, Sequence[str]] = ()
@@ -115,7 +78,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> np.ndarray:
         """The features of a table. (n, d)"""
-        check_is_fitted(self)
+        self._require_fitted()
         frame = as_frame(X)
         used = [column for column in self.columns_ if column.kind != "left out"]
         require_columns(frame.columns, [column.name for column in used])
@@ -134,7 +97,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """The names of the features: `height`, `colour=blue`, `when: weekday (sin)`."""
-        check_is_fitted(self)
+        self._require_fitted()
         return np.array([name for column in self.columns_ for name in column.features], dtype=object)
 
     @property
@@ -194,6 +157,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def of_numbers(cls, names: Sequence[str]) -> Self:
         """The encoder of columns that are known to hold numbers, which looks at none."""
         return cls()._take([Column(str(name), "number") for name in names])
+
+    def set_params(self, **options: Any) -> Self:
+        """Change parameters by name."""
+        for name, value in options.items():
+            setattr(self, name, value)
+        return self
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "columns_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted yet; call fit with a table first."
+            )
 
     def _take(self, columns: list[Column]) -> Self:
         self.columns_ = tuple(columns)

@@ -18,7 +18,7 @@ from .source import Layout, Pieces, first_line
 from .tables import SUFFIXES, kind_of, spooled
 
 if TYPE_CHECKING:
-    from .encoding import TableEncoder
+    from .table_encoder import TableEncoder
 
 MOST_NAMES = 1_000_000  # in a folder and those in it, beyond which it is no table
 MOST_PARTS = 1_000_000
@@ -46,7 +46,7 @@ class TableReader:
         """Make the reader of a table of these columns; the inputs are `columns`, or all but the targets, and
         numbers where there is no encoder. A target with labels becomes their numbers.
         """
-        from .encoding import TableEncoder
+        from .table_encoder import TableEncoder
 
         targets = () if y is None else (y,) if isinstance(y, str) else tuple(y)
         if encoder is None:
@@ -172,7 +172,7 @@ def from_parquet(
     require_in_files(files, wanted.columns)
     if set(inputs) <= plain:
         return reading(files, wanted.encoder, y)
-    from .encoding import TableEncoder
+    from .table_encoder import TableEncoder
 
     encoder = TableEncoder(missing="drop")
     return reading(files, encoder.settle(survey_of(files, encoder, inputs)), y)

@@ -33,7 +33,7 @@ from ..errors import (
 from ..files.atomic import require_apart
 from ..files.models import load
 from ..progress import Status
-from ..sources.encoding import TableEncoder
+from ..sources.table_encoder import TableEncoder
 from .lines import HEAD, BadRow, Format, Lines, fingerprint, opened, stop_on_signals
 from .scores import RunningClassification, RunningRegression, scores_from
 
