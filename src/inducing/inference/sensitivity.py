@@ -36,7 +36,7 @@ from .regression import condition, log_evidence, log_evidence_and_gradient
 DRAWN, GROUPS = 64, 8  # functions, in groups with waves, points and parameters of their own
 BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
-FEW_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
+UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
 BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
 DRAWN_PARAMETERS, LOG_STEP = 64, 1e-3  # candidates, and the step of the second derivatives of the evidence
 
@@ -93,7 +93,7 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
     Laplace's approximation in their logarithms, under a broad prior about those learned, resampled by weight.
     Of an exact GP with one noise and few rows; otherwise the process itself, as often.
     """
-    if post.A is not None or post.added is None or not 2 <= len(post) <= FEW_ROWS or not post.one_output:
+    if post.A is not None or post.added is None or not 2 <= len(post) <= UNSURE_ROWS or not post.one_output:
         return [post] * count
     noise = np.unique(to_numpy(post.added))
     if not isinstance(post.basis, Points) or np.ptp(noise) > 1e-12 * noise[0]:
