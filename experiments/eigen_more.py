@@ -147,9 +147,11 @@ def _storage(report: Report) -> None:
         line = []
         for m in sizes:
             blocks = np.arange(n) // m if name == "bcm" else None
+            condition(kernel, Points(X[:m]), name, 0.1, X, y, blocks=blocks).predict(
+                X[:100]
+            )  # imports, compiles
             tracemalloc.start()
-            post = condition(kernel, Points(X[:m]), name, 0.1, X, y, blocks=blocks)
-            post.predict(X[:100])
+            condition(kernel, Points(X[:m]), name, 0.1, X, y, blocks=blocks).predict(X[:100])
             line.append(tracemalloc.get_traced_memory()[1] / 8)
             tracemalloc.stop()
         peaks[name] = line
