@@ -127,13 +127,16 @@ def test_a_parameter_of_a_sparse_basis_asks_for_one(given):
     assert model.approximation_ == "fitc" and model.choice_ is None
 
 
-def test_files_size_and_time_bound_the_choice(monkeypatch):
+def test_files_size_and_time_bound_the_choice(tmp_path):
     X, y = _rows()
     small = ig.SparseGPRegressor(max_file_size=4_000, max_iter=5).fit(X, y)
     assert small.approximation_ != "exact"
+    small.save(tmp_path / "small.gp")
+    assert (tmp_path / "small.gp").stat().st_size <= 4_000
     began = time.perf_counter()
-    ig.SparseGPRegressor(time_budget=0.0).fit(X, y)
+    hurried = ig.SparseGPRegressor(time_budget=0.0).fit(X, y)
     assert time.perf_counter() - began < 20
+    assert len(hurried.choice_.trials) == 1  # of the first kernel
 
 
 def test_an_unknown_objective_is_named():

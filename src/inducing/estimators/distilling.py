@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import EmptyDataError, ParameterError
+from ..files.models import fitting_size
 from .base import generator
-from .preparation import fitting_size
 from .regressor import SparseGPRegressor
 
 LEAST_QUERIES = 50  # that a pupil starts with

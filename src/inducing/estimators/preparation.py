@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -295,11 +294,6 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = f"full_iter must be a number of iterations or None, not {model.full_iter!r}"
     if message:
         raise ParameterError(message)
-
-
-def fitting_size(limit: Any) -> int:
-    """The size of a basis whose file surely has fewer bytes, 1 at least."""
-    return max(1, isqrt(int(limit) // 32)) if isinstance(limit, int | np.integer) and limit > 0 else 1
 
 
 def check_file_size(model: Any, data: Data, m: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from ..errors import ParameterError, UnknownNameError
+from ..files.models import OF_A_HEADER, fitting_size
 from ..inference import selection
 from ..inference.pic import PICPredictor
 from ..inference.regression import DENSE, problem_of
@@ -40,7 +41,6 @@ from .preparation import (
     check_file_size,
     check_parted,
     checked_weights,
-    fitting_size,
     noise_way,
     own_kernel,
     start_basis,
@@ -278,7 +278,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         candidates = {type(task.kernel).__name__.lower(): task.kernel}
         if self.kernel is None or self.kernel == "auto":
             candidates = start_kernels(data, data.target_variance(None), self.kinds_, self.rank)
-        most = np.inf if self.max_file_size is None else self.max_file_size
+        most = np.inf if self.max_file_size is None else self.max_file_size - OF_A_HEADER
         choice = choose(task, candidates, aim=self.objective, neighbours=self.neighbours, most_bytes=most)
         self.choice_, self.approximation_ = choice, choice.approximation
         return choice.learned

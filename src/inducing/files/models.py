@@ -26,6 +26,7 @@ Which class may be in a file, and in which module it is, says `inducing.SAVED`; 
 
 import json
 from importlib import import_module
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ NOT_A_MODEL = (
     ArithmeticError,
     RecursionError,
 )
+OF_A_HEADER = 3_500  # bytes of a file beside its numbers: what was tried, the report
+
+
+def fitting_size(limit: Any) -> int:
+    """The size of a basis whose file surely has fewer bytes, 1 at least."""
+    return max(1, isqrt(max(0, limit - OF_A_HEADER) // 32)) if isinstance(limit, int | np.integer) else 1
 
 
 def save(

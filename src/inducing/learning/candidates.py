@@ -194,9 +194,10 @@ class Ranking:
         self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 
     def learn(self, name: str, kernel: Kernel, base: Parameters, priors: Mapping[str, LogNormal]) -> None:
-        """Add a kernel, unless learning was interrupted or has no end."""
+        """Add a kernel, unless learning was interrupted, is out of time or has no end."""
         began = time.perf_counter()
-        if self.learned and self.learned[-1].outcome.run.interrupted:
+        late = time.monotonic() > self.compared.judging.deadline
+        if self.learned and (late or self.learned[-1].outcome.run.interrupted):
             return
         try:
             outcomes = self.compared.climbed(base._replace(kernel=kernel), priors, self._hopeless)

@@ -97,7 +97,9 @@ def choose(
         if found:
             trials = [trial for trial, _ in found]
             best = best_of(trials, aim)
-            end = guarded(Comparison(start, LEARNED, JUDGED, 0), found[best][1].parameters)
+            end = found[best][1].parameters
+            if time.monotonic() < task.deadline:
+                end = guarded(Comparison(start, LEARNED, JUDGED, 0), end)
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(_some(n, JUDGED)).at(end._replace(basis=as_points(task.basis)))
@@ -146,7 +148,7 @@ def _sparse(
     """FITC and neighbours, the latter with the best kernel: trials, fits, and what they were fitted to."""
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
-    if 4.0 * n * (d + task.problem.p) < most_bytes:
+    if 8.0 * n * (d + task.problem.p) < most_bytes:
         kernel = learned[0].outcome.parameters.kernel if learned else task.kernel
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
         tasks["neighbours"] = replace(near, neighbours=neighbours)
