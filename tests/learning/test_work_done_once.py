@@ -13,6 +13,7 @@ from inducing.inference import regression
 from inducing.learning.recipes import RECIPES, Task, train, with_projection
 from inducing.learning.stages import Stage
 from inducing.model import problem, table
+from inducing.numerics import arrays
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (200, 2))
@@ -83,6 +84,38 @@ def test_an_estimator_checks_the_standardised_data_once(calls):
     )  # one of the rows as given, equal ones apart
     report = 2  # factorisations of the two bounds
     assert calls["factorise"] == model.fit_result_.n_evaluations + 1 + calls["posterior_of"] + report
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """The names of arrays in which NaN and infinity were looked for, wherever in the package."""
+    names, real = [], arrays.require_finite
+
+    def looking(a, name, *most):
+        names.append(name)
+        real(a, name, *most)
+
+    for module in [module for name, module in sys.modules.items() if name.startswith("inducing")]:
+        if vars(module).get("require_finite") is real:
+            monkeypatch.setattr(module, "require_finite", looking)
+    return names
+
+
+def test_a_prediction_looks_for_nan_once(looks):
+    model = ig.SparseGPRegressor(approximation="fitc", n_inducing=12, optimize=None, random_state=0).fit(X, Y)
+    for options in ({}, {"return_std": True}):
+        looks.clear()
+        model.predict(X, **options)
+        assert looks == ["X"]
+
+
+@pytest.mark.parametrize("row", ["exact", "vfe", "fitc", "pitc"])
+def test_iterations_look_at_the_data_no_more(row, looks):
+    kernel, basis = ig.kernels.RBF([1.0, 1.0]) + ig.kernels.Matern32(1.0), ig.bases.Points(X[:12])
+    for iterations in (1, 6):
+        looks.clear()
+        ig.fit(kernel, basis, row, 0.1, X, Y, max_iterations=iterations, blocks=np.arange(200) // 20)
+        assert [name for name in looks if name in ("X", "y")] == ["X", "y"]
 
 
 def test_a_start_that_was_looked_for_needs_no_second_check(calls):

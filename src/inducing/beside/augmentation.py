@@ -136,7 +136,7 @@ class Augmented(Corrected):
 
     def _residual(self, X: Array, Phi: Array) -> Array:
         """ρ = R_** of each query, zero where it is rounding. (t,)"""
-        prior = self.kernel.diag(X)
+        prior = self.kernel.diagonal(X)
         rho = prior - row_squares(Phi)
         return namespace(X).where(rho > SPAN * prior, rho, 0.0)
 

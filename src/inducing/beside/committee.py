@@ -224,7 +224,7 @@ class Committee:
             mean = mean + (weight * precision)[:, None] * opinion
         if self.rule.corrected:
             total = total + (1.0 - weights)
-        return Marginals(first.with_prior_mean(X, mean / total[:, None]), self.kernel.diag(X) / total)
+        return Marginals(first.with_prior_mean(X, mean / total[:, None]), self.kernel.diagonal(X) / total)
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
         """Ask every expert; the answers come in the experts' order."""
@@ -247,8 +247,8 @@ def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array
 def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
     """An expert's precision of each f(x) over the prior's (t,), and its mean less the prior's (t, p)."""
     assert isinstance(expert.basis, Points)
-    V = solve_lower(expert.L, expert.kernel(expert.basis.Z, X))  # (b, t)
-    xp, prior = namespace(V), expert.kernel.diag(X)
+    V = solve_lower(expert.L, expert.kernel.covariances(expert.basis.Z, X))  # (b, t)
+    xp, prior = namespace(V), expert.kernel.diagonal(X)
     left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_OF_PRIOR * prior)  # at a row without noise it is 0
     return prior / left, V.T @ expert.w
 

@@ -33,7 +33,9 @@ class Eigenfunctions:
     def __call__(self, Y: Any) -> Array:
         """φ_i at each row of Y, in the kind of Y. (t, count)"""
         Y = as_queries(Y, self.X.shape[1])
-        values = self.kernel(to_numpy(Y), self.X) @ (self.weights[:, None] * self.vectors / self.values)
+        values = self.kernel.covariances(to_numpy(Y), self.X) @ (
+            self.weights[:, None] * self.vectors / self.values
+        )
         return asarray_like(values, Y)
 
 
@@ -60,7 +62,9 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
         )
     w = w / np.sum(w)
     root = np.sqrt(w)
-    values, U = eigh(root[:, None] * to_numpy(kernel(X, X)) * root, subset_by_index=(n - count, n - 1))
+    values, U = eigh(
+        root[:, None] * to_numpy(kernel.covariances(X, X)) * root, subset_by_index=(n - count, n - 1)
+    )
     values, vectors = values[::-1], U[:, ::-1] / root[:, None]
     if values[-1] <= FAINT * values[0]:
         good = int(np.sum(values > FAINT * values[0]))

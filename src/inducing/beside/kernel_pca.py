@@ -48,7 +48,7 @@ class KernelPCA:
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
             raise ParameterError(f"{len(self)} components, but {count} were asked for; lower the noise")
-        K = self.kernel(to_numpy(queries), self.basis.Z)
+        K = self.kernel.covariances(to_numpy(queries), self.basis.Z)
         return asarray_like(K @ self.coefficients[:, :count], queries)
 
 
@@ -100,11 +100,11 @@ class _Features(Search):
     def __init__(self, kernel: Kernel, X: np.ndarray, candidates: np.ndarray, noise: float) -> None:
         super().__init__(np.zeros(0, dtype=int), np.zeros(0))
         self.kernel, self.X, self.candidates, self.noise, self.targets = kernel, X, candidates, noise, len(X)
-        self.norms = kernel.diag(candidates)
+        self.norms = kernel.diagonal(candidates)
         self.G, self.H = np.zeros((0, len(candidates))), np.zeros((0, len(candidates)))  # (m, M)
         self.squares = np.zeros(len(candidates))  # (K²)_ii
         for s in self._rows():
-            self.squares += np.sum(kernel(X[s], candidates) ** 2, axis=0)
+            self.squares += np.sum(kernel.covariances(X[s], candidates) ** 2, axis=0)
         self._factorise()
 
     def _rows(self) -> list[slice]:
@@ -124,9 +124,9 @@ class _Features(Search):
         """K_i and Σ_j K_ijK_j of all candidates. (M,) each"""
         H = np.zeros(len(self.candidates))
         for s in self._rows():
-            K = self.kernel(self.X[s], self.candidates)
+            K = self.kernel.covariances(self.X[s], self.candidates)
             H += K[:, i] @ K
-        return self.kernel(self.candidates[i : i + 1], self.candidates)[0], H
+        return self.kernel.covariances(self.candidates[i : i + 1], self.candidates)[0], H
 
     def _scatter(self, Linv: np.ndarray) -> np.ndarray:
         """The matrix Z of the class's formulas. (m, m)"""

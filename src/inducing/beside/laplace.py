@@ -54,7 +54,7 @@ def laplace(
         assert isinstance(post, Posterior)
         new = to_numpy(post.mean(X))
         if approximation == "fitc":  # what the basis leaves of f moves, too
-            R = kernel.diag(X) - row_squares(post.features(X))
+            R = kernel.diagonal(X) - row_squares(post.features(X))
             new = new + R / (R + 1.0 / W) * (target - new)
         if np.max(np.abs(new - f)) < tolerance * max(1.0, float(np.max(np.abs(f)))):
             terms = value + 0.5 * (slope**2 / W + np.log(2.0 * np.pi / W))

@@ -232,7 +232,7 @@ def _start(
 
 def _nearness(kernel: Kernel, X: np.ndarray, centre: np.ndarray) -> np.ndarray:
     """Probabilities that favour rows which the kernel correlates with a centre. (n,)"""
-    k = np.abs(kernel(X, centre[None])[:, 0]) + 0.05 * np.mean(kernel.diag(X))
+    k = np.abs(kernel.covariances(X, centre[None])[:, 0]) + 0.05 * np.mean(kernel.diagonal(X))
     return k / k.sum()
 
 

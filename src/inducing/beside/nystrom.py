@@ -41,14 +41,14 @@ def terms(post: Posterior, P: Problem, X: Array, Phi_X: Array, rows: Any) -> Ter
     """The terms of some rows of P, a slice or one of its blocks, beside queries X with features Phi_X."""
     Xr = P.X[rows]
     Phi = post.features(Xr)
-    R = P.kernel(Xr, X) - Phi @ Phi_X.T
+    R = P.kernel.covariances(Xr, X) - Phi @ Phi_X.T
     E = P.Y[rows] - Phi @ post.w
     if P.blocks is not None:
         Linv = Whole.of(P, Phi, rows).Linv
         return Terms(Phi, R, Linv.T @ (Linv @ R), E, 1.0)
     weight, D = P.weight(rows), P.noise[rows]
     if P.row.share:
-        D = D + P.row.share * (P.kernel.diag(Xr) - row_squares(Phi))
+        D = D + P.row.share * (P.kernel.diagonal(Xr) - row_squares(Phi))
     return Terms(Phi, R, R * (weight / D)[:, None], E, weight)
 
 
@@ -117,7 +117,7 @@ class Nystrom(Corrected):
             G, S, E = corrections(self.posterior, self.problem, X[s], Phi)
             half = (Phi - G.T) @ self.posterior.A  # (a - h)ᵀ
             mean[s] += E[:, 0] if self.posterior.one_output else E
-            variance[s] = self.kernel.diag(X[s]) - row_squares(Phi) + row_squares(half) - S
+            variance[s] = self.kernel.diagonal(X[s]) - row_squares(Phi) + row_squares(half) - S
         warn_if_negative(variance)
         return Marginals(mean, variance)
 
@@ -127,7 +127,7 @@ class Nystrom(Corrected):
         Phi = self.posterior.features(X)
         G, S, _ = corrections(self.posterior, self.problem, X, Phi, joint=True)
         half = (Phi - G.T) @ self.posterior.A
-        joint = self.kernel(X, X) - Phi @ Phi.T + half @ half.T - S
+        joint = self.kernel.covariances(X, X) - Phi @ Phi.T + half @ half.T - S
         warn_if_negative(namespace(joint).linalg.diagonal(joint))
         return joint
 

@@ -104,7 +104,7 @@ class RelevanceVectors(Corrected):
         """The process with a function at every query: they depend on each other. [003 Definition 9]"""
         X = to_numpy(as_queries(X, self.problem.X.shape[1]))
         queries = Points(X) if isinstance(self.basis, Points) else as_multiscale(self.kernel, Points(X))
-        precisions = np.concatenate([self.precisions, self.kernel.diag(X) ** 2 / self.prior_variance])
+        precisions = np.concatenate([self.precisions, self.kernel.diagonal(X) ** 2 / self.prior_variance])
         return process_of(self.problem, together(self.basis, queries), precisions, *self._rows())
 
     def covariance(self, X: Any) -> Array:
@@ -123,13 +123,13 @@ class RelevanceVectors(Corrected):
     def _bordered(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The part of the query's own function in the mean (t,) and variance (t,), by the formulas above."""
         post, P = self.posterior, self.problem
-        prior = self.kernel.diag(X)
+        prior = self.kernel.diagonal(X)
         scale = np.where(prior > 0, math.sqrt(self.prior_variance) / np.where(prior > 0, prior, 1.0), 0.0)
         G, S, E = np.zeros((len(post), len(X))), np.zeros(len(X)), np.zeros(len(X))
         tau, nu = self._rows()
         for s in row_slices(P.n, chunk_rows(P.n, max(len(X), len(post)), P.X)):
             Phi = post.features(P.X[s])  # (rows, m)
-            R = self.kernel(P.X[s], X) * scale  # (rows, t)
+            R = self.kernel.covariances(P.X[s], X) * scale  # (rows, t)
             weighted = tau[s, None] * R
             G += Phi.T @ weighted
             S += np.sum(weighted * R, axis=0)

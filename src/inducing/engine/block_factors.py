@@ -41,7 +41,7 @@ class Whole:
     def of(P: Problem, Phi: Array, rows: np.ndarray) -> "Whole":
         """D of one block of the problem."""
         X = P.X[rows]
-        K = P.kernel(X, X)
+        K = P.kernel.covariances(X, X)
         D = add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
         return Whole(K, cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows)))[1])
 

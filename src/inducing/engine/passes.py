@@ -57,7 +57,7 @@ def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
             D = P.row.share * held.R[rows] + D
         elif P.row.share:
             Phi = times_lower(scratch_copy(K, s.buffer(1, count(rows))), back.Linv, transposed=True)
-            D = P.row.share * (P.kernel.diag(P.X[rows]) - row_squares(Phi)) + D
+            D = P.row.share * (P.kernel.diagonal(P.X[rows]) - row_squares(Phi)) + D
         s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
 
     return run_pass(P, step, G=False)
@@ -137,9 +137,9 @@ def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -
     Phi = times_lower(K, whitener, transposed=True, out=None if held.Phi is None else held.Phi[rows])
     D = noise
     if P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
-        s.correction = s.correction + 0.5 * xp.sum(weight / noise * P.kernel.diag(X))
+        s.correction = s.correction + 0.5 * xp.sum(weight / noise * P.kernel.diagonal(X))
     elif P.row.share:
-        R = P.kernel.diag(X) - row_squares(Phi)
+        R = P.kernel.diagonal(X) - row_squares(Phi)
         D = P.row.share * R + noise
         s.correction = s.correction + xp.sum(weight * evidence_correction(P.row.power, R, noise)[0])
         if held.R is not None:
@@ -179,12 +179,12 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
         # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); for a bound (c = 1) φᵀφ cancels against R's
         bar = xp.sum(E * V, axis=1) - p * weight - sign * lengths
         if P.row.bound:
-            bar = bar + p * tau * P.kernel.diag(X)
+            bar = bar + p * tau * P.kernel.diagonal(X)
         noise_bar[rows] = 0.5 * bar / noise
     else:
         tau, nu = held.sites(rows)
         V = nu[:, None] - tau[:, None] * mean
-        spread, R = P.kernel.diag(X) - lengths if P.row.bound else lengths, 0.0
+        spread, R = P.kernel.diagonal(X) - lengths if P.row.bound else lengths, 0.0
         add_terms(P, s, rows, mean[:, 0], spread, R, tau, nu)
     if P.row.bound:
         add_gradients(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * tau))
@@ -204,7 +204,7 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
     else:
         Phi = times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True)
     S = xp.matmul(Phi, back.Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ back.Binv
-    R = P.kernel.diag(X) - row_squares(Phi) if held.R is None else held.R[rows]
+    R = P.kernel.diagonal(X) - row_squares(Phi) if held.R is None else held.R[rows]
     mean, spread = Phi @ back.w, row_dots(Phi, S)
     if P.likelihood is None:
         noise, copies = P.noise[rows], weight

@@ -139,7 +139,7 @@ def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> 
     assert callable(ask)
     xp, a = namespace(mean), P.row.power
     y, m0 = P.observed(rows), P.mean(P.X[rows])
-    mean, var = mean + m0, xp.maximum(var, 1e-12 * P.kernel.diag(P.X[rows]))  # rounding may leave -1e-16
+    mean, var = mean + m0, xp.maximum(var, 1e-12 * P.kernel.diagonal(P.X[rows]))  # rounding may leave -1e-16
     if a == 0.0 or P.weights is None or not bool(xp.any(P.weights[rows] < 1.0)):
         return ask(y, mean, var, a)
     powers = a * np.minimum(to_numpy(P.weights[rows]), 1.0)

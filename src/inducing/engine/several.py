@@ -176,7 +176,7 @@ def joint_pass(
             below = times_lower(below, process.LBinv, transposed=True)
             spread = row_squares(below)
             means.append((Phi @ process.w)[:, 0] + P.mean(P.X[rows]))
-            diag = P.kernel.diag(P.X[rows])
+            diag = P.kernel.diagonal(P.X[rows])
             R = diag - row_squares(Phi)
             variances.append(xp.maximum(spread + R if P.row.keeps != "nothing" else spread, 1e-12 * diag))
         weight, y = first.weight(rows), first.observed(rows)

@@ -128,7 +128,7 @@ class Processes:
         Linv, kept = inverse_lower(self.L), []
         for rows in row_slices(n, chunk_rows(n, m, self.X)):
             Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
-            gamma = np.maximum(self.kernel.diag(self.X[rows]) - row_squares(Phi), 0.0)
+            gamma = np.maximum(self.kernel.diagonal(self.X[rows]) - row_squares(Phi), 0.0)
             require_finite(gamma, f"what the kernel gives from row {rows.start} on")
             if self.projected:
                 gamma = np.full(

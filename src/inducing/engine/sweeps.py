@@ -223,7 +223,7 @@ def _features(
         Phi, R = compiled_passes.whitened_rows(P, form, Linv, s, rows, room)
     else:
         Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], room), Linv, transposed=True)
-        R = P.kernel.diag(P.X[rows]) - row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
+        R = P.kernel.diagonal(P.X[rows]) - row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
         if fill and held.Phi is not None and Phi is not room:
             held.Phi[rows] = Phi
     if fill and held.R is not None:

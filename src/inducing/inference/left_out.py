@@ -164,7 +164,7 @@ def left_out_errors(P: Problem, post: Posterior | Predictor) -> tuple[Array, Arr
         for rows in row_slices(P.n, chunk_rows(P.n, len(P.basis), P.X)):
             Phi, weight = post.features(P.X[rows]), P.weight(rows)
             s, mean = row_squares(Phi @ post.A), Phi @ post.w
-            R = P.kernel.diag(P.X[rows]) - row_squares(Phi)
+            R = P.kernel.diagonal(P.X[rows]) - row_squares(Phi)
             R = xp.maximum(R, 0.0 * R)
             if P.likelihood is None:
                 y, tau = P.Y[rows], weight / (P.noise[rows] + P.row.share * R)
@@ -212,7 +212,10 @@ class Jackknife:
         else:
             post = posterior_of(P)
             Phi = to_numpy(post.features(P.X))
-            Psi, R = Phi @ to_numpy(post.A), np.maximum(to_numpy(P.kernel.diag(P.X)) - row_squares(Phi), 0.0)
+            Psi, R = (
+                Phi @ to_numpy(post.A),
+                np.maximum(to_numpy(P.kernel.diagonal(P.X)) - row_squares(Phi), 0.0),
+            )
             tau = to_numpy(P.weight(slice(None))) / (to_numpy(P.noise) + P.row.share * R)
             rest = np.maximum(1.0 - tau * row_squares(Psi), LEAST_LEFT)
             gain = tau * (y - Phi @ to_numpy(post.w)[:, 0]) / rest

@@ -69,7 +69,7 @@ def settle(
     in y alone.
     """
     room = Held(blocks={}, runs={}, shared=shared or SharedBlocks())
-    xp, prior, copies = namespace(P.X), P.kernel.diag(P.X), P.copies(slice(None))
+    xp, prior, copies = namespace(P.X), P.kernel.diagonal(P.X), P.copies(slice(None))
     zero = zeros_like_rows((P.n,), P.X)
     first = Cavities(zero, prior, zero > 1.0)
     tau, nu = _proposed(P, first, LEAST_PRECISION / prior, zero)[:2] if start is None else start
@@ -125,7 +125,7 @@ def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Ar
     xp, m, v = namespace(tau), cavities.mean, cavities.variance
     value, q, r = tilted(P, slice(None), m, v)
     left = xp.maximum(1.0 + v * r, xp.full_like(v, LEAST_LEFT))
-    least = LEAST_PRECISION / P.kernel.diag(P.X)
+    least = LEAST_PRECISION / P.kernel.diagonal(P.X)
     flat = (
         -r / left < least
     )  # a site that would be flat or bend upwards keeps its slope q at the cavity's mean

@@ -287,9 +287,9 @@ class NeighboursPredictor(Corrected):
         b = dense(places.reshape(N.shape), coef, len(rows))  # (t, c)
         Phi, Phi_N, XN = self.posterior.features(X), self._features(rows), self.data.X[rows]
         half = (Phi - b @ Phi_N) @ self.posterior.A
-        through = b @ (kernel(XN, X) - Phi_N @ Phi.T)
+        through = b @ (kernel.covariances(XN, X) - Phi_N @ Phi.T)
         joint = (
-            kernel(X, X)
+            kernel.covariances(X, X)
             - Phi @ Phi.T
             - through
             - through.T
@@ -297,7 +297,7 @@ class NeighboursPredictor(Corrected):
             + (b * self.data.noise[rows]) @ b.T
         )
         for s in row_slices(len(rows), UNION_ROWS):
-            joint = joint + b @ (kernel(XN, XN[s]) - Phi_N @ Phi_N[s].T) @ b[:, s].T
+            joint = joint + b @ (kernel.covariances(XN, XN[s]) - Phi_N @ Phi_N[s].T) @ b[:, s].T
         return 0.5 * (joint + joint.T)
 
     def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
@@ -344,7 +344,7 @@ class NeighboursPredictor(Corrected):
     def _L(self) -> Array:
         """The factor of R + Σ of all rows, where all are neighbours of every query. (n, n)"""
         X = self.data.X
-        R = add_outer(self.kernel(X, X), self._features(np.arange(len(self.data))), -1.0)
+        R = add_outer(self.kernel.covariances(X, X), self._features(np.arange(len(self.data))), -1.0)
         return cholesky(plus_diagonal(from_lower(R), self.data.noise))
 
     def _nearest(self, Z: np.ndarray) -> np.ndarray:
@@ -394,7 +394,7 @@ class NeighboursPredictor(Corrected):
         if self._by_pairs(X):
             assert isinstance(kernel, Stationary)
             return Near(queries, rows, Phi, conditionals_by_pairs(kernel, both, Phi, own, N, noise))
-        R = add_outer(kernel(both, both), Phi, -1.0)
+        R = add_outer(kernel.covariances(both, both), Phi, -1.0)
         return Near(queries, rows, Phi, conditionals(R, own, N, noise))
 
     def _given_each(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
@@ -419,9 +419,9 @@ class NeighboursPredictor(Corrected):
         n, rows, x = len(self.data), np.arange(len(self.data)), X[queries]
         Phi = namespace(X).concat([self._features(rows), self.posterior.features(x)], axis=0)
         Phi_N, phi = Phi[:n], Phi[n:]
-        half = solve_lower(self._L, self.kernel(self.data.X, x) - Phi_N @ phi.T)  # (n, t)
+        half = solve_lower(self._L, self.kernel.covariances(self.data.X, x) - Phi_N @ phi.T)  # (n, t)
         coef = contiguous(solve_lower(self._L, half, transposed=True).T)
-        cond_var = self.kernel.diag(x) - row_squares(phi) - row_squares(half.T)
+        cond_var = self.kernel.diagonal(x) - row_squares(phi) - row_squares(half.T)
         own = n + np.arange(len(queries))
         return Near(queries, rows, Phi, Conditionals(own, numbers, coef, cond_var, self._L[None]))
 

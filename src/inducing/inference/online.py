@@ -215,7 +215,7 @@ class Learner:
         else:
             with single_threaded_blas():  # for the kernel: a block is too small to share out
                 K = np.ascontiguousarray(self._kernel_rows(X), dtype=float)
-            kss = np.asarray(self.kernel.diag(X), dtype=float)
+            kss = np.asarray(self.kernel.diagonal(X), dtype=float)
         self._rows, self._X, self._done = loops.StreamRows(K, kss, self._prior_means(X, Y), Y), X, 0
         self._seen = Seen(np.empty(Y.shape), np.empty(Y.shape[:2]), np.empty(Y.shape[:2]))
 
@@ -309,7 +309,7 @@ class Learner:
                 x = X[i : i + 1]
                 K[i, :m] = self.basis.cross(self.kernel, x)[0] if Z is None else self._row_kernel.cross(x, Z)
             if len(X) > 1:
-                K[:, m:] = self.kernel(X, X)
+                K[:, m:] = self.kernel.covariances(X, X)
             return K
         if not self.grow:
             return np.ascontiguousarray(self.basis.cross(self.kernel, X), dtype=float)

@@ -104,15 +104,15 @@ class PICPredictor(Corrected):
         """Mean less m0 (q, p) of one block's queries, H with f* = Hw + r*, and the covariance of r*."""
         post, P = self.posterior, self._problem
         Phi = post.features(X)
-        R = post.kernel(X, X) - Phi @ Phi.T
+        R = post.kernel.covariances(X, X) - Phi @ Phi.T
         rows = self._rows.get(label)
         if rows is None:
             return Phi @ post.w, Phi, R
         Xb = P.X[rows]
         Phib = post.features(Xb)
-        D = post.kernel(Xb, Xb) - Phib @ Phib.T
+        D = post.kernel.covariances(Xb, Xb) - Phib @ Phib.T
         L = cholesky(plus_diagonal(D, P.noise[rows] / P.weight(rows)))
-        T = solve_lower(L, post.kernel(Xb, X) - Phib @ Phi.T)  # L⁻¹R_b*
+        T = solve_lower(L, post.kernel.covariances(Xb, X) - Phib @ Phi.T)  # L⁻¹R_b*
         E = solve_lower(L, P.Y[rows] - Phib @ post.w)
         H = Phi - T.T @ solve_lower(L, Phib)
         return Phi @ post.w + T.T @ E, H, R - gram(contiguous(T))

@@ -18,7 +18,7 @@ class PivotedCholesky:
 
     def __init__(self, kernel: Kernel, X: np.ndarray, m: int) -> None:
         self.kernel, self.X, self.most = kernel, X, min(m, len(X))
-        self.diagonal = np.array(kernel.diag(X), dtype=float)  # (n,)
+        self.diagonal = np.array(kernel.diagonal(X), dtype=float)  # (n,)
         self.residual = self.diagonal.copy()  # diag(K - Q)
         self.open = self.diagonal > 0  # rows that are not chosen and have something to add
         self.Phi = np.empty((len(X), self.most))  # its first `size` columns
@@ -67,7 +67,7 @@ class PivotedCholesky:
         j, own, length = self.size, self.Phi[i, : self.size].copy(), np.sqrt(self.residual[i])
 
         def step(sums: tuple, s: slice) -> None:
-            phi = self.kernel(self.X[s], self.X[i : i + 1])[:, 0]
+            phi = self.kernel.covariances(self.X[s], self.X[i : i + 1])[:, 0]
             phi -= self.Phi[s, :j] @ own
             phi /= length
             self.Phi[s, j] = phi
@@ -121,7 +121,7 @@ class ProjectedPosterior(PivotedCholesky):
         V = self.precision[:, None] * (self.Y - self.mean)  # (n, p)
 
         def step(sums: tuple[np.ndarray, np.ndarray, np.ndarray], s: slice) -> None:
-            K = self.kernel(self.X[s], self.X[tried])  # (rows, q)
+            K = self.kernel.covariances(self.X[s], self.X[tried])  # (rows, q)
             sums[0][...] += K.T @ V[s]
             sums[1][...] += self.precision[s] @ (K * K)
             K *= self.precision[s, None]

@@ -186,8 +186,8 @@ class _Growth:
     def _block(self, turns: loops.Turns, Pi: np.ndarray, rows: slice, rate: float, again: bool) -> None:
         run, learner, X = self.run, self.learner, self.run.X[rows]
         known = learner.basis.cross(run.kernel, X) if len(learner.basis) else np.empty((len(X), 0))
-        K = np.concatenate([known, run.kernel(X, X)], axis=1)
-        kss = np.asarray(run.kernel.diag(X), dtype=float)
+        K = np.concatenate([known, run.kernel.covariances(X, X)], axis=1)
+        kss = np.asarray(run.kernel.diagonal(X), dtype=float)
         data = loops.SiteRows(Pi, run.tau[rows], run.nu[rows], K, kss, run.prior[rows], run.Y[rows])
         state, rule = learner.state, learner.rule
         asked, done = learner.asked, 0

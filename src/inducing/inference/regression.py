@@ -11,11 +11,11 @@ from ..engine import evidence
 from ..engine.parts import Parted, make_parted
 from ..engine.sweeps import SWEEPS, TOLERANCE, SiteMemory, Sweep
 from ..errors import ParameterError, UnknownNameError
-from ..model.bases import Basis, Points
+from ..model.bases import Basis
 from ..model.kernels.base import Gradients, Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
-from ..model.problem import DEFAULT_JITTER, Problem, as_inputs, make_problem, subset
+from ..model.problem import DEFAULT_JITTER, Problem, make_problem, subset
 from ..model.sites import Sites
 from ..model.table import FITC, TABLE, Approximation
 from ..model.table import row as row_of_table
@@ -198,11 +198,8 @@ def problem_of(
             raise ParameterError(f"{entry.name!r} needs a basis; only 'exact' does without")
         P = make_problem(kernel, basis, entry, noise, X, y, blocks=blocks, **options)
         return with_neighbours(P) if entry.keeps == "neighbours" else P
-    X = as_inputs(X)
-    P = make_problem(kernel, Points(X), entry, noise, X, y, **options)
-    if entry.name != "sod":
-        return replace(P, basis=Points(P.X))
-    return subset(P, _nearest_rows(P.X, basis))
+    P = make_problem(kernel, None, entry, noise, X, y, **options)
+    return P if entry.name != "sod" else subset(P, _nearest_rows(P.X, basis))
 
 
 def model_of(

@@ -207,7 +207,7 @@ def matching_pursuit(
 
         def step(sums: tuple[np.ndarray, np.ndarray], s: slice) -> None:
             if len(fresh):
-                new = P.kernel(P.X[s], P.X[fresh])
+                new = P.kernel.covariances(P.X[s], P.X[fresh])
                 sums[1][...] += P.precision[s] @ (new * new)
                 K[empty, s] = new.T
             sums[0][...] += K[:, s] @ V[s]

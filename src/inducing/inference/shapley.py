@@ -151,7 +151,7 @@ def _factor(term: Term, g: int, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
     """The part of a product that looks at an input. (n, m)"""
     K = np.ones((len(X), len(Z)))
     for kernel in term.get(g, []):
-        K *= kernel(X, Z)
+        K *= kernel.covariances(X, Z)
     return K
 
 

@@ -227,7 +227,7 @@ def mean_residual(P: Problem) -> float:
 
 
 def _prior_trace(P: Problem) -> float:
-    return float(sum(float(namespace(P.X).sum(P.kernel.diag(P.X[s]))) for s in row_slices(P.n, 1 << 16)))
+    return float(sum(float(namespace(P.X).sum(P.kernel.diagonal(P.X[s]))) for s in row_slices(P.n, 1 << 16)))
 
 
 def _bounds(P: Problem, trace: float) -> tuple[float, float, float, float]:
@@ -259,7 +259,7 @@ def _suggested(P: Problem, noise: float, m: int, rng: Any) -> tuple[int | None, 
     rows = np.sort(np.random.default_rng(rng).permutation(P.n)[:SIZING_ROWS])
     X = to_numpy(P.X[rows])
     most = min(2 * m, len(X))
-    share = SLACK * noise / P.n / float(np.mean(P.kernel.diag(X)))
+    share = SLACK * noise / P.n / float(np.mean(P.kernel.diagonal(X)))
     if share >= 1.0:
         return 1, most
     chosen = len(greedy_variance(X, most, rng, kernel=P.kernel, threshold=share))

@@ -64,11 +64,11 @@ class Points:
 
     def gram(self, kernel: Kernel) -> Array:
         """Kuu. (m, m)"""
-        return kernel(self.Z, self.Z)
+        return kernel.covariances(self.Z, self.Z)
 
     def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
         """Kfu. (n, m)"""
-        return kernel(X, self.Z, out)
+        return kernel.covariances(X, self.Z, out)
 
     def gram_pullback(self, kernel: Kernel, Kbar: Array, K: Array | None = None) -> BothGradients:
         """Gradients of the kernel's and the basis's parameters from a symmetric Kbar = dJ/dKuu."""
@@ -95,7 +95,7 @@ class Points:
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
         """d/dx Σ_j weights_j k_j(x) at each row of X; weights are (m,), or (n, m) by row. (n, d)"""
-        return kernel.pullback(self.Z, X, (weights + 0.0 * kernel(X, self.Z)).T)[1]
+        return kernel.pullback(self.Z, X, (weights + 0.0 * kernel.covariances(X, self.Z)).T)[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,7 +139,7 @@ class Posterior:
         T = self.variance_root
 
         def rows(s: slice) -> Array:
-            prior = 0.0 if self.conditional == "deterministic" else self.kernel.diag(X[s])
+            prior = 0.0 if self.conditional == "deterministic" else self.kernel.diagonal(X[s])
             if T is None:  # no information yet, or a covariance above the prior's: both terms apart
                 Phi = self.features(X[s])
                 variance[s] = prior - row_squares(Phi) + row_squares(Phi @ self.A)
@@ -207,9 +207,9 @@ class Posterior:
         Phi = solve_lower(self.L, self.basis.cross(self.kernel, X).T).T if len(self) else self.features(X)
         joint = 0.0 if self.A is None else gram(contiguous((Phi @ self.A).T))
         if self.conditional == "exact":
-            joint = joint + self.kernel(X, X) - gram(contiguous(Phi.T))
+            joint = joint + self.kernel.covariances(X, X) - gram(contiguous(Phi.T))
         elif self.conditional == "independent":
-            R = self.kernel.diag(X) - row_squares(Phi)
+            R = self.kernel.diagonal(X) - row_squares(Phi)
             joint = joint + R * identity(joint)
         return joint
 
@@ -400,7 +400,7 @@ def predict_together(posteriors: Sequence[Posterior], X: Array) -> Marginals:
     def step(_: None, rows: slice) -> None:
         K = contiguous(first.basis.cross(first.kernel, X[rows]))
         mean[rows] = K @ alpha
-        k = first.kernel.diag(X[rows])
+        k = first.kernel.diagonal(X[rows])
         for j, T in enumerate(roots):
             variance[rows, j] = k - row_squares(times_lower(K.copy(), T, transposed=True))
 

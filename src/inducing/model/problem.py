@@ -141,7 +141,7 @@ class Problem:
 
 def scatter(kernel: Kernel, X: Array) -> Array | float:
     """The prior variance of f about its average where inputs have variances, 0 where they are known. (n,)"""
-    return kernel.point_diag(X) - kernel.diag(X) if kernel.uncertain else 0.0
+    return kernel.point_diag(X) - kernel.diagonal(X) if kernel.uncertain else 0.0
 
 
 def scatter_pullback(P: Problem, per_row: Array) -> Gradients:
@@ -308,7 +308,7 @@ def less_mean(mean: Mean, X: Array, y: Array) -> Array:
 
 def make_problem(
     kernel: Kernel,
-    basis: Basis,
+    basis: Basis | None,
     row: Approximation,
     noise: Given,
     X: Given,
@@ -319,7 +319,7 @@ def make_problem(
     blocks: Given = None,
     weights: Given = None,
 ) -> Problem:
-    """Check everything and put it on X's device."""
+    """Check everything and put it on X's device; without a basis the rows are one."""
     X = as_inputs(X)
     if X.shape[0] == 0:
         raise EmptyDataError("X has no rows; at least one is needed")
@@ -338,7 +338,7 @@ def make_problem(
         kept = keep = np.flatnonzero(to_numpy(weights) > 0)
         X, y, noise, weights = X[keep], y[keep], noise[keep], weights[keep]
         blocks = None if blocks is None else blocks[keep]
-    basis = basis.on(X)
+    basis = Points(X) if basis is None else basis.on(X)
     check_basis(basis, kernel, X.shape[1])
     mean = Zero() if mean is None else mean
     Y = less_mean(mean, X, y) if likelihood is None else y if y.ndim == 2 else y[:, None]

@@ -40,7 +40,7 @@ def diagonal_beyond(post: Posterior) -> np.ndarray | None:
     if A is not None and (A.shape[0] != A.shape[1] or np.any(np.tril(A, -1))):
         return None
     Z, L = to_numpy(post.basis.Z), to_numpy(post.L)
-    beyond = L @ L.T - to_numpy(post.kernel(Z, Z))
+    beyond = L @ L.T - to_numpy(post.kernel.covariances(Z, Z))
     added = np.diag(beyond).copy()
     beyond[np.diag_indices(len(beyond))] = 0.0
     return added if np.max(np.abs(beyond), initial=0.0) <= OF_A_FACTOR * np.max(np.abs(L)) ** 2 else None
@@ -86,9 +86,9 @@ def variance_in_page(post: Posterior, added: np.ndarray, A: np.ndarray | None, X
     """The variance of f as a page computes it, from its own factor of the kernel matrix. (n,)"""
     assert isinstance(post.basis, Points)
     Z = to_numpy(post.basis.Z)
-    L = cholesky(to_numpy(post.kernel(Z, Z)) + np.diag(added))
-    phi = solve_lower(L, to_numpy(post.kernel(Z, X)))
-    variance = to_numpy(post.kernel.diag(X)) - np.sum(phi**2, axis=0)
+    L = cholesky(to_numpy(post.kernel.covariances(Z, Z)) + np.diag(added))
+    phi = solve_lower(L, to_numpy(post.kernel.covariances(Z, X)))
+    variance = to_numpy(post.kernel.diagonal(X)) - np.sum(phi**2, axis=0)
     return variance if A is None else variance + np.sum((A.T @ phi) ** 2, axis=0)
 
 

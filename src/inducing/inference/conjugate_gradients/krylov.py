@@ -71,17 +71,19 @@ def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: floa
     pivots = zeros_like_rows((0, X.shape[1]), X)
     if rank > 0:
         rows = to_numpy(X)
-        total = float(np.sum(to_numpy(kernel.diag(X))))
+        total = float(np.sum(to_numpy(kernel.diagonal(X))))
         threshold = min(0.5, max(1e-12, ENOUGH * float(xp.min(noise)) / total))
         pivots = asarray_like(greedy_variance(rows, min(rank, n), 0, kernel=kernel, threshold=threshold), X)
     r = pivots.shape[0]
     Phi, G = zeros_like_rows((n, r), X), zeros_like_rows((r, r), X)
     if r:
-        L, _ = cholesky_escalating(kernel(pivots, pivots), jitter, what="the prior covariance of the pivots")
+        L, _ = cholesky_escalating(
+            kernel.covariances(pivots, pivots), jitter, what="the prior covariance of the pivots"
+        )
         Linv = inverse_lower(L)
 
         def step(total: Array, s: slice) -> None:
-            Phi[s] = times_lower(contiguous(kernel(X[s], pivots)), Linv, transposed=True)
+            Phi[s] = times_lower(contiguous(kernel.covariances(X[s], pivots)), Linv, transposed=True)
             add_gram(total, contiguous(Phi[s] / xp.sqrt(noise[s])[:, None]))
 
         parallel, tasks = is_numpy(X) and n * r >= SMALL, row_slices(n, chunk_rows(n, r, X))

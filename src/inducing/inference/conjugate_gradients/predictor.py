@@ -102,7 +102,7 @@ class System:
         """The residual norms at which means are within tolerance · rms(y) of the exact GP's. (p,)"""
         P, xp = self.problem, namespace(self.problem.X)
         scale = to_numpy(xp.sqrt(xp.mean(P.Y * P.Y, axis=0)))
-        return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diag(P.X))))
+        return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diagonal(P.X))))
 
     def probes(self) -> tuple[Array, np.ndarray]:
         """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to reach."""
@@ -165,12 +165,12 @@ class Iterative:
         """A bound on each mean's distance to the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
         X = queries_like(X, self.system.problem.X)
         residual = float(np.max(self.solution.residuals))
-        return namespace(X).sqrt(self.kernel.diag(X)) * (residual / self.system.sigma)
+        return namespace(X).sqrt(self.kernel.diagonal(X)) * (residual / self.system.sigma)
 
     def predict(self, X: Array) -> Marginals:
         """Mean and variance of each f(x); the variance is at most tolerance · k(x, x) above the exact one."""
         X = queries_like(X, self.system.problem.X)
-        variance = self.kernel.diag(X)
+        variance = self.kernel.diagonal(X)
         for s in row_slices(X.shape[0], TOGETHER):
             Ksf, solution = self._solved(X[s])
             S = contiguous(solution.X.T)  # (t, n)
@@ -182,12 +182,14 @@ class Iterative:
         X = queries_like(X, self.system.problem.X)
         Ksf, solution = self._solved(X)
         explained = Ksf @ solution.X + solution.X.T @ solution.R
-        return self.kernel(X, X) - 0.5 * (explained + explained.T)
+        return self.kernel.covariances(X, X) - 0.5 * (explained + explained.T)
 
     def _solved(self, X: Array) -> tuple[Array, Solution]:
         """K_*f (t, n), and the solves for its rows."""
-        Ksf = self.kernel(X, self.system.problem.X)
-        targets = np.sqrt(self.system.solver.tolerance * to_numpy(self.kernel.diag(X))) * self.system.sigma
+        Ksf = self.kernel.covariances(X, self.system.problem.X)
+        targets = (
+            np.sqrt(self.system.solver.tolerance * to_numpy(self.kernel.diagonal(X))) * self.system.sigma
+        )
         return Ksf, self.system.solve(contiguous(Ksf.T), targets, "variances")
 
 
@@ -249,7 +251,7 @@ def _over_pairs(P: Problem, left: Array, right: Array) -> Gradients:
         Kbar = left[i] @ right[j].T
         if is_numpy(X) and i != j:
             Kbar *= 2.0  # and the block above the diagonal
-        for name, g in P.kernel.pullback(X[i], X[j], Kbar, P.kernel(X[i], X[j]))[0].items():
+        for name, g in P.kernel.pullback(X[i], X[j], Kbar, P.kernel.covariances(X[i], X[j]))[0].items():
             sums[name] = sums[name] + g if name in sums else g
 
     parts = run_over(pairs, dict, step, parallel=is_numpy(X) and n * n >= SMALL)

@@ -49,12 +49,21 @@ class Kernel(Parametrised):
         self._check_columns()
 
     def __call__(self, X: Array, Z: Array, out: Array | None = None) -> Array:
-        selected = self._checked(X)
-        return self._matrix(selected, selected if Z is X else self._checked(Z), out)
+        checked = _checked(X)
+        return self.covariances(checked, checked if Z is X else _checked(Z), out)
 
     def diag(self, X: Array) -> Array:
         """k(x, x) of each row. (n,)"""
-        return self._diag(self._checked(X))
+        return self.diagonal(_checked(X))
+
+    def covariances(self, X: Array, Z: Array, out: Array | None = None) -> Array:
+        """k(X, Z) of inputs that were checked before. (n, m)"""
+        selected = self._select(X)
+        return self._matrix(selected, selected if Z is X else self._select(Z), out)
+
+    def diagonal(self, X: Array) -> Array:
+        """k(x, x) of each row of inputs that were checked before. (n,)"""
+        return self._diag(self._select(X))
 
     def scaled(self, X: Array) -> Array:
         """X in coordinates whose distances the kernel measures, no columns where it measures none. (n, g)"""
@@ -115,7 +124,7 @@ class Kernel(Parametrised):
 
     def point_diag(self, X: Array) -> Array:
         """The prior variance of f at the input itself, whatever that is where it is not known. (n,)"""
-        return self.diag(X)
+        return self.diagonal(X)
 
     def point_diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         """dJ/dparameters from kbar = dJ/d point_diag (n,)."""
@@ -168,17 +177,6 @@ class Kernel(Parametrised):
             raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {columns}")
         object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
 
-    def _checked(self, X: Given) -> Array:
-        """The columns of X that this kernel looks at, as finite floats."""
-        if isinstance(X, list | tuple):
-            X = np.asarray(X)
-        if is_numpy(X) and X.dtype.kind != "f":
-            require_numbers(X, "X")
-            X = X.astype(float)
-        if is_numpy(X):
-            require_finite(X, "X")
-        return self._select(X)
-
     def _select(self, X: Array) -> Array:
         if X.ndim != 2:
             raise ShapeError(
@@ -193,11 +191,23 @@ class Kernel(Parametrised):
         return X[:, list(columns)]
 
 
+def _checked(X: Given) -> Array:
+    """X as finite floats."""
+    if isinstance(X, list | tuple):
+        X = np.asarray(X)
+    if is_numpy(X) and X.dtype.kind != "f":
+        require_numbers(X, "X")
+        X = X.astype(float)
+    if is_numpy(X):
+        require_finite(X, "X")
+    return X
+
+
 def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
     """The Cholesky factor of k(X, X) + diag(added), on the CPU from the lower triangle, in place. (n, n)"""
     n = X.shape[0]
     if not is_numpy(X):
-        return cholesky(plus_diagonal(kernel(X, X), added))
+        return cholesky(plus_diagonal(kernel.covariances(X, X), added))
     K = np.empty((n, n))
 
     def fill(_: None, rows: slice) -> None:

@@ -79,10 +79,10 @@ class Composite(Kernel):
         return _by_path([part.point_diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
     def _diag(self, X: Array) -> Array:
-        return self._joined([part.diag(X) for part in self.parts])
+        return self._joined([part.diagonal(X) for part in self.parts])
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        kbars = self._kbars([part.diag(X) for part in self.parts], kbar)
+        kbars = self._kbars([part.diagonal(X) for part in self.parts], kbar)
         return _by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
     def _joined(self, parts: list[Array]) -> Array:
@@ -99,9 +99,9 @@ class Sum(Composite):
     """k₁ + k₂ + …: f is a sum of independent functions."""
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        K = self.parts[0](X, Z, out)
+        K = self.parts[0].covariances(X, Z, out)
         for part in self.parts[1:]:
-            K = np.add(K, part(X, Z), out=K) if is_numpy(K) else K + part(X, Z)
+            K = np.add(K, part.covariances(X, Z), out=K) if is_numpy(K) else K + part.covariances(X, Z)
         return K
 
     def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
@@ -135,16 +135,16 @@ class Product(Composite):
     """k₁ k₂ …: similar only when similar in every part."""
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        K = self.parts[0](X, Z, out)
+        K = self.parts[0].covariances(X, Z, out)
         for part in self.parts[1:]:
-            K = np.multiply(K, part(X, Z), out=K) if is_numpy(K) else K * part(X, Z)
+            K = np.multiply(K, part.covariances(X, Z), out=K) if is_numpy(K) else K * part.covariances(X, Z)
         return K
 
     def _joined(self, parts: list[Array]) -> Array:
         return reduce(mul, parts)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
-        Ks = [part(X, Z) for part in self.parts]  # (n, m) each
+        Ks = [part.covariances(X, Z) for part in self.parts]  # (n, m) each
         results = [
             part.pullback(X, Z, Kbar * others, Kpart)
             for part, others, Kpart in zip(self.parts, products_without_each(Ks), Ks)

@@ -94,10 +94,10 @@ class Levels(Kernel):
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         F = self.features(X)[0]
-        return self.kernel(F, F if X is Z else self.features(Z)[0], out)
+        return self.kernel.covariances(F, F if X is Z else self.features(Z)[0], out)
 
     def _diag(self, X: Array) -> Array:
-        return self.kernel.diag(self.features(X)[0])
+        return self.kernel.diagonal(self.features(X)[0])
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         F, slopes = self.features(Z)

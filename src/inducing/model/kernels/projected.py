@@ -73,10 +73,10 @@ class Projected(Kernel):
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         P = self.project(X)
-        return self.kernel(P, P if X is Z else self.project(Z), out)
+        return self.kernel.covariances(P, P if X is Z else self.project(Z), out)
 
     def _diag(self, X: Array) -> Array:
-        return self.kernel.diag(self.project(X))
+        return self.kernel.diagonal(self.project(X))
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         """dJ/dW = PX̄ᵀX + PZ̄ᵀZ with the projections PX, PZ; k is symmetric, so PX̄ is PZ̄ of the transpose."""

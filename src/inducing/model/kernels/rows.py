@@ -21,12 +21,12 @@ class RowKernel:
     def __init__(self, kernel: Kernel, d: int) -> None:
         self.kernel, self.cross = kernel, _cross(kernel, d)
         self._diag = (
-            np.asarray(kernel.diag(np.zeros((1, d))), dtype=float) if _is_stationary(kernel) else None
+            np.asarray(kernel.diagonal(np.zeros((1, d))), dtype=float) if _is_stationary(kernel) else None
         )
 
     def diag(self, x: np.ndarray) -> np.ndarray:
         """k(x, x). (1,)"""
-        return np.asarray(self.kernel.diag(x), dtype=float) if self._diag is None else self._diag
+        return np.asarray(self.kernel.diagonal(x), dtype=float) if self._diag is None else self._diag
 
 
 def _is_stationary(kernel: Kernel) -> bool:
@@ -40,7 +40,7 @@ def _cross(kernel: Kernel, d: int) -> Cross:
         parts, join = [_cross(part, d) for part in kernel.parts], add if type(kernel) is Sum else mul
         return lambda x, Z: reduce(join, [part(x, Z) for part in parts])
     if type(kernel) not in PROFILES:
-        return lambda x, Z: kernel(x, Z)[0]
+        return lambda x, Z: kernel.covariances(x, Z)[0]
     from .triangle_loops import cross_row
 
     assert isinstance(kernel, Stationary)

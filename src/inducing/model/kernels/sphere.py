@@ -57,7 +57,7 @@ class Sphere(Kernel):
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         points = self._points(X)
-        return self._of_points(points, points if Z is X else self._points(Z), out)
+        return self._of_points.covariances(points, points if Z is X else self._points(Z), out)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, p = namespace(X), self._points(Z)
