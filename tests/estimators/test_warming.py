@@ -71,7 +71,8 @@ def functions_compiled() -> set[str]:
         aliases = re.findall(r"^(\w+) = (?:compiled|pointed)\(", text, flags=re.M)
         pattern = rf"^@(?:{'|'.join(['compiled', *aliases])})\b(?:(?!^def ).)*?^def (\w+)"
         module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-        names |= {f"{module}.{name}" for name in re.findall(pattern, text, flags=re.M | re.S)}
+        helpers = re.findall(r"^\w+ = compiled\(.*\)\((\w+)\.py_func\)", text, flags=re.M)
+        names |= {f"{module}.{name}" for name in (*re.findall(pattern, text, flags=re.M | re.S), *helpers)}
     return names
 
 
