@@ -42,7 +42,7 @@ def dial(name: str, train: Rows, test: Rows) -> None:
     print("| neighbours | SMSE | MSLL | condition, s | predict, µs | file, kB |\n|---|---|---|---|---|---|")
     for count in (0, 5, 10, 20, 50, 100, len(X) - 1):
         start = time.perf_counter()
-        near = ig.condition(model.kernel_, core.basis, "neighbours", noise, Z, t, neighbours=count)
+        near = ig.condition(core.kernel, core.basis, "neighbours", noise, Z, t, neighbours=count)
         made = time.perf_counter()
         mean, variance = near.predict(Zs)
         done = time.perf_counter()

@@ -220,7 +220,7 @@ def f1(report: Report) -> None:
             f"The machine was busy with other work: the fit had {of_cores / seconds:.2f} cores on average, "
             f"not two. Its work, {of_cores / 60:.1f} core-minutes, is what to compare."
         )
-    lengthscale = model.kernel_.lengthscale
+    lengthscale = model.posterior_.kernel.lengthscale
     scales = ", ".join(f"{INPUTS[j]} {lengthscale[j]:.2g}" for j in np.argsort(lengthscale))
     report.notes.append(f"Lengthscales in standard deviations of each input, the shortest first: {scales}.")
 

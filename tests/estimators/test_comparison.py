@@ -64,8 +64,10 @@ def test_rules_leave_the_basis_where_it_is_and_get_a_learned_kernel(monkeypatch)
     ig.compare(X, Y, methods=["information-gain", "random"], sizes=[5], max_iter=20)
     first, second, random = fits
     assert [model.max_iter for model in fits] == [10, 10, 20]
-    learned = float(np.ravel(first.kernel_.lengthscale)[0])
-    assert seen == [(learned, pytest.approx(first.noise_ / first.y_scale_**2))] and learned != 1.0
+    learned = float(np.ravel(first.posterior_.kernel.lengthscale)[0])
+    assert (
+        seen == [(pytest.approx(learned), pytest.approx(first.noise_ / first.y_scale_**2))] and learned != 1.0
+    )
     A = np.sort(
         (train_test_split(X, random_state=0, test_size=24)[0][:, 0] - second.x_mean_) / second.x_scale_
     )

@@ -111,7 +111,7 @@ def test_relevance_is_in_the_users_units():
     X, y = _table()
     model, wider = _model().fit(X, y), _model().fit(X * [10, 1], y)
     np.testing.assert_allclose(wider.relevance_, model.relevance_ / [10, 1], rtol=1e-2)
-    np.testing.assert_allclose(1 / model.relevance_, model.kernel_.lengthscale * model.x_scale_)
+    np.testing.assert_allclose(1 / model.relevance_, model.kernel_.lengthscale)
 
 
 def test_notebooks_show_models_and_pictures():

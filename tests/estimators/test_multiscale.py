@@ -100,7 +100,7 @@ def test_squared_hinge_is_a_minimum():
 
 def test_lengthscale_by_default_is_gamma_scale():
     model = RIDGE(10, max_iter=0).fit(X, y)
-    np.testing.assert_allclose(model.kernel_.lengthscale, 1.0)  # √(2/2) standard deviations
+    np.testing.assert_allclose(model.kernel_.lengthscale, X.std(axis=0))  # √(2/2) standard deviations
     np.testing.assert_allclose(model.x_scale_, X.std(axis=0))
 
 
@@ -173,12 +173,13 @@ def test_svm_with_widths_reaches_a_lower_objective_than_points(loss):
 
 def test_objective_is_what_it_says():
     model = RIDGE(8, alpha=0.4, lengthscale=0.8, max_iter=30, random_state=0).fit(X, y)
-    Kuu = model.basis_.gram(model.kernel_)
+    Kuu = model.basis_.gram(ig.kernels.in_units(model.kernel_, model.x_scale_))
     value = np.sum((y - model.predict(X)) ** 2) + 0.4 * model.coef_ @ Kuu @ model.coef_
     np.testing.assert_allclose(model.objective_, value, rtol=1e-5)
     svm = MACHINE(8, C=0.6, lengthscale=0.8, max_iter=30, random_state=0).fit(X, labels)
     f, c = svm.decision_function(X), svm.coef_[:, 0]
-    value = 0.5 * (c @ svm.basis_.gram(svm.kernel_) @ c + (svm.intercept_[0] / 10.0) ** 2)
+    Kuu = svm.basis_.gram(ig.kernels.in_units(svm.kernel_, svm.x_scale_))
+    value = 0.5 * (c @ Kuu @ c + (svm.intercept_[0] / 10.0) ** 2)
     value += 0.6 * np.sum(np.maximum(0.0, 1.0 - SIGN[:, 0] * f) ** 2)
     np.testing.assert_allclose(svm.objective_, value, rtol=1e-5)
 

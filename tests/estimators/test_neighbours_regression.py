@@ -46,7 +46,7 @@ def test_neighbours_follow_what_few_inducing_inputs_cannot(model):
 def test_its_numbers_are_those_of_condition_in_the_users_units(model):
     scaled = (X - model.x_mean_) / model.x_scale_, (Y - model.y_mean_) / model.y_scale_
     core = ig.condition(
-        model.kernel_,
+        model.posterior_.kernel,
         model.posterior_.basis,
         "neighbours",
         model.fit_result_.noise,

@@ -58,7 +58,7 @@ def test_each_entry_left_out_is_a_dense_gp_without_it() -> None:
     model = ig.SparseGPRegressor("rbf", "exact", outputs="coregionalised", rank=1, max_iter=3, random_state=0)
     left = model.fit(X, GAPPY * scale + shift).loo_
     assert left.mean.shape == (30, 3) and np.array_equal(np.isnan(left.mean), np.isnan(GAPPY))
-    base, levels = model.kernel_.parts
+    base, levels = model.posterior_.kernel.parts
     B = oracle_outputs.levels(levels.W, levels.kappa)
     k = oracle.bind(oracle.rbf, lengthscale=base.lengthscale, variance=base.variance)
     A, U = (

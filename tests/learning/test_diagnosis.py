@@ -211,7 +211,7 @@ def test_the_estimators_report_is_in_the_units_of_y():
     assert model.report_.lower == pytest.approx(model.log_evidence_, rel=1e-9)
     scaled = (X - model.x_mean_) / model.x_scale_
     exact = ig.log_evidence(
-        model.kernel_, None, "exact", model.fit_result_.noise, scaled, (y - y.mean()) / y.std()
+        model.posterior_.kernel, None, "exact", model.fit_result_.noise, scaled, (y - y.mean()) / y.std()
     )
     assert model.report_.lower < exact - n * np.log(y.std()) < model.report_.upper
 

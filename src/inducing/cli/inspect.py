@@ -41,7 +41,8 @@ def in_words(estimator: Any) -> list[str]:
     from ..learning.diagnosis import relevance
     from ..sources.columns import listing
 
-    metadata, weight = estimator.metadata_, relevance(estimator.kernel_, posterior_of(estimator).basis)
+    metadata, post = estimator.metadata_, posterior_of(estimator)
+    weight = relevance(post.kernel, post.basis)
     names, target = feature_names(estimator), metadata.get("target", "y")
     weight = weight[: len(names)]
     rows = getattr(estimator, "n_rows_", None)
@@ -131,13 +132,14 @@ def _print_kernel(estimator: Any) -> None:
     from ..model.kernels import leaves
 
     d, names = estimator.n_features_in_, feature_names(estimator)
-    weight = relevance(estimator.kernel_, posterior_of(estimator).basis)
+    post = posterior_of(estimator)
+    weight = relevance(post.kernel, post.basis)
     own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_
     scale = np.broadcast_to(own, max(d, np.size(own)))  # with what is known of gaps, where they are used
     names += [f"gaps {i + 1}" for i in range(len(scale) - d)]
     if estimator.kinds_.guide is not None:
         names[-1] = "guide"
-    for path, part in leaves(estimator.kernel_.spec()):
+    for path, part in leaves(post.kernel.spec()):
         numbers = ", ".join(f"{key} {value:.4g}" for key, value in part.items() if isinstance(value, float))
         table = Table("input")
         table.add_column("lengthscale", justify="right")

@@ -102,6 +102,14 @@ class Inputs(BaseEstimator):
         X = X if self.kinds_ is ONLY_NUMBERS or X.shape[1] != self.n_features_in_ else self.kinds_.inputs(X)
         return (X - self.x_mean_) / self.x_scale_
 
+    @property
+    def kernel_(self: Any) -> Kernel:
+        """The kernel that was learned, its lengthscales and periods in the units of X; its variance is that
+        of the standardised targets. That of the posterior is of the standardised inputs.
+        """
+        scale = self.span_ if hasattr(self, "span_") else self.x_scale_
+        return kernels.in_units(self._kernel, 1.0 / scale)
+
     def _queries(self, X: Any) -> np.ndarray:
         """The rows of X in the model's units."""
         check_is_fitted(self)
@@ -129,7 +137,6 @@ class Estimator(Judged, Inputs):
     """Base of the Gaussian processes: the way of y to the model's units and back, and `save`."""
 
     _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
-    kernel_: Kernel
     basis_size_: int
     n_features_in_: int
     feature_names_in_: np.ndarray
@@ -221,7 +228,7 @@ class Estimator(Judged, Inputs):
                 raise ModelFileError(f"its columns do not give {d} inputs")
         if not isinstance(plain["metadata"], dict):
             raise ModelFileError("its metadata are no dictionary")
-        model.kernel_, model.basis_size_ = posterior.kernel, len(posterior)
+        model._kernel, model.basis_size_ = posterior.kernel, len(posterior)
         model.n_features_in_, model.n_iter_ = d, int(plain["n_iterations"])
         model.metadata_ = plain["metadata"]
         model._restore(plain, arrays, posterior)
@@ -229,7 +236,7 @@ class Estimator(Judged, Inputs):
 
     def _saved_posterior(self) -> Posterior:
         """The posterior whose record a file has; raise if it has none."""
-        if not hasattr(self, "kernel_"):
+        if not hasattr(self, "_kernel"):
             raise ParameterError(f"this {type(self).__name__} is not fitted; call fit before save")
         return self.posterior_  # type: ignore[attr-defined]
 

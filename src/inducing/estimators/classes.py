@@ -28,7 +28,7 @@ class ClassesOfRows(PredictiveClasses):
 
     posteriors_: tuple[Any, ...]
     likelihood_: Any  # of classes
-    kernel_: Kernel
+    _kernel: Kernel  # of the standardised inputs
     n_iter_: int
     basis_size_: int
     log_evidence_: float | None
@@ -37,7 +37,7 @@ class ClassesOfRows(PredictiveClasses):
         """Keep the predictors of a fit; they share the search and the features of the rows."""
         first, *others = learned.predictors
         self.posteriors_ = (first, *(other.beside(first) for other in others))
-        self.likelihood_, self.kernel_ = learned.likelihood, first.kernel
+        self.likelihood_, self._kernel = learned.likelihood, first.kernel
         self.n_iter_, self.basis_size_ = max(1, learned.n_iterations), len(first.basis)
         self.log_evidence_ = learned.log_evidence
         return self

@@ -21,7 +21,6 @@ from ..learning.classes import Coded, Labels, LearnedClasses, learn_classes, lea
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points
-from ..model.kernels import with_periods
 from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Matern32, Matern52, Stationary
 from ..model.likelihoods import Binary
@@ -37,7 +36,8 @@ from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import RENAMED, Estimator, Sized, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .columns import kinds_of
-from .preparation import ONLY_NUMBERS, checked_weights, start_inducing, start_kernel
+from .preparation import ONLY_NUMBERS, checked_weights, start_inducing
+from .starting import given_kernel, given_priors, start_kernel, warned
 from .streaming import Streaming
 from .thesis_ways import ThesisWays
 
@@ -51,8 +51,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
 
     All classes share the kernel and one basis. The probabilities of many are those of independent labels,
     conditioned on exactly one being positive (`likelihoods.Binary.probabilities` says why). Inputs are
-    standardised inside: `kernel`, `kernel_`, `fixed`, `priors` and `posteriors_` are in units of the
-    standardised inputs, `inducing` in the user's. With standardize=False the two are one.
+    standardised inside: `posteriors_` are in units of the standardised inputs, `inducing`, lengthscales and
+    periods of `kernel`, `priors` and `kernel_` in the user's. With standardize=False the two are one.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             if self.method == "ep":
                 self._keep(self._propagate(X, Y, capacity=self._size, score=self.removal_score))
             elif self.method == "online":
-                self._read([prior(self.kernel_)] * Y.shape[1], X, Y, stoppable=True)
+                self._read([prior(self._kernel)] * Y.shape[1], X, Y, stoppable=True)
             else:
                 self.n_rows_ = len(X)
             self._held = None
@@ -239,7 +239,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         used = None if weights is None else placed(weights, self.device)
         Xs, signs = placed(X, self.device), placed(Y, self.device)
         options: dict[str, Any] = dict(jitter=self.jitter, weights=used)
-        P = problem_of(self.kernel_, basis, row, self.likelihood_, Xs, signs[:, 0], **options)
+        P = problem_of(self._kernel, basis, row, self.likelihood_, Xs, signs[:, 0], **options)
         stage = Stage(
             P,
             optimize="hyperparameters" if self.optimize == "hyperparameters" else "all",
@@ -255,7 +255,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
 
     def _take(self, learned: LearnedClasses, n_rows: int) -> None:
         """Keep what was learned."""
-        self.likelihood_, self.kernel_ = learned.likelihood, learned.posteriors[0].kernel
+        self.likelihood_, self._kernel = learned.likelihood, learned.posteriors[0].kernel
         self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), n_rows
         self._keep([post.to_numpy() for post in learned.posteriors])
         self._held = None
@@ -263,8 +263,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     def _priors(self) -> Any:
         """The priors given; None is one on the lengthscales of a kernel that was chosen here."""
         if self.priors is not None or isinstance(self.kernel, Kernel):
-            return self.priors
-        lengths = {k: v for k, v in self.kernel_.parameters.items() if k.endswith("lengthscale")}
+            return given_priors(self.priors, self._kernel, self.x_scale_)
+        lengths = {k: v for k, v in self._kernel.parameters.items() if k.endswith("lengthscale")}
         return {f"kernel.{k}": LogNormal(float(np.exp(np.mean(np.log(v)))), 2.0) for k, v in lengths.items()}
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
@@ -363,14 +363,16 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         if self.standardize:
             units = center_and_scale(X, weights) if units is None else units
             self.x_mean_, self.x_scale_ = self.kinds_.in_place(*units)
-        self.kernel_ = start_kernel(
-            None if self._other_kinds else with_periods(self.kernel, self.x_scale_),
+        self._kernel = start_kernel(
+            None if self._other_kinds else given_kernel(self.kernel, self.x_scale_),
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,
             self.ard,
             self.kinds_,
         )
+        if isinstance(self.kernel, Kernel):
+            warned(self._kernel, self._in_model_units(X))
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
         self._adapt()
         self.__dict__.pop("metadata_", None)
@@ -399,7 +401,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             )
         mixed = self.kinds_.codes or self.kinds_.way == "variances"  # means of rows are no rows
         rule = "variance" if mixed and self.inducing == "kmeans" else self.inducing
-        return selection.BY_NAME[rule](X, m, rng, kernel=self.kernel_)
+        return selection.BY_NAME[rule](X, m, rng, kernel=self._kernel)
 
     def _keep(self, posts: Sequence[Posterior]) -> None:
         """Keep the result, without what EP remembers of each training row."""

@@ -13,7 +13,6 @@ from .. import metrics, package
 from ..errors import EmptyDataError, ParameterError, UnknownNameError
 from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
-from ..model.kernels import with_periods
 from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
 from .classifier import SparseGPClassifier
@@ -182,8 +181,7 @@ def _fitted(method: str, size: int, usual: dict[str, Any], X: np.ndarray, y: np.
     elif method not in BLIND:
         half = usual["max_iter"] // 2
         first = _fitted("kmeans", size, usual | {"max_iter": half}, X, y)
-        kernel = with_periods(first.kernel_, 1.0 / first.x_scale_)  # back in the user's units
-        settings |= {"kernel": kernel, "noise": first.noise_, "max_iter": usual["max_iter"] - half}
+        settings |= {"kernel": first.kernel_, "noise": first.noise_, "max_iter": usual["max_iter"] - half}
     m = min(size, len(np.unique(X, axis=0)))
     model = SparseGPRegressor(n_inducing=m, **(usual | settings)).fit(X, y)
     if "interrupted" in model.fit_result_.message:

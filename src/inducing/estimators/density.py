@@ -99,7 +99,7 @@ class GPDensity(DensityMixin, Estimator):
             text = f"no fixed point within max_iter={self.max_iter} sweeps; try damping below {self.damping}"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         self.posterior_ = replace(best.posterior, sites=None)  # which belong to the rows
-        self.kernel_, self.basis_size_ = best.posterior.kernel, len(best.posterior)
+        self._kernel, self.basis_size_ = best.posterior.kernel, len(best.posterior)
         self.mass_, self.lam_ = best.mass, best.lam
         self.n_iter_, self.converged_ = best.n_sweeps, best.converged
         units = float(np.sum(weights) * np.sum(np.log(self.span_)))
@@ -227,11 +227,11 @@ class GPDensity(DensityMixin, Estimator):
         points, along each input. The square of an Ornstein-Uhlenbeck process is smooth but at its basis,
         where its peaks are.
         """
-        if not isinstance(self.kernel_, Trigonometric):
+        if not isinstance(self._kernel, Trigonometric):
             Z = self.posterior_.basis.parameters["Z"]
             grid = np.concatenate([np.linspace(0.0, 1.0, 4097)[:, None], Z])
             return 1.01 * float(np.max(moments(self.posterior_, grid)[0]))
-        degree, d = 2 * self.kernel_.order, self.n_features_in_
+        degree, d = 2 * self._kernel.order, self.n_features_in_
         fine = 4 if d < 3 else 2  # points for each half wave
         axis = np.arange(2 * fine * degree) / (2 * fine * degree)
         grid = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), axis=-1).reshape(-1, d)

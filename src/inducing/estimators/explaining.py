@@ -184,7 +184,7 @@ def _removal_scores(post: Posterior) -> list[float]:
 def _parameters(model: Any) -> list[tuple[str, str]]:
     """Names and values, those of data in the user's units."""
     rows = [("kernel", type(model.kernel_).__name__)]
-    rows += [(f"kernel {name}, scaled inputs", _text(v)) for name, v in model.kernel_.parameters.items()]
+    rows += [(f"kernel {name}", _text(v)) for name, v in model.kernel_.parameters.items()]
     if getattr(model, "noise_", None) is not None:
         rows.append(("noise, standard deviation", _text(np.sqrt(model.noise_))))
     rows += [("approximation", str(model.approximation_))] if hasattr(model, "approximation_") else []
@@ -272,7 +272,7 @@ def _short(a: np.ndarray) -> list[float]:
 
 def card(model: Any) -> str:
     """A fitted model as an HTML table for notebooks: its rows, its parameters, its report. Else nothing."""
-    if not hasattr(model, "kernel_"):
+    if not hasattr(model, "basis_size_"):
         return ""
     rows = [("rows, inputs", f"{_rows_of(model) or 'not known'}, {model.n_features_in_}")]
     rows += [("basis functions", str(model.basis_size_)), *_parameters(model)]

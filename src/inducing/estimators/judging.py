@@ -99,7 +99,7 @@ class Judged:
         """
         check_is_fitted(self)
         post = self.posteriors_[0] if hasattr(self, "posteriors_") else self.posterior_
-        return (relevance(self.kernel_, post.basis) / self.x_scale_)[: self.n_features_in_]
+        return (relevance(self._kernel, post.basis) / self.x_scale_)[: self.n_features_in_]
 
     def _left_out(self: Any) -> LeftOut:
         """`loo_` of one target with Gaussian noise; raise if there is none."""

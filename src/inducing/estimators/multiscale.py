@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..beside.multiscale_machines import LOSSES, Machine, Risk, RiskSolver, machine, ridge
 from ..errors import LabelError, ParameterError, UnknownNameError
 from ..inference import selection
-from ..model.kernels import RBF
+from ..model.kernels import RBF, in_units
 from ..model.problem import as_inputs, as_targets
 from ..sources.moments import center_and_scale
 from .base import RENAMED, Inputs, Sized, generator
@@ -42,12 +42,14 @@ class _Machine(Sized, Inputs):
         self.x_mean_, self.x_scale_, X = mean, scale, (X - mean) / scale
         spread = center_and_scale(X, weights)[1]
         varying = max(1, int(np.count_nonzero(np.ptp(X, axis=0))))
-        lengthscale = np.sqrt(0.5 * varying) * spread if self.lengthscale is None else self.lengthscale
-        risk = Risk(RBF(lengthscale, 1.0), solver, X, T, weights, self.jitter)
+        kernel = RBF(np.sqrt(0.5 * varying) * spread)
+        if self.lengthscale is not None:
+            kernel = in_units(RBF(self.lengthscale), scale)
+        risk = Risk(kernel, solver, X, T, weights, self.jitter)
         rng = generator(self.random_state)
         wide = self.basis == "multiscale"
         f = machine(risk, self._size, multiscale=wide, max_iter=self.max_iter, rng=rng)
-        self.kernel_, self.basis_, self.objective_, self.n_iter_ = f.kernel, f.basis, f.risk, f.n_iterations
+        self._kernel, self.basis_, self.objective_, self.n_iter_ = f.kernel, f.basis, f.risk, f.n_iterations
         self.coef_: Any = f.c
         self.intercept_: Any = f.b
 
@@ -55,7 +57,7 @@ class _Machine(Sized, Inputs):
         """f at each row. (n, q)"""
         X = as_inputs(self._queries(X))
         c = self.coef_.reshape(len(self.basis_), -1)
-        return Machine(self.kernel_, self.basis_, c, self.intercept_, self.objective_, self.n_iter_).values(X)
+        return Machine(self._kernel, self.basis_, c, self.intercept_, self.objective_, self.n_iter_).values(X)
 
 
 @dataclass(eq=False, repr=False)
@@ -71,8 +73,8 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     ----------
     n_inducing : how many basis functions, and no more than the data have different rows.
     basis : "multiscale", or "points" to hold all widths at the lengthscale.
-    lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in standard deviations of
-        the inputs; None is √(d/2), scikit-learn's gamma="scale". Not learned: choose it by cross-validation.
+    lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in the units of X; None is
+        √(d/2) standard deviations, scikit-learn's gamma="scale". Not learned: choose it by cross-validation.
     alpha : weight of the penalty; as a GP would see it, the variance of the noise over that of f.
     max_iter : of L-BFGS, from k-means centres; for "multiscale" the first half moves the centres alone. 0
         learns nothing.
@@ -83,7 +85,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
 
     Attributes
     ----------
-    basis_, kernel_ : of the standardised inputs.
+    basis_ : of the standardised inputs. kernel_ : in the units of X.
     coef_ : c, (m,) or (m, p).
     intercept_ : the targets' mean, a number or (p,).
     objective_ : the minimum reached.

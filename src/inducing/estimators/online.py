@@ -51,9 +51,8 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
     again from all of them whenever their number has doubled, with the kernel as it would start; from then on
     nothing is kept but the model. A batch is never cut in two, and one that cannot be used changes nothing.
 
-    Units are as in `SparseGPRegressor`: `noise`, `likelihood`, predictions and `noise_` in the user's;
-    `kernel`, `kernel_`, `mean`, `fixed`, `priors`, `posterior_` and `likelihood_` in those of the
-    standardised data.
+    Units are as in `SparseGPRegressor`: the user's for `noise`, `likelihood`, predictions, `noise_` and all
+    lengthscales; those of the standardised data for `mean`, `posterior_` and `likelihood_`.
 
     Parameters
     ----------
@@ -78,8 +77,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
     warmup : how many rows `partial_fit` takes units and hyperparameters from.
     learning_rows : how many rows, at most, drawn at random, hyperparameters are learned from.
     max_iter, restarts, jitter, fixed, priors : of the learning, as for `inducing.fit`.
-    random_state : seed of the learning.
-    verbose : 1 always shows progress; else terminals see it after two seconds.
+    random_state : seed of the learning. verbose : 1 always shows progress, else after two seconds.
 
     Attributes
     ----------
@@ -284,7 +282,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
             self.y_mean_, self.y_scale_ = 0.0, 1.0
         rows = np.sort(rng.permutation(len(X))[: self.learning_rows])
         start = self._gaussian_start(data[rows], one, given, learn, rng)
-        kernel, mean = start.kernel_, start.posterior_.mean_function
+        kernel, mean = start.posterior_.kernel, start.posterior_.mean_function
         self.n_iter_ = max(1, start.n_iter_)
         if isinstance(likelihood, Gaussian):
             likelihood = Gaussian(float(start.fit_result_.noise))
@@ -298,7 +296,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
                 targets = (y[rows] - self.y_mean_) / self.y_scale_
                 problem = kernel, likelihood, mean, data.X[rows], targets
                 kernel, likelihood, mean = self._learn(*problem, given, rng)
-        self.kernel_, self.likelihood_, self.n_rows_, self._begun_with = kernel, likelihood, 0, len(X)
+        self._kernel, self.likelihood_, self.n_rows_, self._begun_with = kernel, likelihood, 0, len(X)
         self._adapt_again()
         post = prior(kernel, mean)
         self.posterior_ = post if one else replace(post, w=np.zeros((0, y.shape[1])), one_output=False)
@@ -356,15 +354,15 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         given, noise = not isinstance(self.likelihood, str), noise_of(self.likelihood_)
         data = Data(X, y, np.ones(len(X)), noise if given else 0.1 * float(np.mean(np.var(y, axis=0))))
         start = self._gaussian_start(data, one, given, True, generator(self.random_state))
-        learned, mean = start.fit_result_, start.posterior_.mean_function
+        learned, mean, kernel = start.fit_result_, start.posterior_.mean_function, start.posterior_.kernel
         here, old = (learned.basis, "vfe"), self.posterior_.mean_function
-        if not learned.value > log_evidence(self.kernel_, *here, noise, X, y, mean=old):
+        if not learned.value > log_evidence(self._kernel, *here, noise, X, y, mean=old):
             return
         if type(self.likelihood_) in UNITS and not given:
             self.likelihood_ = self.likelihood_.in_units(float(np.sqrt(learned.noise / noise)))
         assert self._posts is not None
-        self._posts = [carried(post, start.kernel_, mean) for post in self._posts]
-        self.kernel_ = start.kernel_
+        self._posts = [carried(post, kernel, mean) for post in self._posts]
+        self._kernel = kernel
 
     def _forecast(self, seen: Seen) -> Forecast:
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]

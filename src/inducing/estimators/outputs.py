@@ -225,9 +225,14 @@ class Outputs(Observing):
             self.models_.append(model.fit(X[rows], target[rows], weights[rows], x_std=own))
         return self._gathered()
 
+    @property
+    def kernel_(self: Any) -> Any:
+        """The kernel that was learned in the units of X; of independent outputs a list, one for each."""
+        return super().kernel_ if self.models_ is None else [m.kernel_ for m in self.models_]
+
     def _gathered(self: Any) -> Any:
         """Take from the models of the outputs what this one says of all of them."""
-        self.kernel_ = [m.kernel_ for m in self.models_]
+        self._kernel = self.models_[0]._kernel
         self.posterior_ = [m.posterior_ for m in self.models_]
         self.noise_ = np.array([np.nan if m.noise_ is None else m.noise_ for m in self.models_])
         self.y_mean_, self.y_scale_ = (
@@ -263,7 +268,7 @@ class Outputs(Observing):
 
     def _scattered(self, variance: np.ndarray, Xs: Array) -> np.ndarray:
         """Variances of f at inputs that are not known, from those of its average there. (n,)"""
-        return variance + to_numpy(scatter(self.kernel_, Xs)) if self.kinds_.way == "variances" else variance
+        return variance + to_numpy(scatter(self._kernel, Xs)) if self.kinds_.way == "variances" else variance
 
     def _of_outputs(self, variance: np.ndarray) -> np.ndarray:
         """Variances in the units of each output."""

@@ -1,4 +1,4 @@
-"""Data before any mathematics: checked, repeated rows merged, standardised; where a kernel starts."""
+"""Data before any mathematics: checked, repeated rows merged, standardised; where a basis starts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ from ..errors import (
 )
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
-from ..learning.choice import best_kernel
 from ..learning.noise import NOISE_WAYS
-from ..learning.recipes import Task
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
-from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, SeveralLikelihood, Squared, StudentT
 from ..model.means import Constant, Mean
 from ..model.problem import NoiseByLevel, Problem, as_noise
@@ -312,64 +309,6 @@ def check_file_size(model: Any, data: Data, m: int) -> None:
             f"a file with {what}{m} basis functions has at least {size} bytes, but max_file_size is {limit}; "
             f"use {instead}"
         )
-
-
-def start_kernel(
-    kernel: Kernel | str | None,
-    X: np.ndarray,
-    weights: np.ndarray,
-    variance: float,
-    ard: bool = True,
-    kinds: Kinds = ONLY_NUMBERS,
-    rank: int | None = None,
-    mixed: bool = True,
-) -> Kernel:
-    """The kernel given, or that of a name, with lengthscales of √d deviations: one an input if `ard`."""
-    kernel = "rbf" if kernel is None else kernel
-    if isinstance(kernel, Kernel):
-        return kinds.kernel(kernel, X.shape[1], rank, mixed)
-    kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
-    if kind is None or not issubclass(kind, Stationary):
-        known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
-        raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
-    width, X = X.shape[1], X[:, kinds.numbers(X.shape[1])]
-    scales: Any = center_and_scale(X, weights)[1]  # (d,)
-    varying = np.ptp(X, axis=0) > 0
-    if not ard:
-        scales = float(np.sqrt(np.mean(scales[varying] ** 2))) if np.any(varying) else 1.0
-    root = float(np.sqrt(max(1, int(np.count_nonzero(varying)))))
-    base = kind(lengthscale=root * scales, variance=variance) if np.size(scales) else kind()  # type: ignore[call-arg]
-    return kinds.kernel(base, width, rank, mixed)
-
-
-def own_kernel(model: Any, data: Data, noise: Any, variance: float, x_scale: np.ndarray) -> Kernel:
-    """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
-    if model.kernel == "auto":
-        few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
-        return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank))
-    rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
-    rough = rough and model.kinds_.way != "variances"
-    of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
-    return start_kernel("matern32" if rough else kernels.with_periods(model.kernel, x_scale), *of_data)
-
-
-def start_kernels(
-    data: Data, variance: float, kinds: Kinds = ONLY_NUMBERS, rank: int | None = None
-) -> dict[str, Kernel]:
-    """The kernels that "auto" chooses from, by name, in the order in which they are tried."""
-    names = "matern32 matern52 rbf rationalquadratic matern12".split()
-    names = ["rbf"] if kinds.way == "variances" else ["matern32", "rbf"] if kinds.codes else names
-    levels = kinds.codes.get(kinds.output, 1) if kinds.output is not None else 1
-    ranks = (
-        {f", rank {r}": r for r in sorted({1, min(3, levels)})} if levels > 1 and rank is None else {"": rank}
-    )
-    sums = {"": False, ", mixed": True} if len(kinds.codes) > (kinds.output is not None) else {"": False}
-    return {
-        name + of_rank + form: start_kernel(name, data.X, data.weights, variance, True, kinds, r, mixed)
-        for name in names
-        for of_rank, r in ranks.items()
-        for form, mixed in sums.items()
-    }
 
 
 def start_inducing(inducing: Any, d: int) -> np.ndarray:

@@ -42,13 +42,12 @@ from .preparation import (
     check_parted,
     checked_weights,
     noise_way,
-    own_kernel,
     start_basis,
-    start_kernels,
     start_likelihood,
     start_noise,
     start_places,
 )
+from .starting import given_priors, own_kernel, start_kernels
 
 DEFAULT_SIZE = 100  # of a basis
 LISTED_UP_TO = 4000  # rows of an exact GP whose report lists surprising ones: leaving out costs two factors
@@ -56,7 +55,7 @@ LISTED_UP_TO = 4000  # rows of an exact GP whose report lists surprising ones: l
 OF_A_SPARSE_BASIS = "basis inducing optimize recipe projection likelihood power n_blocks fixed priors".split()
 OF_A_SPARSE_BASIS += "restarts device checkpoint mean".split()
 # parameters that learning takes as they are
-PASSED_ON = ("power", "jitter", "fixed", "priors", "validation_fraction", "restarts", "checkpoint")
+PASSED_ON = ("power", "jitter", "fixed", "validation_fraction", "restarts", "checkpoint")
 
 
 @dataclass(eq=False, repr=False)
@@ -64,16 +63,16 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     """Sparse Gaussian process regression for scikit-learn.
 
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
-    `noise`, predictions, `noise_`, `log_evidence_`. What is about the prior is in units of the standardised
-    data: `kernel`, `kernel_`, `mean`, `fixed`, `priors`, `posterior_` (a lengthscale of 2 is two standard
-    deviations of that input), but for the periods of `kernel`. With standardize=False the two are the same.
+    `noise`, predictions, `noise_`, `log_evidence_`, the lengthscales and periods of `kernel`, `priors` and
+    `kernel_`. Variances of kernels, `mean` and `posterior_` are of the standardised data. With
+    standardize=False the two are the same.
 
     Parameters
     ----------
-    kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...) with a lengthscale for each
-        input, started at √d standard deviations; "auto" takes the one of five with the best evidence of an
-        exact GP on 500 rows. None is "auto" where the approximation is left open, too, else "rbf", and
-        "matern32" for "neighbours".
+    kernel : a Kernel, whose lengthscales count the units of X, or the name of a stationary one ("rbf",
+        "matern52", ...) with a lengthscale for each input, started at √d standard deviations; "auto" takes
+        the one of five with the best evidence of an exact GP on 500 rows. None is "auto" where the
+        approximation is left open, too, else "rbf", and "matern32" for "neighbours".
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "neighbours", "exact", "cg",
         "sod", or "auto": the exact GP up to 10,000 rows, beyond that neighbours or FITC, whichever predicts
         held-out rows better. It is FITC where `n_inducing` or another parameter of a sparse basis is given.
@@ -143,7 +142,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         print it. Of rows that come in parts it looks at a sample. Without one Gaussian noise there is none,
         and it is a sentence that says so.
     approximation_ : the row of the table, or "exact", that was used. choice_ : what "auto" tried, or None.
-    kernel_, basis_size_, n_iter_, n_rows_, n_features_in_; from data frames feature_names_in_, encoder_.
+    kernel_ : the kernel that was learned, its lengthscales in the units of X.
+    basis_size_, n_iter_, n_rows_, n_features_in_; from data frames feature_names_in_, encoder_.
     noise_ : variance of the noise of y, a number or one per output; None where it differs from row to row.
     likelihood_ : the likelihood with the parameters learned, in units of y; None is Gaussian noise.
     observations_ : likelihood and posteriors as one value, in units of the standardised data, with
@@ -400,6 +400,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             max_iterations=0 if self.optimize is None else self.max_iter,
             progress=bool(self.verbose) if self.progress is None else self.progress,
             rng=rng,
+            priors=given_priors(self.priors, kernel, scaling.x_scale),
             deadline=np.inf if self.time_budget is None else time.monotonic() + self.time_budget,
             **{name: getattr(self, name) for name in PASSED_ON},
         )
@@ -411,7 +412,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """Take the result of a fit, the number of its rows, and the units it is in."""
         result = learned.fit if isinstance(learned, NoiseFit) else learned
         self.fit_result_, self.posterior_ = result, in_rows(result.posterior)
-        self.kernel_, self.n_iter_ = result.kernel, result.n_iterations
+        self._kernel, self.n_iter_ = result.kernel, result.n_iterations
         self.basis_size_ = len(result.posterior.basis)
         self._set_units(scaling, one_output)
         noise = getattr(result.noise, "values", result.noise)

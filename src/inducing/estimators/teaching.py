@@ -10,7 +10,6 @@ from ..inference import selection
 from ..inference.online import update
 from ..learning.fitting_ep import fit_expectation_propagation
 from ..model.bases import Points
-from ..model.kernels import with_periods
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Gaussian, Laplace, Likelihood, Poisson, StudentT
 from ..model.means import Mean
@@ -18,6 +17,7 @@ from ..model.posterior import Posterior, prior
 from ..progress import Line
 from .preparation import LEARNING_BASIS, Data, bulk
 from .regressor import SparseGPRegressor
+from .starting import given_kernel, given_priors
 
 UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
 
@@ -29,10 +29,10 @@ class Teaching:
         self: Any, data: Data, one: bool, given: bool, learn: bool, rng: Any
     ) -> SparseGPRegressor:
         """Learn kernel and noise by a batch regression on these rows."""
-        names = ("mean", "restarts", "max_iter", "jitter", "priors")
+        names = ("mean", "restarts", "max_iter", "jitter")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
-                with_periods(self.kernel, self.x_scale_),
+                given_kernel(self.kernel, self.x_scale_),
                 # nearest to what is learned online: everything that the basis cannot hold is noise
                 approximation="vfe",
                 n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),
@@ -42,6 +42,7 @@ class Teaching:
                 noise=data.noise,
                 fixed=(*self.fixed, "noise") if given else self.fixed,
                 standardize=False,
+                priors=given_priors(self.priors, self.kernel, self.x_scale_),
                 random_state=int(rng.integers(2**31)),
                 progress=progress,
                 **{name: getattr(self, name) for name in names},
@@ -61,6 +62,7 @@ class Teaching:
         free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
         if free:
             likelihood = self._best_scale(prior(kernel, mean), likelihood, X, y)
+        priors = given_priors(self.priors, kernel, self.x_scale_)
         try:
             result = fit_expectation_propagation(
                 kernel,
@@ -72,7 +74,7 @@ class Teaching:
                 mean=mean,
                 jitter=self.jitter,
                 fixed=[name for name in self.fixed if name != "noise"],
-                priors={name: p for name, p in (self.priors or {}).items() if name != "noise"},
+                priors={name: p for name, p in (priors or {}).items() if name != "noise"},
                 max_iterations=self.max_iter,
                 progress=True if self.verbose else None,
                 rng=rng,

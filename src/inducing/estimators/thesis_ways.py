@@ -17,6 +17,7 @@ from ..model.removal import OnlineTerms
 from ..streams.feeding import all_or_nothing
 from .base import generator
 from .preparation import LEARNING_BASIS
+from .starting import given_priors
 from .streaming import times_of
 
 
@@ -108,7 +109,7 @@ class ThesisWays:
             rng = generator(self.random_state)
             order = rng.permutation(len(X))
             self._learn(X[order], Y[order], rng, "online")
-        self._read([prior(self.kernel_)] * Y.shape[1], X, Y, time)
+        self._read([prior(self._kernel)] * Y.shape[1], X, Y, time)
 
     def _read_on(self: Any, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> Seen:
         posts = [replace(post, sites=None) for post in self.posteriors_]
@@ -123,7 +124,7 @@ class ThesisWays:
         places = self._size if method == "fitc" else min(self._size, LEARNING_BASIS)
         Z = self._places(X[:n], places, rng) if method == "fitc" else selection.kmeans(X[:n], places, rng)
         result = fit_expectation_propagation(
-            self.kernel_,
+            self._kernel,
             Points(Z),
             self.likelihood_,
             X[:n],  # in random order already
@@ -131,19 +132,19 @@ class ThesisWays:
             optimize="all" if self.optimize == "all" else "hyperparameters",
             jitter=self.jitter,
             fixed=self.fixed,
-            priors=self.priors,
+            priors=given_priors(self.priors, self._kernel, self.x_scale_),
             restarts=self.restarts,
             max_iterations=self.max_iter,
             progress=bool(self.verbose),
             rng=rng,
         )
-        self.kernel_, self.n_iter_ = result.kernel, max(1, result.n_iterations)
+        self._kernel, self.n_iter_ = result.kernel, max(1, result.n_iterations)
         if method == "fitc":
             self._keep(self._propagate(X, Y, basis=result.basis, jitter=self.jitter))
 
     def _propagate(self: Any, X: np.ndarray, Y: np.ndarray, **options: Any) -> list[Posterior]:
         options |= {"sweeps": self.sweeps, "tolerance": self.tolerance, "damping": self.damping}
-        return expectation_propagation(self.kernel_, self.likelihood_, X, Y, **options)
+        return expectation_propagation(self._kernel, self.likelihood_, X, Y, **options)
 
     def _read(
         self: Any,

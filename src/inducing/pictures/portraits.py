@@ -38,8 +38,8 @@ def portrait(
     if kind not in PORTRAITS:
         raise ParameterError(f"kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
     model, names, X = _by_features(model, names, X)
-    basis = (model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_).basis
-    weight = relevance(model.kernel_, basis)[: len(names)]
+    post = model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_
+    basis, weight = post.basis, relevance(post.kernel, post.basis)[: len(names)]
     order = [int(j) for j in np.argsort(-weight, kind="stable") if weight[j] > 0]
     if kind == "relevance":
         lengths = 1.0 / model.relevance_[order]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError
+from ...errors import ParameterError, ShapeError
 from ..parameters import made, read_spec
 from .averaged import Averaged
 from .base import Kernel
@@ -39,9 +39,10 @@ __all__ = [
     "categories_of",
     "code_columns",
     "from_spec",
+    "in_units",
     "leaves",
     "spectral_density",
-    "with_periods",
+    "units_of",
     *(kind.__name__ for kind in _KINDS),
 ]
 
@@ -67,16 +68,36 @@ def leaves(spec: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, dict[
         yield from leaves(part, f"{path}{i}.")
 
 
-def with_periods(kernel: Kernel | str | None, x_scale: np.ndarray) -> Kernel | str | None:
-    """A kernel whose periods are in the user's units, with those of the model, where an input is divided by
-    its scale (d,); what is no kernel as it is.
+def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
+    """What a parameter counts of a kernel of inputs with these scales (d,), by path: a lengthscale or period
+    the scale of its inputs, a projection one over it. Parameters without a unit are not listed.
     """
-    if not isinstance(kernel, Kernel):
-        return kernel
-    periods = {}
-    for path, part in leaves(kernel.spec()):
-        if "period" in part:
-            scale = x_scale if part.get("columns") is None else x_scale[list(part["columns"])]
-            scale = scale[0] if np.all(scale == scale[0]) else scale
-            periods[f"{path}period"] = np.asarray(part["period"]) / scale
-    return kernel.with_parameters(periods) if periods else kernel
+    if isinstance(kernel, Composite):
+        parts = enumerate(kernel.parts)
+        return {f"{i}.{name}": unit for i, part in parts for name, unit in units_of(part, x_scale).items()}
+    scale, columns = np.asarray(x_scale), getattr(kernel, "columns", None)
+    scale = scale[: len(scale) // 2] if kernel.uncertain else scale  # variances follow
+    if columns is not None:
+        if max(columns) >= len(scale):
+            raise ShapeError(f"{kernel} looks at column {max(columns)}, but there are {len(scale)} inputs")
+        scale = scale[list(columns)]
+    if isinstance(kernel, Projected):
+        return {"matrix": 1.0 / scale}
+    found = {}
+    for name in kernel.lengths:
+        value = getattr(kernel, name)
+        if np.ndim(value) and np.size(value) > len(scale):
+            raise ShapeError(
+                f"the kernel has {np.size(value)} {name}s, but the inputs have {len(scale)} columns"
+            )
+        own = scale[: np.size(value)] if np.ndim(value) else scale  # without what is said of gaps
+        found[name] = float(own[0]) if np.all(own == own[0]) else own
+    return found
+
+
+def in_units(kernel: Kernel, x_scale: np.ndarray) -> Kernel:
+    """The kernel of x/x_scale that is this one of x: lengthscales and periods are divided by the scale of
+    their input.
+    """
+    values = kernel.parameters
+    return kernel.with_parameters({name: values[name] / u for name, u in units_of(kernel, x_scale).items()})

@@ -40,6 +40,7 @@ class Kernel(Parametrised):
     """
 
     per_input_names: ClassVar[tuple[str, ...]] = ()  # the parameters that may have a value for each input
+    lengths: ClassVar[tuple[str, ...]] = ()  # those of them that have the unit of their input
 
     def __post_init__(self) -> None:
         for name in self.names:

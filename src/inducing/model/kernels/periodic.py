@@ -23,6 +23,7 @@ class Periodic(Kernel):
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "period", "variance")
     per_input_names: ClassVar[tuple[str, ...]] = ("lengthscale", "period")
+    lengths: ClassVar[tuple[str, ...]] = ("period",)  # the lengthscale is one of the circle
 
     lengthscale: Any = 1.0
     period: Any = 1.0

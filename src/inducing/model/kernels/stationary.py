@@ -27,6 +27,7 @@ class Stationary(Kernel):
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
     per_input_names: ClassVar[tuple[str, ...]] = ("lengthscale",)
+    lengths: ClassVar[tuple[str, ...]] = ("lengthscale",)
 
     lengthscale: Any = 1.0
     variance: Any = 1.0

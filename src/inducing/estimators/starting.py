@@ -1,0 +1,118 @@
+"""The kernel that an estimator starts from: as given in the user's units, by its name, or of several."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import InducingWarning, UnknownNameError
+from ..learning.choice import best_kernel
+from ..learning.recipes import Task
+from ..model import kernels
+from ..model.bases import Points
+from ..model.kernels.base import Kernel
+from ..model.kernels.stationary import Stationary
+from ..sources.moments import center_and_scale
+from .columns import Kinds
+from .preparation import ONLY_NUMBERS, Data
+
+NEAR_ROWS, UNRELATED = 20_000, 1e-6  # rows that are looked at, and a correlation that is none
+
+
+def start_kernel(
+    kernel: Kernel | str | None,
+    X: np.ndarray,
+    weights: np.ndarray,
+    variance: float,
+    ard: bool = True,
+    kinds: Kinds = ONLY_NUMBERS,
+    rank: int | None = None,
+    mixed: bool = True,
+) -> Kernel:
+    """The kernel given, or that of a name, with lengthscales of √d deviations: one an input if `ard`."""
+    kernel = "rbf" if kernel is None else kernel
+    if isinstance(kernel, Kernel):
+        return kinds.kernel(kernel, X.shape[1], rank, mixed)
+    kind = kernels.BY_NAME.get(kernel.lower()) if isinstance(kernel, str) else None
+    if kind is None or not issubclass(kind, Stationary):
+        known = [name for name, k in kernels.BY_NAME.items() if issubclass(k, Stationary)]
+        raise UnknownNameError(f"kernel must be a Kernel or one of {', '.join(known)}, not {kernel!r}")
+    width, X = X.shape[1], X[:, kinds.numbers(X.shape[1])]
+    scales: Any = center_and_scale(X, weights)[1]  # (d,)
+    varying = np.ptp(X, axis=0) > 0
+    if not ard:
+        scales = float(np.sqrt(np.mean(scales[varying] ** 2))) if np.any(varying) else 1.0
+    root = float(np.sqrt(max(1, int(np.count_nonzero(varying)))))
+    base = kind(lengthscale=root * scales, variance=variance) if np.size(scales) else kind()  # type: ignore[call-arg]
+    return kinds.kernel(base, width, rank, mixed)
+
+
+def own_kernel(model: Any, data: Data, noise: Any, variance: float, x_scale: np.ndarray) -> Kernel:
+    """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
+    if model.kernel == "auto":
+        few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
+        return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank))
+    rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
+    rough = rough and model.kinds_.way != "variances"
+    of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
+    kernel = start_kernel("matern32" if rough else given_kernel(model.kernel, x_scale), *of_data)
+    return warned(kernel, data.X) if isinstance(model.kernel, Kernel) else kernel
+
+
+def given_kernel(kernel: Any, x_scale: np.ndarray) -> Any:
+    """A kernel in the user's units in those of the model; a name or None as it is."""
+    return kernels.in_units(kernel, x_scale) if isinstance(kernel, Kernel) else kernel
+
+
+def warned(kernel: Kernel, X: np.ndarray) -> Kernel:
+    """The kernel; a warning says where it takes all rows for unrelated, so that nothing can be learned."""
+    rows, few = X[:NEAR_ROWS], np.arange(0, min(len(X), NEAR_ROWS), max(1, min(len(X), NEAR_ROWS) // 64))
+    K = np.abs(kernel(rows[few], rows))
+    K[np.arange(len(few)), few] = 0.0
+    lengths = kernels.units_of(kernel, np.ones(X.shape[1]))
+    if len(rows) > 1 and lengths and K.max() < UNRELATED * np.max(kernel.diag(rows[few])):
+        shortest = min(float(np.min(kernel.parameters[name])) for name in lengths)
+        warnings.warn(
+            f"no two rows are related under the kernel given: its lengthscales count the units of X, and the "
+            f"shortest is {shortest:.2g} standard deviations; give longer ones, or the kernel by its name",
+            InducingWarning,
+            stacklevel=4,
+        )
+    return kernel
+
+
+def given_priors(priors: Any, kernel: Any, x_scale: np.ndarray) -> Any:
+    """Priors in the user's units with those on lengthscales and periods of a kernel in the model's; a name
+    has a lengthscale for each input.
+    """
+    kernel = kernel if isinstance(kernel, Kernel) else kernels.RBF(np.ones(len(x_scale)))
+    units = {f"kernel.{name}": unit for name, unit in kernels.units_of(kernel, x_scale).items()}
+    out = {}
+    for name, prior in (priors or {}).items():
+        unit = units.get(name, 1.0)
+        if np.ndim(unit) and np.ndim(kernel.parameters[name.removeprefix("kernel.")]) == 0:
+            unit = float(np.exp(np.mean(np.log(unit))))  # of one lengthscale for inputs of several
+        out[name] = replace(prior, median=np.asarray(prior.median) / unit) if name in units else prior
+    return out or priors
+
+
+def start_kernels(
+    data: Data, variance: float, kinds: Kinds = ONLY_NUMBERS, rank: int | None = None
+) -> dict[str, Kernel]:
+    """The kernels that "auto" chooses from, by name, in the order in which they are tried."""
+    names = "matern32 matern52 rbf rationalquadratic matern12".split()
+    names = ["rbf"] if kinds.way == "variances" else ["matern32", "rbf"] if kinds.codes else names
+    levels = kinds.codes.get(kinds.output, 1) if kinds.output is not None else 1
+    ranks = (
+        {f", rank {r}": r for r in sorted({1, min(3, levels)})} if levels > 1 and rank is None else {"": rank}
+    )
+    sums = {"": False, ", mixed": True} if len(kinds.codes) > (kinds.output is not None) else {"": False}
+    return {
+        name + of_rank + form: start_kernel(name, data.X, data.weights, variance, True, kinds, r, mixed)
+        for name in names
+        for of_rank, r in ranks.items()
+        for form, mixed in sums.items()
+    }
