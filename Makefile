@@ -28,7 +28,8 @@ test: lint
 docs: $(VENV)/.docs
 	$(BIN)/python -m docs.build site
 
-# A source distribution and a wheel, and the README's example by the wheel alone in an empty environment.
+# A source distribution and a wheel; the README's Python by the wheel alone in an empty environment, then, with
+# the extras for it, its commands.
 release: $(VENV)/.test
 	rm -rf dist $(VENV)-release
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
@@ -36,6 +37,8 @@ release: $(VENV)/.test
 	$(PYTHON) -m venv $(VENV)-release
 	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	$(VENV)-release/bin/python -m docs.running README.md
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls $$PWD/dist/*.whl)[cli,plot]"
+	$(VENV)-release/bin/python -m docs.running README.md docs/tables.md
 
 # Random and mutated input, each harness for HOURS.
 fuzz: $(VENV)/.test
