@@ -24,7 +24,7 @@ yields, peak = simulation(runs), simulation(rng.uniform(0, 1, (100_000, 2))).max
 #
 # The simulation has no noise, so almost none is assumed.
 
-kernel = ig.kernels.RBF(lengthscale=[1.0, 1.0])
+kernel = ig.kernels.RBF(lengthscale=[0.3, 0.3])
 
 
 def stand_in(runs, yields):

@@ -249,6 +249,27 @@ def test_gaps_of_a_table_in_parts_are_used_and_counted(folder, monkeypatch):
     assert np.mean(wrong[~known]) ** 0.5 < 0.75  # sin a, which nobody knows there, has 0.68
 
 
+def test_gaps_of_classes_in_parts_are_used(folder, monkeypatch):
+    """A file of many rows with gaps gives the model that the same rows in memory give, in Python."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=200), "b": rng.normal(size=200)})
+    table["kind"] = np.where(table["a"] + 0.3 * table["b"] > 0, "up", "down")
+    table.loc[::5, "b"] = np.nan
+    table.to_parquet(folder / "kinds.parquet")
+    options = ("-m", 8, "--max-iter", 5, "--test-fraction", 0)
+    monkeypatch.setattr(tables, "MANY_ROWS", 100)
+    said = run("fit", folder / "kinds.parquet", "-t", "kind", "-o", folder / "kinds", *options).output
+    assert "Values are missing in b (40)" in said and "training rows" in said
+    model = ig.load(folder / "kinds")
+    assert model.kinds_.way == "variances" and model.n_rows_ == 200
+    p = model.predict_proba(table[["a", "b"]])
+    assert np.mean((p[:, 1] > 0.5) == (table["kind"] == "up")) > 0.85
+    whole = table[["a", "b"]].notna().all(axis=1)
+    assert np.abs(p[~whole, 1] - 0.5).mean() < np.abs(p[whole, 1] - 0.5).mean()  # less is known of gaps
+    run("predict", folder / "kinds", folder / "kinds.parquet", "-o", folder / "said.parquet")
+    np.testing.assert_allclose(pd.read_parquet(folder / "said.parquet")["kind_up"], p[:, 1], rtol=1e-9)
+
+
 def test_predictions_never_overwrite_a_column(folder):
     make_table(5).assign(y_mean=1.0).to_csv(folder / "taken.csv", index=False)
     result = run("predict", folder / "model", folder / "taken.csv", "-o", folder / "taken-out.csv", code=1)

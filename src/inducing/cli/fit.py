@@ -17,7 +17,6 @@ from ..errors import (
     ColumnError,
     EmptyDataError,
     InducingWarning,
-    MissingValuesError,
     ModelFileError,
     ParameterError,
     UnknownNameError,
@@ -311,8 +310,6 @@ def _source_of(
         raise ParameterError(f"Classes take no further column, but --further is {further!r}.")
     gaps = {name: seen[name].missing for name in (*encoder.inputs, *targets)}  # type: ignore[union-attr]
     where = listing([f"{name} ({count})" for name, count in gaps.items() if count], quote=False)
-    if encoder.missing == "use" and where and kind != "number":
-        raise MissingValuesError(f"Values are missing in {where}: fill them in, or pass --drop-missing.")
     if encoder.missing == "use" and where:
         typer.echo(
             f"Values are missing in {where}: inputs are averaged over, rows without a target left out."

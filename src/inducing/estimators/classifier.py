@@ -36,6 +36,7 @@ from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import RENAMED, Estimator, Sized, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
 from .columns import kinds_of
+from .outputs import prepared_source
 from .preparation import ONLY_NUMBERS, checked_weights, start_inducing
 from .starting import given_kernel, given_priors, start_kernel, warned
 from .streaming import Streaming
@@ -149,7 +150,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         """
         self._check_parameters()
         if is_parted(X):
-            source = as_source(X, y)
+            source = as_source(X, y) if self.missing == "refuse" else as_source(X, y).with_gaps()
             with all_or_nothing(self):
                 self.open_classes_ = True
                 return self._fit_source(with_workers(source) if is_dask(X) else source, sample_weight)
@@ -206,7 +207,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
                 "rows that come in parts need one target and method=None, and have no weights, neighbours or "
                 "device; give arrays"
             )
-        source, rng = source.cached(), generator(self.random_state)
+        layout, rng = source.layout, generator(self.random_state)
+        source = prepared_source(self, source.cached())[0]
         classes = source.total(Labels.of).values
         survey = outofcore.survey(source)
         sample, count = survey.sample, outofcore.judges(survey.sample, self.validation_fraction)
@@ -225,7 +227,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             outofcore.SAMPLE_SEED,
             self._other_kinds,
         )
-        self._take_layout(source.layout)
+        self._take_layout(layout)
         self._take(learned, survey.moments.n)
         return self
 

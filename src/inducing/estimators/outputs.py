@@ -63,6 +63,41 @@ class Long:
         return replace(part, X=X, y=part.Y.ravel()[entries])
 
 
+def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
+    """The source of the kernel's inputs, with a row for each entry of y that was measured where outputs
+    are coregionalised, and then centre, scale and entries of each output; sets `kinds_` of the estimator.
+    """
+    d, model.kinds_, model.n_gaps_ = source.n_features, Kinds(allow_unseen=model.allow_unseen), 0
+    outputs = getattr(model, "outputs", "shared")
+    long = outputs == "coregionalised" and not source.one_output
+    if outputs == "independent":
+        raise ParameterError("outputs='independent' needs all rows in memory; give X and y as arrays")
+    model.encoder_ = source.layout.encoder
+    coded = model.categorical or (model.encoder_ is not None and model.encoder_.category_levels)
+    if not (long or coded or source.layout.gaps):
+        return source, None
+    incomplete, of_X, of_Y = known_columns(source)
+    rows, model.n_gaps_ = incomplete.n, round(incomplete.n * float(incomplete.mean[0]))
+    empty = [j for j, column in enumerate((*of_X, *of_Y)) if column.n == 0]
+    if empty:
+        raise EmptyDataError(f"column {empty[0]} of X and y has no values; leave it out")
+    highest = [float(column.high[0]) for column in of_X] + [len(of_Y) - 1.0] * long
+    gaps = [column.n < rows for column in of_X] + [False] * long
+    layout = source.layout
+    if long:
+        one = replace(layout, n_outputs=1, one_output=True, target_names=None)
+        layout = replace(one, n_features=d + 1, feature_names=None)
+        source = source.changed(Long(), layout)
+    sample = survey(source, GAUSSIAN_ROWS).sample.X
+    model.kinds_ = kinds_of(model, sample, d if long else None, None, (np.array(gaps), np.array(highest)))
+    width = model.kinds_.inputs(sample[:1]).shape[1]
+    layout = replace(layout, n_features=width, feature_names=None, gaps=False)
+    center, scale = map(np.concatenate, zip(*(column.center_and_scale() for column in of_Y)))
+    model.n_rows_ = rows - (model.n_gaps_ if model.missing == "drop" else 0)
+    source = source.changed(Prepared(model.kinds_, model.missing == "drop" and model.n_gaps_ > 0), layout)
+    return source, (center, scale, np.array([column.n for column in of_Y])) if long else None
+
+
 class Outputs(Observing):
     """Base of a regressor of several outputs, and of inputs with categories, gaps and uncertain entries."""
 
@@ -178,39 +213,6 @@ class Outputs(Observing):
             y = y.ravel()[entries]
         self.kinds_ = kinds_of(self, X, output, std)
         return self.kinds_.inputs(X, std) if self.missing == "use" or std is not None else X, y, weights
-
-    def _prepared_source(self: Any, source: Source) -> tuple[Source, Any]:
-        """The source of the kernel's inputs, with a row for each entry of y that was measured where outputs
-        are coregionalised, and then centre, scale and entries of each output; sets `kinds_`.
-        """
-        d, self.kinds_, self.n_gaps_ = source.n_features, Kinds(allow_unseen=self.allow_unseen), 0
-        long = self.outputs == "coregionalised" and not source.one_output
-        if self.outputs == "independent":
-            raise ParameterError("outputs='independent' needs all rows in memory; give X and y as arrays")
-        self.encoder_ = source.layout.encoder
-        coded = self.categorical or (self.encoder_ is not None and self.encoder_.category_levels)
-        if not (long or coded or source.layout.gaps):
-            return source, None
-        incomplete, of_X, of_Y = known_columns(source)
-        rows, self.n_gaps_ = incomplete.n, round(incomplete.n * float(incomplete.mean[0]))
-        empty = [j for j, column in enumerate((*of_X, *of_Y)) if column.n == 0]
-        if empty:
-            raise EmptyDataError(f"column {empty[0]} of X and y has no values; leave it out")
-        highest = [float(column.high[0]) for column in of_X] + [len(of_Y) - 1.0] * long
-        gaps = [column.n < rows for column in of_X] + [False] * long
-        layout = source.layout
-        if long:
-            one = replace(layout, n_outputs=1, one_output=True, target_names=None)
-            layout = replace(one, n_features=d + 1, feature_names=None)
-            source = source.changed(Long(), layout)
-        sample = survey(source, GAUSSIAN_ROWS).sample.X
-        self.kinds_ = kinds_of(self, sample, d if long else None, None, (np.array(gaps), np.array(highest)))
-        width = self.kinds_.inputs(sample[:1]).shape[1]
-        layout = replace(layout, n_features=width, feature_names=None, gaps=False)
-        center, scale = map(np.concatenate, zip(*(column.center_and_scale() for column in of_Y)))
-        self.n_rows_ = rows - (self.n_gaps_ if self.missing == "drop" else 0)
-        source = source.changed(Prepared(self.kinds_, self.missing == "drop" and self.n_gaps_ > 0), layout)
-        return source, (center, scale, np.array([column.n for column in of_Y])) if long else None
 
     def _fit_each(self: Any, X: Any, y: Any, sample_weight: Any, x_std: Any) -> Any:
         """Fit a model to each output, on the rows where it was measured."""

@@ -33,7 +33,7 @@ from ..sources.distributed import with_workers
 from ..sources.source import Source
 from .base import generator
 from .guide import check_guide, cross_fitted
-from .outputs import Outputs, in_rows
+from .outputs import Outputs, in_rows, prepared_source
 from .preparation import (
     Data,
     Scaling,
@@ -305,7 +305,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """Fit a sample of the rows by the recipe, then all of them."""
         check_parted(source, sample_weight, self._settled())
         self.models_, table, rng = None, source, generator(self.random_state)
-        source, of_outputs = self._prepared_source(source.cached())
+        source, of_outputs = prepared_source(self, source.cached())
         likelihood, settled, one_output = start_likelihood(self), self._settled(), source.one_output
         with Line(bool(self.verbose)) as line:
             survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
