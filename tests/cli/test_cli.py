@@ -267,7 +267,7 @@ def test_gaps_of_classes_in_parts_are_used(folder, monkeypatch):
     whole = table[["a", "b"]].notna().all(axis=1)
     assert np.abs(p[~whole, 1] - 0.5).mean() < np.abs(p[whole, 1] - 0.5).mean()  # less is known of gaps
     run("predict", folder / "kinds", folder / "kinds.parquet", "-o", folder / "said.parquet")
-    np.testing.assert_allclose(pd.read_parquet(folder / "said.parquet")["kind_up"], p[:, 1], rtol=1e-9)
+    np.testing.assert_allclose(pd.read_parquet(folder / "said.parquet")["kind=up"], p[:, 1], rtol=1e-9)
 
 
 def test_predictions_never_overwrite_a_column(folder):

@@ -90,13 +90,10 @@ def given_priors(priors: Any, kernel: Any, x_scale: np.ndarray) -> Any:
     """
     kernel = kernel if isinstance(kernel, Kernel) else kernels.RBF(np.ones(len(x_scale)))
     units = {f"kernel.{name}": unit for name, unit in kernels.units_of(kernel, x_scale).items()}
-    out = {}
-    for name, prior in (priors or {}).items():
-        unit = units.get(name, 1.0)
-        if np.ndim(unit) and np.ndim(kernel.parameters[name.removeprefix("kernel.")]) == 0:
-            unit = float(np.exp(np.mean(np.log(unit))))  # of one lengthscale for inputs of several
-        out[name] = replace(prior, median=np.asarray(prior.median) / unit) if name in units else prior
-    return out or priors
+    return {
+        name: replace(prior, median=np.asarray(prior.median) / units[name]) if name in units else prior
+        for name, prior in (priors or {}).items()
+    } or priors
 
 
 def start_kernels(

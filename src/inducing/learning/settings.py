@@ -31,7 +31,8 @@ class LogNormal:
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:
         """Σ log N(log θ | log median, sigma²) up to a constant, and its derivative in θ."""
         value = np.asarray(value, dtype=float)
-        z = (np.log(value) - np.log(self.median)) / self.sigma
+        middle = np.log(self.median) if value.ndim else np.mean(np.log(self.median))  # of one value for all
+        z = (np.log(value) - middle) / self.sigma
         return float(-0.5 * np.sum(z**2)), -z / (self.sigma * value)
 
 
