@@ -201,6 +201,21 @@ def test_order_and_further_columns_do_not_matter():
 AT_FIT = {  # a table that cannot be used, and what is said
     "strays": ({"a": ["1", "2", "?"]}, r"Column 'a' holds numbers written as text, but also '\?' \(1 rows\)"),
     "stray dates": ({"a": ["2020-01-01", "2020-01-02", "soon"]}, "holds times written as text, but also 'so"),
+    "decimal commas": ({"a": ["1,5", "2,25", "3"]}, "'a' holds what look like numbers, such as '1,5': write"),
+    "money": (
+        {"a": ["$1.50", "$1,200"]},
+        r"look like numbers, such as '\$1.50': write them as 1234.5, or say",
+    ),
+    "shares": ({"a": ["3 %", "12%"]}, "look like numbers, such as '3 %'"),
+    "dates of a country": (
+        {"a": ["1/31/2020", "2/1/20"]},
+        "look like dates, such as .*: write them as 2020-12-3",
+    ),
+    "dots": ({"a": ["31.12.2020 10:30", "1.2.1999"]}, "look like dates, such as '31.12.2020 10:30'"),
+    "names alone": (
+        {"a": [f"row {i}" for i in range(30)]},
+        r"inputs \('a' \(text with 30 .*\) left out\); add",
+    ),
     "infinite": ({"a": [1.0, np.inf]}, r"'a' holds 1 infinite value"),
     "complex": ({"a": [1 + 2j, 1.0]}, "'a' holds .*, which is no number, date or text"),
     "zones": ({"a": ["2020-01-01T00:00Z", "2020-01-02T00:00"]}, "dates with a time zone and dates without"),

@@ -207,8 +207,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
                 "rows that come in parts need one target and method=None, and have no weights, neighbours or "
                 "device; give arrays"
             )
-        layout, rng = source.layout, generator(self.random_state)
-        source = prepared_source(self, source.cached())[0]
+        self._take_layout(source.layout)
+        source, rng = prepared_source(self, source.cached())[0], generator(self.random_state)
         classes = source.total(Labels.of).values
         survey = outofcore.survey(source)
         sample, count = survey.sample, outofcore.judges(survey.sample, self.validation_fraction)
@@ -227,7 +227,6 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             outofcore.SAMPLE_SEED,
             self._other_kinds,
         )
-        self._take_layout(layout)
         self._take(learned, survey.moments.n)
         return self
 

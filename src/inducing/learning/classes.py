@@ -262,7 +262,9 @@ def _starts(learning: Stage, signs: Array) -> list[Stage]:
         return [learning]
     P = learning.rows
     starts = [learning]
-    if isinstance(P.kernel, Stationary) and np.ndim(P.kernel.lengthscale) > 0:
+    prior = (learning.priors or {}).get("kernel.lengthscale")
+    apart = prior is not None and np.ndim(prior.median) > 0  # a prior for each input
+    if isinstance(P.kernel, Stationary) and np.ndim(P.kernel.lengthscale) > 0 and not apart:
         one = float(np.exp(np.mean(np.log(P.kernel.lengthscale))))
         kernel = P.kernel.with_parameters({"lengthscale": one})
         starts.insert(0, replace(learning, problem=replace(P, kernel=kernel)))

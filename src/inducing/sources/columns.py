@@ -31,6 +31,10 @@ REST = "(other)"  # the feature that the levels share which have none of their o
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 ISO = re.compile(r"\d{4}-\d\d?(-\d\d?)?([T ]\d\d.*)?", re.ASCII)
 CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+FOREIGN = (  # writings that are not guessed at: what they look like, how, and what to write
+    ("numbers", re.compile(r"(?=.*[,%$€£¥'])[+-]?[$€£¥]? ?\d[\d.,']*\s?[%$€£¥]?", re.ASCII), "1234.5"),
+    ("dates", re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d\d|\d{4})([T ]\d.*)?", re.ASCII), "2020-12-31"),
+)
 ZONED = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 
 

@@ -64,13 +64,10 @@ class ColumnEncoder:
             except ColumnError as error:
                 problems.append(f"column {name!r} {error}")
         require_none(problems)
+        gone = [f"{c.name!r} ({c.note})" for c in columns if c.kind == "left out" and c.note]
         if not any(column.features for column in columns):
-            raise ColumnError("The table has no columns to use as inputs; add at least one.")
-        gone = [
-            f"{column.name!r} ({column.note})"
-            for column in columns
-            if column.kind == "left out" and column.note
-        ]
+            why = f" ({listing(gone, quote=False)} left out)" if gone else ""
+            raise ColumnError(f"The table has no columns to use as inputs{why}; add at least one.")
         if gone:
             message = f"left out of the inputs: {listing(gone, quote=False)}"
             warnings.warn(message, InducingWarning, stacklevel=3)
@@ -259,6 +256,13 @@ def guessed(seen: Contents) -> tuple[str, str]:
             raise ColumnError(
                 f"holds {kind}s written as text, but also {listing(strays, quote=False, most=4)}: name what "
                 "means missing, or say that the column is a category"
+            )
+    for what, form, advice in col.FOREIGN:
+        odd = np.array([bool(form.fullmatch(text)) for text in texts])
+        if 2 * counts[odd].sum() >= counts.sum():
+            raise ColumnError(
+                f"holds what look like {what}, such as {texts[int(odd.argmax())]!r}: write them as {advice}, "
+                "or say that the column is a category"
             )
     if len(texts) > FEW_VALUES and 4 * len(texts) > counts.sum():
         return "left out", f"text with {len(texts)} different values in {counts.sum()} rows"
