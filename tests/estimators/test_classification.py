@@ -109,8 +109,9 @@ def test_without_standardising_it_is_the_core():
         model.predict_proba(Q)[:, 1], Probit(0.5).probability(*post.predict(Q)), atol=1e-5
     )
     assert model.log_evidence_ == pytest.approx(post.log_evidence, abs=1e-5)
+    in_units = ig.kernels.RBF(kernel.lengthscale * X.std(axis=0), 3.0)
     scaled = ig.SparseGPClassifier(
-        kernel, "fitc", inducing=X[:20], optimize=None, likelihood=Probit(0.5)
+        in_units, "fitc", inducing=X[:20], optimize=None, likelihood=Probit(0.5)
     ).fit(X, y)
     np.testing.assert_allclose(scaled.predict_proba(XS), model.predict_proba(Q), atol=1e-5)
     np.testing.assert_allclose(scaled.x_mean_, X.mean(axis=0))
@@ -165,7 +166,8 @@ def test_rejection():
 
 
 def test_partial_fit_reads_a_stream():
-    model = ig.SparseGPClassifier(ig.kernels.RBF(0.7, 5.0), "ep", n_inducing=30, optimize=None, warmup=100)
+    kernel = ig.kernels.RBF(0.7 * X[:100].std(axis=0), 5.0)
+    model = ig.SparseGPClassifier(kernel, "ep", n_inducing=30, optimize=None, warmup=100)
     for start in range(0, 300, 100):
         rows = slice(start, start + 100)
         model.partial_fit(X[rows], y[rows], classes=["yes", "no"])

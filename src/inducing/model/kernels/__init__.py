@@ -1,7 +1,7 @@
 """Covariance functions. `k(X, Z)` is the matrix, `k.diag(X)` its diagonal; `+` and `*` compose."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadr
 from .vector import CurlFree, DivergenceFree, Independent
 from .waves import spectral_density
 
+AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 _STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic, Matern)
 _LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
@@ -95,7 +96,7 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def in_units(kernel: Kernel, x_scale: np.ndarray) -> Kernel:
+def in_units(kernel: AnyKernel, x_scale: np.ndarray) -> AnyKernel:
     """The kernel of x/x_scale that is this one of x: lengthscales and periods are divided by the scale of
     their input.
     """
