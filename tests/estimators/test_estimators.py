@@ -86,7 +86,7 @@ def test_without_standardising_it_is_the_core():
 
 
 def test_standardising_is_a_change_of_units_of_the_core():
-    """Lengthscales and noise are in the user's units, the kernel's variance is of the standardised targets."""
+    """Lengthscales and noise are in the user's units, the kernel's variance is of standardised targets."""
     Z = X[:10]
     model = ig.SparseGPRegressor(ig.kernels.RBF([1.0, 2.0], 0.7), inducing=Z, noise=0.3, optimize=None).fit(
         X, y
@@ -310,7 +310,7 @@ def test_pic_sees_its_own_block():
         optimize=None,
         noise=1e-4,
         random_state=0,
-        kernel=ig.kernels.RBF(0.07),
+        kernel=ig.kernels.RBF(0.07 * X.std()),
     )
     pitc, pic = (ig.SparseGPRegressor(approximation=name, **common).fit(X, y) for name in ("pitc", "pic"))
     assert pic.score(X, y) > 0.99 > 0.5 > pitc.score(X, y)

@@ -134,10 +134,11 @@ def test_forecasts_under_other_likelihoods(likelihood, y):
 
 def test_standardising_is_a_change_of_units():
     scale, shift = AWKWARD
-    model = ig.OnlineGPRegressor(KERNEL, 12, likelihood=Gaussian(0.3), tolerance=1e-2, optimize=None)
+    kernel = ig.kernels.RBF(np.array([0.9, 1.3]) * scale, 1.7)  # in the units of its rows
+    model = ig.OnlineGPRegressor(kernel, 12, likelihood=Gaussian(0.3), tolerance=1e-2, optimize=None)
     model.fit(X * scale + shift, 100.0 * Y + 7.0)
     s = 100.0 * Y.std()
-    core = ig.kernels.RBF(np.array([0.9, 1.3]) * X.std(axis=0), 1.7 * Y.var())
+    core = ig.kernels.RBF([0.9, 1.3], 1.7 * Y.var())
     post = ig.update(ig.prior(core, ig.means.Constant(Y.mean())), Gaussian(0.3 / 1e4), X, Y, 12, 1e-2)
     mean, variance = post.predict(XS)
     got, std = model.predict(XS * scale + shift, return_std=True, latent=True)
