@@ -46,6 +46,15 @@ def test_units_there_and_back(kernel):
         assert_allclose(again.parameters[name], value, rtol=1e-12)
 
 
+def test_levels_stay_at_their_values():
+    A = np.column_stack([RNG.integers(0, 3, 40), RNG.normal(size=40)]) * [10.0, 1.0] + [5.0, 2.0]
+    scale, mean = np.array([4.0, 0.5]), np.array([9.0, 1.0])
+    kernel = k.Levels(k.RBF([20.0, 1.0, 0.7, 0.8, 0.9]), [[0, 5.0], [0, 15.0], [0, 25.0]]) + k.RBF(2.0)
+    inside, S = k.in_units(kernel, scale, mean), (A - mean) / scale
+    assert_allclose(inside(S, S), kernel(A, A), rtol=1e-12)
+    assert_allclose(k.in_units(inside, 1.0 / scale, -mean / scale)(A, A), kernel(A, A), rtol=1e-12)
+
+
 def test_of_uncertain_inputs_too():
     scale, v = np.array([3.0, 0.5, 9.0, 0.25]), np.abs(U) * 0.1
     kernel, A = k.Averaged(1.3), np.hstack([U, v])

@@ -107,8 +107,8 @@ class Inputs(BaseEstimator):
         """The kernel that was learned, its lengthscales and periods in the units of X; its variance is that
         of the standardised targets. That of the posterior is of the standardised inputs.
         """
-        scale = self.span_ if hasattr(self, "span_") else self.x_scale_
-        return kernels.in_units(self._kernel, 1.0 / scale)
+        scale, mean = (self.span_, self.low_) if hasattr(self, "span_") else (self.x_scale_, self.x_mean_)
+        return kernels.in_units(self._kernel, 1.0 / scale, -mean / scale)
 
     def _queries(self, X: Any) -> np.ndarray:
         """The rows of X in the model's units."""

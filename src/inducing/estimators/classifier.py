@@ -365,7 +365,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             units = center_and_scale(X, weights) if units is None else units
             self.x_mean_, self.x_scale_ = self.kinds_.in_place(*units)
         self._kernel = start_kernel(
-            None if self._other_kinds else given_kernel(self.kernel, self.x_scale_),
+            None if self._other_kinds else given_kernel(self.kernel, self.x_scale_, self.x_mean_),
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,

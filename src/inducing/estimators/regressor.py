@@ -374,7 +374,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
         noise, mean = start_noise(self, data, scaling, likelihood)
-        kernel = own_kernel(self, data, noise, variance, scaling.x_scale)
+        kernel = own_kernel(self, data, noise, variance, scaling)
         Z, whole = start_places(self, data, scaling, kernel, rng)
         if source is not None and isinstance(self.inducing, str) and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)

@@ -17,7 +17,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import Stationary
 from ..sources.moments import center_and_scale
 from .columns import Kinds
-from .preparation import ONLY_NUMBERS, Data
+from .preparation import ONLY_NUMBERS, Data, Scaling
 
 NEAR_ROWS, UNRELATED = 20_000, 1e-6  # rows that are looked at, and a correlation that is none
 
@@ -50,7 +50,7 @@ def start_kernel(
     return kinds.kernel(base, width, rank, mixed)
 
 
-def own_kernel(model: Any, data: Data, noise: Any, variance: float, x_scale: np.ndarray) -> Kernel:
+def own_kernel(model: Any, data: Data, noise: Any, variance: float, scaling: Scaling) -> Kernel:
     """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
     if model.kernel == "auto":
         few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
@@ -58,13 +58,15 @@ def own_kernel(model: Any, data: Data, noise: Any, variance: float, x_scale: np.
     rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
     rough = rough and model.kinds_.way != "variances"
     of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
-    kernel = start_kernel("matern32" if rough else given_kernel(model.kernel, x_scale), *of_data)
+    kernel = start_kernel(
+        "matern32" if rough else given_kernel(model.kernel, scaling.x_scale, scaling.x_mean), *of_data
+    )
     return warned(kernel, data.X) if isinstance(model.kernel, Kernel) else kernel
 
 
-def given_kernel(kernel: Any, x_scale: np.ndarray) -> Any:
+def given_kernel(kernel: Any, x_scale: np.ndarray, x_mean: np.ndarray) -> Any:
     """A kernel in the user's units in those of the model; a name or None as it is."""
-    return kernels.in_units(kernel, x_scale) if isinstance(kernel, Kernel) else kernel
+    return kernels.in_units(kernel, x_scale, x_mean) if isinstance(kernel, Kernel) else kernel
 
 
 def warned(kernel: Kernel, X: np.ndarray) -> Kernel:

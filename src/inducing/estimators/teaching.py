@@ -32,7 +32,7 @@ class Teaching:
         names = ("mean", "restarts", "max_iter", "jitter")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
-                given_kernel(self.kernel, self.x_scale_),
+                given_kernel(self.kernel, self.x_scale_, self.x_mean_),
                 # nearest to what is learned online: everything that the basis cannot hold is noise
                 approximation="vfe",
                 n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),

@@ -1,6 +1,7 @@
 """Covariance functions. `k(X, Z)` is the matrix, `k.diag(X)` its diagonal; `+` and `*` compose."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,6 +77,9 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     if isinstance(kernel, Composite):
         parts = enumerate(kernel.parts)
         return {f"{i}.{name}": unit for i, part in parts for name, unit in units_of(part, x_scale).items()}
+    if isinstance(kernel, Levels):  # its hats have no unit
+        wider = np.append(x_scale, np.ones(len(kernel.levels)))
+        return {f"0.{name}": unit for name, unit in units_of(kernel.kernel, wider).items()}
     scale, columns = np.asarray(x_scale), getattr(kernel, "columns", None)
     scale = scale[: len(scale) // 2] if kernel.uncertain else scale  # variances follow
     if columns is not None:
@@ -96,9 +100,19 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def in_units(kernel: AnyKernel, x_scale: np.ndarray) -> AnyKernel:
-    """The kernel of x/x_scale that is this one of x: lengthscales and periods are divided by the scale of
-    their input.
+def in_units(kernel: AnyKernel, x_scale: np.ndarray, x_mean: Any = 0.0) -> AnyKernel:
+    """The kernel of (x - x_mean)/x_scale that is this one of x: lengthscales and periods are divided by the
+    scale of their input, and values of `Levels` are where they were. Kernels of x'z stay as they are.
     """
     values = kernel.parameters
-    return kernel.with_parameters({name: values[name] / u for name, u in units_of(kernel, x_scale).items()})
+    units = {name: values[name] / unit for name, unit in units_of(kernel, x_scale).items()}
+    return _moved(kernel.with_parameters(units), x_scale, x_mean + np.zeros(len(x_scale)))
+
+
+def _moved(kernel: Any, x_scale: np.ndarray, x_mean: np.ndarray) -> Any:
+    if isinstance(kernel, Composite):
+        return replace(kernel, parts=tuple(_moved(part, x_scale, x_mean) for part in kernel.parts))
+    if not isinstance(kernel, Levels):
+        return kernel
+    c = kernel.owners
+    return replace(kernel, levels=np.column_stack([c, (kernel.levels[:, 1] - x_mean[c]) / x_scale[c]]))
