@@ -47,7 +47,8 @@ def test_units_there_and_back(kernel):
 
 
 def test_levels_stay_at_their_values():
-    A = np.column_stack([RNG.integers(0, 3, 40), RNG.normal(size=40)]) * [10.0, 1.0] + [5.0, 2.0]
+    rng = np.random.default_rng(1)
+    A = np.column_stack([rng.integers(0, 3, 40), rng.normal(size=40)]) * [10.0, 1.0] + [5.0, 2.0]
     scale, mean = np.array([4.0, 0.5]), np.array([9.0, 1.0])
     kernel = k.Levels(k.RBF([20.0, 1.0, 0.7, 0.8, 0.9]), [[0, 5.0], [0, 15.0], [0, 25.0]]) + k.RBF(2.0)
     inside, S = k.in_units(kernel, scale, mean), (A - mean) / scale

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -71,8 +71,8 @@ def leaves(spec: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, dict[
 
 
 def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
-    """What a parameter counts of a kernel of inputs with these scales (d,), by path: a lengthscale or period
-    the scale of its inputs, a projection one over it. Parameters without a unit are not listed.
+    """Units of a kernel's parameters for inputs with these scales (d,), by path: of a lengthscale or period
+    the scale of its inputs, of a projection one over it. Parameters without a unit are not listed.
     """
     if isinstance(kernel, Composite):
         parts = enumerate(kernel.parts)
@@ -100,16 +100,16 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def in_units(kernel: AnyKernel, x_scale: np.ndarray, x_mean: Any = 0.0) -> AnyKernel:
+def in_units(kernel: AnyKernel, x_scale: np.ndarray, x_mean: np.ndarray | float = 0.0) -> AnyKernel:
     """The kernel of (x - x_mean)/x_scale that is this one of x: lengthscales and periods are divided by the
     scale of their input, and values of `Levels` are where they were. Kernels of x'z stay as they are.
     """
     values = kernel.parameters
     units = {name: values[name] / unit for name, unit in units_of(kernel, x_scale).items()}
-    return _moved(kernel.with_parameters(units), x_scale, x_mean + np.zeros(len(x_scale)))
+    return cast(AnyKernel, _moved(kernel.with_parameters(units), x_scale, x_mean + np.zeros(len(x_scale))))
 
 
-def _moved(kernel: Any, x_scale: np.ndarray, x_mean: np.ndarray) -> Any:
+def _moved(kernel: Kernel, x_scale: np.ndarray, x_mean: np.ndarray) -> Kernel:
     if isinstance(kernel, Composite):
         return replace(kernel, parts=tuple(_moved(part, x_scale, x_mean) for part in kernel.parts))
     if not isinstance(kernel, Levels):
