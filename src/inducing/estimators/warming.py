@@ -102,12 +102,15 @@ def _streams() -> None:
     from ..model.likelihoods import Gaussian
     from ..model.likelihoods.loops import BY_KIND, pointer
     from ..model.posterior import prior
+    from .online import OnlineGPRegressor
 
     for kind in BY_KIND:
         pointer(kind)
     X, y = _rows(120)
     post = update(prior(_kernel()), Gaussian(0.1), X, y, capacity=20)
     update(post, Gaussian(0.1), X, y, capacity=10)
+    model = OnlineGPRegressor(_kernel(), 10, half_life="auto", noise=0.1, optimize=None)
+    model.fit(X, y).partial_fit(X[:1], y[:1])
 
 
 def _propagation() -> None:
