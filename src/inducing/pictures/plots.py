@@ -107,7 +107,7 @@ def plot_comparison(results: DataFrame) -> Figure:
             spread = np.array([y - groups[up].min(), groups[up].max() - y])  # (2, sizes)
             style: dict[str, Any] = dict(marker="o", markersize=4, linewidth=1.6, elinewidth=1)
             ax.errorbar(x, y, spread, color=colour, label=method, **style)
-            if across == "seconds":  # each line is named where it ends
+            if across == "seconds" and method in levels:  # all of one colour; the legend names the others
                 ax.annotate(
                     method, (x[-1], y[-1]), (4, 3), textcoords="offset points", color=colour, fontsize=8
                 )
