@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, Self
 
@@ -15,6 +16,24 @@ PAUSE = 0.5, 10.0  # seconds between two lines of a `Status`, on a terminal and 
 
 
 _stop = threading.Event()
+_listener: ContextVar[Any] = ContextVar("listener", default=None)  # what alone is told of iterations
+
+
+@contextmanager
+def reporting_to(listener: Callable[[int, float], None]) -> Iterator[None]:
+    """Tell this function of the iterations of every fit in the block, and show and tell nothing else. Where
+    it has a true attribute `stop`, optimisations end after the evaluation.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def reports_elsewhere() -> bool:
+    """Whether this is in a block of `reporting_to`."""
+    return _listener.get() is not None
 
 
 @contextmanager
@@ -40,8 +59,8 @@ def stop_on_interrupt() -> Iterator[None]:
 
 
 def stop_asked() -> bool:
-    """Whether Ctrl-C has asked to end early."""
-    return _stop.is_set()
+    """Whether Ctrl-C, or the listener of `reporting_to`, has asked to end early."""
+    return _stop.is_set() or getattr(_listener.get(), "stop", False)
 
 
 class Bars:
@@ -50,7 +69,7 @@ class Bars:
     """
 
     def __init__(self, wanted: bool | None = None) -> None:
-        silent = wanted is False or (wanted is None and not sys.stderr.isatty())
+        silent = wanted is False or reports_elsewhere() or (wanted is None and not sys.stderr.isatty())
         self.due = math.inf if silent else time.monotonic() + (0.0 if wanted else PATIENCE)
         self._progress: Any = None
         self._tasks: dict[str, Any] = {}
@@ -74,10 +93,12 @@ class Bars:
 
 
 class Line:
-    """The progress of a fit: it calls the caller's `progress` after each iteration, or writes `Bars`."""
+    """The progress of a fit: after each iteration it calls the listener of `reporting_to`, else the caller's
+    `progress`, or writes `Bars`.
+    """
 
     def __init__(self, progress: Callable[[int, float], None] | bool | None, what: str = "fit") -> None:
-        self.call = progress if callable(progress) else None
+        self.call = _listener.get() or (progress if callable(progress) else None)
         self.bars, self.what = Bars(False if callable(progress) else progress), what
 
     def __call__(self, iteration: int, value: float) -> None:

@@ -30,6 +30,7 @@ from ..sources.table_encoder import TableEncoder
 from .columns import Kinds
 from .judging import Judged
 from .preparation import ONLY_NUMBERS, Scaling, named, per_output
+from .watching import CallbackSupport
 
 RENAMED = "renamed"  # the value of a parameter that has another name now, where nobody gives it
 TRANSIENT = "verbose progress device checkpoint encoder capacity n_basis".split()  # that a file does not hold
@@ -41,7 +42,7 @@ LATER += "max_file_size objective time_budget half_life on_drift relearn".split(
 LATER += "categorical allow_unseen missing outputs rank guide".split()
 
 
-class Inputs(BaseEstimator):
+class Inputs(BaseEstimator, CallbackSupport):
     """Base of all estimators: checks of input, and the way of X to the model's units."""
 
     n_iter_: int

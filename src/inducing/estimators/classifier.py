@@ -41,6 +41,7 @@ from .preparation import ONLY_NUMBERS, checked_weights, start_inducing
 from .starting import given_kernel, given_priors, start_kernel, warned
 from .streaming import Streaming
 from .thesis_ways import ThesisWays
+from .watching import with_callbacks
 
 CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "random", "variance")
 
@@ -141,6 +142,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     encoder: Any = None
     capacity: Any = RENAMED
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and labels y (n,); a row of weight w counts w times.
 

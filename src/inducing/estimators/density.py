@@ -19,6 +19,7 @@ from ..model.problem import as_inputs
 from ..progress import Bars
 from .base import Estimator, generator
 from .preparation import checked_weights
+from .watching import with_callbacks
 
 KERNELS = ("trigonometric", "ornstein-uhlenbeck")
 GIVE_UP = 4  # orders in a row that bring no evidence
@@ -71,6 +72,7 @@ class GPDensity(DensityMixin, Estimator):
 
     _units = ("low", "span")
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the density of the rows X (n, d); a row of weight w counts w times, one of weight 0 not at
         all.

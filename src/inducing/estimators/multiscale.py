@@ -15,6 +15,7 @@ from ..model.problem import as_inputs, as_targets
 from ..sources.moments import center_and_scale
 from .base import RENAMED, Inputs, Sized, generator
 from .preparation import checked_weights
+from .watching import with_callbacks
 
 
 @dataclass(eq=False, repr=False)
@@ -96,6 +97,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     _: KW_ONLY
     alpha: float = 0.1
 
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p); a row of weight w counts w times."""
         X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
@@ -148,6 +150,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
     C: float = 1.0
     loss: str = "squared_hinge"
 
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X (n, d) and class labels y (n,); a row of weight w counts w times."""
         X, y = self._validated(X, y, reset=True)

@@ -28,6 +28,7 @@ from .predictive import Predictive, distribution_of
 from .preparation import Data, per_output
 from .streaming import Streaming, times_of
 from .teaching import UNITS, Teaching, noise_of, start_targets
+from .watching import with_callbacks
 
 LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # whose scale, if any, can be learned
 MEMORY_ROWS = 1000  # half-life of the memory where only drift calls for it
@@ -123,6 +124,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         tags.target_tags.multi_output = isinstance(self.likelihood, Gaussian) or name == "gaussian"
         return tags
 
+    @with_callbacks
     def fit(self, X: Any, y: Any, time: Any = None) -> Self:
         """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. Ctrl-C keeps what was read. `time`
         (n,), where half_life is in its units, never falls.

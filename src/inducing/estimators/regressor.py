@@ -48,6 +48,7 @@ from .preparation import (
     start_places,
 )
 from .starting import given_priors, own_kernel, start_kernels
+from .watching import with_callbacks
 
 DEFAULT_SIZE = 100  # of a basis
 LISTED_UP_TO = 4000  # rows of an exact GP whose report lists surprising ones: leaving out costs two factors
@@ -195,6 +196,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     left_open = False  # whether the size of the basis was
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, x_std: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p), the columns that a likelihood takes of each row. A row of
         weight w counts w times, one of weight 0 not at all. `x_std` are the standard deviations of the
