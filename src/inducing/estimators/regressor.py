@@ -241,8 +241,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         if kinds.output is not None:
             rows = np.bincount(data.X[:, kinds.output].astype(int), data.weights)
         self._take(learned, scaling, one_output, rows)
-        self._rows = (X, y, weights) if kinds.output is None else None
-        self._long = (X, y, weights) if kinds.output is not None else None
+        self._rows, self._long = ((X, y, weights), None) if kinds.output is None else (None, (X, y, weights))
         report = self._report(self.fit_result_, task.problem, rows)
         if isinstance(report, Diagnosis) and (len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE):
             with suppress(ParameterError):  # of several targets
