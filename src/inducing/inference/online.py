@@ -301,9 +301,9 @@ class Learner:
     def _kernel_rows(self, X: np.ndarray) -> np.ndarray:
         """Kernel of rows with the basis and, where it may grow, with each other. (b, m) or (b, m + b)"""
         m, Z = len(self.basis), self.basis.parameters.get("Z")
-        if (
-            len(X) <= FEW_COMPUTED and self.grow
-        ):  # row by row, O(m): small values, by differences, keep digits
+        if self.grow and Z is not None and (self._row_kernel.compiled or len(X) == 1):
+            return self._row_kernel.rows(X, Z)  # by differences: small values keep their digits
+        if self.grow and len(X) <= FEW_COMPUTED:  # row by row, O(m), for the same reason
             K = np.zeros((len(X), m + len(X)))
             for i in range(len(X)):
                 x = X[i : i + 1]

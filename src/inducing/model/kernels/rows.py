@@ -1,4 +1,6 @@
-"""Kernel values of one row at a time, without the checks and array operations that many rows are worth."""
+"""Kernel values of rows that come one by one or in blocks, without checks; where they are compiled, a value
+does not depend on the rows that come with it, to the last bit.
+"""
 
 from collections.abc import Callable
 from functools import reduce
@@ -10,19 +12,29 @@ from .base import Kernel
 from .composite import Product, Sum
 from .stationary import PROFILES, Stationary
 
-Cross = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of a row (1, d) with Z (m, d): (m,)
+Meet = Callable[[np.ndarray, np.ndarray, bool], np.ndarray]  # of X (b, d) with Z (m, d): (b, m) or (b, m + b)
 
 
 class RowKernel:
-    """A kernel that meets checked rows (1, d) of floats one by one: compiled where it is one of `PROFILES`,
-    part by part where it is a sum or product, else called as any kernel is.
+    """A kernel that meets checked rows of floats: compiled where it is one of `PROFILES`, part by part where
+    it is a sum or product, else called as any kernel is. `compiled` says whether all of it is.
     """
 
     def __init__(self, kernel: Kernel, d: int) -> None:
-        self.kernel, self.cross = kernel, _cross(kernel, d)
+        self.kernel, self._meet, self.compiled = kernel, _meet(kernel, d), _is_compiled(kernel)
         self._diag = (
             np.asarray(kernel.diagonal(np.zeros((1, d))), dtype=float) if _is_stationary(kernel) else None
         )
+
+    def cross(self, x: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """k(x, Z) of a row (1, d). (m,)"""
+        return self._meet(x, Z, False)[0]
+
+    def rows(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """The kernel of rows X (b, d) with Z (m, d) and, in the last columns, with the rows before them. (b,
+        m + b)
+        """
+        return self._meet(X, Z, True)
 
     def diag(self, x: np.ndarray) -> np.ndarray:
         """k(x, x). (1,)"""
@@ -35,24 +47,30 @@ def _is_stationary(kernel: Kernel) -> bool:
     return isinstance(kernel, Stationary)
 
 
-def _cross(kernel: Kernel, d: int) -> Cross:
+def _is_compiled(kernel: Kernel) -> bool:
     if type(kernel) is Sum or type(kernel) is Product:
-        parts, join = [_cross(part, d) for part in kernel.parts], add if type(kernel) is Sum else mul
-        return lambda x, Z: reduce(join, [part(x, Z) for part in parts])
+        return all(map(_is_compiled, kernel.parts))
+    return type(kernel) in PROFILES
+
+
+def _meet(kernel: Kernel, d: int) -> Meet:
+    if type(kernel) is Sum or type(kernel) is Product:
+        parts, join = [_meet(part, d) for part in kernel.parts], add if type(kernel) is Sum else mul
+        return lambda X, Z, earlier: reduce(join, [part(X, Z, earlier) for part in parts])
     if type(kernel) not in PROFILES:
-        return lambda x, Z: kernel.covariances(x, Z)[0]
-    from .triangle_loops import cross_row
+        return lambda X, Z, earlier: kernel.covariances(X, np.concatenate([Z, X]) if earlier else Z)
+    from .triangle_loops import rows_with
 
     assert isinstance(kernel, Stationary)
     columns = None if kernel.columns is None else list(kernel.columns)
     scales = 1.0 / np.asarray(kernel.scales(np.zeros((1, d if columns is None else len(columns)))))
     profile, variance = PROFILES[type(kernel)], float(kernel.variance)
 
-    def cross(x: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    def meet(X: np.ndarray, Z: np.ndarray, earlier: bool) -> np.ndarray:
         if columns is not None:
-            x, Z = x[:, columns], np.ascontiguousarray(Z[:, columns])
-        row = np.empty(len(Z))
-        cross_row(x[0], Z, scales, profile, variance, row)
-        return row
+            X, Z = np.ascontiguousarray(X[:, columns]), np.ascontiguousarray(Z[:, columns])
+        K = np.zeros((len(X), len(Z) + len(X) * earlier))
+        rows_with(X, Z, scales, profile, variance, K)
+        return K
 
-    return cross
+    return meet

@@ -1,5 +1,5 @@
 """Compiled loops for the lower triangle of k(X, X) and its derivatives, of stationary kernels: inputs come by
-columns (d, n), in lengthscales; `profile` is the number of g in `stationary.PROFILES`. And k(x, Z) of a row.
+columns (d, n), in lengthscales; `profile` is the number of g in `stationary.PROFILES`.
 """
 
 from math import sqrt
@@ -58,18 +58,25 @@ def to_values(profile: int, variance: float, s: np.ndarray) -> None:
             s[j] = variance * (1.0 + r + r * r / 3.0) * exponential(-r)
 
 
-@compiled(fastmath=FAST)
-def cross_row(
-    x: np.ndarray, Z: np.ndarray, scales: np.ndarray, profile: int, variance: float, row: np.ndarray
+@compiled(fastmath=EXACT)
+def rows_with(
+    X: np.ndarray, Z: np.ndarray, scales: np.ndarray, profile: int, variance: float, K: np.ndarray
 ) -> None:
-    """row[j] = k(x, z_j) of an input x (d,) with the rows of Z (m, d); scales (d,) are 1/lengthscale."""
-    for j in range(len(row)):
-        s = 0.0
-        for k in range(len(x)):
-            t = (x[k] - Z[j, k]) * scales[k]
-            s += t * t
-        row[j] = s
-    to_values(profile, variance, row)
+    """K[i, j] = k(x_i, z_j) of rows of X (b, d) and Z (m, d) and, where K (b, m + b) has room, k(x_i, x_j) of
+    the rows before i; scales (d,) are 1/lengthscale. An entry does not depend on the rows beside it.
+    """
+    m = len(Z)
+    for i in range(len(X)):
+        earlier = i if K.shape[1] > m else 0
+        row = K[i, : m + earlier]
+        for j in range(len(row)):
+            z = Z[j] if j < m else X[j - m]
+            s = 0.0
+            for k in range(len(scales)):
+                t = (X[i, k] - z[k]) * scales[k]
+                s += t * t
+            row[j] = s
+        to_values(profile, variance, row)
 
 
 @helper(fastmath=EXACT)
