@@ -31,6 +31,8 @@ class Observing(Predictive, Regression, Estimator):
 
     noise_posterior_: Posterior | None  # of the log variance of the noise, where that is learned
     _likelihood: Likelihood | None  # in the model's units; None is Gaussian noise
+    _rows: Any  # X, y and weights of the fit, None where they are not at hand
+    _long: Any  # the same with a column for the output, where outputs are coregionalised
 
     @property
     def likelihood_(self) -> Likelihood | None:
