@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
 
 from .errors import EmptyDataError, NonFiniteError, ParameterError, ShapeError
 
@@ -59,6 +58,8 @@ def crps(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
 
 def crps_losses(error: Vector, var: Vector) -> Vector:
     """σ [z (2Φ(z) - 1) + 2φ(z) - 1/√π] of each row, z = error/σ. (n,) [Gneiting, Raftery 2007 eq. 21]"""
+    from scipy.special import ndtr
+
     scale = np.sqrt(var)
     z = error / scale
     density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)
@@ -161,6 +162,8 @@ def calibration(
     y: ArrayLike, mean: ArrayLike, var: ArrayLike, levels: ArrayLike | None = None
 ) -> Calibration:
     """The observed coverage at each nominal level; by default 0.05, 0.10, …, 0.95."""
+    from scipy.special import ndtri
+
     y, mean, var = _aligned(y, mean, var)
     levels = _vector("levels", np.linspace(0.05, 0.95, 19) if levels is None else levels)
     if np.any((levels <= 0) | (levels >= 1)):

@@ -162,3 +162,19 @@ def test_the_command_predicts_without_what_is_heavy(target: str, tmp_path: Path)
     else:
         names = [f"t={label}" for label in model.classes_]
         np.testing.assert_allclose(told[names], model.predict_proba(frame), rtol=1e-9, atol=1e-12)
+
+
+def test_a_light_answer_loads_only_what_it_needs(tmp_path: Path) -> None:
+    """Start-up is imports: scipy.special, wanted by few kernels, is loaded by those."""
+    path = tmp_path / "model.gp"
+    ig.SparseGPRegressor("rbf", approximation="vfe", **SMALL).fit(X, Y).save(path)
+    script = f"""
+import sys, inducing as ig
+ig.load({str(path)!r}, light=True).predict([[0.1, 0.2]], return_std=True)
+print(sorted(set("scipy.special scipy.stats scipy.optimize sklearn numba pandas".split()) & set(sys.modules)))
+"""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.strip() == "[]"

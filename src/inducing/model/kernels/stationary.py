@@ -4,9 +4,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import gammaln, kve
 
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, worth_compiling
+from ...numerics.special import special
 from ...numerics.workers import interruptible
 from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import FAR_OUT, Exponents, middle, squared_distances, within_reach
@@ -302,7 +302,8 @@ class Matern(Stationary):
         apart = z > 1e-7
         at = np.where(apart, z, 1.0)
         # -dg/dz = c z^ν K_(ν-1)(z), and ds = z dz/ν
-        log_slope = _log_matern_constant(nu) + (nu - 1.0) * np.log(at) + np.log(kve(abs(nu - 1.0), at)) - at
+        bessel = special(np).kve(abs(nu - 1.0), at)
+        log_slope = _log_matern_constant(nu) + (nu - 1.0) * np.log(at) + np.log(bessel) - at
         near = nu / (nu - 1.0) if nu > 1.0 else 0.0
         return asarray_like(self.variance * np.where(apart, 2.0 * nu * np.exp(log_slope), near), s)
 
@@ -325,7 +326,7 @@ def _log_matern(s: np.ndarray, nu: float) -> np.ndarray:
     z = np.sqrt(2.0 * nu * s)
     at = np.maximum(z, 1e-12)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        value = _log_matern_constant(nu) + nu * np.log(at) + np.log(kve(nu, at)) - at
+        value = _log_matern_constant(nu) + nu * np.log(at) + np.log(special(np).kve(nu, at)) - at
     early = -(z**2) / (4.0 * (nu - 1.0)) if nu > 1.0 else np.zeros_like(z)  # where K_ν(z) overflows
     return np.where(
         np.isfinite(value) & (z > 1e-12), np.minimum(value, 0.0), np.where(z < 1.0, early, -np.inf)
@@ -333,7 +334,7 @@ def _log_matern(s: np.ndarray, nu: float) -> np.ndarray:
 
 
 def _log_matern_constant(nu: float) -> float:
-    return float((1.0 - nu) * np.log(2.0) - gammaln(nu))
+    return float((1.0 - nu) * np.log(2.0) - special(np).gammaln(nu))
 
 
 # the number by which compiled loops know each profile g

@@ -12,10 +12,10 @@ the rational quadratic times that of a gamma variable, and whole numbers for a p
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from ...errors import ParameterError
 from ...numerics.arrays import to_numpy
+from ...numerics.special import special
 from .base import Kernel
 from .composite import Product, Sum
 from .dot import Constant, Linear
@@ -102,11 +102,11 @@ def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> t
         raise ParameterError(f"there are no whole functions of a {name} kernel here; use sample")
     columns = _columns(kernel, d)
     u = _uniform(len(columns) + 1, count, rng)
-    z = special.ndtri(u[:, 1:])
+    z = special(np).ndtri(u[:, 1:])
     if isinstance(kernel, RationalQuadratic):
-        z *= np.sqrt(special.gammaincinv(kernel.shape, u[:, :1]) / kernel.shape)
+        z *= np.sqrt(special(np).gammaincinv(kernel.shape, u[:, :1]) / kernel.shape)
     elif degrees := _degrees(kernel):
-        z /= np.sqrt(2.0 * special.gammaincinv(0.5 * degrees, u[:, :1]) / degrees)
+        z /= np.sqrt(2.0 * special(np).gammaincinv(0.5 * degrees, u[:, :1]) / degrees)
     omega[:, columns] = z / np.broadcast_to(to_numpy(kernel.lengthscale), len(columns))
     return kernel.variance, omega
 
@@ -129,7 +129,8 @@ def spectral_density(kernel: Stationary, frequencies: np.ndarray) -> np.ndarray:
             raise ParameterError(f"RBF and Matérn kernels have a spectral density here, but {name} has none")
         return scale * (2.0 * np.pi) ** (0.5 * D) * np.exp(-2.0 * np.pi**2 * squares)
     nu = 0.5 * degrees
-    log_c = D * np.log(2.0) + 0.5 * D * np.log(np.pi) + special.gammaln(nu + 0.5 * D) - special.gammaln(nu)
+    log_gamma = special(np).gammaln
+    log_c = D * np.log(2.0) + 0.5 * D * np.log(np.pi) + log_gamma(nu + 0.5 * D) - log_gamma(nu)
     power = nu * np.log(2.0 * nu) - (nu + 0.5 * D) * np.log(2.0 * nu + 4.0 * np.pi**2 * squares)
     return scale * np.exp(log_c + power)
 
@@ -156,5 +157,5 @@ def _harmonics(u: np.ndarray, concentration: float) -> np.ndarray:
     """Integers n with probability e^-c I_n(c), the Fourier series of exp(c (cos θ - 1)), by quantile."""
     most = int(8.0 * np.sqrt(concentration) + 16.0)
     n = np.arange(-most, most + 1)
-    cumulative = np.cumsum(special.ive(np.abs(n), concentration))
+    cumulative = np.cumsum(special(np).ive(np.abs(n), concentration))
     return n[np.minimum(np.searchsorted(cumulative, u * cumulative[-1]), 2 * most)].astype(float)
