@@ -4,6 +4,7 @@ m-by-m matrices of the backward pass, `Group` is a run of blocks.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,8 @@ class SharedBlocks:
         before = self.bars.pop((what, number), None)
         if before is not None:
             bar += before
-        if self.last or not is_numpy(bar) or not SharedBlocks.has_room(n, *bar.shape):
+        rows = math.prod(bar.shape[:-1])  # also of several blocks, one above the other
+        if self.last or not is_numpy(bar) or not SharedBlocks.has_room(n, rows, bar.shape[-1]):
             return bar
         self.bars[what, number] = bar.copy()
         return None
