@@ -7,6 +7,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 
 import inducing as ig
+from benchmarks.pupils import compare
 from inducing.errors import EmptyDataError, ParameterError
 
 RNG = np.random.default_rng(0)
@@ -32,6 +33,19 @@ def test_a_pupil_answers_as_its_teacher(teacher, least: float, tmp_path: Path) -
     assert pupil.fidelity_.r2 > least and pupil.fidelity_.queries == 400
     assert pupil.fidelity_.coverage >= 0.75  # of 50 rows: .9 and 3.5 deviations
     assert pupil.save(tmp_path / "pupil.gp") <= SIZE
+
+
+@pytest.mark.parametrize("d, size", [(1, 6_000), (12, 30_000), (30, 30_000)])
+def test_a_pupil_nearly_fills_its_file(d: int, size: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(d).uniform(size=(400, d))
+    pupil = ig.distil(lambda X: np.sin(3.0 * X[:, 0]), rows, size=size, rounds=1)
+    assert 0.6 * size < pupil.save(tmp_path / "pupil.gp") <= size
+
+
+def test_a_teacher_and_its_pupil_are_measured() -> None:
+    found = compare(trees=30, rows=600, size=20_000)
+    assert found["teacher"]["bytes"] > 1e5 and found["pupil"]["bytes"] <= 20_000
+    assert found["pupil"]["R² to the teacher"] > 0.5 and found["teacher"]["RMSE to the teacher"] == 0.0
 
 
 def test_what_cannot_be_taught() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import EmptyDataError, ParameterError
-from ..files.models import fitting_size
+from ..files.models import OF_A_HEADER
 from .base import generator
 from .regressor import SparseGPRegressor
 
@@ -53,7 +53,7 @@ def distil(
     asked = pool[: max(LEAST_QUERIES, len(pool) // 2)]
     left, y = pool[len(asked) :], np.full(len(X), np.nan)
     y[asked] = ask(X[asked])
-    m = fitting_size(size)
+    m = min(_basis_size(size - 4 * len(held), X.shape[1]), len(asked))
     seed = int(rng.integers(2**31))
     for step in range(rounds if len(left) else 0):
         pupil = _pupil(m, 30, seed).fit(X[asked], y[asked])
@@ -71,6 +71,14 @@ def distil(
     r2 = 1.0 - rmse**2 / spread if spread > 0.0 else float("nan")
     pupil.fidelity_ = Fidelity(len(asked), rmse, r2, inside)  # type: ignore[attr-defined]
     return pupil
+
+
+def _basis_size(size: int, d: int) -> int:
+    """The number of functions whose file has at most so many bytes: 4m² + 16md + 12m and its header, which
+    has lengthscales and scales of d inputs.
+    """
+    b = 4.0 * d + 3.0
+    return max(1, int((np.sqrt(b * b + max(0, size - OF_A_HEADER - 80 * d)) - b) / 2.0))
 
 
 def _pupil(m: int, iterations: int, seed: int) -> SparseGPRegressor:
