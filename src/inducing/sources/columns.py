@@ -267,7 +267,7 @@ class Column:
     def _dates(self, values: Values) -> np.ndarray:
         array, zone = values.array, values.zone
         if values.texts is not None:
-            dates = np.append(parsed_dates(list(values.texts)), np.datetime64("NaT"))
+            dates = np.append(parsed_dates(list(values.texts)), np.datetime64("NaT", "ns"))
             array, zone = dates[values.array], zone_of(values.texts)
             bad = np.isnat(array) & ~values.missing
             if bad.any():
@@ -330,7 +330,9 @@ def _waves(part: str, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     whole, fraction = seconds(local)
     if part == "day of year":
         start = local.astype("M8[Y]")
-        length = (start + 1).astype("M8[s]").astype(float) - start.astype("M8[s]").astype(float)
+        length = (start + np.timedelta64(1, "Y")).astype("M8[s]").astype(float) - start.astype(
+            "M8[s]"
+        ).astype(float)
         turn = (whole - start.astype("M8[s]").astype(np.int64) + fraction) / length
     else:
         period = CALENDAR[part]
