@@ -31,7 +31,7 @@ from .packing import Packing, Parameters, Summary
 from .settings import Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
-NEAR_TOLERANCE, NEAR_SWEEPS = 0.01, 40  # of sites along neighbours, which are held for a climb
+NEAR_TOLERANCE, NEAR_SWEEPS = 0.003, 40  # of sites along neighbours, which are held for a climb
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 EvidenceFunction = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient
 
