@@ -268,13 +268,11 @@ def _functions_needed(points: dict[int, float], multiscale: dict[int, float]) ->
 
 
 def _exact_kernel(X: np.ndarray, y: np.ndarray, iterations: int = 60) -> tuple[np.ndarray, float]:
-    """Lengthscales over the inputs' standard deviations, and noise over variance, by an exact GP's
-    evidence.
-    """
-    d = X.shape[1]
-    X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    """Lengthscales in the units of X, and noise over variance, by an exact GP's evidence."""
+    d, scale = X.shape[1], X.std(axis=0)
+    X, y = (X - X.mean(axis=0)) / scale, (y - y.mean()) / y.std()
     end = fit(RBF(np.full(d, np.sqrt(d)), 1.0), None, "exact", 0.1, X, y, max_iterations=iterations)
-    return np.asarray(end.kernel.parameters["lengthscale"]), float(
+    return scale * np.asarray(end.kernel.parameters["lengthscale"]), float(
         end.noise / end.kernel.parameters["variance"]
     )
 
@@ -313,7 +311,7 @@ def _svm_toy(sizes: Sequence[int], seeds: Sequence[int], iterations: int) -> Err
         for basis, by_size in errors.items():
             for m in sizes:
                 machine = MultiscaleSVM(
-                    m, basis=basis, lengthscale=0.5, max_iter=iterations, random_state=seed
+                    m, basis=basis, lengthscale=0.5 * X.std(axis=0), max_iter=iterations, random_state=seed
                 ).fit(X, y)
                 by_size.setdefault(m, []).append(float(np.mean(machine.predict(X_test) != y_test)))
     return errors

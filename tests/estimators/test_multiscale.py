@@ -159,7 +159,7 @@ def test_ridge_with_widths_reaches_a_lower_objective_than_points(m):
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_svm_with_widths_reaches_a_lower_objective_than_points(loss):
-    options = {"n_inducing": 6, "lengthscale": 0.8, "C": 3.0, "loss": loss, "random_state": 0}
+    options = {"n_inducing": 6, "lengthscale": 0.8 * X.std(axis=0), "C": 3.0, "loss": loss, "random_state": 0}
     fits = {
         basis: MACHINE(basis=basis, max_iter=60, **options).fit(X, labels)
         for basis in ("points", "multiscale")

@@ -16,6 +16,7 @@ needs_data = pytest.mark.skipif("INDUCING_DATA" not in os.environ, reason="needs
 # Claims that a quick form's few runs cannot settle, or that do not hold in the full form either; by how they
 # begin.
 MAY_FAIL = {
+    "C1": ("The polynomial's increases less than the RBF's",),  # nor in full, at the width evidence prefers
     "C3": ("At 90 %",),
     "C5": ("A plateau from 120-130 vectors on (1 sweep)",),
     "C6": ("… but not visibly",),

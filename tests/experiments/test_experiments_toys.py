@@ -81,7 +81,8 @@ def test_s6_noise_that_rises_with_the_input(tmp_path):
 def test_w1_four_gaussians_of_any_width_do_what_four_of_one_cannot(tmp_path):
     report = page("W1", tmp_path)
     assert set(failing(report)) <= {
-        "The effective covariance (eq. 20) of vsgp-full is closer to the exact GP's"
+        "The effective covariance (eq. 20) of vsgp-full is nearer to the exact GP's, though neither is near",
+        "All widths are larger than the exact GP's lengthscale",  # three of four in full
     }  # few starts
     assert report.values["lengthscale"]["exact"] == pytest.approx(0.354, abs=2e-3)
     assert report.values["vsgp-full"][4][0] < 0.05 < 0.15 < report.values["spgp-full"][4][0]

@@ -245,13 +245,15 @@ def _reasons(model: Any, X: Any) -> dict[str, Any] | None:
     """Shapley values of some rows of a table, or of those fitted to, and the ranks of these in each column;
     None where there are neither rows nor values.
     """
-    if X is None:
+    encoded = X is None  # rows of the fit are kept as numbers
+    if encoded:
         X = (getattr(model, "_rows", None) or (None,))[0]
     if X is None or hasattr(model, "classes_") or model.n_features_in_ > MOST_EXPLAINED:
         return None
     try:
         chosen = np.linspace(0, len(X) - 1, min(len(X), EXPLAINED_ROWS)).astype(int)
-        found = model.shapley(X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen])
+        some = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+        found = model.shapley(some, encoded=encoded)
     except (ConditionalError, ParameterError):
         return None
     if found.values.ndim != 2 or found.values.shape[1] != model.n_features_in_:

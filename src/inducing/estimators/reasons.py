@@ -47,7 +47,7 @@ def shapley(
             "deviations of Shapley values need a kernel that is a product over inputs, and a posterior that "
             "needs no rows; leave return_std out"
         )
-    found = sampled_values(lambda rows: model.predict(rows, latent=True), X, rows, permutations, rng)
+    found = sampled_values(lambda rows: model._marginals(rows, False, True), X, rows, permutations, rng)
     return replace(found, X=X, names=shown)
 
 
