@@ -291,7 +291,8 @@ class Regression:
         X = X if encoded else self._validated(X, reset=False)
         rows = None if background is None else self._validated(background, reset=False)
         rng = generator(random_state)
-        return shapley(self, X, rows, self._in_model_units, return_std, permutations, rng)
+        mean = partial(self._marginals, return_std=False, latent=True)
+        return shapley(self, X, rows, self._in_model_units, mean, return_std, permutations, rng)
 
     def light(self) -> Self:
         """A copy with what predictions need and no more, which can travel to other processes."""

@@ -19,11 +19,14 @@ def shapley(
     X: np.ndarray,
     background: Any,
     in_model_units: Any,
+    mean: Any,
     return_std: bool,
     permutations: int,
     rng: Any,
 ) -> Shapley:
-    """The part of each input in a regressor's mean at the rows of X; `background` are rows, or None."""
+    """The part of each input in a regressor's mean at the rows of X; `background` are rows, or None,
+    and `mean` gives the mean of f at rows.
+    """
     if model.kinds_.output is not None or getattr(model, "models_", None) is not None:
         raise ParameterError("values are of one model; take outputs='shared', or one of `models_`")
     rows = X if background is None else background
@@ -47,7 +50,7 @@ def shapley(
             "deviations of Shapley values need a kernel that is a product over inputs, and a posterior that "
             "needs no rows; leave return_std out"
         )
-    found = sampled_values(lambda rows: model._marginals(rows, False, True), X, rows, permutations, rng)
+    found = sampled_values(mean, X, rows, permutations, rng)
     return replace(found, X=X, names=shown)
 
 
