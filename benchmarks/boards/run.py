@@ -253,6 +253,8 @@ def work(task: str, name: str, fold: int, folds: int, method: str) -> Record:
         warnings.simplefilter("ignore")
         try:
             scores = METHODS[task][method](rows)
+        except ImportError:
+            raise  # a package that is not whole is no failure of its method
         except Exception as error:  # of other people's code; the board says so
             failed, scores = f"{type(error).__name__}: {error}", METHODS[task]["trivial"](rows)
     cpu = time.process_time() - spent

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pandas as pd
 import pytest
 
 import inducing as ig
+from inducing.cli.predict import predict
+from inducing.sources import tables
 
 SOURCE = Path(ig.__file__).parent.parent
 RNG = np.random.default_rng(5)
@@ -130,13 +133,26 @@ COMMAND = """
 import importlib.abc, sys
 class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"numba", "llvmlite", "sklearn"}:
+        if name.split(".")[0] in BLOCKED:
             raise ImportError(name + " is blocked")
 sys.meta_path.insert(0, Blocked())
 import inducing.cli
 from inducing.cli.app import main
 main()
 """
+
+
+HEAVY = ("numba", "llvmlite", "sklearn")
+
+
+def predicted(model: Path, table: Path, blocked: tuple[str, ...] = HEAVY) -> str:
+    """What `inducing predict` writes of a table in a process that cannot import some packages."""
+    out = table.with_name(f"out-{table.name}")
+    code = f"BLOCKED = {blocked}\n{COMMAND}"
+    words = [sys.executable, "-c", code, "predict", str(model), str(table), "-o", str(out)]
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out.read_text()
 
 
 @pytest.mark.parametrize("target", ["number", "label"])
@@ -147,15 +163,7 @@ def test_the_command_predicts_without_what_is_heavy(target: str, tmp_path: Path)
     model = kind("rbf", **SMALL).fit(frame, y)
     model.save(tmp_path / "m.gp", {"target": "t"})
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    words = ["predict", str(tmp_path / "m.gp"), str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *words],
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    told = pd.read_csv(tmp_path / "out.csv")
+    told = pd.read_csv(StringIO(predicted(tmp_path / "m.gp", tmp_path / "rows.csv")))
     if target == "number":
         expected = model.predict(frame, return_std=True)
         np.testing.assert_allclose(told[["t_mean", "t_std"]].to_numpy().T, expected, rtol=1e-9, atol=1e-12)
@@ -178,3 +186,50 @@ print(sorted(set("scipy.special scipy.stats scipy.optimize sklearn numba pandas"
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+NUMBERS = (
+    "-0.0 007.5 1e5 1E-7 123456789012345678 1.7976931348623157e+38 0.1 -3 100000000000000000000.5".split()
+)
+
+
+@pytest.mark.parametrize("target", ["number", "label", "whole label"])
+def test_plain_numbers_are_predicted_without_pandas_and_with_its_bytes(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = {"number": Y, "label": np.where(Y > 0, 'a "b", c', "d"), "whole label": np.where(Y > 0, 3, 1)}[target]
+    kind = ig.SparseGPRegressor if target == "number" else ig.SparseGPClassifier
+    frame = pd.DataFrame({"a": X[:, 0], "b": np.round(X[:, 1])})
+    kind("rbf", **SMALL).fit(frame, y).save(tmp_path / "m.gp", {"target": "t, of €"})
+    lines = [f"{b:g},{x},{i - 3:03d},{a}" for i, (x, a, b) in enumerate(zip(NUMBERS, *X.T.round(1)))]
+    text = "\r\n".join(["b,extra [€],whole,a", *lines]) + "\r\n"
+    for name, separator in (("rows.csv", ","), ("rows.tsv", "\t")):
+        (tmp_path / name).write_bytes(text.replace(",", separator).encode())
+        predict(tmp_path / "m.gp", tmp_path / name, tmp_path / f"light-{name}")
+        with monkeypatch.context() as patch:
+            patch.setattr(tables, "numbers", lambda path: None)
+            predict(tmp_path / "m.gp", tmp_path / name, tmp_path / f"full-{name}")
+        written = (tmp_path / f"light-{name}").read_bytes()
+        assert written == (tmp_path / f"full-{name}").read_bytes() and written.count(b"\n") == 1 + len(lines)
+    alone = predicted(tmp_path / "m.gp", tmp_path / "rows.csv", (*HEAVY, "pandas", "pyarrow", "narwhals"))
+    assert alone == (tmp_path / "light-rows.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "field", ["", "nan", "x", "true", "1_0", "+1", ".5", "5.", "1e999", "2020-01-01", '"1"', " 1", "1,2", "١"]
+)
+def test_what_is_no_plain_number_is_left_to_the_full_reader(field: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"a,b\n1,2.5\n{field},3\n")
+    assert tables.numbers(path) is None
+    path.write_text("a,b\n1,2.5\n-4,3\n")
+    assert tables.numbers(path) == {"a": [1, -4], "b": [2.5, 3.0]}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n", "a,a\n1,2\n", 'a,"b"\n1,2\n', "\ufeffa,b\n1,2\n", "a,b\n1,2\n\n"]
+)
+def test_files_that_are_no_plain_table_are_left_to_the_full_reader(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    assert tables.numbers(path) is None

@@ -9,7 +9,6 @@ ended.
 from __future__ import annotations
 
 import warnings
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -227,14 +226,6 @@ def columns_of(model: Any) -> tuple[ColumnEncoder, str]:
     if hasattr(model, "feature_names_in_"):
         return ColumnEncoder.of_numbers(model.feature_names_in_), target
     raise ModelFileError("The model knows no column names: fit it with `inducing fit`, or from a data frame.")
-
-
-def nameless(model: Any) -> Any:
-    """A copy of a model that takes features as an array, without the names of their columns."""
-    light = copy(model)
-    for name in ("feature_names_in_", "encoder_"):
-        vars(light).pop(name, None)
-    return light
 
 
 # Reports

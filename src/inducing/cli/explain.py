@@ -7,7 +7,7 @@ import typer
 from typer import Argument
 
 from ..files.atomic import require_apart
-from .app import Model, app, columns_of, load_model, nameless, output_option
+from .app import Model, app, columns_of, load_model, output_option
 
 
 @app.command()
@@ -18,6 +18,7 @@ def explain(
 ) -> None:
     """Write one HTML page to explore a model: slices, a map, relevance, calibration, surprising rows."""
     from ..estimators.explaining import explain as write
+    from ..estimators.predictive import nameless
     from ..sources import tables
     from ..sources.columns import require_columns
 

@@ -38,7 +38,6 @@ from .app import (
     file_size,
     formatted,
     inputs_and_target,
-    nameless,
     output_option,
     print_table,
     settle,
@@ -161,7 +160,7 @@ def fit(
             if labelled and classes is not None and len(classes):
                 model.classes_ = classes[model.classes_]
         else:
-            metrics, held = (_fit_labels if labelled else _fit_rows)(model, X, y, share)
+            metrics, held = _fit_rows(model, X, y, share)
         if in_parts and not labelled:
             result = model.fit_result_
             metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
@@ -218,20 +217,23 @@ def _held_out(n: int, share: float, seed: int) -> np.ndarray:
 
 
 def _fit_rows(
-    model: SparseGPRegressor, X: DataFrame, y: np.ndarray, share: float
+    model: SparseGPClassifier | SparseGPRegressor, X: DataFrame, y: np.ndarray, share: float
 ) -> tuple[dict[str, float], int]:
     """Fit a model to a table without a share of its rows; the metrics there, and how many they are."""
+    from ..estimators.predictive import nameless
     from ..metrics import Baseline
     from ..progress import Line
 
-    test = _held_out(len(y), share, model.random_state)
+    test, labelled = _held_out(len(y), share, model.random_state), hasattr(model, "class_weight")
     with Line(None) as progress:
-        model.set_params(progress=progress).fit(X[~test], y[~test])
-    seen = (y if y.ndim == 1 else y[:, 0])[~test]
+        (model if labelled else model.set_params(progress=progress)).fit(X[~test], y[~test])
 
     def score() -> tuple[dict[str, float], int]:
-        rows, trivial = _features(model, X[test]), Baseline(float(seen.mean()), float(seen.var()))
-        return _metrics(_observed(nameless(model), rows, y[test], trivial))
+        plain, rows = nameless(model), _features(model, X[test])
+        if labelled:
+            return _error_and_loss(_labels_scored(plain, rows, y[test]))
+        seen = (y if y.ndim == 1 else y[:, 0])[~test]
+        return _metrics(_observed(plain, rows, y[test], Baseline(float(seen.mean()), float(seen.var()))))
 
     return _scored(score, bool(test.any()))
 
@@ -245,19 +247,6 @@ def _scored(score: Callable[[], tuple[dict[str, float], int]], some: bool) -> tu
     except (ValueError, ArithmeticError, OSError) as error:
         warnings.warn(f"the held-out rows cannot be scored: {error}", InducingWarning, stacklevel=2)
         return {}, 0
-
-
-def _fit_labels(
-    model: SparseGPClassifier, X: DataFrame, y: np.ndarray, share: float
-) -> tuple[dict[str, float], int]:
-    """Fit a classifier to a table without a share of its rows; error and log loss there, and how many."""
-    test = _held_out(len(y), share, model.random_state)
-    model.fit(X[~test], y[~test])
-
-    def score() -> tuple[dict[str, float], int]:
-        return _error_and_loss(_labels_scored(nameless(model), _features(model, X[test]), y[test]))
-
-    return _scored(score, bool(test.any()))
 
 
 def _features(model: Any, X: DataFrame) -> np.ndarray:
@@ -329,6 +318,7 @@ def _fit_source(
     model: SparseGPClassifier | SparseGPRegressor, source: Source, share: float
 ) -> tuple[dict[str, float], int]:
     """Fit a model to a source without a share of its rows; the metrics there, and how many they are."""
+    from ..estimators.predictive import nameless
     from ..progress import Line
     from ..sources.source import split
 
@@ -383,13 +373,13 @@ def _observed(model: SparseGPRegressor, X: Any, y: np.ndarray, trivial: Baseline
 
     from ..metrics import Scores
 
-    if model.likelihood_ is None:
-        mean, std = model.predict(X, return_std=True)
-        return Scores.of(y, mean, std**2, trivial)
     first, further = (y, None) if y.ndim == 1 else (y[:, 0], y[:, 1])
-    low, high = model.predict_quantiles(X, [0.025, 0.975], further).T
-    wrong, trivially_wrong = first - model.predict(X, further=further), first - trivial.mean
-    inside, loss = float(np.sum((low <= first) & (first <= high))), -float(np.sum(model.log_density(X, y)))
+    new: Any = model.predict_distribution(X, further)
+    if model.likelihood_ is None:
+        return Scores.of(y, new.mean, new.std**2, trivial)
+    low, high = new.interval(0.95).T
+    wrong, trivially_wrong = first - new.mean, first - trivial.mean
+    inside, loss = float(np.sum((low <= first) & (first <= high))), -float(np.sum(new.log_density(y)))
     squares = float(wrong @ wrong), float(trivially_wrong @ trivially_wrong)
     return Scores(len(first), *squares, loss, np.nan, inside)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import csv
+import os
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,11 +16,16 @@ from typer import Argument, Option
 from .. import package
 from ..errors import ColumnError, ModelFileError, ParameterError
 from ..files.atomic import require_apart
-from .app import Model, app, columns_of, load_model, nameless, output_option
+from .app import Model, app, columns_of, load_model, output_option
 
 if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
+
+    from ..sources.encoding import ColumnEncoder
+
+# the columns to add, from the names of a table's own, the features and the likelihood's further numbers
+Answer = Callable[[Sequence[str], "np.ndarray", "np.ndarray | None"], "dict[str, np.ndarray]"]
 
 
 @app.command()
@@ -46,6 +53,7 @@ def predict(
 
     from ..progress import Line
     from ..sources.encoding import gaps_of, require_columns, require_complete
+    from ..sources.tables import numbers, plain_separator
 
     require_apart(out, table, model)
     estimator = _predictor(model)
@@ -53,6 +61,15 @@ def predict(
     levels, inputs = _levels(quantiles, estimator), list(encoder.inputs)
     encoder.set_params(allow_unseen=allow_unseen)
     uses = getattr(estimator, "missing", "refuse") == "use"  # rows with gaps, as in training
+    further = estimator.metadata_.get("further")
+
+    def answer(names: Sequence[str], X: np.ndarray, known: np.ndarray | None) -> dict[str, np.ndarray]:
+        """The columns to add to a table that has these."""
+        added = _predictions(estimator, X, target, levels, known)
+        taken = [name for name in added if name in names]
+        if taken:
+            raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
+        return added
 
     def add(data: DataFrame) -> DataFrame:
         """The predictions for the rows of a table, none where inputs are missing."""
@@ -62,16 +79,16 @@ def predict(
             require_complete(gaps, "fill them in, or pass --allow-missing")
         rows = np.ones(len(data), dtype=bool) if uses else ~np.any(list(gaps.values()), axis=0)  # (n,)
         X = encoder.transform(data[rows])
-        further = estimator.metadata_.get("further")
         known = None if further not in data.columns else data.loc[rows, further].to_numpy(float)
-        predictions = _predictions(estimator, X, target, levels, known)
-        taken = [name for name in predictions.columns if name in data.columns]
-        if taken:
-            raise ColumnError(f"The table has a column {taken[0]!r} already: rename or remove it.")
-        return predictions.set_index(data.index[rows]).reindex(data.index)
+        added = answer(list(data.columns), X, known)
+        return package("pandas").DataFrame(added, index=data.index[rows]).reindex(data.index)
 
-    with Line(None) as progress:
-        done, rows = _predict_parts(table, out, add, progress.part)
+    plain = None if encoder.marks or plain_separator(out) is None else numbers(table)
+    if plain is not None:
+        done = rows = _predict_numbers(plain, out, encoder, further, answer)
+    else:
+        with Line(None) as progress:
+            done, rows = _predict_parts(table, out, add, progress.part)
     typer.echo(f"Predictions: {out} ({done} of {rows} rows)")
 
 
@@ -98,23 +115,46 @@ def _levels(quantiles: str | None, estimator: Any) -> list[float]:
 
 def _predictions(
     estimator: Any, X: np.ndarray, target: str, levels: list[float], further: np.ndarray | None
-) -> DataFrame:
-    pd = package("pandas")
+) -> dict[str, np.ndarray]:
+    """The columns that predictions become."""
+    import numpy as np
 
-    queries, estimator = X, nameless(estimator)
+    from ..estimators.predictive import nameless
+
+    estimator = nameless(estimator)
     if not hasattr(estimator, "classes_"):
-        options = {} if further is None else {"further": further}
-        mean, std = estimator.predict(queries, return_std=True, **options) if len(X) else ([], [])
-        columns = {f"{target}_mean": mean, f"{target}_std": std}
-        for level in levels:
-            values = estimator.predict_quantiles(queries, level, **options) if len(X) else []
-            columns[f"{target}_q{level:g}"] = values
-        return pd.DataFrame(columns, dtype=float)
-    names = [f"{target}={label}" for label in estimator.classes_]
-    p = estimator.predict_proba(queries) if len(X) else None
-    table = pd.DataFrame(p, columns=names, dtype=float)
-    table.insert(0, f"{target}_label", [] if p is None else estimator.classes_[p.argmax(axis=1)])
-    return table
+        names = [f"{target}_mean", f"{target}_std", *(f"{target}_q{level:g}" for level in levels)]
+        if len(X) == 0:
+            return dict.fromkeys(names, np.zeros(0))
+        new = estimator.predict_distribution(X, further)
+        return dict(zip(names, [new.mean, new.std, *map(new.quantile, levels)], strict=True))
+    classes = estimator.classes_
+    p = estimator.predict_proba(X) if len(X) else np.zeros((0, len(classes)))
+    columns = {f"{target}_label": classes[p.argmax(axis=1)]}
+    return columns | {f"{target}={label}": p[:, i] for i, label in enumerate(classes)}
+
+
+def _predict_numbers(
+    table: dict[str, list[Any]], out: Path, encoder: ColumnEncoder, further: str | None, answer: Answer
+) -> int:
+    """Write the columns of a table of plain numbers and those of `answer`, without pandas and pyarrow but
+    with their bytes; returns the number of rows.
+    """
+    import numpy as np
+
+    from ..files.atomic import replacing
+    from ..sources.columns import Values
+    from ..sources.tables import plain_separator
+
+    arrays = {name: np.array(column) for name, column in table.items()}
+    none = np.zeros(len(next(iter(table.values()))), dtype=bool)
+    X = encoder.features(list(table), lambda name: Values(arrays[name], none))
+    added = answer(list(table), X, arrays[further].astype(float) if further in arrays else None)
+    with replacing(out) as part, open(part, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=plain_separator(out) or ",", lineterminator=os.linesep)
+        writer.writerow([*table, *added])
+        writer.writerows(zip(*table.values(), *(column.tolist() for column in added.values())))
+    return len(none)
 
 
 def _predict_parts(

@@ -278,17 +278,16 @@ class Regression:
         return_std: bool = False,
         permutations: int = 8,
         random_state: Any = 0,
-        encoded: bool = False,
     ) -> Any:
         """The part of each input in the mean of f at each row of X, from the rows of `background` (a hundred
         of X if not given): Shapley values, exact where the kernel is a sum of products over inputs, then on
         request with the model's standard deviation of each; else by random orders, as many from each
-        background row. `encoded` rows have numbers in the place of dates and categories.
+        background row.
         """
         from .reasons import shapley
 
         check_is_fitted(self)
-        X = X if encoded else self._validated(X, reset=False)
+        X = self._validated(X, reset=False)
         rows = None if background is None else self._validated(background, reset=False)
         rng = generator(random_state)
         mean = partial(self._marginals, return_std=False, latent=True)

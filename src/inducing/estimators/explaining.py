@@ -15,6 +15,7 @@ from ..model.posterior import Posterior
 from ..pictures.packing import packed, triangle_of
 from ..pictures.page import page
 from .exporting import exported, processes_of, pruned_to, with_processes
+from .predictive import nameless
 
 NUMBERS_ON_A_PAGE = 59_000  # doubles as text: the page stays under 700 kB
 CHARACTERS = 630_000  # of arrays there
@@ -245,15 +246,14 @@ def _reasons(model: Any, X: Any) -> dict[str, Any] | None:
     """Shapley values of some rows of a table, or of those fitted to, and the ranks of these in each column;
     None where there are neither rows nor values.
     """
-    encoded = X is None  # rows of the fit are kept as numbers
-    if encoded:
-        X = (getattr(model, "_rows", None) or (None,))[0]
+    if X is None:  # rows of the fit are kept as numbers
+        model, X = nameless(model), (getattr(model, "_rows", None) or (None,))[0]
     if X is None or hasattr(model, "classes_") or model.n_features_in_ > MOST_EXPLAINED:
         return None
     try:
         chosen = np.linspace(0, len(X) - 1, min(len(X), EXPLAINED_ROWS)).astype(int)
         some = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
-        found = model.shapley(some, encoded=encoded)
+        found = model.shapley(some)
     except (ConditionalError, ParameterError):
         return None
     if found.values.ndim != 2 or found.values.shape[1] != model.n_features_in_:

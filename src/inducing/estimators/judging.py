@@ -45,16 +45,12 @@ class Judged:
             left = self._left_out()
             pit = ndtr(left.error / left.std)
         else:
-            mean, std = self.predict(X, return_std=True)
-            if mean.ndim > 1:
-                raise ParameterError(f"calibration is of one target, and there are {mean.shape[1]}")
-            y = np.asarray(y, dtype=float)
-            pit = ndtr((y - mean) / std)
-            if getattr(self, "likelihood_", None) is not None:
-                new = self.predict_distribution(X)
-                pit = new.cdf(y)
-                if isinstance(self.likelihood_, Poisson | NegativeBinomial | Binomial):  # middle of a step
-                    pit = pit - 0.5 * new.pdf(y)
+            new = self.predict_distribution(X)
+            if new.mean.ndim > 1:
+                raise ParameterError(f"calibration is of one target, and there are {new.mean.shape[1]}")
+            pit = new.cdf(y)
+            if isinstance(new.likelihood, Poisson | NegativeBinomial | Binomial):  # middle of a step
+                pit = pit - 0.5 * new.pdf(y)
         inside = np.abs(2.0 * pit - 1.0)
         return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit)
 

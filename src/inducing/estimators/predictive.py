@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,11 @@ def distribution_of(
     variance = np.broadcast_to(variance.reshape(len(mean), -1), mean.shape)
     columns = zip(likelihoods, mean.T, variance.T, center, scale, strict=True)
     return OutputDistributions(tuple(Distribution(*column) for column in columns))
+
+
+def nameless(model: Any) -> Any:
+    """A copy of a model that takes features as an array, without the names of their columns."""
+    light = copy(model)
+    for name in ("feature_names_in_", "encoder_"):
+        vars(light).pop(name, None)
+    return light

@@ -5,7 +5,7 @@ its pipelines.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from .. import package
 from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
 from . import columns as col
-from .columns import Column, Contents, listing, require_columns, values_of
+from .columns import Column, Contents, Values, listing, require_columns, values_of
 
 MANY_LEVELS = 50  # of a category that have a feature of their own
 FEW_VALUES = 20  # different texts that are categories, however few the rows
@@ -77,12 +77,16 @@ class ColumnEncoder:
         """The features of a table. (n, d)"""
         self._require_fitted()
         frame = as_frame(X)
+        return self.features(frame.columns, lambda name: values_of(frame[name], self.marks))
+
+    def features(self, names: Sequence[str], values_by_name: Callable[[str], Values]) -> np.ndarray:
+        """The features of columns of these names, whose values a function gives. (n, d)"""
         used = [column for column in self.columns_ if column.kind != "left out"]
-        require_columns(frame.columns, [column.name for column in used])
+        require_columns(names, [column.name for column in used])
         blocks, problems, gaps, as_level = [], [], {}, self.missing == "use"
         for column in used:
             try:
-                values = values_of(frame[column.name], self.marks)
+                values = values_by_name(column.name)
                 blocks.append(column.encode(values, self.allow_unseen, as_level))
                 gaps[column.name] = values.missing
             except ColumnError as error:

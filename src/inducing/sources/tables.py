@@ -30,6 +30,9 @@ COMPRESSIONS = (".gz", ".bz2", ".zst")  # that a CSV file's name may end in
 MANY_ROWS = 200_000  # a file of more is read in parts
 PART_LINES = 1 << 17  # rows of a part of a CSV file
 BLOCK = 1 << 24  # bytes that are parsed at a time
+FEW_BYTES = 1 << 20  # of a file that is read sooner than pyarrow is imported
+WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 def kind_of(path: Path) -> str:
@@ -63,6 +66,38 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
     _require_unique(table.column_names, path)
     _require_rows(table.num_rows, path)
     return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+
+
+def numbers(path: Path) -> dict[str, list[Any]] | None:
+    """The columns of a small CSV or TSV file of plain numbers, read without pyarrow as it would read them;
+    None of any other file.
+    """
+    separator = plain_separator(path)
+    if separator is None or not path.is_file() or path.stat().st_size > FEW_BYTES:
+        return None
+    try:
+        text = path.read_bytes().decode().replace("\r\n", "\n").removesuffix("\n")
+        header, *lines = text.split("\n")
+        names, columns = header.split(separator), zip(*(line.split(separator) for line in lines), strict=True)
+        found = dict(zip(names, map(_as_numbers, columns), strict=True))
+    except ValueError:
+        return None
+    strange = any(mark in header for mark in '"\r\ufeff\0') or len(found) < len(names) or "" in names
+    return None if strange else found
+
+
+def _as_numbers(texts: Sequence[str]) -> list[Any]:
+    """Texts as whole numbers where all are, else as floats; raise ValueError if some may mean more."""
+    if all(map(WHOLE.fullmatch, texts)):
+        return list(map(int, texts))
+    if not all(map(DECIMAL.fullmatch, texts)) or not any(set(text) & set(".eE") for text in texts):
+        raise ValueError
+    return list(map(float, texts))
+
+
+def plain_separator(path: Path) -> str | None:
+    """What stands between the columns of a text file that is not compressed."""
+    return None if packing(path) else SEPARATORS.get(kind_of(path))
 
 
 def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any]], Any]) -> Any:
