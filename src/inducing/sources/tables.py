@@ -96,7 +96,7 @@ def _as_numbers(texts: Sequence[str]) -> list[Any]:
 
 
 def plain_separator(path: Path) -> str | None:
-    """What stands between the columns of a text file that is not compressed."""
+    """The separator of the columns of a text file, None where it is compressed or no text."""
     return None if packing(path) else SEPARATORS.get(kind_of(path))
 
 
