@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import inducing as ig
 import oracle
 import oracle_neighbours as dense
-from inducing.engine import block_passes, neighbour_sets, passes
+from inducing.engine import block_passes, compiled_passes, neighbour_passes, neighbour_sets, passes
 from inducing.engine.neighbour_sets import find_neighbours
 from inducing.inference import neighbours as inference
 from inducing.numerics import arrays
@@ -83,10 +83,11 @@ def reference(kind: str, values: dict[str, np.ndarray]) -> tuple[Any, ...]:
     return kernel, oracle.jittered(basis, JITTER), values["noise"]
 
 
-@pytest.fixture(params=["arrays", "compiled"], autouse=True)
+@pytest.fixture(params=["arrays", "compiled", "whole blocks"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test by plain arrays and by compiled loops."""
-    monkeypatch.setattr(arrays, "COMPILED", 0 if request.param == "compiled" else 1 << 60)
+    """Every test by plain arrays, by compiled loops, and by those that do a whole block in one call."""
+    monkeypatch.setattr(arrays, "COMPILED", 1 << 60 if request.param == "arrays" else 0)
+    monkeypatch.setattr(compiled_passes, "LEAST", 0 if request.param == "whole blocks" else 1 << 60)
 
 
 # against dense formulas -------------------------------------------------------------------------------------
@@ -381,7 +382,11 @@ def test_blocks_are_only_units_of_work(y: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(inference, "BLOCK_ROWS", 96)
     post: Any = ig.condition(*args, A, y[repeat], neighbours=np.int64(9))
     found = ig.log_evidence_and_gradient(*args, A, y[repeat], neighbours=9)
-    monkeypatch.setattr(block_passes, "BLOCK_BYTES", 0)
+    for module in (block_passes, neighbour_passes):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 0)
+    monkeypatch.setattr(neighbour_passes, "PAIR_BYTES", 0)
+    monkeypatch.setattr(neighbour_passes, "GROUP_ROWS", 1)
+    monkeypatch.setattr(compiled_passes, "workers_for", lambda work: 2)
     monkeypatch.setattr(passes, "FEW_FLOPS", 0)
     monkeypatch.setattr(passes, "SMALL", 0)
     same(ig.log_evidence_and_gradient(*args, A, y[repeat], neighbours=9), found, 1e-11)
@@ -499,6 +504,7 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
             ig.condition(kernel, basis, other, noise, X, Y, neighbours=3)
 
 
+@pytest.mark.parametrize("path", ["arrays"], indirect=True)
 def test_the_benchmark_runs() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "neighbours.py"
     call = [sys.executable, script, "--quick", "--only", "ratios", "predictions", "regression"]

@@ -17,6 +17,7 @@ from .sums import (
     copied,
     count,
     finish_cross,
+    log_copies,
     scratch_copy,
 )
 
@@ -61,10 +62,7 @@ def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> 
         s.log_D = s.log_D + block.log_det
     s.G = add_gram(s.G, H)
     s.b += H.T @ Y
-    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
-        xp, own = namespace(P.X), rows[group.kept]
-        weight = P.weights[own]
-        s.log_D = s.log_D + xp.sum((weight - 1.0) * xp.log(P.noise[own]) + xp.log(weight))
+    s.log_D = s.log_D + log_copies(P, rows[group.kept])
 
 
 def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, group: Group) -> None:
@@ -93,9 +91,9 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     weight, noise = P.weight(own), P.noise[own]
     extra = 0.5 * p * (weight - 1.0) / noise if P.weights is not None else 0.0
     noise_bar[own] = diagonal[group.kept] / weight - extra
-    s.G = add_symmetric_product(s.G, GPhi, Phi)
     S *= -p
     S -= GPhi
+    s.G = add_symmetric_product(s.G, S, Phi)
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
     Kbar: Array | None = add_product(times_lower(S, back.Linv), V, back.alpha.T)
     if held.shared is not None:

@@ -203,10 +203,10 @@ def second_blocks(
         if kept:
             at_block = place
         times_lower(at, S, LBinv, False)  # D⁻¹ΦᵀB⁻¹
-        add_symmetric(at, GPhi, Phi, G)
         for i in range(c):
             for j in range(m):
                 S[i, j] = -p * S[i, j] - GPhi[i, j]
+        add_symmetric(at, S, Phi, G)
         times_lower(at, S, Linv, False)
         finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], form, GPhi, totals)
         first = last

@@ -18,12 +18,13 @@ from ..numerics.blas import addresses
 from ..numerics.workers import aside, row_slices, run_over, workers_for
 from .block_factors import Whole
 from .row_sites import add_terms
-from .sums import BLOCK_BYTES, Back, Group, Held, Work
+from .sums import BLOCK_BYTES, Back, Group, Held, Work, log_copies
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
 LEAST = 1 << 17
 RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
+MOST_NEIGHBOURS = 64  # of a row, beyond which factors side by side leave the cache
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
 
 
@@ -55,7 +56,9 @@ class Form:
 
 def form_of(P: Problem) -> Form | None:
     """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
-    if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST or P.sets is not None:
+    if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
+        return None
+    if P.sets is not None and not 0 < P.sets.shape[1] <= MOST_NEIGHBOURS:
         return None
     profile = PROFILES.get(type(P.kernel))  # a subclass may differ in anything
     e = None if profile is None else P.basis.exponents(P.kernel)
@@ -96,7 +99,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     _, _, noise, weight, _ = data
     R = held.R[rows] if held.R is not None else np.empty_like(noise)
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
-    first(F.basis, data, root, plain(whitener), share, P.uniform, R, _space(s, F), s.G, b)
+    first(F.basis, data, root, plain(whitener), share, P.uniform, R, space_of(s, F), s.G, b)
     s.b += b.T
     s.log_D += float(weight @ np.log(share * R + noise if share else noise))
     if share:
@@ -110,7 +113,7 @@ def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: A
     from .tiles import whiten
 
     R = np.empty(len(Phi))
-    whiten(F.basis, plain(P.X[rows]), plain(Linv), _space(s, F)[1], Phi, R)
+    whiten(F.basis, plain(P.X[rows]), plain(Linv), space_of(s, F)[1], Phi, R)
     return Phi, R
 
 
@@ -154,7 +157,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
     """Add what `passes.second_pass` sums over a range of rows."""
     from .tiles import second, second_deterministic
 
-    data, space, totals, given = _data(P, held, s, rows), _space(s, F), F.totals(), P.likelihood is not None
+    data, space, totals, given = _data(P, held, s, rows), space_of(s, F), F.totals(), P.likelihood is not None
     X, Y, noise, weight, _ = data
     tau = held.sites(rows)[0] if given else np.empty_like(noise) if P.general else weight / noise
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
@@ -209,10 +212,10 @@ def plain(A: Array | None) -> np.ndarray:
     return np.ascontiguousarray(A, dtype=np.float64)
 
 
-def _space(s: Work, F: Form, tile: int = TILE) -> tuple[np.ndarray, np.ndarray]:
-    """A worker's buffers: four of a tile of rows, and their features."""
+def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """A worker's buffers: some of a tile of rows, and their features."""
     if s.tiles is None or s.tiles[0].shape[1] != tile:
-        s.tiles = np.empty((4, tile, s.m)), np.empty((tile, F.width))
+        s.tiles = np.empty((count, tile, s.m)), np.empty((tile, F.width))
     return s.tiles
 
 
@@ -224,11 +227,11 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
     from . import block_tiles
 
     first: Any = block_tiles.first_blocks
-    rows, own = _rows_of(P, group)
+    rows, own = rows_of_blocks(P, group)
     keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
     b = np.zeros((s.m, P.p))
-    arguments = F.basis, rows, own, plain(Linv), (keep, Ks, Ls), _space(s, F, _tile(group)), s.G, b
+    arguments = F.basis, rows, own, plain(Linv), (keep, Ks, Ls), space_of(s, F, _tile(group)), s.G, b
     log_D = aside(first, _operations(group, s.m), *arguments)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
@@ -239,10 +242,7 @@ def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, gro
             part, end = slice(end, end + size**2), end + size**2
             held.blocks[group.first + i] = Whole(Ks[part].reshape(size, size), Ls[part].reshape(size, size))
     s.b += b
-    s.log_D += log_D
-    if P.weights is not None:  # Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-1/2)
-        weight = P.weights[group.rows]
-        s.log_D += float(np.sum((weight - 1.0) * np.log(P.noise[group.rows]) + np.log(weight)))
+    s.log_D += log_D + log_copies(P, group.rows)
 
 
 def second_blocks(
@@ -253,25 +253,38 @@ def second_blocks(
 
     second: Any = block_tiles.second_blocks
     assert isinstance(P.kernel, Stationary)
-    rows, frame = _rows_of(P, group)
-    X = rows[0]
-    n, d = X.shape
+    rows, frame = rows_of_blocks(P, group)
+    n, d = rows[0].shape
     stored = (held.runs or {}).get(group.first)
     Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
     V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
     totals = F.totals()
-    space = _space(s, F, _tile(group))
+    space = space_of(s, F, _tile(group))
     arguments = F.basis, rows, frame, matrices, factors, filled, space, s.G, totals
     s.residual += aside(second, _operations(group, s.m), *arguments)
-    weight = P.weight(group.rows)
+    finish_blocks(P, F, s, group, noise_bar, filled, totals)
+
+
+def finish_blocks(
+    P: Problem,
+    F: Form,
+    s: Work,
+    group: Group,
+    noise_bar: np.ndarray,
+    filled: tuple[np.ndarray, ...],
+    totals: tuple[np.ndarray, ...],
+) -> None:
+    """Gradients from V, the diagonal of dJ/dD, sums of the kernel between the rows themselves, and totals."""
+    assert isinstance(P.kernel, Stationary)
+    (V, diagonal, own), weight, X = filled, P.weight(group.rows), P.X[group.rows]
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
     noise_bar[group.rows] = diagonal / weight - extra
-    lengths = own[:d] * frame[1]  # Σ W (x - x')²/ℓ³
+    lengths = own[:-1] / P.kernel.scales(X)  # Σ W (x - x')²/ℓ³
     if np.ndim(P.kernel.lengthscale) == 0:
         lengths = lengths.sum()
-    add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[d] / F.prior})
+    add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[-1] / F.prior})
     add_moments(P, F, s, X, V, totals)
 
 
@@ -281,7 +294,7 @@ def _operations(group: Group, m: int) -> float:
     return float(np.sum(c * c * (c + m)))
 
 
-def _rows_of(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
+def rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
     """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
     assert isinstance(P.kernel, Stationary)
     X, noise = plain(P.X[group.rows]), plain(P.noise[group.rows] / P.weight(group.rows))

@@ -208,7 +208,9 @@ def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any
     value = float(F.base + sums.terms - 0.5 * sums.residual)
 
     M = plus_diagonal(F.w @ F.w.T + P.p * Binv, -P.p)
-    if P.general:
+    if P.row.keeps in ("blocks", "neighbours"):
+        M = F.w @ F.w.T + from_lower(sums.G)  # (Φ̄ - w vᵀ)Φᵀ
+    elif P.general:
         M -= from_lower(sums.G)  # 2Φ diag(r̄)Φᵀ
     elif P.row.bound:
         M += plus_diagonal(P.p * F.B, -P.p)

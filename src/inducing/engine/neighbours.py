@@ -17,7 +17,8 @@ filled up to the longest with rows that count nothing (`in_batches`). A weight w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,7 +50,8 @@ class Conditionals:
     N: Array  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
     coef: Array  # (c, n_neighbours), b
     cond_var: Array  # (c,), d
-    factor: Array  # of A: (n_neighbours, n_neighbours, c), or as `neighbour_loops.factorise` packs it
+    # of A: (n_neighbours, n_neighbours, c), or as `neighbour_loops.factorise` packs it
+    factor: Array | None = None
     compiled: bool = False
     size: int = 0  # the rows of a block, where several are done together
     real: Array | float = 1.0  # (c,), 0 for rows that fill up a block
@@ -86,7 +88,8 @@ class Conditionals:
 
     @property
     def numbers(self) -> int:
-        return sum(int(np.prod(a.shape)) for a in (self.N, self.coef, self.cond_var, self.factor))
+        assert self.factor is not None
+        return sum(math.prod(a.shape) for a in (self.N, self.coef, self.cond_var, self.factor))
 
     def times(self, A: Array, out: Array | None = None) -> Array:
         """M A, of A at all rows of the block. (c, m)"""
@@ -199,12 +202,7 @@ def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | fl
     return Conditionals(rows, N, coef, cond_var, L[:q, :q], size=b, real=real)
 
 
-def in_batches(P: Problem) -> Problem:
-    """The problem with its blocks in batches, where its rows are on a device."""
-    return P if is_numpy(P.X) or P.sets is None else replace(P, batches=_batches(P))
-
-
-def _batches(P: Problem) -> list[Group]:
+def batches_of(P: Problem) -> list[Group]:
     """Blocks of about one size as groups that fit a device's budget, filled up to their longest by the first
     row of each, which then counts nothing.
     """

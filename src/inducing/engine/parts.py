@@ -25,7 +25,7 @@ from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
-from .neighbours import in_batches
+from .neighbour_passes import in_batches
 from .passes import first_pass
 from .sums import Back, Held, Sums
 from .sweeps import Sweep, sweep_pass

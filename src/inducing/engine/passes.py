@@ -13,7 +13,7 @@ from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares, scaled_sum, times_lower
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
-from . import block_passes, compiled_passes
+from . import block_passes, compiled_passes, neighbour_passes
 from .row_sites import add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
@@ -25,12 +25,14 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
     """ΦΠΦᵀ, ΦΠy, Σ log D and the correction, less what of a bound's is in tr B; fills `kept`."""
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
-    form = compiled_passes.form_of(P)
+    form = compiled_passes.form_of(P) if held.shared is None else None
 
     def step(s: Work, rows: slice | Group) -> None:
         if isinstance(rows, Group):
             if form is None:
                 block_passes.first_blocks(P, whitener, held, s, rows)
+            elif P.sets is not None:
+                neighbour_passes.first_near(P, form, whitener, held, s, rows)
             else:
                 compiled_passes.first_blocks(P, form, whitener, held, s, rows)
         elif form is not None:
@@ -79,12 +81,14 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """The residuals, or a likelihood's terms of the evidence, and gradients through Kfu, mean and noise."""
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)
-    form = compiled_passes.form_of(P)
+    form = compiled_passes.form_of(P) if held.shared is None else None
 
     def step(s: Work, rows: slice | Group) -> None:
         if isinstance(rows, Group):
             if form is None:
                 block_passes.second_blocks(P, back, held, noise_bar, s, rows)
+            elif P.sets is not None:
+                neighbour_passes.second_near(P, form, back, held, noise_bar, s, rows)
             else:
                 compiled_passes.second_blocks(P, form, back, held, noise_bar, s, rows)
         elif form is not None:
@@ -107,14 +111,16 @@ def run_pass(
     """The sum of what `step` adds to a `Work` over ranges or chunks of rows, or over groups of blocks."""
     m = len(P.basis)
     tasks: list[slice] | list[Group]
-    if compiled:
+    if compiled and P.sets is not None:
+        tasks, parallel = neighbour_passes.near_groups(P), compiled_passes.on_all_cores(P)
+    elif compiled:
         ranges, parallel = compiled_passes.range_count(P), compiled_passes.on_all_cores(P)
         tasks = row_slices(P.n, -(-P.n // ranges)) if P.blocks is None else groups(P, ranges)
     elif P.blocks is None:
         workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1
         parallel = workers > 1 and (P.likelihood is None or P.n * m * (m + 64) >= SWEEP_FLOPS)
         tasks = row_slices(P.n, _chunk(P) if parallel else workers * _chunk(P))
-    elif P.sets is not None and P.batches is not None:
+    elif P.sets is not None and P.batches is not None and not is_numpy(P.X):
         tasks, parallel = P.batches, False
     else:
         tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))

@@ -101,7 +101,9 @@ class Held:
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, BlockFactor] | None = None  # by number, within BLOCK_BYTES
-    runs: dict[int, tuple[np.ndarray, np.ndarray]] | None = None  # K and L⁻¹ by compiled run of PITC's blocks
+    runs: dict[int, Any] | None = (
+        None  # of compiled runs: K and L⁻¹ of PITC's blocks, or neighbour_passes.NearBlock
+    )
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
     Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES, or on a device
@@ -217,6 +219,14 @@ def groups(P: Problem, count: int) -> list[Group]:
         Group(int(first), np.concatenate(P.blocks[first:last]), starts[first : last + 1] - starts[first])
         for first, last in zip(cuts, ends, strict=True)
     ]
+
+
+def log_copies(P: Problem, rows: Array) -> Array | float:
+    """Weights in Σ log D: Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-½)."""
+    if P.weights is None:
+        return 0.0
+    xp, weight = namespace(P.X), P.weights[rows]
+    return xp.sum((weight - 1.0) * xp.log(P.noise[rows]) + xp.log(weight))
 
 
 def finish(

@@ -12,15 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.neighbour_passes import in_batches
 from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
-from ..engine.neighbours import (
-    Conditionals,
-    add_gathered,
-    conditionals,
-    conditionals_by_pairs,
-    dense,
-    in_batches,
-)
+from ..engine.neighbours import Conditionals, add_gathered, conditionals, conditionals_by_pairs, dense
 from ..engine.parts import Parted, Setting
 from ..errors import ModelFileError, ParameterError
 from ..files.models import save

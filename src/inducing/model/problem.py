@@ -82,7 +82,7 @@ class Problem:
     noise_name: str = "noise"  # in the gradient
     sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, -1 for none, those last
     noise_model: Any = None  # a number, one per level or per row, where `noise` is more than that
-    batches: list[Any] | None = None  # of blocks along neighbours that a device does together
+    batches: list[Any] | None = None  # of blocks along neighbours that are done together
     part: int = 0  # the number of the rows' part, where they are part of a source
 
     @property

@@ -1,0 +1,447 @@
+"""The passes along neighbours as compiled loops, for stationary kernels: one call does a block of rows.
+
+neighbours.py has the formulas. R is needed at pairs of rows that are neighbours of one row, or a row and its
+neighbour: a fifth of a block's triangle with 20 neighbours. `find_pairs` numbers them, and R and dJ/dD are
+vectors over them. The small factors of LANES rows are made side by side: a row's neighbours are the first q
+rows of its factor, and the row itself is the last one. Where a neighbour is missing the factor has a row of
+the identity: PAIR_ZERO and PAIR_ONE stand for its entries.
+
+With MΦ, Me and d̄, u of neighbours.py, Φ̄ = w vᵀ - Mᵀ(2d̄ MΦᵀ + UΦᵀ + p/d MΦᵀB⁻¹) - UᵀMΦᵀ is one scatter.
+"""
+
+from math import log, sqrt
+
+import numpy as np
+
+from ..model.kernels.triangle_loops import fill, times_slope, to_values
+from ..numerics.compiled_blas import add_cross, add_gram, add_symmetric, times_lower
+from ..numerics.compiling import (
+    FAST,
+    Given1,
+    Given2,
+    Int,
+    Numbers,
+    Out1,
+    Out2,
+    Real,
+    compiled,
+    helper,
+    signature,
+    tuple_of,
+)
+from ..numerics.lanes import LANES, minus_dot, minus_multiples
+from .tiles import BasisType, MatricesType, Out3, Totals, copied, cross, features, finish
+
+_jit = helper(fastmath=FAST)
+PAIR_ZERO, PAIR_ONE = 0, 1  # numbers of pairs that stand for entries 0 and 1
+Places2, Numbers2 = "Array(int32, 2, 'C')", "Array(uint32, 2, 'C')"
+NearRows = tuple_of(Given2, Given2, Given1, Given2)  # X, Y, noise over weight, inputs in lengthscales
+# neighbours (b, q), the row's own place for none; pairs by group of rows; the two rows of each pair
+PairsType = tuple_of(Places2, Numbers2, Numbers2)
+NearFactors = tuple_of(Out2, Out2, Out1)  # factors by group of rows, b (b, q), d (b,)
+NearFilled = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, the moments of the kernel's own
+
+
+@compiled(signature(Int, Places2, "Array(int32, 1, 'C')", Numbers2, Numbers2))
+def find_pairs(N: np.ndarray, table: np.ndarray, ids: np.ndarray, pairs: np.ndarray) -> int:
+    """Number the pairs of a block: ids (groups, pairs of a row · LANES), pairs (2, at most so many).
+
+    `table` is room for the triangle of the block. Returns how many pairs there are; the first two are none.
+    """
+    b, q = N.shape
+    for i in range(len(table)):
+        table[i] = -1
+    places, count = np.empty(q + 1, np.int32), 2
+    for i in range(len(ids) * LANES):
+        out, lane, at = ids[i // LANES], i % LANES, 0
+        for a in range(q + 1):
+            places[a] = -1 if i >= b or (a < q and N[i, a] == i) else i if a == q else N[i, a]
+            for j in range(a + 1):
+                first, second = places[a], places[j]
+                number = PAIR_ONE if a == j else PAIR_ZERO
+                if first >= 0 and second >= 0:
+                    large = max(first, second)
+                    key = large * (large + 1) // 2 + min(first, second)
+                    number = table[key]
+                    if number < 0:
+                        number = table[key] = count
+                        pairs[0, count], pairs[1, count] = first, second
+                        count += 1
+                out[at + lane] = number
+                at += LANES
+    return count
+
+
+@_jit
+def squared_distance(x: np.ndarray, z: np.ndarray) -> float:
+    s = 0.0
+    for k in range(len(x)):
+        t = x[k] - z[k]
+        s += t * t
+    return s
+
+
+@_jit
+def dot(x: np.ndarray, z: np.ndarray) -> float:
+    s = 0.0
+    for k in range(len(x)):
+        s += x[k] * z[k]
+    return s
+
+
+@_jit
+def residuals_of_pairs(
+    Z: np.ndarray,
+    Phi: np.ndarray,
+    form: Numbers,
+    prior: float,
+    noise: np.ndarray,
+    pairs: np.ndarray,
+    R: np.ndarray,
+) -> None:
+    """R of each pair, with the noise on the diagonal."""
+    first, second = pairs
+    for t in range(2, len(R)):
+        R[t] = squared_distance(Z[first[t]], Z[second[t]])
+    to_values(form[5], prior, R)
+    R[PAIR_ZERO], R[PAIR_ONE] = 0.0, 1.0
+    whole = 2 + (len(R) - 2) // 4 * 4
+    for t in range(2, whole, 4):  # four pairs at a time
+        x0, x1, x2, x3 = Phi[first[t]], Phi[first[t + 1]], Phi[first[t + 2]], Phi[first[t + 3]]
+        z0, z1, z2, z3 = Phi[second[t]], Phi[second[t + 1]], Phi[second[t + 2]], Phi[second[t + 3]]
+        s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+        for k in range(len(x0)):
+            s0 += x0[k] * z0[k]
+            s1 += x1[k] * z1[k]
+            s2 += x2[k] * z2[k]
+            s3 += x3[k] * z3[k]
+        R[t] -= s0
+        R[t + 1] -= s1
+        R[t + 2] -= s2
+        R[t + 3] -= s3
+    for t in range(whole, len(R)):
+        R[t] -= dot(Phi[first[t]], Phi[second[t]])
+    for t in range(2, len(R)):
+        if first[t] == second[t]:
+            R[t] += noise[first[t]]
+
+
+@_jit
+def factorise_lanes(least: np.ndarray, q: int, L: np.ndarray, x: np.ndarray) -> None:
+    """The lower triangles of LANES matrices of q + 1 rows, row by row, become their Cholesky factors, with
+    inverses on the diagonal. No pivot is below its `least`; x becomes b of each.
+    """
+    for j in range(q + 1):
+        row = j * (j + 1) // 2 * LANES
+        at = row + j * LANES
+        minus_dot(L, at, L, row, L, row, j)
+        for lane in range(LANES):
+            L[at + lane] = 1.0 / sqrt(max(L[at + lane], least[j * LANES + lane]))
+        for a in range(j + 1, q + 1):
+            below = a * (a + 1) // 2 * LANES
+            minus_dot(L, below + j * LANES, L, below, L, row, j)
+            for lane in range(LANES):
+                L[below + j * LANES + lane] *= L[at + lane]
+    last = q * (q + 1) // 2 * LANES
+    for t in range(q * LANES):
+        x[t] = L[last + t]
+    solve_upper(L, q, x)
+
+
+@_jit
+def solve_upper(L: np.ndarray, q: int, x: np.ndarray) -> None:
+    """x becomes L⁻ᵀx, of the first q rows."""
+    for j in range(q - 1, -1, -1):
+        row = j * (j + 1) // 2 * LANES
+        for lane in range(LANES):
+            x[j * LANES + lane] *= L[row + j * LANES + lane]
+        minus_multiples(x, L, row, x, j * LANES, j)
+
+
+@_jit
+def solve_lower(L: np.ndarray, q: int, x: np.ndarray) -> None:
+    """x becomes L⁻¹x, of the first q rows."""
+    for j in range(q):
+        row = j * (j + 1) // 2 * LANES
+        minus_dot(x, j * LANES, L, row, x, 0, j)
+        for lane in range(LANES):
+            x[j * LANES + lane] *= L[row + j * LANES + lane]
+
+
+@_jit
+def condition_rows(
+    Z: np.ndarray,
+    Phi: np.ndarray,
+    form: Numbers,
+    prior: float,
+    noise: np.ndarray,
+    sets: Numbers,
+    factors: Numbers,
+) -> None:
+    """Fill the factors, b and d of a block."""
+    (N, ids, pairs), (Ls, coef, var) = sets, factors
+    b, q = N.shape
+    R, x, least = np.empty(pairs.shape[1]), np.empty(q * LANES), np.zeros((q + 1) * LANES)
+    residuals_of_pairs(Z, Phi, form, prior, noise, pairs, R)
+    for g in range(len(ids)):
+        L, own, lo = Ls[g], ids[g], g * LANES
+        for t in range(len(L)):
+            L[t] = R[own[t]]
+        for i in range(lo, min(lo + LANES, b)):
+            for a in range(q):
+                least[a * LANES + i - lo] = noise[N[i, a]]
+            least[q * LANES + i - lo] = noise[i]
+        factorise_lanes(least, q, L, x)
+        for i in range(lo, min(lo + LANES, b)):
+            root = 1.0 / L[len(L) - LANES + i - lo]
+            var[i] = root * root
+            for a in range(q):
+                coef[i, a] = x[a * LANES + i - lo]
+
+
+@_jit
+def add_multiples(
+    row: np.ndarray, N: np.ndarray, c: np.ndarray, step: int, sign: float, A: np.ndarray
+) -> None:
+    """row += sign Σ_j c_j A[N_j], four neighbours at a time, with c in steps."""
+    q = len(N)
+    whole = q - q % 4
+    for j in range(0, whole, 4):
+        c0, c1, c2, c3 = c[j * step], c[(j + 1) * step], c[(j + 2) * step], c[(j + 3) * step]
+        c0, c1, c2, c3 = sign * c0, sign * c1, sign * c2, sign * c3
+        a0, a1, a2, a3 = A[N[j]], A[N[j + 1]], A[N[j + 2]], A[N[j + 3]]
+        for k in range(len(row)):
+            row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
+    for j in range(whole, q):
+        c0, a0 = sign * c[j * step], A[N[j]]
+        for k in range(len(row)):
+            row[k] += c0 * a0[k]
+
+
+@_jit
+def times_rows(N: np.ndarray, coef: np.ndarray, A: np.ndarray, out: np.ndarray) -> None:
+    """M A: A_i - Σ_j b_ij A[N_ij]."""
+    copied(A, out)
+    for i in range(len(N)):
+        add_multiples(out[i], N[i], coef[i], 1, -1.0, A)
+
+
+@compiled(
+    signature(Real, BasisType, NearRows, Given2, PairsType, NearFactors, Out3, Out2, Out2, Out2),
+    fastmath=FAST,
+)
+def first_near(
+    basis: Numbers,
+    rows: Numbers,
+    Linv: np.ndarray,
+    sets: Numbers,
+    factors: Numbers,
+    work: np.ndarray,
+    A: np.ndarray,
+    G: np.ndarray,
+    b: np.ndarray,
+) -> float:
+    """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|."""
+    at, (centre, scale, wide), form, prior = basis
+    (X, Y, noise, Z), N, (_, coef, var) = rows, sets[0], factors
+    c = len(X)
+    A = A[:c]
+    Phi, H, t = work[0, :c], work[1, :c], np.empty(Y.shape)
+    features(X, centre, scale, wide, A)
+    cross(at, A, form, Phi)
+    times_lower(at, Phi, Linv, True)
+    condition_rows(Z, Phi, form, prior, noise, sets, factors)
+    times_rows(N, coef, Phi, H)
+    times_rows(N, coef, Y, t)
+    log_D = 0.0
+    for i in range(len(N)):
+        log_D += log(var[i])
+        root = 1.0 / sqrt(var[i])
+        for o in range(Y.shape[1]):
+            t[i, o] *= root
+        row = H[i]
+        for k in range(len(row)):
+            row[k] *= root
+    add_gram(at, H, 1.0, G)
+    add_cross(at, H, t, b)
+    return log_D
+
+
+@_jit
+def slopes_of_rows(
+    Phi: np.ndarray,
+    E: np.ndarray,
+    ME: np.ndarray,
+    S: np.ndarray,
+    N: np.ndarray,
+    var: np.ndarray,
+    lo: int,
+    u: np.ndarray,
+) -> None:
+    """(e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d of LANES rows from lo on, in the lanes of u; S is p MΦᵀB⁻¹/d."""
+    q, p = N.shape[1], E.shape[1]
+    fill(u, 0.0)
+    for i in range(lo, min(lo + LANES, len(N))):
+        s = S[i]
+        for a in range(q):
+            at = N[i, a]
+            if at == i:
+                break
+            phi, t = Phi[at], 0.0
+            for o in range(p):
+                t += ME[i, o] * E[at, o]
+            t /= var[i]
+            for k in range(len(s)):
+                t += s[k] * phi[k]
+            u[a * LANES + i - lo] = t
+
+
+@_jit
+def scatter_row(
+    Phi: np.ndarray,
+    N: np.ndarray,
+    b: np.ndarray,
+    u: np.ndarray,
+    i: int,
+    MPhi: np.ndarray,
+    x: np.ndarray,
+    T: np.ndarray,
+) -> None:
+    """Add UΦᵀ to x, a row of a block, then Mᵀx + UᵀMΦᵀ to T; u in steps of LANES."""
+    own = T[i]
+    add_multiples(x, N, u, LANES, 1.0, Phi)
+    for k in range(len(x)):
+        own[k] += x[k]
+    for a in range(len(N)):
+        c, d, row = -b[a], u[a * LANES], T[N[a]]
+        if c != 0.0 or d != 0.0:
+            for k in range(len(x)):
+                row[k] += c * x[k] + d * MPhi[k]
+
+
+@_jit
+def add_to_pairs(
+    ids: np.ndarray, q: int, m: np.ndarray, u: np.ndarray, dbar: np.ndarray, bars: np.ndarray
+) -> None:
+    """Add d̄mmᵀ + ½(muᵀ + umᵀ) of LANES rows to the pairs, entries above the diagonal to those below. m and
+    u (q + 1 times LANES)
+    """
+    at = 0
+    for a in range(0, (q + 1) * LANES, LANES):
+        for j in range(0, a + LANES, LANES):
+            share = 0.5 if a == j else 1.0
+            for lane in range(LANES):
+                x, y = m[a + lane], m[j + lane]
+                bar = x * (2.0 * dbar[lane] * y + u[j + lane]) + u[a + lane] * y
+                bars[ids[at + lane]] += share * bar
+            at += LANES
+
+
+@_jit
+def back_through_pairs(
+    Z: np.ndarray, profile: int, prior: float, pairs: np.ndarray, bars: np.ndarray, filled: Numbers
+) -> None:
+    """The diagonal of G_D and the moments of the kernel's own, from dJ/dD of each pair."""
+    (first, second), (_, diagonal, own) = pairs, filled
+    s, W, d = np.empty(len(bars)), np.empty(len(bars)), Z.shape[1]
+    squares = own[:d]
+    s[0] = s[1] = 0.0
+    for t in range(2, len(bars)):
+        s[t] = squared_distance(Z[first[t]], Z[second[t]])
+    for t in range(len(s)):
+        W[t] = s[t]
+    to_values(profile, prior, W)
+    bars[0] = bars[1] = total = 0.0
+    for t in range(len(s)):
+        W[t] *= bars[t]
+        total += W[t]
+    own[d] += total
+    times_slope(profile, s, W)
+    for t in range(2, len(bars)):
+        x, z, w = Z[first[t]], Z[second[t]], W[t]
+        for k in range(d):
+            difference = x[k] - z[k]
+            squares[k] += w * difference * difference
+        if first[t] == second[t]:
+            diagonal[first[t]] = bars[t]
+
+
+@compiled(
+    signature(
+        Real, BasisType, NearRows, MatricesType, PairsType, NearFactors, NearFilled, Out3, Out2, Out2, Totals
+    ),
+    fastmath=FAST,
+)
+def second_near(
+    basis: Numbers,
+    rows: Numbers,
+    matrices: Numbers,
+    sets: Numbers,
+    factors: Numbers,
+    filled: Numbers,
+    work: np.ndarray,
+    A: np.ndarray,
+    G: np.ndarray,
+    totals: Numbers,
+) -> float:
+    """Add (Φ̄ - w vᵀ)Φᵀ to G, and to the moments; fill V = D⁻¹(Y - Φᵀw) and the diagonal of G_D. Returns
+    Σ eᵀD⁻¹e.
+    """
+    at, (centre, scale, wide), form, prior = basis
+    (X, Y, _, Z), (N, ids, pairs), (Ls, coef, var) = rows, sets, factors
+    (Linv, LBinv, w, alpha), V = matrices, filled[0]
+    (b, p), q = Y.shape, N.shape[1]
+    K, Phi, MPhi, S, T = work[0, :b], work[1, :b], work[2, :b], work[3, :b], work[4, :b]
+    A = A[:b]
+    features(X, centre, scale, wide, A)
+    cross(at, A, form, K)
+    copied(K, Phi)
+    times_lower(at, Phi, Linv, True)
+    E, ME, dbar, residual = np.empty(Y.shape), np.empty(Y.shape), np.zeros(len(ids) * LANES), 0.0
+    for i in range(b):
+        for o in range(p):
+            E[i, o] = Y[i, o] - dot(Phi[i], w[o])
+    times_rows(N, coef, Phi, MPhi)
+    times_rows(N, coef, E, ME)
+    copied(MPhi, S)
+    times_lower(at, S, LBinv, True)
+    for i in range(b):
+        square = dot(ME[i], ME[i])
+        residual += square / var[i]
+        dbar[i] = 0.5 * ((square + p * dot(S[i], S[i])) / var[i] - p) / var[i]
+        fill(T[i], 0.0)
+        fill(V[i], 0.0)
+        row, share = S[i], p / var[i]
+        for k in range(len(row)):
+            row[k] *= share
+    times_lower(at, S, LBinv, False)  # p MΦᵀB⁻¹/d
+    bars, m, u = np.zeros(pairs.shape[1]), np.zeros((q + 1) * LANES), np.zeros((q + 1) * LANES)
+    for g in range(len(ids)):
+        lo = g * LANES
+        slopes_of_rows(Phi, E, ME, S, N, var, lo, u)
+        solve_lower(Ls[g], q, u)
+        solve_upper(Ls[g], q, u)
+        fill(m, 0.0)
+        for i in range(lo, min(lo + LANES, b)):
+            x, a, c = S[i], MPhi[i], 2.0 * dbar[i]
+            for k in range(len(x)):
+                x[k] += c * a[k]
+            scatter_row(Phi, N[i], coef[i], u[i - lo :], i, a, x, T)
+            m[q * LANES + i - lo] = 1.0
+            for j in range(q):
+                m[j * LANES + i - lo] = -coef[i, j]
+            for o in range(p):
+                t = ME[i, o] / var[i]
+                V[i, o] += t
+                for j in range(q):
+                    V[N[i, j], o] -= coef[i, j] * t
+        add_to_pairs(ids[g], q, m, u, dbar[lo : lo + LANES], bars)
+    back_through_pairs(Z, form[5], prior, pairs, bars, filled)
+    for i in range(b):
+        row = T[i]
+        for k in range(len(row)):
+            row[k] = -row[k]
+    add_symmetric(at, T, Phi, G)
+    times_lower(at, T, Linv, False)
+    finish(at, T, 1.0, V, alpha, K, A, form, S, totals)
+    return residual

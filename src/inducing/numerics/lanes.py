@@ -1,0 +1,46 @@
+"""Arithmetic on LANES numbers at a time inside compiled loops: small problems side by side, one in each lane.
+
+Arrays are flat, and a place in one is that of the first of LANES numbers.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .compiling import helper, intrinsic
+
+LANES = 8
+
+
+@intrinsic
+def minus_dot(context: Any, C: Any, c: Any, A: Any, a: Any, B: Any, b: Any, n: Any) -> Any:
+    """C[c] -= Σ_t A[a + t] B[b + t] over n terms, t in steps of LANES."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.np.arrayobj import make_array
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind, free = ir.VectorType(ir.DoubleType(), LANES), ("contract",)
+
+        def place(which: int, first: Any) -> Any:
+            array = make_array(signature.args[which])(context, builder, values[which])
+            return builder.bitcast(builder.gep(array.data, [first]), kind.as_pointer())
+
+        total = cgutils.alloca_once_value(builder, builder.load(place(0, values[1]), align=8))
+        with cgutils.for_range(builder, values[6]) as loop:
+            t = builder.mul(loop.index, ir.Constant(loop.index.type, LANES))
+            x = builder.load(place(2, builder.add(values[3], t)), align=8)
+            y = builder.load(place(4, builder.add(values[5], t)), align=8)
+            left = builder.fsub(builder.load(total), builder.fmul(x, y, flags=free), flags=free)
+            builder.store(left, total)
+        builder.store(builder.load(total), place(0, values[1]), align=8)
+        return context.get_dummy_value()
+
+    return types.void(C, c, A, a, B, b, n), generate
+
+
+@helper()
+def minus_multiples(C: np.ndarray, A: np.ndarray, a: int, B: np.ndarray, b: int, n: int) -> None:
+    """C[t] -= A[a + t] B[b] for n terms, t in steps of LANES."""
+    for t in range(0, n * LANES, LANES):
+        minus_dot(C, t, A, a + t, B, b, 1)
