@@ -47,12 +47,20 @@ def by_joblib(backend: str) -> Callable[[list[int]], list[np.ndarray]]:
     return lambda seeds: joblib.Parallel(2, backend=backend)(joblib.delayed(fitted)(seed) for seed in seeds)
 
 
+def by_dask(seeds: list[int]) -> list[np.ndarray]:
+    """Fits in the two threads of a Dask worker in this process."""
+    from distributed import Client
+
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with Client(processes=False, set_as_default=False, **options) as client:
+        return client.gather([client.submit(fitted, seed, pure=False) for seed in seeds])
+
+
 WAYS = {"threads": in_threads, "joblib threads": by_joblib("threading"), "joblib": by_joblib("loky")}
+WAYS |= {"joblib forks": by_joblib("multiprocessing"), "dask": by_dask}
 
 
-@pytest.mark.parametrize(
-    ("way", "limit"), [("threads", None), ("threads", 1), ("joblib threads", None), ("joblib", None)]
-)
+@pytest.mark.parametrize(("way", "limit"), [*((way, None) for way in WAYS), ("threads", 1)])
 def test_fits_at_once_are_those_alone(way: str, limit: int | None) -> None:
     seeds = [0, 1, 0]
     expected = [alone(seed) for seed in seeds]  # loads all libraries, too
@@ -81,3 +89,46 @@ def test_a_forked_child_fits_while_another_thread_does() -> None:
     _, status = os.waitpid(child, 0)
     other.join()
     assert os.waitstatus_to_exitcode(status) == 0 and settings() == before
+
+
+KINDS: dict[str, Callable[[], np.ndarray]] = {
+    "classes": lambda: (
+        ig.SparseGPClassifier("rbf", n_inducing=20, max_iter=2, random_state=0)
+        .fit(X[:400], Y[:400] > 0)
+        .predict_proba(X[:20])
+    ),
+    "neighbours": lambda: (
+        ig.SparseGPRegressor("rbf", approximation="neighbours", n_inducing=20, neighbours=5, max_iter=2)
+        .set_params(random_state=0)
+        .fit(X[:800], Y[:800])
+        .predict(X[:20])
+    ),
+    "stream": lambda: (
+        ig.OnlineGPRegressor(n_inducing=20, warmup=100, max_iter=2, random_state=0)
+        .fit(X[:600], Y[:600])
+        .predict(X[:20])
+    ),
+}
+
+
+def test_fits_of_all_kinds_at_once_are_those_alone() -> None:
+    """What is compiled and the worker threads are shared by the fits of a process."""
+    expected = [kind() for kind in KINDS.values()]
+    before = settings()
+    with ThreadPoolExecutor(len(KINDS)) as pool:
+        together = [future.result() for future in [pool.submit(kind) for kind in KINDS.values()]]
+    assert settings() == before
+    for name, values, others in zip(KINDS, together, expected, strict=True):
+        np.testing.assert_allclose(values, others, atol=NEAR, err_msg=name)
+
+
+def test_a_fit_that_fails_leaves_the_thread_settings() -> None:
+    alone(0)
+    before = settings()
+
+    def interrupt(iteration: int, value: float) -> None:
+        raise KeyError("the caller's own")
+
+    with pytest.raises(KeyError, match="own"):
+        ig.SparseGPRegressor("rbf", approximation="fitc", n_inducing=60, progress=interrupt).fit(X, Y)
+    assert settings() == before
