@@ -30,6 +30,17 @@ PAPERS = {
     "C": "Online learning and expectation propagation (Csató 2002)",
     "F": "Beyond the papers",
 }
+# pictures of experiments in the gallery: the files' names say little to who has not read the paper
+CAPTIONS = {
+    "W1-predictions.png": "Four functions of one width, four of any width, and the exact GP",
+    "W1-correlation.png": "The correlations that four functions leave of a kernel",
+    "S1-predictions.png": "All inducing inputs start on the left: FITC's find their way, DTC's stay",
+    "S1-pull.png": "Why they stay: the gradient of each evidence, and the mismatch over 20 data sets",
+    "Q1-panels.png": "Six approximations with the same ten inducing inputs",
+    "Q1-failures.png": "Beside the table: negative variances, committees, transduction, local subsets",
+    "Q1-posterior_maximum.png": "A lengthscale by the maximum of the posterior, and by the evidence",
+}
+ALONE = ("index.md", "choose.md", "gallery/index.md")  # pages without neighbours to list beside them
 SHIM = "https://unpkg.com/iframe-worker/shim"
 # pages from the file system may not make workers: search runs in a frame there
 WORKER = """if (location.protocol === "file:") {
@@ -79,6 +90,9 @@ def gather(pages: Path, tutorials: bool = True) -> None:
     for name in TUTORIALS:
         write_tutorial(name, pages / "tutorials", tutorials)
     write_gallery(pages)
+    for alone in ALONE:
+        page = pages / alone
+        page.write_text(f"---\nhide: [navigation]\n---\n\n{page.read_text(encoding='utf-8')}")
 
 
 def localised(text: str, depth: int) -> str:
@@ -161,7 +175,7 @@ def gallery_pages(pages: Path) -> list[Path]:
 def pictures_of(page: Path) -> list[tuple[str, str]]:
     """The pictures of a page that are there, with their texts."""
     found = re.findall(r"^!\[([^\]]*)\]\(([^)]*\.png)\)", page.read_text(encoding="utf-8"), re.M)
-    return [(text, picture) for text, picture in found if (page.parent / picture).exists()]
+    return [(CAPTIONS.get(name, text), name) for text, name in found if (page.parent / name).exists()]
 
 
 def make_site(pages: Path, out: Path) -> None:

@@ -175,3 +175,25 @@ def test_the_form_of_tabarena(problem, monkeypatch):
     else:
         assert model.model.predict_proba(rows).shape == (9, len(np.unique(y)))
         np.testing.assert_array_equal(model.model.classes_, np.unique(y))
+
+
+@pytest.mark.parametrize("problem", ["regression", "classification"])
+def test_tabarena_runs_the_adapter(problem, tmp_path, monkeypatch):
+    """The board's own classes, where they are installed: `pip install tabarena` in an environment beside."""
+    user_task = pytest.importorskip("tabarena.benchmark.task.user_task")
+    monkeypatch.chdir(tmp_path)
+    adapter = import_module("benchmarks.boards.tabarena")
+    inputs, y = ig.datasets.friedman1(160, rng=1)
+    if problem == "classification":
+        y = np.array(["low", "middle", "high"])[np.digitize(inputs[:, 0] + inputs[:, 1], [0.8, 1.2])]
+    table = pd.DataFrame(inputs[:, :5], columns=list("abcde"))
+    table["d"] = pd.Categorical(np.where(table["d"] > 0.5, "x", "y"))
+    table.loc[3, "b"] = np.nan
+    spec = user_task.UserTask(task_name="small", task_cache_path=tmp_path)
+    rows = np.random.default_rng(0).permutation(len(y)).tolist()
+    options = {"target_feature": "y", "problem_type": problem, "dataset": table.assign(y=y)}
+    task = spec.create_task(**options, splits={0: {0: (rows[:-40], rows[-40:])}})
+    first = adapter.experiments()[0]
+    found = first.run(task, 0, "small", cache_task_key="small")
+    assert first.name == "Inducing_c1_BAG_L1" and np.isfinite(found["metric_error"])
+    assert found["metric_error"] < (3.0 if problem == "regression" else 0.5)  # 5 and 1.1 are trivial

@@ -62,6 +62,8 @@ def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path
     make_site(tmp_path / "pages", tmp_path / "site")
     pages = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "site").rglob("*.html")}
     assert len(pages) > 80
+    captions = re.findall(r'alt="([^"]*)"', pages[tmp_path / "site" / "gallery" / "index.html"])
+    assert len(captions) > 7 and not any(text.endswith(".png") for text in captions)
     for page, text in pages.items():
         assert not re.findall(r"<(?:script|img|iframe)[^>]*src=\"?(?:https?:)?//", text), page
         assert not re.findall(r"<link[^>]*rel=\"?stylesheet[^>]*href=\"?(?:https?:)?//", text), page
