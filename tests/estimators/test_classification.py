@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import inducing as ig
 from contract import check_array_api_input
 from inducing import errors
+from inducing.learning import classes
 from inducing.model.likelihoods import Probit
 
 
@@ -448,3 +449,19 @@ def test_many_held_out_labels_let_a_lengthscale_for_each_pixel_win():
     model.fit(data.X_train, data.y_train == 4)
     assert np.size(model.kernel_.lengthscale) == 256
     assert np.mean(model.predict(data.X_test) != (data.y_test == 4)) < 0.024
+
+
+def test_a_climb_with_many_labels_begins_on_some_of_them_and_ends_on_all(monkeypatch):
+    rng, seen = np.random.default_rng(5), []
+    X = rng.uniform(-2, 2, (900, 2))
+    y = rng.uniform(size=900) < 0.3 + 0.2 * (np.sin(2 * X[:, 0]) > 0)  # labels near chance
+    evaluate = classes.ClassesEvidence.__call__
+    monkeypatch.setattr(
+        classes.ClassesEvidence, "__call__", lambda e, P: (seen.append(P.n), evaluate(e, P))[1]
+    )
+    monkeypatch.setattr(classes, "RACE_ROWS", 150)
+    monkeypatch.setattr(classes, "MANY", 200)
+    ig.SparseGPClassifier(n_inducing=15, max_iter=60, random_state=0).fit(X, y)
+    stages = list(dict.fromkeys(seen))
+    assert len(stages) == 3 and stages[:2] == [150, 400] and 800 < stages[2] <= 900
+    assert seen == sorted(seen)

@@ -28,6 +28,7 @@ RACE_ITERATIONS = 12  # iterations of each start in the race
 RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: at least, and for each basis function
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
+MANY, FINE = 50_000, 1e-3  # rows from which a climb goes on for smaller gains, at first on twice as many
 LEAST_JUDGE = 30  # labels held out; fewer are no judge
 ENOUGH_JUDGE = 300  # labels held out that guard against over-fitting by themselves
 CLASS_SWEEPS = 400  # for the processes that are kept
@@ -171,7 +172,7 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
     few = judge is None and P.n < 10 * LEAST_JUDGE  # nothing guards them, and a free basis over-fits
     if start.max_iterations > RACE_ITERATIONS and not outcome.run.interrupted and not few:
         left = replace(stage, max_iterations=start.max_iterations - RACE_ITERATIONS, least_gain=GAIN)
-        more = left.run()
+        more = _climb(left, own)
         spent += more.run.iterations
         more = more.following([outcome])
         if judge is not None:
@@ -218,6 +219,22 @@ def learn_classes_of(
     posteriors = ClassesEvidence(count).posteriors(moved(whole, outcome.parameters))
     spent = few.n_iterations + outcome.run.iterations - few.outcome.run.iterations
     return LearnedClasses(posteriors, _binary(outcome), outcome, few.n_starts, spent, scores)
+
+
+def _climb(stage: Stage, signs: Array) -> Outcome:
+    """Climb on all rows; where they are many, on some of them first, and for longer: rows that say little
+    each, as labels near chance do, still say much together.
+    """
+    n = stage.rows.n
+    if n < MANY:
+        return stage.run()
+    some = np.sort(np.random.default_rng(n).permutation(n)[: 2 * MANY])
+    sample = replace(stage.on(some), evidence=ClassesEvidence(signs[some]), least_gain=FINE)
+    first = sample.run()
+    most = stage.max_iterations - first.run.iterations
+    if len(some) == n or most < 1 or first.run.interrupted:
+        return first
+    return replace(stage.after(first), max_iterations=most).run().following([first])
 
 
 def _race(
