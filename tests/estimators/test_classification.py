@@ -460,7 +460,7 @@ def test_a_climb_with_many_labels_begins_on_some_of_them_and_ends_on_all(monkeyp
         classes.ClassesEvidence, "__call__", lambda e, P: (seen.append(P.n), evaluate(e, P))[1]
     )
     monkeypatch.setattr(classes, "RACE_ROWS", 150)
-    monkeypatch.setattr(classes, "MANY", 200)
+    monkeypatch.setattr(classes, "MANY_LABELS", 200)
     ig.SparseGPClassifier(n_inducing=15, max_iter=60, random_state=0).fit(X, y)
     stages = list(dict.fromkeys(seen))
     assert len(stages) == 3 and stages[:2] == [150, 400] and 800 < stages[2] <= 900

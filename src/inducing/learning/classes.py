@@ -28,7 +28,10 @@ RACE_ITERATIONS = 12  # iterations of each start in the race
 RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: at least, and for each basis function
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
-MANY, FINE = 50_000, 1e-3  # rows from which a climb goes on for smaller gains, at first on twice as many
+MANY_LABELS, FINE_GAIN = (
+    50_000,
+    1e-3,
+)  # rows from which a climb goes on for smaller gains, at first on twice as many
 LEAST_JUDGE = 30  # labels held out; fewer are no judge
 ENOUGH_JUDGE = 300  # labels held out that guard against over-fitting by themselves
 CLASS_SWEEPS = 400  # for the processes that are kept
@@ -226,10 +229,10 @@ def _climb(stage: Stage, signs: Array) -> Outcome:
     each, as labels near chance do, still say much together.
     """
     n = stage.rows.n
-    if n < MANY:
+    if n < MANY_LABELS:
         return stage.run()
-    some = np.sort(np.random.default_rng(n).permutation(n)[: 2 * MANY])
-    sample = replace(stage.on(some), evidence=ClassesEvidence(signs[some]), least_gain=FINE)
+    some = np.sort(np.random.default_rng(n).permutation(n)[: 2 * MANY_LABELS])
+    sample = replace(stage.on(some), evidence=ClassesEvidence(signs[some]), least_gain=FINE_GAIN)
     first = sample.run()
     most = stage.max_iterations - first.run.iterations
     if len(some) == n or most < 1 or first.run.interrupted:
