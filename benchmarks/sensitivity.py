@@ -1,12 +1,15 @@
 """Sobol indices of known functions: how often the truth lies within the model's own error bars.
 
-python benchmarks/sensitivity.py [--fits 100] [--rows 200] [--only ishigami]
+python benchmarks/sensitivity.py [--fits 100] [--rows 200] [--only ishigami] [--jobs 16]
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -44,27 +47,34 @@ BOXES = {"ishigami": (np.full(3, -np.pi), np.full(3, np.pi)), "g": (np.zeros(4),
 FUNCTIONS = {"ishigami": ishigami, "g": g_function}
 
 
+def one_fit(name: str, rows: int, seed: int) -> np.ndarray:
+    """Errors of the indices of a fit, and their standard deviations. (2, 2d)"""
+    warnings.simplefilter("ignore")
+    low, high = BOXES[name]
+    X = np.random.default_rng(seed).uniform(low, high, (rows, len(low)))
+    model = ig.SparseGPRegressor(random_state=0).fit(X, FUNCTIONS[name](X))
+    found = model.sobol_indices(low, high)
+    gaps = np.concatenate([found.first, found.total]) - np.concatenate(truths()[name])
+    return np.stack([gaps, np.concatenate([found.first_std, found.total_std])])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=100)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--only", choices=FUNCTIONS)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
     for name in [options.only] if options.only else FUNCTIONS:
-        inside, errors, (low, high) = [], [], BOXES[name]
-        for seed in range(options.fits):
-            X = np.random.default_rng(seed).uniform(low, high, (options.rows, len(low)))
-            model = ig.SparseGPRegressor(random_state=0).fit(X, FUNCTIONS[name](X))
-            found = model.sobol_indices(low, high)
-            gaps = np.concatenate([found.first, found.total]) - np.concatenate(truths()[name])
-            reach = 2.0 * np.concatenate([found.first_std, found.total_std])
-            inside.append(np.abs(gaps) <= reach)
-            errors.append(np.abs(gaps))
-        share, largest = np.mean(inside), np.max(np.mean(errors, axis=0))
+        with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+            found = pool.map(partial(one_fit, name, options.rows), range(options.fits))
+            gaps, stds = np.moveaxis(np.array(list(found)), 1, 0)  # (fits, 2d) each
+        inside = np.abs(gaps) <= 2.0 * stds
+        worst, whole = np.min(np.mean(inside, axis=0)), np.mean(np.all(inside, axis=1))
         print(
-            f"{name}: {options.fits} fits of {options.rows} rows: {share:.1%} of the indices within two "
-            f"standard deviations, mean error at most {largest:.4f}",
+            f"{name}: {options.fits} fits of {options.rows} rows: {np.mean(inside):.1%} of the indices "
+            f"within two standard deviations, of the index that fares worst {worst:.1%}, all of a fit "
+            f"{whole:.1%}; mean error at most {np.max(np.mean(np.abs(gaps), axis=0)):.4f}",
             flush=True,
         )
 

@@ -64,3 +64,23 @@ def test_the_correlation_of_two_places(t: float) -> None:
     u, weights = 0.5 * t * (nodes + 1.0), 0.5 * weights
     expected = weights @ np.exp(-0.5 * (u[:, None] - u) ** 2) @ weights
     assert sensitivity._correlation(t) == pytest.approx(expected, rel=1e-12)
+
+
+def test_slices_draw_from_a_product_of_gaussians():
+    """N(0, I) times exp(-|z - 1|²/2) is N(1/2, I/2)."""
+    rng = np.random.default_rng(0)
+    drawn = sensitivity._elliptical_slices(lambda z: -0.5 * float(np.sum((z - 1.0) ** 2)), 3, 1500, rng)
+    assert np.mean(drawn, axis=0) == pytest.approx(0.5, abs=0.1)
+    assert np.cov(np.transpose(drawn)) == pytest.approx(0.5 * np.eye(3), abs=0.1)
+
+
+def test_likely_parameters_spread_as_their_evidence_does():
+    """A kernel of ten parameters has eight different draws: none has all the weight."""
+    X = np.random.default_rng(1).uniform(-2, 2, (60, 3))
+    k = ig.kernels.RBF([1.0, 1.0, 1.0], 4.0)
+    for i in range(3):
+        k = k + ig.kernels.Matern52(2.0, 0.1, columns=(i,))
+    post = ig.condition(k, None, "exact", 0.01, X, ig.prior(k).sample(X, 1, 3)[0])
+    found = sensitivity.likely_parameters(post, 8, 0)
+    assert len({own.log_evidence for own in found}) == 8
+    assert all(own.log_evidence > post.log_evidence - 15.0 for own in found)

@@ -2,6 +2,7 @@
 3.2-3.4]
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -519,3 +520,35 @@ def test_an_exact_process_on_some_of_its_rows_is_the_dtc_one():
     queries = rng.standard_normal((15, 2))
     for got, want in zip(small.predict(queries), dtc.predict(queries), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+def test_functions_near_the_span_of_others_stay_below_the_prior_when_some_go():
+    """B ⪰ I on the functions kept, as on all of them: I - B⁻¹ has no eigenvalue below -1e-12."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(0, 1, (120, 2))
+    post = ig.condition(ig.kernels.RBF(0.5, 4.0), ig.bases.Points(X[:90]), "vfe", 0.1, X, X[:, 0])
+    kept = np.arange(85)
+    small = post.restrict(kept)
+    assert np.linalg.eigvalsh(np.eye(85) - small.A @ small.A.T)[0] > -1e-12
+    assert_allclose(small.L @ small.L.T, small.basis.gram(small.kernel), rtol=0, atol=1e-12)
+    assert np.all(np.diag(small.L) > 0) and small.variance_root is not None
+    for got, want in zip(small.predict(X), post.predict(X), strict=True):  # the five that went say nothing
+        assert_allclose(got, want, rtol=0, atol=1e-6)
+
+
+def test_a_process_wider_than_its_prior_is_not_compiled():
+    post = ig.condition(KERNEL, ig.bases.Points(Z), "vfe", NOISE, X, Y)
+    wide = replace(post, A=np.diag(np.append(1.00001, np.linspace(0.2, 0.9, M - 1))))
+    assert wide.variance_root is None
+    with pytest.raises(ig.errors.ParameterError, match="wider than its prior"):
+        wide.compile()
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-12])
+def test_next_to_no_noise_has_a_variance_root(noise: float) -> None:
+    """I - B⁻¹ is negative by ε|B| there; its root agrees with the joint covariance."""
+    rng = np.random.default_rng(0)
+    X, queries = rng.uniform(-1, 1, (200, 2)), rng.uniform(-1, 1, (20, 2))
+    post = ig.condition(ig.kernels.RBF(0.7, 100.0), ig.bases.Points(X[:180]), "vfe", noise, X, X[:, 0])
+    query, want = post.compile(), np.diag(post.covariance(queries))
+    assert_allclose([query(x)[1] for x in queries], want, rtol=0, atol=1e-10 * 100.0)

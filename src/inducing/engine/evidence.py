@@ -247,6 +247,6 @@ def _back(P: Problem | Parted, F: Factors, Binv: Array) -> Back:
     if P.general:
         return Back(F.w, alpha, F.Linv, Binv=Binv, sweep=sites)
     # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p τ Kfu TᵀT with a triangular T; a τ common to all rows moves into T
-    U = shrinkage_root(F.B, Binv) if P.row.bound else namespace(Binv).asarray(F.LBinv, copy=True)
+    U = shrinkage_root(Binv, F.B) if P.row.bound else namespace(Binv).asarray(F.LBinv, copy=True)
     T = times_lower_on_all_cores(U, F.Linv)
     return Back(F.w, alpha, T=T * (P.p / P.common_noise) ** 0.5 if P.uniform else T, sweep=sites)

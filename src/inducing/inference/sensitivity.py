@@ -38,7 +38,8 @@ BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
 UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
 BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
-DRAWN_PARAMETERS, LOG_STEP = 64, 1e-3  # candidates, and the step of the second derivatives of the evidence
+APART = 4  # steps of the chain of parameters from one draw to the next
+LOG_STEP = 1e-3  # of the second derivatives of the evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +90,8 @@ def sobol_indices(
 
 
 def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Posterior]:
-    """The process with several draws of its kernel's parameters and noise, by their evidence: candidates from
-    Laplace's approximation in their logarithms, under a broad prior about those learned, resampled by weight.
+    """The process with several draws of its kernel's parameters and noise, by their evidence: a chain of
+    slices of Laplace's approximation in their logarithms, under a broad prior about those learned.
     Of an exact GP with one noise and few rows; otherwise the process itself, as often.
     """
     if post.A is not None or post.added is None or not 2 <= len(post) <= UNSURE_ROWS or not post.one_output:
@@ -120,21 +121,45 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
     steps = LOG_STEP * np.eye(len(start))
     H = np.stack([(slope(start + e) - slope(start - e)) / (2.0 * LOG_STEP) for e in steps])
     values, vectors = np.linalg.eigh(-0.5 * (H + H.T))
-    spread = vectors / np.sqrt(np.maximum(values, 0.0) + BROAD**-2)  # of the candidates
-    generator = np.random.default_rng(rng)
-    z = generator.standard_normal((DRAWN_PARAMETERS, len(start)))
-    logs = start + z @ spread.T
-    weights = np.array([_log_weight(at(own), post.basis, X, y, mean) for own in logs])
-    weights += 0.5 * np.sum(z**2, axis=1) - 0.5 * np.sum(((logs - start) / BROAD) ** 2, axis=1)
-    weights = np.exp(weights - np.max(weights))
-    chosen = generator.choice(len(logs), count, p=weights / weights.sum())
-    settled = [at(logs[i]) for i in chosen]
+    spread = vectors / np.sqrt(np.maximum(values, 0.0) + BROAD**-2)  # of Laplace's approximation
+
+    def beyond(z: np.ndarray) -> float:
+        """The log posterior at start + spread z less that of Laplace's approximation."""
+        away = spread @ z
+        found = _log_evidence(at(start + away), post.basis, X, y, mean)
+        return found - 0.5 * float(np.sum((away / BROAD) ** 2)) + 0.5 * float(z @ z)
+
+    drawn = _elliptical_slices(beyond, len(start), count, np.random.default_rng(rng))
+    settled = [at(start + spread @ z) for z in drawn]
     found = [condition(k, post.basis, "exact", level, X, y, mean=mean) for k, level in settled]
     return [own for own in found if isinstance(own, Posterior)]
 
 
-def _log_weight(at: tuple[Kernel, float], basis: Points, X: np.ndarray, y: np.ndarray, mean: Mean) -> float:
-    """The log evidence of candidates; none where their matrix has no factor."""
+def _elliptical_slices(
+    log_weight: Callable[[np.ndarray], float], d: int, count: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Draws from N(z; 0, I) exp(log_weight(z)), APART steps of a chain from 0 on between them. [Murray,
+    Adams, MacKay 2010]
+    """
+    z, weight, drawn = np.zeros(d), log_weight(np.zeros(d)), []
+    for step in range(count * APART):
+        other, level = generator.standard_normal(d), weight - generator.exponential()
+        angle = generator.uniform(0.0, 2.0 * np.pi)
+        low, high = angle - 2.0 * np.pi, angle
+        while high - low > 1e-9:
+            there = z * np.cos(angle) + other * np.sin(angle)
+            if (found := log_weight(there)) > level:
+                z, weight = there, found
+                break
+            low, high = (angle, high) if angle < 0.0 else (low, angle)
+            angle = generator.uniform(low, high)
+        if step % APART == APART - 1:
+            drawn.append(z)
+    return drawn
+
+
+def _log_evidence(at: tuple[Kernel, float], basis: Points, X: np.ndarray, y: np.ndarray, mean: Mean) -> float:
+    """The log evidence of parameters; -∞ where their matrix has no factor."""
     try:
         return log_evidence(at[0], basis, "exact", at[1], X, y, mean=mean)
     except (FactorisationError, ParameterError):

@@ -37,8 +37,8 @@ from ..numerics.linalg import (
     inverse_lower,
     log_det_from_factor,
     nugget,
-    reverse_cholesky,
     row_squares,
+    shrinkage_root,
     solve_lower,
     times_lower,
     with_nugget,
@@ -167,7 +167,7 @@ class Posterior:
         if self.conditional == "deterministic":
             return times_lower(contiguous(self.A.T + 0.0), self._Linv)  # a copy, even of a single number
         try:
-            U = reverse_cholesky(identity(self.L) - self.A @ self.A.T)
+            U = shrinkage_root(self.A @ self.A.T)
         except FactorisationError:
             return None
         # from TL = U, whose rounding errors in Tk are smaller than those of U times L⁻¹
@@ -274,8 +274,11 @@ class Posterior:
         if self.A is None:
             return self._exact_restricted(kept)
         Luu, w, precision = self._whitened_precision()
-        L = cholesky(Luu[kept] @ Luu[kept].T)
-        T = solve_lower(L, Luu[kept])  # P = Luu precision Luuᵀ, so B = L⁻¹PL⁻ᵀ = T precision Tᵀ
+        # Luu[kept] = LT by QR, which keeps the digits that a factor of its square loses, and TTᵀ = I exactly
+        Q, R = np.linalg.qr(Luu[kept].T)
+        signs = np.where(np.diag(R) < 0.0, -1.0, 1.0)
+        T, L = (Q * signs).T, np.ascontiguousarray((R * signs[:, None]).T)
+        # P = Luu precision Luuᵀ, so B = L⁻¹PL⁻ᵀ = T precision Tᵀ
         LBinv = inverse_lower(cholesky(T @ precision @ T.T))
         w = LBinv.T @ (LBinv @ (T @ (precision @ w)))
         A = np.ascontiguousarray(LBinv.T)

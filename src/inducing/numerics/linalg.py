@@ -186,14 +186,21 @@ def reverse_cholesky(M: Array) -> Array:
     raise FactorisationError("a matrix is not positive semi-definite")
 
 
-def shrinkage_root(B: Array, Binv: Array) -> Array:
-    """Lower U with UᵀU = I - B⁻¹, for B ⪰ I; from B's eigenvalues where B⁻¹ has lost the digits."""
+def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
+    """Lower U with UᵀU = I - B⁻¹, for B ⪰ I; where B⁻¹ has lost the digits from the eigenvalues of B, or of
+    B⁻¹, of which those beyond one by no more than rounding are one. Raise if B is less than I.
+    """
     try:
         return reverse_cholesky(plus_diagonal(-Binv, 1.0))
     except FactorisationError:
-        xp = namespace(B)
-        values, vectors = xp.linalg.eigh(B)
-        half = xp.sqrt(xp.clip(1.0 - 1.0 / values, 0.0, None))[:, None] * vectors.T
+        xp = namespace(Binv)
+        values, vectors = xp.linalg.eigh(Binv if B is None else B)
+        values = 1.0 - (values if B is None else 1.0 / values)
+        # B⁻¹ of norm one has errors of ε m |B|; where that is too much to tell, of 1e-4 at most
+        rounding = EPSILON * len(values) / max(1.0 - float(xp.max(values)), EPSILON)
+        if B is None and float(xp.min(values)) < -min(rounding, 1e-4):
+            raise
+        half = xp.sqrt(xp.clip(values, 0.0, None))[:, None] * vectors.T
         # QR with the columns turned round is QL
         return contiguous(xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1]))
 
