@@ -38,7 +38,7 @@ BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
 UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
 BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
-APART = 4  # steps of the chain of parameters from one draw to the next
+CHAIN_STEPS = 4  # steps of the chain of parameters from one draw to the next
 LOG_STEP = 1e-3  # of the second derivatives of the evidence
 
 
@@ -138,11 +138,11 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
 def _elliptical_slices(
     log_weight: Callable[[np.ndarray], float], d: int, count: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Draws from N(z; 0, I) exp(log_weight(z)), APART steps of a chain from 0 on between them. [Murray,
+    """Draws from N(z; 0, I) exp(log_weight(z)), CHAIN_STEPS steps of a chain from 0 on between them. [Murray,
     Adams, MacKay 2010]
     """
     z, weight, drawn = np.zeros(d), log_weight(np.zeros(d)), []
-    for step in range(count * APART):
+    for step in range(count * CHAIN_STEPS):
         other, level = generator.standard_normal(d), weight - generator.exponential()
         angle = generator.uniform(0.0, 2.0 * np.pi)
         low, high = angle - 2.0 * np.pi, angle
@@ -153,7 +153,7 @@ def _elliptical_slices(
                 break
             low, high = (angle, high) if angle < 0.0 else (low, angle)
             angle = generator.uniform(low, high)
-        if step % APART == APART - 1:
+        if step % CHAIN_STEPS == CHAIN_STEPS - 1:
             drawn.append(z)
     return drawn
 
