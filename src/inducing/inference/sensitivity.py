@@ -97,7 +97,8 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
     if post.A is not None or post.added is None or not 2 <= len(post) <= UNSURE_ROWS or not post.one_output:
         return [post] * count
     noise = np.unique(to_numpy(post.added))
-    if not isinstance(post.basis, Points) or np.ptp(noise) > 1e-12 * noise[0]:
+    basis = post.basis
+    if not isinstance(basis, Points) or np.ptp(noise) > 1e-12 * noise[0]:
         return [post] * count
     X, mean = to_numpy(post.basis.Z), post.mean_function
     y = to_numpy(post.L) @ to_numpy(post.w)[:, 0] + to_numpy(mean(X)).reshape(len(X))
@@ -126,7 +127,7 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
     def beyond(z: np.ndarray) -> float:
         """The log posterior at start + spread z less that of Laplace's approximation."""
         away = spread @ z
-        found = _log_evidence(at(start + away), post.basis, X, y, mean)
+        found = _log_evidence(at(start + away), basis, X, y, mean)
         return found - 0.5 * float(np.sum((away / BROAD) ** 2)) + 0.5 * float(z @ z)
 
     drawn = _elliptical_slices(beyond, len(start), count, np.random.default_rng(rng))

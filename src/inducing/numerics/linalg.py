@@ -175,34 +175,26 @@ def independent_rows(K: np.ndarray, span: float) -> tuple[np.ndarray, np.ndarray
     return np.array(kept, dtype=int), np.ascontiguousarray(L[: len(kept), : len(kept)])
 
 
-def reverse_cholesky(M: Array) -> Array:
-    """Lower U with UᵀU = M, for M ⪰ 0 of norm about one; 1e-14 or 1e-12 of I absorbs rounding."""
-    reverse = contiguous(namespace(M).flip(M))
-    for rounding in (1e-14, 1e-12):
-        try:
-            return contiguous(namespace(M).flip(cholesky(plus_diagonal(reverse, rounding))).T)
-        except FactorisationError:
-            continue
-    raise FactorisationError("a matrix is not positive semi-definite")
-
-
 def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
     """Lower U with UᵀU = I - B⁻¹, for B ⪰ I; where B⁻¹ has lost the digits from the eigenvalues of B, or of
     B⁻¹, of which those beyond one by no more than rounding are one. Raise if B is less than I.
     """
-    try:
-        return reverse_cholesky(plus_diagonal(-Binv, 1.0))
-    except FactorisationError:
-        xp = namespace(Binv)
-        values, vectors = xp.linalg.eigh(Binv if B is None else B)
-        values = 1.0 - (values if B is None else 1.0 / values)
-        # B⁻¹ of norm one has errors of ε m |B|; where that is too much to tell, of 1e-4 at most
-        rounding = EPSILON * len(values) / max(1.0 - float(xp.max(values)), EPSILON)
-        if B is None and float(xp.min(values)) < -min(rounding, 1e-4):
-            raise
-        half = xp.sqrt(xp.clip(values, 0.0, None))[:, None] * vectors.T
-        # QR with the columns turned round is QL
-        return contiguous(xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1]))
+    xp = namespace(Binv)
+    reverse = contiguous(xp.flip(plus_diagonal(-Binv, 1.0)))
+    for rounding in (1e-14, 1e-12):  # of I, against rounding
+        try:
+            return contiguous(xp.flip(cholesky(plus_diagonal(reverse, rounding))).T)
+        except FactorisationError:
+            continue
+    values, vectors = xp.linalg.eigh(Binv if B is None else B)
+    values = 1.0 - (values if B is None else 1.0 / values)
+    # B⁻¹ of norm one has errors of ε m |B|; where that is too much to tell, of 1e-4 at most
+    rounding = EPSILON * len(values) / max(1.0 - float(xp.max(values)), EPSILON)
+    if B is None and float(xp.min(values)) < -min(rounding, 1e-4):
+        raise FactorisationError("a matrix is not positive semi-definite")
+    half = xp.sqrt(xp.clip(values, 0.0, None))[:, None] * vectors.T
+    # QR with the columns turned round is QL
+    return contiguous(xp.flip(xp.linalg.qr(xp.flip(half, axis=1))[1]))
 
 
 def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
