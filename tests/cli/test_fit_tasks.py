@@ -85,6 +85,9 @@ def test_numbers_are_classes_when_asked(folder: Path) -> None:
     run(*command, "--task", "classification", "--likelihood", "logistic")
     model = ig.load(folder / "code")
     assert model.classes_.tolist() == [0, 1] and type(model.likelihood_).__name__ == "Logistic"
+    data.assign(code=data["x"]).to_csv(folder / "fractions.csv", index=False)
+    fractions = "fit", folder / "fractions.csv", *command[2:], "--task", "classification"
+    assert "The target has 144 different numbers, such as " in run(*fractions, code=1)
     assert "--task must be" in run(*command, "--task", "sorting", code=1)
     data.to_parquet(folder / "codes.parquet")
     run("fit", f"{folder}/code*.parquet", *command[2:], "--task", "classification")  # a glob is read in parts

@@ -78,6 +78,24 @@ COLUMNS = {
 }
 
 
+def test_an_order_on_the_command_line_is_that_of_the_data_frame(tmp_path: Path) -> None:
+    rng, order = np.random.default_rng(0), ["S", "M", "X=L"]
+    table = pd.DataFrame({"size": rng.choice(order, 30), "x": np.arange(30.0)})
+    table["y"] = table["x"] + 5.0 * table["size"].map(order.index)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    frame = table.assign(size=pd.Categorical(table["size"], categories=order, ordered=True))
+    frame.to_parquet(tmp_path / "t.parquet")
+    options = ("-t", "y", "-m", 5, "--max-iter", 5, "--test-fraction", 0)
+    run("fit", tmp_path / "t.csv", "-o", tmp_path / "a.gp", *options, "--category", "size=S<M<X=L")
+    run("fit", tmp_path / "t.parquet", "-o", tmp_path / "b.gp", *options)
+    model = ig.SparseGPRegressor(n_inducing=5, max_iter=5, random_state=0).fit(
+        frame[["size", "x"]], frame["y"]
+    )
+    for path in ("a.gp", "b.gp"):
+        loaded = ig.load(tmp_path / path)
+        np.testing.assert_allclose(loaded.predict(frame), model.predict(frame), rtol=1e-12, atol=1e-12)
+
+
 @given(st.data())
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_csv_parquet_and_data_frames_give_the_same_model(tmp_path: Path, data: st.DataObject) -> None:

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 import inducing as ig
 from inducing.errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
-from inducing.sources import columns
+from inducing.sources import columns, tables
 from inducing.sources.encoding import gaps_of, require_complete
 
 START = np.datetime64("2021-03-28T00:30:00")  # the hour before summer time in Berlin
@@ -153,6 +153,57 @@ def test_every_kind_of_text_is_encoded_alike(kind):
     np.testing.assert_array_equal(encoder.transform(other), KNOWN)
 
 
+ORDER = ["poor", "fair", "good"]
+QUALITY = pd.Categorical(["good", "poor", "good", "fair"], categories=ORDER, ordered=True)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_ordered_categories_are_their_place_in_the_order(library, tmp_path):
+    def given(some):
+        made = LIBRARIES[library](some)  # Polars takes pandas' categories without their order
+        return made.cast({"quality": pl.Enum(ORDER)}) if library == "Polars" else made
+
+    table = pd.DataFrame({"quality": QUALITY, "x": [0.5, 1.5, 2.5, 3.5]})
+    expected = np.column_stack([[2, 0, 2, 1], table["x"]])
+    encoder = ig.TableEncoder().fit(given(table))
+    np.testing.assert_array_equal(encoder.transform(given(table)), expected)
+    assert "place from 0 to 2: poor < fair < good" in encoder.summary()
+    table.to_parquet(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(encoder.transform(tables.read(tmp_path / "t.parquet")), expected)
+    assert ig.TableEncoder().fit(tables.read(tmp_path / "t.parquet")).columns_ == encoder.columns_
+    text = table.astype({"quality": str})  # as a CSV file has it
+    named = ig.TableEncoder(kinds={"quality": ORDER}).fit(text)
+    assert named.columns_ == encoder.columns_
+    again = ig.TableEncoder.from_json(json.loads(json.dumps(named.to_json())))
+    np.testing.assert_array_equal(again.transform(text), expected)
+    parts = [ig.TableEncoder().seen(given(some))["quality"] for some in (table[:2], table[2:])]
+    assert (parts[0] + parts[1]).order == tuple(ORDER)
+    assert encode(table, kinds={"quality": "category"}).shape == (4, 4)
+
+
+def test_an_order_that_does_not_fit_is_refused():
+    table = pd.DataFrame({"quality": np.array(QUALITY, dtype=object), "x": [1, 2, 3, 4]})
+    for kinds, message in (
+        ({"quality": ["poor", "good"]}, "'quality' holds 'fair', but the order given is 'poor', 'good'"),
+        ({"quality": ["poor", "poor", "fair", "good"]}, "levels must be given, each once, lowest first"),
+        ({"quality": "ordered"}, "levels must be given"),
+        ({"x": ["1", "2"]}, "'x' must hold text"),
+    ):
+        with pytest.raises(ColumnError, match=message):
+            ig.TableEncoder(kinds=kinds).fit(table)
+    encoder = ig.TableEncoder(kinds={"quality": ORDER}).fit(table)
+    new = pd.DataFrame({"quality": ["fair", "superb", None], "x": [1, 2, 3]})
+    with pytest.raises(ColumnError, match="not seen: 'superb'; the known ones are 'poor', 'fair', 'good'"):
+        encoder.transform(new)
+    np.testing.assert_array_equal(
+        encoder.set_params(allow_unseen=True).transform(new)[:, 0], [1, np.nan, np.nan]
+    )
+    other = pd.DataFrame({"quality": QUALITY.reorder_categories(ORDER[::-1]), "x": [1, 2, 3, 4]})
+    with pytest.raises(ColumnError, match="another order in some parts"):
+        same = table.assign(quality=QUALITY)
+        _ = ig.TableEncoder().seen(same)["quality"] + ig.TableEncoder().seen(other)["quality"]
+
+
 def test_numbers_as_categories_match_however_they_are_stored():
     encoder = ig.TableEncoder(categories="codes").fit(pd.DataFrame({"zone": pd.Categorical([1, 2, 10])}))
     assert encoder.columns_[0].levels == ("1", "10", "2") and encoder.category_levels == {0: 3}
@@ -217,6 +268,11 @@ AT_FIT = {  # a table that cannot be used, and what is said
         r"inputs \('a' \(text with 30 .*\) left out\); add",
     ),
     "infinite": ({"a": [1.0, np.inf]}, r"'a' holds 1 infinite value"),
+    "lists": (
+        {"a": pd.Series([[1], [2, 3]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))},
+        "List.*, which is no",
+    ),
+    "bytes": ({"a": pd.Series([b"x", b"y"], dtype=pd.ArrowDtype(pa.binary()))}, "holds Binary, which is no"),
     "complex": ({"a": [1 + 2j, 1.0]}, "'a' holds .*, which is no number, date or text"),
     "zones": ({"a": ["2020-01-01T00:00Z", "2020-01-02T00:00"]}, "dates with a time zone and dates without"),
     "several": (

@@ -95,7 +95,8 @@ MissingMarks = Annotated[
     Option("--missing", help='A text or number that means a gap, such as "?" or NA; may be repeated.'),
 ]
 CategoryColumns = Annotated[
-    list[str] | None, Option(help="A column that holds categories, whatever it looks like; may be repeated.")
+    list[str] | None,
+    Option(help="A column of categories, whatever it looks like, or 'size=S<M<L' where they have an order."),
 ]
 CalendarParts = Annotated[
     list[str] | None,
@@ -119,9 +120,15 @@ def encoder_for(
     """The encoder that a command's options ask for; `otherwise` is for gaps that are not dropped."""
     from ..sources.table_encoder import TableEncoder
 
-    kinds = dict.fromkeys(category or [], "category") or None
+    kinds: dict[str, str | list[str]] = {}
+    for text in category or []:
+        name, _, levels = text.partition("=")
+        ordered = "<" in levels
+        kinds[name if ordered else text] = levels.split("<") if ordered else "category"
     rule = "drop" if drop_missing else otherwise
-    return TableEncoder(calendar=calendar or (), kinds=kinds, missing_values=missing or (), missing=rule)
+    return TableEncoder(
+        calendar=calendar or (), kinds=kinds or None, missing_values=missing or (), missing=rule
+    )
 
 
 def settle(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..errors import ModelFileError, ParameterError, UnknownNameError
+from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number
 from ..model import likelihoods
 from ..model.kernels.base import Kernel
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from ..learning.along_neighbours import ClassesAlongNeighbours
 
 WarmupRows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
+
+
+def require_labels(y: np.ndarray) -> None:
+    """Raise if y is no list of labels, such as numbers with fractions."""
+    from sklearn.utils.multiclass import check_classification_targets
+
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        message = str(error)
+        if "continuous" in message and np.ndim(y) == 1:
+            some = next(value for value in np.ravel(y).tolist() if value != round(value))
+            message = (
+                f"Unknown label type: continuous. The target has {len(np.unique(y))} different numbers, such "
+                f"as {some:g}, and classes are whole numbers or text: fit a regressor, or sort the target "
+                "into classes"
+            )
+        raise LabelError(message) from error
 
 
 class ClassesOfRows(PredictiveClasses):

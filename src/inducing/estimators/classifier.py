@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
@@ -34,7 +33,7 @@ from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import RENAMED, Estimator, Sized, generator
-from .classes import ClassesOfRows, binary_likelihood, class_record, restored_classes
+from .classes import ClassesOfRows, binary_likelihood, class_record, require_labels, restored_classes
 from .columns import kinds_of
 from .outputs import prepared_source
 from .preparation import ONLY_NUMBERS, checked_weights, start_inducing
@@ -344,10 +343,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows to learn from: numbers, and labels."""
         X, y = self._validated(X, y, reset=reset)
-        try:
-            check_classification_targets(y)
-        except ValueError as error:
-            raise LabelError(str(error)) from error
+        require_labels(y)
         if reset:
             self.kinds_ = ONLY_NUMBERS if self.method is not None else kinds_of(self, X)
         if self.missing == "drop" or (self.method is not None and self.categorical is not None):

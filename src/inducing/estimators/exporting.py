@@ -168,7 +168,7 @@ def _columns(encoder: ColumnEncoder | None) -> tuple[ExportedColumn, ...]:
     if encoder is None or encoder.plain:
         return ()
     used = [column for column in encoder.columns_ if column.kind != "left out"]
-    if any(column.calendar or column.codes for column in used):
+    if any(column.calendar or column.codes or column.kind == "ordered" for column in used):
         return ()
     unseen = "none" if encoder.allow_unseen else "error"
     return tuple(

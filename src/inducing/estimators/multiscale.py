@@ -5,7 +5,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from ..beside.multiscale_machines import LOSSES, Machine, Risk, RiskSolver, machine, ridge
 from ..errors import LabelError, ParameterError, UnknownNameError
@@ -14,6 +13,7 @@ from ..model.kernels import RBF, in_units
 from ..model.problem import as_inputs, as_targets
 from ..sources.moments import center_and_scale
 from .base import RENAMED, Inputs, Sized, generator
+from .classes import require_labels
 from .preparation import checked_weights
 from .watching import with_callbacks
 
@@ -155,10 +155,7 @@ class MultiscaleSVM(ClassifierMixin, _Machine):
         """Learn from X (n, d) and class labels y (n,); a row of weight w counts w times."""
         X, y = self._validated(X, y, reset=True)
         X = as_inputs(X)
-        try:
-            check_classification_targets(y)
-        except ValueError as error:
-            raise LabelError(str(error)) from error
+        require_labels(y)
         _check_positive("C", self.C)
         if self.loss not in LOSSES:
             raise UnknownNameError(f"loss must be one of {', '.join(LOSSES)}, not {self.loss!r}")

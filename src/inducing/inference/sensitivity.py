@@ -38,7 +38,7 @@ BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
 UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
 BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
-CHAIN_STEPS = 4  # steps of the chain of parameters from one draw to the next
+CHAIN_STEPS = 16  # steps of the chain of parameters from one draw to the next
 LOG_STEP = 1e-3  # of the second derivatives of the evidence
 
 
@@ -100,7 +100,7 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
     basis = post.basis
     if not isinstance(basis, Points) or np.ptp(noise) > 1e-12 * noise[0]:
         return [post] * count
-    X, mean = to_numpy(post.basis.Z), post.mean_function
+    X, mean = to_numpy(basis.Z), post.mean_function
     y = to_numpy(post.L) @ to_numpy(post.w)[:, 0] + to_numpy(mean(X)).reshape(len(X))
     names = [name for name in post.kernel.parameters if name not in post.kernel.unconstrained]
     shapes = [np.shape(post.kernel.parameters[name]) for name in names]

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from .. import package
 from ..errors import ColumnError
 
-Kind = Literal["number", "boolean", "time", "duration", "category", "left out"]
-KINDS: tuple[Kind, ...] = ("number", "boolean", "time", "duration", "category", "left out")
+Kind = Literal["number", "boolean", "time", "duration", "category", "ordered", "left out"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 DAY, WEEK, YEAR = 86400, 7 * 86400, 365.2425 * 86400  # seconds
 CALENDAR = {
     "time of day": DAY,
@@ -47,6 +47,7 @@ class Values:
     texts: tuple[str, ...] | None = None  # what the codes in `array` mean
     category: bool = False  # the frame says that they are categories
     zone: str | None = None
+    order: tuple[str, ...] = ()  # of the categories, lowest first, where the frame says that they have one
 
     @property
     def what(self) -> str:
@@ -70,17 +71,32 @@ def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
     elif kind.is_decimal():
         series = series.cast(nw.Float64)
     array = np.asarray(series.to_numpy())
-    if array.dtype.kind in "OUST":
-        return _texts(array, missing, marks, kind in (nw.Categorical, nw.Enum))
-    if array.dtype.kind not in "biufMm":
-        raise ColumnError(f"holds {kind}, which is no number, date or text")
     if kind in (nw.Categorical, nw.Enum):
-        return _texts(array.astype(object), missing | (array != array), marks, True)
+        known = array.astype(object)
+        return replace(_texts(known, missing | (known != known), marks, True), order=_order(series, nw))
+    if kind.is_nested() or kind == nw.Binary or array.dtype.kind not in "OUSTbiufMm":
+        raise ColumnError(
+            f"holds {kind}, which is no number, date or text: leave it out, or make columns of it"
+        )
+    if array.dtype.kind in "OUST":
+        return _texts(array, missing, marks, False)
     missing |= np.isnat(array) if array.dtype.kind in "Mm" else array != array
     for mark in marks:
         if array.dtype.kind in "iuf" and NUMBER.fullmatch(mark):
             missing |= array == float(mark)
     return Values(array, missing, zone=getattr(kind, "time_zone", None))
+
+
+def _order(series: Any, nw: Any) -> tuple[str, ...]:
+    """The levels of ordered categories, lowest first, or () where they have no order."""
+    if series.dtype == nw.Enum:  # also pandas' ordered ones
+        return tuple(as_text(level) for level in series.dtype.categories)
+    native = series.to_native()
+    kind = getattr(native, "type", None) or getattr(native.dtype, "pyarrow_dtype", None)
+    if not getattr(kind, "ordered", False):
+        return ()
+    levels = series.to_arrow().dictionary.to_pylist() if len(series) else []
+    return tuple(as_text(level) for level in levels)
 
 
 def _texts(array: np.ndarray, missing: np.ndarray, marks: tuple[str, ...], category: bool) -> Values:
@@ -151,11 +167,13 @@ class Contents:
     zone: str | None = None
     category: bool = False
     counts: dict[str, int] = field(default_factory=dict)  # of texts
+    order: tuple[str, ...] = ()  # of ordered categories, lowest first
 
     @staticmethod
     def of(values: Values) -> Contents:
         known, n, gaps = values.array[~values.missing], len(values.array), int(values.missing.sum())
-        seen = Contents(values.what, n, gaps, zone=values.zone, category=values.category)
+        kind = dict(zone=values.zone, category=values.category, order=values.order)
+        seen = Contents(values.what, n, gaps, **kind)  # type: ignore[arg-type]
         if values.texts is not None:
             counts: dict[str, int] = {}
             for text, count in zip(values.texts, np.bincount(known, minlength=len(values.texts))):
@@ -180,9 +198,10 @@ class Contents:
         low, high = min(self.low, other.low), max(self.high, other.high)
         rows, missing = self.rows + other.rows, self.missing + other.missing
         zone, category = self.zone or other.zone, self.category | other.category
-        return Contents(
-            what, rows, missing, self.infinite + other.infinite, low, high, zone, category, counts
-        )
+        if self.order and other.order and self.order != other.order:
+            raise ColumnError("holds ordered categories, in another order in some parts of the table")
+        order, infinite = self.order or other.order, self.infinite + other.infinite
+        return Contents(what, rows, missing, infinite, low, high, zone, category, counts, order)
 
 
 @dataclass(frozen=True)
@@ -194,7 +213,7 @@ class Column:
     origin: int = 0  # what is taken off: whole numbers beyond 2⁵³; seconds since 1970 of a date
     zone: str = ""  # of dates; "" where they have none
     calendar: tuple[str, ...] = ()  # parts of the date that are features, too
-    levels: tuple[str, ...] = ()  # of a category, sorted
+    levels: tuple[str, ...] = ()  # of a category, sorted; of an ordered one lowest first
     codes: bool = False  # a category is one column of numbers, not a 0/1 feature for each level
     rest: bool = False  # there were more levels, which share a feature
     note: str = ""  # for people
@@ -220,6 +239,8 @@ class Column:
         if self.kind == "category":
             how = "numbered" if self.codes else f"{len(self.features)} features of 0 and 1"
             return f"category of {len(self.levels)}{' and others' * self.rest} levels, {how}"
+        if self.kind == "ordered":
+            return f"place from 0 to {len(self.levels) - 1}: {listing(self.levels, quote=False, sign=' < ')}"
         if self.kind == "number" and self.origin:
             return f"number, less {self.origin}"
         return {"boolean": "0 or 1", "duration": "seconds"}.get(self.kind, self.kind)
@@ -230,6 +251,9 @@ class Column:
         """
         if self.kind == "category":
             return self._levels(values, allow_unseen, gaps)
+        if self.kind == "ordered":
+            places = self._levels(values, allow_unseen, gaps=False)
+            return np.where(places < len(self.levels), places, np.nan)
         if self.kind == "time":
             return self._dates(values)
         if values.what in ("dates", "durations") and self.kind != "duration":
@@ -307,7 +331,8 @@ class Column:
                 f"holds categories the model has not seen: {listing(bad)}; the known ones are "
                 f"{listing(self.levels)}: remove those rows, or allow unseen categories"
             )
-        out = codes[:, None] if self.codes else codes[:, None] == np.arange(len(self.features))
+        whole = self.codes or self.kind == "ordered"
+        out = codes[:, None] if whole else codes[:, None] == np.arange(len(self.features))
         out = out.astype(float)  # (n, k)
         if not gaps:
             out[values.missing] = np.nan
@@ -350,10 +375,10 @@ def zone_of(texts: tuple[str, ...]) -> str | None:
     return "UTC" if any(said) else None
 
 
-def listing(names: Any, *, quote: bool = True, most: int = 8) -> str:
-    """Names with commas, the first few of many."""
+def listing(names: Any, *, quote: bool = True, most: int = 8, sign: str = ", ") -> str:
+    """Names with commas or another sign between them, the first few of many."""
     shown = [repr(name) if quote else str(name) for name in list(names)[:most]]
-    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return sign.join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def require_columns(have: Sequence[str], names: Sequence[str]) -> None:

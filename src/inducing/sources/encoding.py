@@ -27,7 +27,7 @@ class ColumnEncoder:
 
     categories: str = "one-hot"
     calendar: Sequence[str] | Mapping[str, Sequence[str]] = ()
-    kinds: Mapping[str, str] | None = None
+    kinds: Mapping[str, str | Sequence[str]] | None = None
     missing_values: Sequence[Any] = ()
     missing: str = "use"
     allow_unseen: bool = False
@@ -191,7 +191,8 @@ class ColumnEncoder:
         choices = [("categories", self.categories, ("one-hot", "codes"))]
         choices += [("missing", self.missing, ("use", "refuse", "drop"))]
         choices += [("calendar", part, tuple(col.CALENDAR)) for some in parts for part in some]
-        choices += [(f"kinds[{name!r}]", kind, col.KINDS) for name, kind in (self.kinds or {}).items()]
+        kinds = {name: kind for name, kind in (self.kinds or {}).items() if isinstance(kind, str)}
+        choices += [(f"kinds[{name!r}]", kind, col.KINDS) for name, kind in kinds.items()]
         for name, value, known in choices:
             if value not in known:
                 raise ParameterError(f"{name} must be one of {', '.join(known)}, not {value!r}")
@@ -201,6 +202,8 @@ class ColumnEncoder:
     def _column(self, name: str, seen: Contents) -> Column:
         """The encoding of a column; raise if it cannot be used."""
         kind, note = (self.kinds or {}).get(name), ""
+        if kind is not None and not isinstance(kind, str):
+            kind, seen = "ordered", replace(seen, order=tuple(map(col.as_text, kind)))
         if kind is None:
             kind, note = guessed(seen)
         if kind == "left out":
@@ -214,6 +217,8 @@ class ColumnEncoder:
         column = Column(name, kind, note=note)  # type: ignore[arg-type]
         if kind == "category":
             return self._category(column, seen)
+        if kind == "ordered":
+            return _ordered(column, seen)
         if kind == "time":
             dates = col.parsed_dates(list(seen.counts))
             low = min(col.seconds(dates[~np.isnat(dates)])[0], default=0) if seen.counts else seen.low
@@ -238,6 +243,16 @@ class ColumnEncoder:
         return replace(column, levels=tuple(sorted(counts)), codes=codes, rest=rest, note=note)
 
 
+def _ordered(column: Column, seen: Contents) -> Column:
+    """The encoding of ordered categories; raise if there is no order, or levels outside of it."""
+    lacking = sorted(set(seen.counts) - set(seen.order))
+    if not seen.order or seen.what not in ("text", "nothing") or len(set(seen.order)) < len(seen.order):
+        raise ColumnError("must hold text, and its levels must be given, each once, lowest first")
+    if lacking:
+        raise ColumnError(f"holds {listing(lacking)}, but the order given is {listing(seen.order)}")
+    return replace(column, levels=seen.order)
+
+
 def guessed(seen: Contents) -> tuple[str, str]:
     """The kind of a column, and a note; raise if it is numbers or dates but for a few strange values."""
     if seen.what == "nothing":
@@ -245,7 +260,7 @@ def guessed(seen: Contents) -> tuple[str, str]:
     if seen.what != "text":
         return {"dates": "time", "durations": "duration", "booleans": "boolean"}.get(seen.what, "number"), ""
     if seen.category:
-        return "category", ""
+        return "ordered" if seen.order else "category", ""
     texts, counts = list(seen.counts), np.array(list(seen.counts.values()))
     if {text.casefold() for text in texts} <= {"true", "false"}:
         return "boolean", ""
@@ -332,6 +347,7 @@ def settle_target(name: str, seen: Contents | str, task: str | None) -> str:
         kind, _ = guessed(seen)
     except ColumnError as error:
         raise ColumnError(f"column {name!r} {error}") from error
+    kind = "category" if kind == "ordered" else kind
     labelled = task == "classification" or (task is None and kind in ("category", "boolean", "left out"))
     lowest = next(iter(seen.counts), f"{seen.low:g}")
     if seen.rows == seen.missing:

@@ -17,6 +17,7 @@ class TableEncoder(TransformerMixin, BaseEstimator, ColumnEncoder):
     | booleans | 0 and 1 |
     | dates and times of any unit and zone, also as ISO 8601 text | seconds since the first |
     | durations, times of day | seconds |
+    | categories with an order (pandas, Polars' Enum, parquet) | their place in it, from 0 on |
     | text, categories | a 0/1 feature for each level, or one column of their numbers |
     | text that hardly repeats; nothing at all | left out, with a warning |
 
@@ -32,7 +33,7 @@ class TableEncoder(TransformerMixin, BaseEstimator, ColumnEncoder):
         "day of year"; for all columns of dates, or by column in a dictionary. Zoned dates have those of
         their zone.
     kinds : what columns are to be, whatever they look like: {"zip": "category"}; one of "number", "boolean",
-        "time", "duration", "category", "left out".
+        "time", "duration", "category", "left out"; or the levels of ordered categories, lowest first.
     missing_values : texts or numbers that mean a gap, such as "?", "NA" or -999. Empty text always does.
     missing : "use" gives NaN for a gap, and makes it a level of a category; "refuse" raises; "drop" gives NaN
         for categories as well, for whoever leaves these rows out.
