@@ -28,10 +28,8 @@ RACE_ITERATIONS = 12  # iterations of each start in the race
 RACE_ROWS, RACE_SHARE = 2000, 5  # rows of the race: at least, and for each basis function
 CLIMB_TOLERANCE = 0.3  # of the sites during a climb: the evidence is off by less than a thousandth of a nat
 GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settled
-MANY_LABELS, FINE_GAIN = (
-    50_000,
-    1e-3,
-)  # rows from which a climb goes on for smaller gains, at first on twice as many
+MANY_LABELS = 50_000  # from which a climb goes on for smaller gains, at first on twice as many
+FINE_GAIN = 1e-3
 LEAST_JUDGE = 30  # labels held out; fewer are no judge
 ENOUGH_JUDGE = 300  # labels held out that guard against over-fitting by themselves
 CLASS_SWEEPS = 400  # for the processes that are kept
