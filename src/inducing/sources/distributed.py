@@ -1,6 +1,6 @@
 """Functions that run on the workers of a Dask cluster: over the parts of a source, or over any items.
 
-    with ig.distributed.cluster(workers=4) as client:             # or cluster("tcp://10.0.0.1:8786")
+    with ig.distributed.cluster(workers=4) as client:             # or cluster("tcp://127.0.0.1:8786")
         source = ig.distributed.spread(ig.as_source("data/*.parquet", "y"), client)
         fit = ig.fit(kernel, basis, "vfe", noise, source)
 
