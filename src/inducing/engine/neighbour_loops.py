@@ -353,12 +353,8 @@ def predict_near(
     m, g, (Phi, e, noise) = len(table), len(Zt), rows
     search = np.empty(len(low)), np.empty(_longest(edges)), np.empty(q)
     space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
-    numbers, own, P, near = (
-        np.empty(q, np.int64),
-        np.empty(q + 1, np.int64),
-        np.zeros((q + 1, m)),
-        np.empty((g, q + 1)),
-    )
+    numbers, own = np.empty(q, np.int64), np.empty(q + 1, np.int64)
+    P, near = np.zeros((q + 1, m)), np.empty((g, q + 1))
     K, z, level = np.empty(m), np.empty(g), np.zeros(q + 1)
     coef, packed = np.empty(q), np.empty(q * (q + 1) // 2)
     for j in range(q + 1):

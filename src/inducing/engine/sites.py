@@ -130,10 +130,8 @@ class Processes:
             Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
             gamma = np.maximum(self.kernel.diagonal(self.X[rows]) - row_squares(Phi), 0.0)
             require_finite(gamma, f"what the kernel gives from row {rows.start} on")
-            if self.projected:
-                gamma = np.full(
-                    len(gamma), 1e-12
-                )  # a variance must not vanish: averages by quadrature would divide by it
+            if self.projected:  # a variance must not vanish: averages by quadrature would divide by it
+                gamma = np.full(len(gamma), 1e-12)
             if n * m <= KEEP:
                 kept.append((rows, Phi, gamma))
             yield rows, Phi, gamma

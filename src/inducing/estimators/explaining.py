@@ -191,11 +191,8 @@ def _parameters(model: Any) -> list[tuple[str, str]]:
     rows += [("approximation", str(model.approximation_))] if hasattr(model, "approximation_") else []
     rows += [("log evidence", _text(model.log_evidence_))] if model.log_evidence_ is not None else []
     rows += [("lengthscale of each input, in its units", _text([v or np.inf for v in _lengthscales(model)]))]
-    return [
-        *rows,
-        ("mean of each input", _text(model.x_mean_)),
-        ("scale of each input", _text(model.x_scale_)),
-    ]
+    units = ("mean of each input", _text(model.x_mean_)), ("scale of each input", _text(model.x_scale_))
+    return [*rows, *units]
 
 
 def _text(value: Any) -> str:

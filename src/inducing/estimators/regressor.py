@@ -322,10 +322,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         count = outofcore.judges(sample, self.validation_fraction)
         few = sample.rows(count, outofcore.START, False)
         data = Data.merged(few.X, few.Y, np.ones(len(few.X)), self.noise).scaled(scaling)
-        judge, more = (
-            scaling(sample.rows(0, count, one_output)),
-            scaling(sample.rows(count, None, one_output)),
-        )
+        ends = (0, count), (count, None)
+        judge, more = (scaling(sample.rows(first, last, one_output)) for first, last in ends)
         task, optimize = settled._task(data, scaling, one_output, rng, likelihood, scaled)
         self.approximation_, self._centres, self.choice_ = settled.approximation, None, None
         result = outofcore.train(

@@ -242,11 +242,8 @@ class Streaming:
             w, A = array(arrays, "experts.w", 3), array(arrays, "experts.A", 3)
             logs = plain["adaptation"]["log_predictive"]
             whole = len(w) % len(self._adaptation.half_lives) == 0 and len(A) == len(w) == len(logs)
-            expect(
-                whole and w.shape[1:] == posterior.w.shape and A.shape[1:] == posterior.L.shape,
-                "experts.w",
-                w,
-            )
+            alike = w.shape[1:] == posterior.w.shape and A.shape[1:] == posterior.L.shape
+            expect(whole and alike, "experts.w", w)
             parts = zip(w.copy(), A.copy(), logs)
             self._posts = [replace(posterior, w=u, A=B, log_predictive=number(log)) for u, B, log in parts]
 

@@ -41,15 +41,8 @@ from .tensors import DamagedError, digest, packed, tensors, unpacked
 
 FORMAT, VERSION, READ = "inducing", "2", ("1", "2")
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
-NOT_A_MODEL = (
-    InducingError,
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
+BROKEN = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+NOT_A_MODEL = InducingError, *BROKEN
 OF_A_HEADER = 3_500  # bytes of a file beside its numbers: what was tried, the report
 
 

@@ -212,10 +212,8 @@ class Jackknife:
         else:
             post = posterior_of(P)
             Phi = to_numpy(post.features(P.X))
-            Psi, R = (
-                Phi @ to_numpy(post.A),
-                np.maximum(to_numpy(P.kernel.diagonal(P.X)) - row_squares(Phi), 0.0),
-            )
+            Psi, prior = Phi @ to_numpy(post.A), to_numpy(P.kernel.diagonal(P.X))
+            R = np.maximum(prior - row_squares(Phi), 0.0)
             tau = to_numpy(P.weight(slice(None))) / (to_numpy(P.noise) + P.row.share * R)
             rest = np.maximum(1.0 - tau * row_squares(Psi), LEAST_LEFT)
             gain = tau * (y - Phi @ to_numpy(post.w)[:, 0]) / rest

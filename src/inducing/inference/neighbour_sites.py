@@ -126,9 +126,8 @@ def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Ar
     value, q, r = tilted(P, slice(None), m, v)
     left = xp.maximum(1.0 + v * r, xp.full_like(v, LEAST_LEFT))
     least = LEAST_PRECISION / P.kernel.diagonal(P.X)
-    flat = (
-        -r / left < least
-    )  # a site that would be flat or bend upwards keeps its slope q at the cavity's mean
+    # a site that would be flat or bend upwards keeps its slope q at the cavity's mean
+    flat = -r / left < least
     new_tau = xp.where(flat, least, -r / left)
     new_nu = xp.where(flat, q + least * m, (q - m * r) / left)
     return xp.where(cavities.improper, tau, new_tau), xp.where(cavities.improper, nu, new_nu), value

@@ -282,14 +282,8 @@ class NeighboursPredictor(Corrected):
         Phi, Phi_N, XN = self.posterior.features(X), self._features(rows), self.data.X[rows]
         half = (Phi - b @ Phi_N) @ self.posterior.A
         through = b @ (kernel.covariances(XN, X) - Phi_N @ Phi.T)
-        joint = (
-            kernel.covariances(X, X)
-            - Phi @ Phi.T
-            - through
-            - through.T
-            + half @ half.T
-            + (b * self.data.noise[rows]) @ b.T
-        )
+        joint = kernel.covariances(X, X) - Phi @ Phi.T - through - through.T
+        joint = joint + half @ half.T + (b * self.data.noise[rows]) @ b.T
         for s in row_slices(len(rows), UNION_ROWS):
             joint = joint + b @ (kernel.covariances(XN, XN[s]) - Phi_N @ Phi_N[s].T) @ b[:, s].T
         return 0.5 * (joint + joint.T)
@@ -371,11 +365,8 @@ class NeighboursPredictor(Corrected):
 
     def _by_pairs(self, X: Array) -> bool:
         """Whether compiled loops take the kernel between a query's neighbours, and nowhere else."""
-        return (
-            is_numpy(X)
-            and type(self.kernel) in PROFILES
-            and worth_compiling(max(self.n_neighbours, len(self.basis)) * len(self.data))
-        )
+        work = max(self.n_neighbours, len(self.basis)) * len(self.data)
+        return is_numpy(X) and type(self.kernel) in PROFILES and worth_compiling(work)
 
     def _given(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
         """Near queries given their neighbours, by the covariance of all of them together."""

@@ -144,9 +144,8 @@ class _Growth:
         posts = [replace(post, sites=None) for post in run.posteriors(evidence=False)]
         d, tolerance = run.X.shape[1], max(tolerance, FINEST_BASIS)
         self.learner = Learner(posts, run.likelihood, d, limit, tolerance, score, True)
-        self.epoch = KERNEL_ROWS * int(
-            np.clip(np.sqrt(n * (limit or n)) / KERNEL_ROWS, 1, 16)
-        )  # the cheapest, about
+        cheapest = np.sqrt(n * (limit or n)) / KERNEL_ROWS  # about
+        self.epoch = KERNEL_ROWS * int(np.clip(cheapest, 1, 16))
         self.Pi = np.zeros((n, n if limit is None else limit))
         if m:
             self.Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi

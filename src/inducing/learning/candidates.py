@@ -243,11 +243,11 @@ def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.
     kernel = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
     name = f"{type(first).__name__.lower()} of levels"
     ranking.learn(name, kernel, given, broad_priors(kernel))
-    ranking.give_up(
-        lambda each: (
-            each.name == name and not (each.trial.log_density > likeliest and each.trial.rmse < least)
-        )
-    )
+
+    def wins(each: Learned) -> bool:
+        return each.trial.log_density > likeliest and each.trial.rmse < least
+
+    ranking.give_up(lambda each: each.name == name and not wins(each))
 
 
 def _learn_further(

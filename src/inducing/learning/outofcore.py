@@ -218,14 +218,8 @@ def train(
     stage, outcome = recipes.recipe_for(recipe, optimize).learned(few)
     outcomes, row = [outcome], approximation_of(task.approximation, task.power, task.neighbours)
     judge = None if held_out is None else HeldOut.checked(*held_out)
-    settings = replace(
-        stage,
-        optimize=optimize,
-        held_out=judge,
-        restarts=0,
-        patience=ITERATIONS_WITHOUT_GAIN,
-        least_gain=LEAST_HELD_OUT_GAIN,
-    )
+    settings = replace(stage, optimize=optimize, held_out=judge, restarts=0)
+    settings = replace(settings, patience=ITERATIONS_WITHOUT_GAIN, least_gain=LEAST_HELD_OUT_GAIN)
 
     def go_on(X: Any, y: Any, most: int, **more: Any) -> None:
         progress = recipes.counting_on(task.progress, outcomes)

@@ -187,9 +187,7 @@ class Stage(Settings):
         while True:
             outcomes.append(replace(stage, max_iterations=min(left, most))._climb())
             run, before = outcomes[-1].run, stage.problem
-            if (
-                len(outcomes) > 1
-            ):  # the sets of rows changed, and so did the evidence; the optimiser begins anew
+            if len(outcomes) > 1:  # the sets of rows changed, and so did the evidence
                 run.jumps.append(run.first - outcomes[-2].run.value)
             left, most = left - run.iterations, 2 * most
             renewed = found_anew(stage.after(outcomes[-1]).problem)

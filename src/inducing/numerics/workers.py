@@ -141,10 +141,8 @@ class _BlasLimit:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._limiter is None:
-                self._limiter, self._owner = (
-                    self._controller().limit(limits=1, user_api="blas"),
-                    threading.get_ident(),
-                )
+                self._limiter = self._controller().limit(limits=1, user_api="blas")
+                self._owner = threading.get_ident()
             self._depth += 1
         try:
             yield

@@ -63,11 +63,8 @@ def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, 
     """The model as one that takes arrays of features, the names of these, and the rows X as such."""
     encoder = getattr(model, "encoder_", None)
     if X is not None:
-        X = (
-            encoder.transform(X)
-            if encoder is not None and hasattr(X, "columns")
-            else np.asarray(X, dtype=float)
-        )
+        framed = encoder if hasattr(X, "columns") else None
+        X = np.asarray(X, dtype=float) if framed is None else framed.transform(X)
     if names is None:
         known = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
         names = [str(name) for name in (known if encoder is None else encoder.get_feature_names_out())]

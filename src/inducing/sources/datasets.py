@@ -239,12 +239,8 @@ def _flights(name: str, rng: np.random.Generator) -> Dataset:
     table = pd.read_parquet(path(name))
     where = pd.read_csv(path("airports"), usecols=["iata", "latitude", "longitude"]).set_index("iata")
     date = table["date"]
-    columns = {
-        "day": date.dt.day_of_year,
-        "weekday": date.dt.day_of_week,
-        "hour": date.dt.hour + date.dt.minute / 60,
-        "distance": table["distance"],
-    }
+    columns = {"day": date.dt.day_of_year, "weekday": date.dt.day_of_week}
+    columns |= {"hour": date.dt.hour + date.dt.minute / 60, "distance": table["distance"]}
     for end in ("origin", "destination"):
         for coordinate in ("longitude", "latitude"):
             columns[f"{end}_{coordinate}"] = table[end].map(where[coordinate])

@@ -277,13 +277,9 @@ def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str], gaps:
         return
     row, column = np.argwhere(~(np.abs(a) <= FILLED))[0]
     value = a[row, column]
-    what = (
-        "NaN"
-        if np.isnan(value)
-        else "infinity"
-        if np.isinf(value)
-        else f"{value:g}, beyond {FILLED:g} as what stands for missing numbers,"
-    )
+    what = f"{value:g}, beyond {FILLED:g} as what stands for missing numbers,"
+    if not np.isfinite(value):
+        what = "NaN" if np.isnan(value) else "infinity"
     raise NonFiniteError(f"{name(int(column))} holds {what} in {where}, row {row}; remove or fill such rows")
 
 

@@ -54,11 +54,7 @@ class Memory:
         return {"memory.X": self.X, "memory.y": self.y, "memory.keys": self.keys}
 
     def restored(self, arrays: Arrays) -> Memory:
-        X, y, keys = (
-            array(arrays, "memory.X", 2),
-            array(arrays, "memory.y", 2),
-            array(arrays, "memory.keys", 1),
-        )
+        X, y, keys = (array(arrays, f"memory.{n}", k) for n, k in (("X", 2), ("y", 2), ("keys", 1)))
         expect(len(X) == len(y) == len(keys) <= self.size, "memory.X", X)
         return replace(self, X=X, y=y, keys=keys)
 

@@ -29,12 +29,7 @@ BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEA
 _VECTORS: tuple[type[Kernel], ...] = (Independent, CurlFree, DivergenceFree)
 _OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
 _OF_COLUMNS: dict[str, type[Kernel]] = {"category": Category, "averaged": Averaged}  # of columns of a kind
-_COMPOSITES: dict[str, type[Kernel]] = {
-    "sum": Sum,
-    "product": Product,
-    "projected": Projected,
-    "levels": Levels,
-}
+_COMPOSITES: dict[str, type[Kernel]] = {k.__name__.lower(): k for k in (Sum, Product, Projected, Levels)}
 _KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_OF_COLUMNS.values(), *_COMPOSITES.values())
 __all__ = [
     "BY_NAME",

@@ -58,12 +58,10 @@ def squared_distances(
 
 def middle(Z: Array) -> Array:
     """The median of some rows, input by input, which a few that lie far out do not move. (d,)"""
+    if not Z.shape[0]:
+        return zeros_like_rows((Z.shape[1],), Z)
     some = Z[:: max(1, Z.shape[0] // MIDDLE_ROWS)]
-    return (
-        namespace(Z).sort(some, axis=0)[some.shape[0] // 2]
-        if Z.shape[0]
-        else zeros_like_rows((Z.shape[1],), Z)
-    )
+    return namespace(Z).sort(some, axis=0)[some.shape[0] // 2]
 
 
 def within_reach(limit: float, *arrays: Array) -> bool:

@@ -308,10 +308,8 @@ class Matern(Stationary):
         return asarray_like(self.variance * np.where(apart, 2.0 * nu * np.exp(log_slope), near), s)
 
     def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
-        nu, h = (
-            self._order,
-            ORDER_STEP * self._order,
-        )  # K_ν has no closed derivative in ν: differences of fourth order
+        # K_ν has no closed derivative in ν: differences of fourth order
+        nu, h = self._order, ORDER_STEP * self._order
         distances = to_numpy(s)
         near, far = (
             (_log_matern(distances, nu + k * h) - _log_matern(distances, nu - k * h)) / (2 * k * h)

@@ -22,12 +22,8 @@ def squared_distances(Xt: np.ndarray, first: int, x: np.ndarray, s: np.ndarray) 
     fill(s, 0.0)
     d, last = len(Xt), first + len(s)
     for k in range(0, d - d % 4, 4):
-        z0, z1, z2, z3 = (
-            Xt[k, first:last],
-            Xt[k + 1, first:last],
-            Xt[k + 2, first:last],
-            Xt[k + 3, first:last],
-        )
+        z0, z1 = Xt[k, first:last], Xt[k + 1, first:last]
+        z2, z3 = Xt[k + 2, first:last], Xt[k + 3, first:last]
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         for j in range(len(s)):
             t0, t1, t2, t3 = x0 - z0[j], x1 - z1[j], x2 - z2[j], x3 - z3[j]

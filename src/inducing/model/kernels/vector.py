@@ -60,10 +60,8 @@ class Independent(Kernel):
         self._check_columns()
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        left, right = (
-            self._diag(X)[:, None] * one_hot(X, len(self.variance)),
-            one_hot(Z, len(self.variance)).T,
-        )
+        x, z = (one_hot(A, len(self.variance)) for A in (X, Z))
+        left, right = self._diag(X)[:, None] * x, z.T
         return np.matmul(left, right, out=out) if is_numpy(X) else left @ right
 
     def _diag(self, X: Array) -> Array:

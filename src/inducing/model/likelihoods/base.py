@@ -218,14 +218,8 @@ class Likelihood(Parametrised):
         feature = self._feature(y, power)
         assert feature is not None
         wide = y[:, None]  # (n, 1) or (n, 1, columns)
-        return nodes(
-            lambda rows, f: functions(wide[rows], f),
-            lambda rows, f: self.log_density(wide[rows], f),
-            mean,
-            var,
-            feature,
-            power,
-        )
+        asked, density = (lambda rows, f, g=g: g(wide[rows], f) for g in (functions, self.log_density))
+        return nodes(asked, density, mean, var, feature, power)
 
     def _feature(self, y: Array, power: float) -> Feature | None:
         """The place where power · log p(y|f) bends, and its scale, for the quadrature; None if not known."""

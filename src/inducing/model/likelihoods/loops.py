@@ -227,13 +227,8 @@ def _squared(times: float, mean: float, var: float) -> tuple[float, float, float
         first += j * term
         second += j * j * term
         if total > 1e250:
-            term, total, first, second, scale = (
-                1e-250 * term,
-                1e-250 * total,
-                1e-250 * first,
-                1e-250 * second,
-                scale + 1.0,
-            )
+            term, total, scale = 1e-250 * term, 1e-250 * total, scale + 1.0
+            first, second = 1e-250 * first, 1e-250 * second
         if ratio < 0.9 and j * j * term < 1e-18 * second:
             break
     average = first / total
@@ -263,10 +258,6 @@ def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float,
     unit = 2.0 * w / mode
     q = unit * (1.0 + first)
     r = unit * unit * (second - first * first) - unit / mode * (1.0 + 2.0 * first + second)
-    value = (
-        2.0 * w * log(mode)
-        - 0.5 * (mode - m) ** 2 / var
-        + log(2.25 * scale * total / sqrt(var))
-        - LOG_ROOT_2PI
-    )
+    value = 2.0 * w * log(mode) - 0.5 * (mode - m) ** 2 / var - LOG_ROOT_2PI
+    value += log(2.25 * scale * total / sqrt(var))
     return value, q if mean > 0.0 else -q, r
