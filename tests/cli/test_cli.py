@@ -417,6 +417,17 @@ def test_version():
     assert ig.__version__ in run("--version").output
 
 
+@pytest.mark.parametrize("columns", [None, [1]])
+def test_inspect_does_not_call_inputs_useless_that_a_linear_kernel_uses(tmp_path, columns):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    kernel = ig.kernels.Linear(1.0) if columns is None else ig.kernels.Linear(1.0, columns=columns)
+    model = ig.SparseGPRegressor(kernel, approximation="exact", random_state=0)
+    model.fit(pd.DataFrame(X, columns=["a", "b"]), X[:, 1]).save(tmp_path / "m.gp")
+    told = run("inspect", tmp_path / "m.gp").output
+    assert "Kernel Linear" in told and "lengthscale" not in told
+    assert ("next to nothing from a." in told) == (columns is not None) and "b." not in told
+
+
 def test_inspect_speaks_in_words_and_the_report_survives(folder):
     table = make_table(80).assign(flat=7.0, when=pd.date_range("2020-01-01", periods=80, freq="h"))
     table.to_csv(folder / "words.csv", index=False)

@@ -39,6 +39,7 @@ def in_words(estimator: Any) -> list[str]:
     import numpy as np
 
     from ..learning.diagnosis import relevance
+    from ..model.kernels import leaves
     from ..sources.columns import listing
 
     metadata, post = estimator.metadata_, posterior_of(estimator)
@@ -65,8 +66,11 @@ def in_words(estimator: Any) -> list[str]:
         )
         out.append(f"{inside:.0%} of the values held out lie in its intervals of 95 %, {sure}.")
     little = (weight == 0) | (weight < 0.01 * weight.max())
+    for _, part in leaves(post.kernel.spec()):
+        if part["name"] == "Linear":  # which has no lengthscale, and looks at all of its columns
+            little[[j for j in part.get("columns") or range(len(names)) if j < len(names)]] = False
     none = [names[j] for j in np.flatnonzero(little)]
-    most = [names[j] for j in np.argsort(-weight, kind="stable")[:3] if not little[j]]
+    most = [names[j] for j in np.argsort(-weight, kind="stable")[:3] if weight[j] > 0 and not little[j]]
     out += [f"It looks most at {listing(most, quote=False)}."] if most else []
     out += [f"It learned next to nothing from {listing(none, quote=False)}."] if none else []
     return out + list(getattr(getattr(estimator, "report_", None), "advice", ()))
@@ -163,7 +167,7 @@ def _print_kernel(estimator: Any) -> None:
                 turn = period[i] * scale[j]  # the lengthscale of what repeats has no unit
                 again = [in_days(turn) if names[j] in dates else f"{turn:.4g}"] if "period" in part else []
                 table.add_row(names[j], "no unit" if again else shown, f"{lengthscale[i]:.4g}", *again)
-        show(f"Kernel {path}{part['name']}: {numbers}", table)
+        show(f"Kernel {path}{part['name']}: {numbers}", *([table] if "lengthscale" in part else []))
 
 
 def in_days(seconds: float) -> str:
