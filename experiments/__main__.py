@@ -1,4 +1,4 @@
-"""Run experiments from a shell: `python -m experiments W1 S1 --quick --seed 3`; without names, list them."""
+"""Run experiments from a shell: `python -m experiments S1 Q1 --quick --seed 3`; without names, list them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from inducing.cli.app import Commands, show
-from inducing.errors import UnknownNameError
+from inducing.cli.app import show
+from inducing.errors import InducingError, UnknownNameError
 
 from .report import Report
 
-app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
@@ -80,4 +80,7 @@ def _verdicts(reports: list[Report]) -> Table:
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m experiments")
+    try:
+        app(prog_name="python -m experiments")
+    except InducingError as error:  # data that are not at hand, a name that is none
+        raise SystemExit(f"experiments: error: {error}") from None

@@ -1,7 +1,10 @@
 """The README's example runs and prints what the README says; paths and names in the documents exist."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,21 @@ RUN = [name for name in RUN if running.page_chunks((ROOT / name).read_text(encod
 def test_code_prints_what_the_document_shows(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     running.run_page(ROOT / document)
+
+
+def test_experiments_of_the_readme_run_in_a_clone_without_data(tmp_path):
+    command = re.search(
+        r"python -m (experiments [^#]*?) *#", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    place = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "INDUCING_DATA": str(tmp_path)}
+    words = [sys.executable, "-m", *command[1].split(), "--output", str(tmp_path)]
+    done = subprocess.run(words, env=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = list(tmp_path.glob("*/README.md"))
+    assert len(pages) == 2 and len(list(tmp_path.glob("*/*.png"))) >= 4
+    needs_data = [sys.executable, "-m", "experiments", "W1", "--quick", "--output", str(tmp_path)]
+    done = subprocess.run(needs_data, env=place, capture_output=True, text=True)
+    assert done.returncode == 1 and re.fullmatch(r"experiments: error: .*snelson1d.*\n", done.stderr)
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
