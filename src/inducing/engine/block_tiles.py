@@ -70,7 +70,9 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
 
 
 @compiled(
-    signature(Real, BasisType, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2), fastmath=FAST
+    signature(Real, BasisType, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2),
+    fastmath=FAST,
+    _nrt=True,  # a copy is made
 )
 def first_blocks(
     basis: Numbers,

@@ -115,24 +115,14 @@ def cross(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> None
 
 
 @_jit
-def tile_of(
-    at: np.ndarray,
-    X: np.ndarray,
-    frame: Numbers,
-    form: Numbers,
-    Kfu: np.ndarray,
-    lo: int,
-    hi: int,
-    buffer: np.ndarray,
-    A: np.ndarray,
-) -> np.ndarray:
-    """Kfu of the rows from lo to hi, as it was kept or made in the buffer; fills A with their features."""
+def fill_tile(
+    at: np.ndarray, X: np.ndarray, frame: Numbers, form: Numbers, kept: bool, K: np.ndarray, A: np.ndarray
+) -> None:
+    """Fill A with the features of some rows, and K with their Kfu unless it was kept."""
     centre, scale, wide = frame
-    features(X[lo:hi], centre, scale, wide, A)
-    if len(Kfu):
-        return Kfu[lo:hi]
-    cross(at, A, form, buffer)
-    return buffer
+    features(X, centre, scale, wide, A)
+    if not kept:
+        cross(at, A, form, K)
 
 
 @_jit
@@ -160,7 +150,7 @@ def first(
     """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); fill R where share > 0, and Kfu where it has room. With share = 0
     root is √Π, and is in the whitener, too, where it is uniform.
     """
-    at, (centre, scale, wide), form, prior = basis
+    at, frame, form, prior = basis
     X, Y, noise, weight, Kfu = rows
     work, A = space
     n, m, tile = X.shape[0], G.shape[0], work.shape[1]
@@ -169,8 +159,7 @@ def first(
         c = hi - lo
         K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
         Phi = work[1, :c]
-        features(X[lo:hi], centre, scale, wide, A[:c])
-        cross(at, A[:c], form, K)
+        fill_tile(at, X[lo:hi], frame, form, False, K, A[:c])
         copied(K, Phi)
         times_lower(at, Phi, whitener, True)
         for i in range(c):
@@ -199,14 +188,12 @@ def whiten(
     basis: Numbers, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
 ) -> None:
     """Fill Φ and R = k(x, x) - φᵀφ of rows; A is room for the features of a tile of them."""
-    at, (centre, scale, wide), form, prior = basis
+    at, frame, form, prior = basis
     tile = A.shape[0]
     for lo in range(0, len(X), tile):
         hi = min(lo + tile, len(X))
         part = Phi[lo:hi]
-        features_of = A[: hi - lo]
-        features(X[lo:hi], centre, scale, wide, features_of)
-        cross(at, features_of, form, part)
+        fill_tile(at, X[lo:hi], frame, form, False, part, A[: hi - lo])
         times_lower(at, part, Linv, True)
         for i in range(hi - lo):
             row, s = part[i], 0.0
@@ -284,7 +271,8 @@ def second_deterministic(
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
         c = hi - lo
-        K = tile_of(at, X, frame, form, Kfu, lo, hi, work[0, :c], A[:c])
+        K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
+        fill_tile(at, X[lo:hi], frame, form, len(Kfu) > 0, K, A[:c])
         S = work[1, :c]
         copied(K, S)
         for i in range(c):
@@ -353,7 +341,8 @@ def second(
     for lo in range(0, n, tile):
         hi = min(lo + tile, n)
         c = hi - lo
-        K = tile_of(at, X, frame, form, Kfu, lo, hi, work[0, :c], A[:c])
+        K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
+        fill_tile(at, X[lo:hi], frame, form, len(Kfu) > 0, K, A[:c])
         Phi, S, signed = work[1, :c], work[2, :c], work[3, :c]
         copied(K, Phi)
         times_lower(at, Phi, Linv, True)

@@ -7,7 +7,7 @@ import numpy as np
 from ..engine.site_loops import LEAST_SHARE
 from ..numerics.compiling import compiled, helper
 
-_jit = helper()
+_jit = helper(_nrt=True)  # p-by-p arrays are made everywhere
 
 
 @_jit

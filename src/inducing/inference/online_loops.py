@@ -32,7 +32,7 @@ from ..model.likelihoods.loops import tilt
 from ..numerics import linalg
 from ..numerics.blas import addresses
 from ..numerics.compiled_blas import add_gram, factorise, times_lower
-from ..numerics.compiling import FAST, compiled, helper
+from ..numerics.compiling import FAST, by_address, compiled, helper
 from ..numerics.linalg import FINEST
 from ..numerics.triangles import (
     add,
@@ -59,6 +59,7 @@ FLOOR = 1e-16
 nugget, beyond_rounding = _jit(linalg.nugget), _jit(linalg.beyond_rounding)
 
 
+@by_address
 class State(NamedTuple):
     """c processes with p outputs each on one basis of size[0] functions; arrays have room for M.
 
@@ -91,6 +92,7 @@ class State(NamedTuple):
     sine: np.ndarray  # (M,)
 
 
+@by_address
 class GrowthRule(NamedTuple):
     """The rule by which the basis may change."""
 
@@ -101,6 +103,7 @@ class GrowthRule(NamedTuple):
     margin: float  # 1, or less where a function must be that much cheaper to lose than the row's own to go
 
 
+@by_address
 class StreamRows(NamedTuple):
     """A block of rows for c processes with p outputs each."""
 
@@ -110,6 +113,7 @@ class StreamRows(NamedTuple):
     y: np.ndarray  # (b, c, p)
 
 
+@by_address
 class Seen(NamedTuple):
     """Predictions of n rows by c processes with p outputs, each made just before its row was read."""
 
@@ -148,18 +152,19 @@ def judges(state: State, c: int) -> bool:
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
     """Compute φ and each process's a, s, mean, variance at `state.k`, for scores also ê and t; returns γ."""
-    m = state.size[0]
-    solve(state.at, state.U, state.k, state.phi, m, False)
+    m, at, U, phi = state.size[0], state.at, state.U, state.phi
+    solve(at, U, state.k, phi, m, False)
     nu = nugget(m) * kss
-    gamma = max(kss + nu - dot(state.phi, state.phi, m), nu)
+    gamma = max(kss + nu - dot(phi, phi, m), nu)
     if scored:
-        solve(state.at, state.U, state.phi, state.e, m, True)
+        solve(at, U, phi, state.e, m, True)
     for c in range(len(state.A)):
-        state.variance[c] = gamma + gain(state.at, state.A[c], state.phi, state.a[c], state.s[c], m)
+        s = state.s[c]
+        state.variance[c] = gamma + gain(at, state.A[c], phi, state.a[c], s, m)
         if scored and judges(state, c):
-            solve(state.at, state.U, state.s[c], state.t[c], m, True)
+            solve(at, U, s, state.t[c], m, True)
         for o in range(state.w.shape[1]):
-            state.mean[c, o] = dot(state.phi, state.w[c, o], m)
+            state.mean[c, o] = dot(phi, state.w[c, o], m)
     return gamma
 
 
@@ -224,8 +229,9 @@ def project(state: State, gamma: float, scored: bool) -> None:
             if judged:
                 add(eta * state.q[c, o], t, state.alpha[c, o], m)
         if judged:
+            diagonal = state.CQ[c]
             for j in range(m):
-                state.CQ[c, j] += scale * t[j] * t[j]
+                diagonal[j] += scale * t[j] * t[j]
         if judged and state.N.shape[1] > 0:
             rank_one_upper(state.at, state.N[c], -state.r[c] / left, state.e, m)
 
@@ -233,15 +239,15 @@ def project(state: State, gamma: float, scored: bool) -> None:
 @_jit
 def extend(state: State, gamma: float, scored: bool) -> None:
     """Read the row and make its own k(x, ·) the last basis function. [004 eqs 2.46, 3.5]"""
-    m = state.size[0]
+    m, U, phi, Q, e = state.size[0], state.U, state.phi, state.Q, state.e
     root = sqrt(gamma)
     for j in range(m):
-        state.U[j, m] = state.phi[j]
-    state.U[m, m] = root
+        U[j, m] = phi[j]
+    U[m, m] = root
     if scored:
         for j in range(m):
-            state.Q[j] += state.e[j] * state.e[j] / gamma
-        state.Q[m] = 1.0 / gamma
+            Q[j] += e[j] * e[j] / gamma
+        Q[m] = 1.0 / gamma
     for c in range(len(state.A)):
         A, a, s, r, left = state.A[c], state.a[c], state.s[c], state.r[c], kept(state, c)
         A[m, m], a[m], s[m] = 1.0, root, root
@@ -251,19 +257,20 @@ def extend(state: State, gamma: float, scored: bool) -> None:
             add(state.q[c, o], s, state.w[c, o], m + 1)
         if not scored or not judges(state, c):
             continue
-        t = state.t[c]
+        t, diagonal, N = state.t[c], state.CQ[c], state.N[c]
         for j in range(m):
-            Ck = t[j] - state.e[j]
-            state.CQ[c, j] += r * Ck * Ck + state.e[j] * state.e[j] / gamma
-            for o in range(state.w.shape[1]):
-                state.alpha[c, o, j] += state.q[c, o] * Ck
-        state.CQ[c, m] = r + 1.0 / gamma
+            Ck = t[j] - e[j]
+            diagonal[j] += r * Ck * Ck + e[j] * e[j] / gamma
+        diagonal[m] = r + 1.0 / gamma
         for o in range(state.w.shape[1]):
-            state.alpha[c, o, m] = state.q[c, o]
-        if state.N.shape[1] > 0:
+            alpha, q = state.alpha[c, o], state.q[c, o]
             for j in range(m):
-                state.N[c, j, m] = 0.0
-            state.N[c, m, m] = -r / left  # [004 eq. 3.25]
+                alpha[j] += q * (t[j] - e[j])
+            alpha[m] = q
+        if len(N) > 0:
+            for j in range(m):
+                N[j, m] = 0.0
+            N[m, m] = -r / left  # [004 eq. 3.25]
     state.size[0] = m + 1
 
 
@@ -275,27 +282,29 @@ def least(state: State, gamma: float, margin: float) -> int:
     dearest counts [004 eq. 5.10]. `model.removal` has the same in NumPy.
     """
     m, outputs, exact = state.size[0], state.w.shape[1], state.N.shape[1] > 0
-    best, index, first = 0.0, m, state.size[1]
-    for c in range(first, state.size[2]):
+    best, index, first, last = 0.0, m, state.size[1], state.size[2]
+    e, t, q, CQs, alpha = state.e, state.t, state.q, state.CQ, state.alpha
+    for c in range(first, last):
         r = state.r[c]
         cost = 0.0
         for o in range(outputs):
-            cost += state.q[c, o] ** 2
+            cost += q[c, o] * q[c, o]
         cost /= max(1.0 / gamma + r, FLOOR)
         if exact:
             cost += outputs * (log(max(1.0 + r * gamma, FLOOR)) - r * gamma / kept(state, c))
         best = max(best, cost) if c > first else cost
     best *= margin
     for j in range(m):
-        e2 = state.e[j] * state.e[j] / gamma
+        e2 = e[j] * e[j] / gamma
         Q = state.Q[j] + e2
         worst = 0.0
-        for c in range(first, state.size[2]):
-            Ck = state.t[c, j] - state.e[j]
-            CQ = max(state.CQ[c, j] + state.r[c] * Ck * Ck + e2, FLOOR * Q)
+        for c in range(first, last):
+            Ck = t[c, j] - e[j]
+            CQ = max(CQs[c, j] + state.r[c] * Ck * Ck + e2, FLOOR * Q)
             cost = 0.0
             for o in range(outputs):
-                cost += (state.alpha[c, o, j] + state.q[c, o] * Ck) ** 2
+                a = alpha[c, o, j] + q[c, o] * Ck
+                cost += a * a
             cost /= CQ
             if exact:
                 cost += outputs * (log(CQ / Q) + state.N[c, j, j] / Q)
@@ -310,28 +319,30 @@ def remove(state: State, i: int) -> None:
     """Make the process the closest one without basis function i. [004 eqs 3.19, 3.21, 3.22]"""
     n = state.size[0]
     m = n - 1
+    at, U, Q, e, x, cosine, sine = state.at, state.U, state.Q, state.e, state.x, state.cosine, state.sine
     exact = state.N.shape[1] > 0
     copy(state.places[i + 1 :], state.places[i:], m - i)
-    length = delete_column(state.at, state.U, n, i, state.cosine, state.sine, state.x)
+    length = delete_column(at, U, n, i, cosine, sine, x)
     if exact:
-        solve(state.at, state.U, state.x, state.e, m, True)
-        copy(state.Q[i + 1 :], state.Q[i:], m - i)
+        solve(at, U, x, e, m, True)
+        copy(Q[i + 1 :], Q[i:], m - i)
         for j in range(m):
-            state.Q[j] = max(state.Q[j] - (state.e[j] / length) ** 2, FLOOR)
+            share = e[j] / length
+            Q[j] = max(Q[j] - share * share, FLOOR)
     for c in range(len(state.A)):
         A, w, z, column = state.A[c], state.w[c], state.s[c], state.t[c]
-        turn_rows(state.at, A, i, n, state.cosine, state.sine, n)
+        turn_rows(at, A, i, n, cosine, sine, n)
         for j in range(i, m):
             for o in range(len(w)):
                 one, two = w[o, j], w[o, j + 1]
-                w[o, j] = state.cosine[j] * one + state.sine[j] * two
-                w[o, j + 1] = state.cosine[j] * two - state.sine[j] * one
-        square = drop_last(state.at, A, w, z, column, n)
+                w[o, j] = cosine[j] * one + sine[j] * two
+                w[o, j + 1] = cosine[j] * two - sine[j] * one
+        square = drop_last(at, A, w, z, column, n)
         if not judges(state, c):
             continue
         for j in range(m):
-            z[j] = (z[j] - state.x[j] * square / length) / length
-        solve(state.at, state.U, z, column, m, True)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
+            z[j] = (z[j] - x[j] * square / length) / length
+        solve(at, U, z, column, m, True)  # a column of C + Q: L⁻ᵀ(z - x|a|²/ℓ)/ℓ
         CQ = square / (length * length)
         for o in range(len(w)):
             a = state.alpha[c, o]
@@ -343,7 +354,7 @@ def remove(state: State, i: int) -> None:
         for j in range(m):
             diagonal[j] = max(diagonal[j] - column[j] * column[j] / CQ, FLOOR)
         if exact:
-            remove_symmetric(state.at, state.N[c], state.e, n, i, z)
+            remove_symmetric(at, state.N[c], e, n, i, z)
     state.size[0] = m
 
 
@@ -364,9 +375,11 @@ def run(
     events (3,) gains the rows that projected, that grew the basis, that replaced a function of it.
     """
     out, fresh = np.empty(3), rows.K.shape[1] - len(rows.K)  # the column of row 0
+    k, places = state.k, state.places
     for i in range(first, stop):
+        row = rows.K[i]
         for j in range(state.size[0]):
-            state.k[j] = rows.K[i, state.places[j]]
+            k[j] = row[places[j]]
         gamma = look(state, rows.kss[i], rule.scored)
         for c in range(len(state.A)):
             variance, total = state.variance[c], 0.0
@@ -382,7 +395,7 @@ def run(
             return i
         events[done] += 1
         if done != PROJECTED:
-            state.places[state.size[0] - 1] = fresh + i
+            places[state.size[0] - 1] = fresh + i
     return stop
 
 

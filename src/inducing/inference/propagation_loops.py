@@ -12,13 +12,14 @@ import numpy as np
 
 from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
-from ..numerics.compiling import FAST, compiled, helper
+from ..numerics.compiling import FAST, by_address, compiled, helper
 from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve, turn_rows
 from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, look
 
 _jit = helper(fastmath=FAST)
 
 
+@by_address
 class Turns(NamedTuple):
     """The map of coordinates while the basis changes."""
 
@@ -28,6 +29,7 @@ class Turns(NamedTuple):
     before: np.ndarray  # (M,), work
 
 
+@by_address
 class SiteRows(NamedTuple):
     """A block of rows for c processes, and their sites, which change."""
 

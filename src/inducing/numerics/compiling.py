@@ -18,6 +18,7 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 QUIET_SECONDS = 1.0  # seconds of compiling, after which the notice is printed
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"
 FUNCTIONS: dict[str, Compiled] = {}  # by module and name
+HELD: list[type] = []  # named tuples of which Numba has not yet heard
 _lock = threading.RLock()
 
 # signatures in Numba's notation: numbers, arrays that are only read (and may be read-only), arrays written to
@@ -47,6 +48,17 @@ def _numba() -> tuple[Any, Any, Any]:
     notice = linking.Notice(NOTICE, QUIET_SECONDS)
     linking.event.register("numba:compile", notice)
     return numba, linking, notice
+
+
+def by_address(named: type) -> Any:
+    """Let compiled functions get a named tuple of arrays and numbers, which Python makes, by address."""
+    HELD.append(named)
+    return named
+
+
+def _options(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
+    """Numba's options; a function that uses nothing of NumPy's makes no array, and counts no references."""
+    return {"error_model": "numpy", "_nrt": "np" in function.__code__.co_names} | options
 
 
 class Helper:
@@ -97,6 +109,8 @@ class Compiled:
         with _lock:
             if self._ready is None:
                 _with_helpers(self._function)
+                while HELD:
+                    _numba()[1].hold(HELD.pop())
                 try:
                     self._ready = self._make(**self._options, cache=True)(self._function)
                 except RuntimeError as error:  # of a cache that cannot be written
@@ -115,9 +129,10 @@ def compiled(kind: str | None = None, **options: Any) -> Callable[[Callable[...,
 
     def make(**how: Any) -> Any:
         numba, linking, _ = _numba()
-        return numba.njit(*([] if kind is None else [kind]), pipeline_class=linking.WholeCompiler, **how)
+        how |= {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": linking.WholeCompiler}
+        return numba.njit(*([] if kind is None else [kind]), **how)
 
-    return lambda function: Compiled(function, make, {"nogil": True, "error_model": "numpy"} | options)
+    return lambda function: Compiled(function, make, _options(function, **options))
 
 
 def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
@@ -127,7 +142,7 @@ def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compile
         numba, linking, _ = _numba()
         return numba.cfunc(kind, pipeline_class=linking.WholeCompiler, **how)
 
-    return lambda function: Compiled(function, make, {"error_model": "numpy"} | options)
+    return lambda function: Compiled(function, make, _options(function, **options))
 
 
 def helper(**options: Any) -> Any:
@@ -136,7 +151,7 @@ def helper(**options: Any) -> Any:
     def make(function: Callable[..., Any]) -> Any:
         numba, linking, _ = _numba()
         how = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": linking.PartCompiler}
-        return numba.njit(**({"nogil": True, "error_model": "numpy"} | how | options))(function)
+        return numba.njit(**_options(function, nogil=True, **how, **options))(function)
 
     return lambda function: Helper(function, make)
 
