@@ -427,34 +427,3 @@ def discount(state: State, c: int, rho: float, G: np.ndarray, A: np.ndarray) -> 
         gain(state.at, state.A[c], state.w[c, o], state.a[c], state.s[c], m)
         add(rho - 1.0, state.s[c], state.w[c, o], m)
     return True
-
-
-@compiled(fastmath=FAST)
-def mix(seen: Seen, log_weights: np.ndarray, memory: float, least: float, mixed: Seen) -> None:
-    """Mean, variance and log density of the mixture of E experts with c processes each, expert by expert in
-    `seen`, of rows in order; log weights (E,) gain each row's log density, of all processes, times `memory`,
-    and stay within `least` of the largest.
-    """
-    E = len(log_weights)
-    n, c, p = mixed.mean.shape
-    share = np.empty(E)
-    for i in range(n):
-        share[:] = np.exp(log_weights - np.max(log_weights))
-        share /= np.sum(share)
-        for j in range(c):
-            each = seen.log_density[i, j::c]
-            top, density, variance = np.max(each), 0.0, 0.0
-            for e in range(E):
-                density += share[e] * np.exp(each[e] - top)
-                variance += share[e] * seen.variance[i, e * c + j]
-            for o in range(p):
-                mean = 0.0
-                for e in range(E):
-                    mean += share[e] * seen.mean[i, e * c + j, o]
-                for e in range(E):
-                    variance += share[e] * (seen.mean[i, e * c + j, o] - mean) ** 2 / p
-                mixed.mean[i, j, o] = mean
-            mixed.variance[i, j], mixed.log_density[i, j] = variance, log(density) + top
-        for e in range(E):
-            log_weights[e] = memory * (log_weights[e] + np.sum(seen.log_density[i, e * c : (e + 1) * c]))
-        log_weights[:] = np.maximum(log_weights - np.max(log_weights), least)

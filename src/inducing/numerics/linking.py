@@ -4,7 +4,7 @@ Numba optimises every function by itself, and again as a part of each that calls
 translated; a function that Python calls gets private copies of its helpers and is optimised once, so that the
 same code runs in a process that compiled it and in one that found it in the cache. Numba finds out anew what
 an operator does wherever one stands, and compares all options of two functions for that: here both are
-remembered. And it hands a tuple on as all numbers of all its arrays: a `Held` one goes by its address.
+remembered. And it hands a tuple on as all numbers of all its arrays: a `Handed` one goes by its address.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from numba.core.typing.typeof import typeof_impl
 from numba.extending import NativeValue, register_model, unbox
 
 OPERATORS = {function for function in vars(operator).values() if callable(function)}
-PLAIN = types.Number, types.Boolean, types.Array, types.SliceType, types.BaseAnonymousTuple
-_resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
+ARGUMENTS = types.Number, types.Boolean, types.Array, types.SliceType, types.BaseAnonymousTuple
+RESOLVE = "get_call_type"  # Numba's method that finds what a function does for arguments of some types
+_resolve, _resolved = getattr(BaseFunction, RESOLVE), dict[Any, Any]()
 
 
 class _Part(JITCodeLibrary):
@@ -81,12 +82,16 @@ class _Options(Flags):
         return 1  # Numba's own is that of the options' names, the same for all
 
     def __eq__(self, other: object) -> bool:
-        return self._values == other._values if isinstance(other, _Options) else super().__eq__(other)
+        return self.chosen() == other.chosen() if isinstance(other, _Options) else super().__eq__(other)
+
+    def chosen(self) -> dict[str, Any]:
+        return self._values
 
 
 def _remembered(function: Any, context: Any, args: Any, named: Any) -> Any:
     """The types that an operator has for plain arguments: looked for once, not wherever it stands."""
-    plain = not named and function.typing_key in OPERATORS and all(isinstance(kind, PLAIN) for kind in args)
+    plain = not named and function.typing_key in OPERATORS
+    plain = plain and all(isinstance(kind, ARGUMENTS) for kind in args)
     found = _resolved.get((function, args)) if plain else None
     if found is None:
         found = _resolve(function, context, args, named)
@@ -95,12 +100,12 @@ def _remembered(function: Any, context: Any, args: Any, named: Any) -> Any:
     return found
 
 
-class Held(types.NamedTuple):
+class Handed(types.NamedTuple):
     """The type of a named tuple of arrays and numbers that compiled functions hand on by its address."""
 
 
-@register_model(Held)
-class _HeldModel(PrimitiveModel):
+@register_model(Handed)
+class _HandedModel(PrimitiveModel):
     """The address of a structure that is written once, before the first function that gets it."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
@@ -113,7 +118,7 @@ class _HeldModel(PrimitiveModel):
 
 @cache
 def _offsets(kind: Any) -> list[int]:
-    """Where each part begins, and where the last one ends, in bytes: numbers take eight."""
+    """The places of the parts, and the end of the last one, in bytes: numbers take eight."""
     words = [5 + 2 * part.ndim if isinstance(part, types.Array) else 1 for part in kind.types]
     return [8 * place for place in accumulate(words, initial=0)]
 
@@ -123,14 +128,14 @@ def _place(context: Any, builder: Any, kind: Any, address: Any, i: int) -> Any:
     return builder.bitcast(place, context.get_value_type(kind[i]).as_pointer())
 
 
-@lower_getattr_generic(Held)
+@lower_getattr_generic(Handed)
 def _part(context: Any, builder: Any, kind: Any, address: Any, name: str) -> Any:
     i = kind.fields.index(name)
     value = builder.load(_place(context, builder, kind, address, i))
     return impl_ret_borrowed(context, builder, kind[i], value)
 
 
-@unbox(Held)
+@unbox(Handed)
 def _structure(kind: Any, given: Any, c: Any) -> Any:
     """The structure of a Python tuple, which has as many parts as its class says."""
     room = cgutils.alloca_once(c.builder, ir.IntType(64), _offsets(kind)[-1] // 8)
@@ -145,7 +150,7 @@ def _structure(kind: Any, given: Any, c: Any) -> Any:
 
 def hold(named: type) -> None:
     """Let compiled functions get tuples of this class by address."""
-    typeof_impl.register(named)(lambda value, c: Held([typeof_impl(part, c) for part in value], named))
+    typeof_impl.register(named)(lambda value, c: Handed([typeof_impl(part, c) for part in value], named))
 
 
 class WholeCompiler(Compiler):
@@ -162,11 +167,14 @@ class WholeCompiler(Compiler):
             self.state.library.enable_object_caching()
 
     def _compile_core(self) -> Any:
-        before, BaseFunction.get_call_type = BaseFunction.get_call_type, _remembered
+        before = getattr(BaseFunction, RESOLVE)
+        setattr(
+            BaseFunction, RESOLVE, _remembered
+        )  # while this package's own are compiled, under Numba's lock
         try:
             return super()._compile_core()
         finally:
-            BaseFunction.get_call_type = before
+            setattr(BaseFunction, RESOLVE, before)
 
 
 class PartCompiler(WholeCompiler):
