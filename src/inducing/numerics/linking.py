@@ -101,7 +101,10 @@ def _remembered(function: Any, context: Any, args: Any, named: Any) -> Any:
 
 
 class Handed(types.NamedTuple):
-    """The type of a named tuple of arrays and numbers that compiled functions hand on by its address."""
+    """The type of a named tuple of arrays and numbers that compiled functions hand on by its address.
+
+    Caches on disk know it by this name, which therefore stays.
+    """
 
 
 @register_model(Handed)
