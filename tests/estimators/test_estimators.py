@@ -438,6 +438,7 @@ def test_bad_input_has_a_named_error(error, words, fit):
 
 
 def test_a_missing_device_is_named():
+    pytest.importorskip("torch")
     with pytest.raises(errors.ParameterError, match="device='cuda:99'"):
         quick(device="cuda:99").fit(X, y)
 
