@@ -211,6 +211,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         self._take_layout(source.layout)
         source, rng = prepared_source(self, source.cached())[0], generator(self.random_state)
         classes = source.total(Labels.of).values
+        require_labels(classes)
         survey = outofcore.survey(source)
         sample, count = survey.sample, outofcore.judges(survey.sample, self.validation_fraction)
         labels = np.array([int(v) if float(v).is_integer() else v for v in classes])
