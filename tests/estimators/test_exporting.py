@@ -44,6 +44,7 @@ REGRESSORS = {
         kernel=(RBF(1.0, columns=(1,)) + Constant(0.3)) * (Linear(0.2) + Matern32(2.0, columns=(0, 2))),
         approximation="vfe",
     ),
+    "polynomial": dict(kernel=ig.kernels.Polynomial(3, 0.5, columns=(0, 1)), approximation="exact"),
     "a degenerate sum": dict(kernel=RBF(1.0) + Linear(0.3), approximation="sor"),
 }
 
@@ -110,6 +111,10 @@ def test_the_command_says_how_well_it_agrees(tmp_path):
     "options, sentence",
     [
         (dict(kernel=RBF(1.0) + ig.kernels.Periodic(1.0)), "only sums and products of RBF"),
+        (
+            dict(kernel=ig.kernels.Levels(RBF([1.0] * 5), [[0, 0.0], [0, 1.0]])),
+            "not Levels: use predict, or fit",
+        ),
         (dict(approximation="neighbours"), "needs its data at every query"),
         (dict(likelihood="poisson"), "Gaussian noise"),
     ],

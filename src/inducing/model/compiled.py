@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import comb
 from typing import Self
 
 import numpy as np
@@ -14,11 +15,13 @@ from .kernels.base import Kernel, per_input
 from .kernels.composite import Product, Sum
 from .kernels.dot import Constant as ConstantKernel
 from .kernels.dot import Linear as LinearKernel
+from .kernels.dot import Polynomial
 from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
 from .means import Constant, Linear, Mean, Zero
 
 RATIONAL, LINEAR = 4, 5  # kinds of leaves beside the profiles
-LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, RationalQuadratic: RATIONAL, LinearKernel: LINEAR}
+LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, RationalQuadratic: RATIONAL}
+LEAF_KINDS |= {LinearKernel: LINEAR, Polynomial: LINEAR}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,7 @@ class Functions:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A process of kernels that are sums and products of RBF, Matérn, rational quadratic and linear ones.
+    """A process of kernels that are sums and products of RBF, Matérn, rational quadratic, dot product ones.
 
     mean = bias + slopeᵀx + Σ_j α_j k_j(x), variance = floor + share k(x, x) ∓ |T k(x)|²: with minus, or with
     plus where the share is 0, of a degenerate process.
@@ -174,13 +177,18 @@ def _terms(kernel: Kernel, Z: np.ndarray) -> list[tuple[float, tuple[Leaf, ...]]
     kind = LEAF_KINDS.get(type(kernel))  # a subclass may differ in anything
     if kind is None:
         raise ParameterError(
-            f"only sums and products of RBF, Matérn, rational quadratic, linear and constant kernels can be "
-            f"compiled, not {type(kernel).__name__}; use predict"
+            "only sums and products of RBF, Matérn, rational quadratic, polynomial, linear and constant "
+            f"kernels can be compiled, exported or explained, not {type(kernel).__name__}: use predict, or "
+            "fit with one of those, such as kernel='matern52'"
         )
     given = getattr(kernel, "columns", None)
     columns = np.arange(Z.shape[1]) if given is None else np.array(given)
     if isinstance(kernel, LinearKernel):
         return [(1.0, (Leaf(kind, columns, per_input("variance", kernel.variance, Z[:, columns])[:, None]),))]
+    if isinstance(kernel, Polynomial):  # (1 + x'z/unit)^degree, multiplied out
+        leaf = Leaf(kind, columns, np.full((len(columns), 1), 1.0 / (len(columns) * kernel.scale)))
+        powers = range(kernel.degree + 1)
+        return [(float(kernel.variance * comb(kernel.degree, j)), (leaf,) * j) for j in powers]
     assert isinstance(kernel, Stationary)
     precisions = 1.0 / to_numpy(kernel.scales(Z[:, columns]))[:, None] ** 2
     leaf = Leaf(kind, columns, precisions, float(getattr(kernel, "shape", 1.0)))
