@@ -38,7 +38,7 @@ BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
 UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
 BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
-CHAIN_STEPS, FEW_ROWS = (
+CHAIN_STEPS, ENOUGH_ROWS = (
     16,
     300,
 )  # of the chain of parameters between draws; fewer, but two, where rows say more
@@ -133,7 +133,7 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
         found = _log_evidence(at(start + away), basis, X, y, mean)
         return found - 0.5 * float(np.sum((away / BROAD) ** 2)) + 0.5 * float(z @ z)
 
-    steps_apart = max(2, round(CHAIN_STEPS * min(1.0, (FEW_ROWS / len(X)) ** 2)))
+    steps_apart = max(2, round(CHAIN_STEPS * min(1.0, (ENOUGH_ROWS / len(X)) ** 2)))
     drawn = _elliptical_slices(beyond, len(start), count, steps_apart, np.random.default_rng(rng))
     settled = [at(start + spread @ z) for z in drawn]
     found = [condition(k, post.basis, "exact", level, X, y, mean=mean) for k, level in settled]
