@@ -1,5 +1,6 @@
 """Shapley values against all subsets of the inputs, and their deviations against functions drawn."""
 
+import warnings
 from itertools import combinations
 from math import factorial
 
@@ -157,3 +158,19 @@ def test_estimators_answer_in_their_units() -> None:
     assert_allclose(sampled.predictions, near.predict(X[:2]), rtol=1e-10)
     with pytest.raises(ParameterError, match="product"):
         near.shapley(X[:2], X[10:16], return_std=True)
+
+
+def test_values_against_the_package_shap() -> None:
+    """Its exact explainer, which masks every subset of six inputs with the rows of the background."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages it imports
+        shap = pytest.importorskip("shap")
+    post, X = process(K.RBF(np.linspace(0.8, 2.5, 6)), 6)
+    B = X[20:28]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = shap.explainers.Exact(post.mean, shap.maskers.Independent(B, max_samples=len(B)))(X[:5])
+    found = shapley_values(post, X[:5], B, [(i,) for i in range(6)])
+    assert found is not None
+    assert_allclose(found.values, theirs.values, atol=1e-9)
+    assert_allclose(found.baseline, theirs.base_values[0], atol=1e-9)
