@@ -110,9 +110,8 @@ def signature(name: str, value: Any) -> str:
             texts.append("*")
         keyword |= p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         note = "" if p.annotation is p.empty else f": {_plain(p.annotation)}"
-        default = (
-            "" if p.default is p.empty else f" = {_plain(p.default)}" if note else f"={_plain(p.default)}"
-        )
+        shown = f'"{p.default}"' if isinstance(p.default, str) else _plain(p.default)
+        default = "" if p.default is p.empty else f" = {shown}" if note else f"={shown}"
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         texts.append(f"{star}{p.name}{note}{default}")
     back = called.return_annotation

@@ -69,6 +69,12 @@ def test_every_public_name_has_an_example_that_runs(tmp_path, monkeypatch):
     running.run([running.Chunk("code", script, 0)], "docs/examples.py")
 
 
+def test_texts_are_quoted_in_signatures():
+    def call(way: str = "auto", *, size=3) -> None: ...
+
+    assert reference.signature("call", call) == 'call(way: str = "auto", *, size=3) -> None'
+
+
 def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
     pytest.importorskip("material")
     gather(tmp_path / "pages", tutorials=False)
