@@ -88,7 +88,7 @@ def distances(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> 
         for k in range(v.shape[1]):
             s += A[i, k] * A[i, k]
         largest = max(largest, s)
-    near = (NEAR_ZERO * (largest + reach)) ** 2
+    near = NEAR_ZERO * NEAR_ZERO * (largest + reach) * (largest + reach)
     if largest + reach > NEAR_CENTRE:
         for i in range(len(out)):
             fill(out[i], -1.0)  # all of them

@@ -5,6 +5,7 @@ triangles swap sides. Addresses come in as numbers, since compiled code that is 
 those of one process.
 """
 
+from math import log
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def factorise(at: np.ndarray, D: np.ndarray) -> float:
     call_at(at[POTRF], (UPPER, c, D, c, failed))
     log_det = 0.0
     for i in range(c):
-        log_det += 2.0 * np.log(D[i, i])
+        log_det += 2.0 * log(D[i, i])
     if failed[0] == 0:
         call_at(at[TRTRI], (UPPER, PLAIN, c, D, c, failed))
     for i in range(c):

@@ -1,5 +1,7 @@
 """Compiled inner loops: no interpreter lock, no threads of their own."""
 
+from math import exp, log, log1p, sqrt
+
 import numpy as np
 
 from .compiling import FAST, compiled, helper
@@ -46,7 +48,7 @@ def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
     """Put √|weight| A into out: rows of weight ≥ 0 from the top (returns how many), others from the end."""
     top, bottom = 0, len(A)
     for i in range(len(A)):
-        root = np.sqrt(abs(weights[i]))
+        root = sqrt(abs(weights[i]))
         if weights[i] >= 0:
             to = top
             top += 1
@@ -89,7 +91,7 @@ def gaussian_gram(
                 product[j] *= tau2
             if k % 8 == 7 or k == d - 1:  # one logarithm for eight inputs
                 for j in range(i + 1):
-                    row[j] += np.log(product[j])
+                    row[j] += log(product[j])
                     product[j] = 1.0
         for j in range(i + 1):
             row[j] = constants[i] + constants[j] - 0.5 * row[j]
@@ -118,14 +120,14 @@ def gaussian_gram_pullback(
 def profile_value(s: float, profile: float) -> float:
     """The RBF kernel (0), or Matérn ½, 3/2 or 5/2 (1, 2, 3), of variance 1 at the squared distance s."""
     if profile == 0:
-        return np.exp(-0.5 * s)
+        return exp(-0.5 * s)
     if profile == 1:
-        return np.exp(-np.sqrt(s))
+        return exp(-sqrt(s))
     if profile == 2:
-        r = np.sqrt(3.0 * s)
-        return (1.0 + r) * np.exp(-r)
-    r = np.sqrt(5.0 * s)
-    return (1.0 + r + r * r / 3.0) * np.exp(-r)
+        r = sqrt(3.0 * s)
+        return (1.0 + r) * exp(-r)
+    r = sqrt(5.0 * s)
+    return (1.0 + r + r * r / 3.0) * exp(-r)
 
 
 @helper()
@@ -155,7 +157,7 @@ def _leaf_values(
         return own
     if kind == 4:
         for j in range(m):
-            s[j] = np.exp(-shape * np.log1p(s[j] / (2.0 * shape)))
+            s[j] = exp(-shape * log1p(s[j] / (2.0 * shape)))
     else:
         for j in range(m):
             s[j] = profile_value(s[j], kind)

@@ -184,7 +184,7 @@ def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, fl
     below, hb, restb = mills(-u / root - root)
     above, ha, resta = mills(u / root - root)
     # log t = log(√v N(u; 0, v)/h), where the square of z cancels
-    centre = -0.5 * (u / root) ** 2 - LOG_ROOT_2PI
+    centre = -0.5 * (u / root) * (u / root) - LOG_ROOT_2PI
     below = centre - log(hb) if u > -root * root else below + 0.5 * root * root + u
     above = centre - log(ha) if u < root * root else above + 0.5 * root * root - u
     top = max(below, above)
@@ -195,7 +195,7 @@ def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, fl
         density = exp(-0.5 * u * u / (root * root) - LOG_ROOT_2PI - total) / root
         return value, (P - M) / scale, (4.0 * P * M - 2.0 * density) / (scale * scale)
     # the parts have means y - √v restb and y + √v resta, and variances v(1 - h·rest)
-    kept = P * (1.0 - hb * restb) + M * (1.0 - ha * resta) + P * M * (restb + resta) ** 2
+    kept = P * (1.0 - hb * restb) + M * (1.0 - ha * resta) + P * M * (restb + resta) * (restb + resta)
     return value, (root * (M * resta - P * restb) - u) * scale / var, (kept - 1.0) / var
 
 
@@ -247,9 +247,10 @@ def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float,
     for panel in range(-2, 2):
         for i in range(16):
             f = mode + 2.25 * scale * (2 * panel + 1.0 + LEGENDRE_NODES[i])
-            e = (f - mode) / mode
+            away = f - mode
+            e = away / mode
             # relative to the mode, where 2w/mode = (mode - m)/var: w log(1 + e)² - e²mode²/2var - 2we
-            weight = LEGENDRE_WEIGHTS[i] * exp(2.0 * w * (log1p(e) - e) - 0.5 * (f - mode) ** 2 / var)
+            weight = LEGENDRE_WEIGHTS[i] * exp(2.0 * w * (log1p(e) - e) - 0.5 * away * away / var)
             slope = -e / (1.0 + e)  # mode/f - 1
             total += weight
             first += weight * slope
@@ -258,6 +259,6 @@ def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float,
     unit = 2.0 * w / mode
     q = unit * (1.0 + first)
     r = unit * unit * (second - first * first) - unit / mode * (1.0 + 2.0 * first + second)
-    value = 2.0 * w * log(mode) - 0.5 * (mode - m) ** 2 / var - LOG_ROOT_2PI
+    value = 2.0 * w * log(mode) - 0.5 * (mode - m) * (mode - m) / var - LOG_ROOT_2PI
     value += log(2.25 * scale * total / sqrt(var))
     return value, q if mean > 0.0 else -q, r

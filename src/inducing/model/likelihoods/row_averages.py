@@ -104,7 +104,8 @@ def _needed(grid: Numbers, low: float, high: float) -> tuple[bool, float]:
     away = max(low - offset, offset - high, 0.0)
     step = min(rule.CLEAR * max(width, away), rule.STRAIGHT)
     if away < 8.0 * peak:
-        step = min(step, rule.STRAIGHT * min(peak, 1.0) / sqrt(1.0 + min(peak, 1.0 / peak) ** 2))
+        bent = min(peak, 1.0 / peak)
+        step = min(step, rule.STRAIGHT * min(peak, 1.0) / sqrt(1.0 + bent * bent))
     curved = (_inverse(grid, high) - _inverse(grid, low)) / (
         rule.PEAKED if peak < 0.4 * width else rule.CURVED
     )
@@ -196,8 +197,8 @@ def average(density: int, theta: np.ndarray, y: float, mean: float, var: float) 
     centre, first, second = sums[0] / mass, sums[1] / mass, sums[2] / mass
     spread, between = 0.0, 0.0
     for i in range(number):
-        spread += at[i, 0] * (at[i, 1] - centre) ** 2
-        between += at[i, 0] * (at[i, 2] - first) ** 2
+        spread += at[i, 0] * (at[i, 1] - centre) * (at[i, 1] - centre)
+        between += at[i, 0] * (at[i, 2] - first) * (at[i, 2] - first)
     value = top + log(mass * step) - LOG_ROOT_2PI + _constant(density, theta, y)
     bends = var * sums[3] > 1e-2 * mass
     q, r = (centre / scale, (spread / mass - 1.0) / var) if bends else (first, second + between / mass)
