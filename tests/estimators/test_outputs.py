@@ -316,3 +316,23 @@ def test_a_classifier_of_categories_and_gaps(tmp_path: Path) -> None:
     np.testing.assert_allclose(back.predict_proba(table), by_level.predict_proba(table), rtol=1e-10)
     with pytest.raises(ParameterError, match="drops no rows"):
         ig.SparseGPClassifier(missing="drop").fit(table, y)
+
+
+def test_noise_is_learned_where_there_are_gaps(tmp_path: Path) -> None:
+    """Noise that grows with an input, and gaps: the default has bands that grow; no page knows of gaps."""
+    rng = np.random.default_rng(0)
+    A = rng.uniform(-2, 2, (320, 2))
+    b = np.sin(2 * A[:, 0]) + 0.5 * np.exp(A[:, 0] - 1) * rng.standard_normal(320)
+    A[rng.random(A.shape) < 0.15] = np.nan
+    few, rest = slice(0, 200), slice(200, None)
+    model = ig.SparseGPRegressor(missing="use", random_state=0).fit(A[few], b[few])
+    assert isinstance(model.likelihood_, ig.likelihoods.LearnedNoise)
+    plain = ig.SparseGPRegressor("rbf", "exact", missing="use", random_state=0).fit(A[few], b[few])
+
+    def loss(of: ig.SparseGPRegressor) -> float:
+        mean, std = of.predict(A[rest], return_std=True)
+        return float(np.mean(np.log(std) + 0.5 * ((b[rest] - mean) / std) ** 2))
+
+    assert loss(model) < loss(plain) - 0.1
+    with pytest.raises(ig.errors.ParameterError, match="knows of gaps"):
+        model.explain(tmp_path / "page.html")

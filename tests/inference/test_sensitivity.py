@@ -69,7 +69,7 @@ def test_the_correlation_of_two_places(t: float) -> None:
 def test_slices_draw_from_a_product_of_gaussians():
     """N(0, I) times exp(-|z - 1|²/2) is N(1/2, I/2)."""
     rng = np.random.default_rng(0)
-    drawn = sensitivity._elliptical_slices(lambda z: -0.5 * float(np.sum((z - 1.0) ** 2)), 3, 1500, 4, rng)
+    drawn = sensitivity._elliptical_slices(lambda z: -0.5 * float(np.sum((z - 1.0) ** 2)), 3, 1500, rng)
     assert np.mean(drawn, axis=0) == pytest.approx(0.5, abs=0.1)
     assert np.cov(np.transpose(drawn)) == pytest.approx(0.5 * np.eye(3), abs=0.1)
 

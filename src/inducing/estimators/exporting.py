@@ -68,6 +68,11 @@ def export(
 
 def exported(model: Any) -> Exported:
     """A fitted regressor or classifier as arrays in the user's units; raise if it has no such form."""
+    first = processes_of(model)[0]
+    if isinstance(first, Posterior) and _inputs_of(first) != model.n_features_in_:
+        raise ParameterError(
+            "a model that knows of gaps in its inputs cannot be exported; fit missing='drop'"
+        )
     if isinstance(model, ClassesOfRows):
         if not isinstance(model.likelihood_, Probit):
             raise ParameterError(f"only probit classes can be exported, not those of {model.likelihood_}")
@@ -89,6 +94,11 @@ def exported(model: Any) -> Exported:
         )
     noise = float(model.noise_ / model.y_scale_**2)
     return _put_together(model, "regression", [_form(model.posterior_).in_units(**units, noise=noise)])
+
+
+def _inputs_of(post: Posterior) -> int:
+    """The number of columns of a process, which has some for gaps where a model knows of them."""
+    return next(iter(post.basis.parameters.values())).shape[1]
 
 
 def _form(post: Any) -> Folded:
@@ -151,10 +161,6 @@ def _put_together(
 ) -> Exported:
     d = model.n_features_in_
     names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(d)])
-    if len(forms[0].slope) != d:
-        raise ParameterError(
-            "a model that knows of gaps in its inputs cannot be exported; fit missing='drop'"
-        )
     if kind == "classes":  # which share their functions
         forms = [replace(form, functions=forms[0].functions) for form in forms]
     columns = _columns(getattr(model, "encoder_", None))

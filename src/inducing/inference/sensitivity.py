@@ -38,10 +38,7 @@ BOX_WAVES = 512  # of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
 UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
 BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
-CHAIN_STEPS, ENOUGH_ROWS = (
-    16,
-    300,
-)  # of the chain of parameters between draws; fewer, but two, where rows say more
+CHAIN_STEPS = 4  # of the chain of parameters, from one draw to the next
 LOG_STEP = 1e-3  # of the second derivatives of the evidence
 
 
@@ -133,21 +130,20 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
         found = _log_evidence(at(start + away), basis, X, y, mean)
         return found - 0.5 * float(np.sum((away / BROAD) ** 2)) + 0.5 * float(z @ z)
 
-    steps_apart = max(2, round(CHAIN_STEPS * min(1.0, (ENOUGH_ROWS / len(X)) ** 2)))
-    drawn = _elliptical_slices(beyond, len(start), count, steps_apart, np.random.default_rng(rng))
+    drawn = _elliptical_slices(beyond, len(start), count, np.random.default_rng(rng))
     settled = [at(start + spread @ z) for z in drawn]
     found = [condition(k, post.basis, "exact", level, X, y, mean=mean) for k, level in settled]
     return [own for own in found if isinstance(own, Posterior)]
 
 
 def _elliptical_slices(
-    log_weight: Callable[[np.ndarray], float], d: int, count: int, apart: int, generator: np.random.Generator
+    log_weight: Callable[[np.ndarray], float], d: int, count: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Draws from N(z; 0, I) exp(log_weight(z)), `apart` steps of a chain from 0 on between them. [Murray,
+    """Draws from N(z; 0, I) exp(log_weight(z)), CHAIN_STEPS of a chain from 0 on between them. [Murray,
     Adams, MacKay 2010]
     """
     z, weight, drawn = np.zeros(d), log_weight(np.zeros(d)), []
-    for step in range(count * apart):
+    for step in range(count * CHAIN_STEPS):
         other, level = generator.standard_normal(d), weight - generator.exponential()
         angle = generator.uniform(0.0, 2.0 * np.pi)
         low, high = angle - 2.0 * np.pi, angle
@@ -158,7 +154,7 @@ def _elliptical_slices(
                 break
             low, high = (angle, high) if angle < 0.0 else (low, angle)
             angle = generator.uniform(low, high)
-        if step % apart == apart - 1:
+        if step % CHAIN_STEPS == CHAIN_STEPS - 1:
             drawn.append(z)
     return drawn
 

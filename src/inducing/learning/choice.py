@@ -117,9 +117,11 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
     """The process of the log variance of a problem's noise, where rows that the others predict are better for
     it by more than a standard error; and its trial, if there was one.
     """
-    if time.monotonic() > deadline or P.noise_model is not None:
-        return None, []
-    if P.kernel.uncertain or code_columns(P.kernel):  # columns that are no places
+    averaged = (
+        P.kernel.uncertain
+    )  # rows have noise of their own, the scatter about an average, which g learns
+    given = P.noise_model is not None and not averaged
+    if time.monotonic() > deadline or given or code_columns(P.kernel):  # columns that are no places
         return None, []
     began = time.perf_counter()
     left = left_out_of(P)
