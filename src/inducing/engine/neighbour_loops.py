@@ -13,63 +13,6 @@ PANEL = 128  # columns at a time, so that those of a block's rows stay in a core
 _jit = compiled(fastmath=FAST)
 
 
-@_jit
-def factorise(
-    R: np.ndarray,
-    rows: np.ndarray,
-    N: np.ndarray,
-    noise: np.ndarray,
-    factor: np.ndarray,
-    coef: np.ndarray,
-    cond_var: np.ndarray,
-) -> None:
-    """Upper U with UᵀU = R + Σ at the neighbours, row by row without zeros in `factor`; b and d.
-
-    The last column, at the row itself, is U⁻ᵀc, and √d its last entry. Each pivot is the variance of a row
-    given others, so none lies below that row's noise but by rounding.
-    """
-    q = N.shape[1]
-    places, U = np.empty(q + 1, dtype=np.int64), np.empty((q + 1, q + 1))
-    for i in range(len(N)):
-        k = _places(rows[i], N[i], places)
-        for j in range(k + 1):
-            at, row = places[j], U[j]
-            for a in range(j, k + 1):
-                row[a] = R[max(at, places[a]), min(at, places[a])]
-        cond_var[i] = _condition(U, k, places, noise, coef[i], factor[i])
-
-
-@_jit
-def factorise_near(
-    at: np.ndarray,
-    Z: np.ndarray,
-    Phi: np.ndarray,
-    kernel: tuple[int, float],
-    rows: np.ndarray,
-    N: np.ndarray,
-    noise: np.ndarray,
-    factor: np.ndarray,
-    coef: np.ndarray,
-    cond_var: np.ndarray,
-) -> None:
-    """`factorise` of R = k(Z, Z) - ΦᵀΦ, taken where it is needed, for a stationary kernel given by its
-    profile and variance. Z (b, g) in lengthscales, Phi (b, m)
-    """
-    q, m, g = N.shape[1], Phi.shape[1], Z.shape[1]
-    places, P, near = np.empty(q + 1, dtype=np.int64), np.zeros((q + 1, m)), np.empty((g, q + 1))
-    space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
-    for i in range(len(N)):
-        k = _places(rows[i], N[i], places)
-        for j in range(k + 1):
-            row, phi, z = P[j], Phi[places[j]], Z[places[j]]
-            for a in range(m):
-                row[a] = phi[a]
-            for a in range(g):
-                near[a, j] = z[a]
-        residuals(at, near, P, kernel, k, space)
-        cond_var[i] = _condition(space[1], k, places, noise, coef[i], factor[i])
-
-
 @helper(fastmath=FAST)
 def residuals(
     at: np.ndarray,
@@ -90,16 +33,6 @@ def residuals(
     for j in range(k + 1):
         for a in range(j, k + 1):
             U[j, a] = R[a, j]
-
-
-@helper(inline="always")
-def _places(own: int, N: np.ndarray, places: np.ndarray) -> int:
-    """Put the places of a row's neighbours, then its own, into `places`; returns how many neighbours."""
-    k = _count(own, N)
-    for j in range(k):
-        places[j] = N[j]
-    places[k] = own
-    return k
 
 
 @helper(fastmath=FAST)
@@ -142,37 +75,6 @@ def _condition(
 
 
 @_jit
-def solve(rows: np.ndarray, N: np.ndarray, factor: np.ndarray, B: np.ndarray) -> None:
-    """A⁻¹b of each row by the factor of `factorise`, in B; 0 where there is no neighbour."""
-    for i in range(len(N)):
-        x, k, at = B[i], _count(rows[i], N[i]), 0
-        for j in range(k):
-            row = factor[i, at : at + k - j]
-            x[j] /= row[0]
-            s = x[j]
-            for a in range(1, k - j):
-                x[j + a] -= s * row[a]
-            at += k - j
-        for j in range(k - 1, -1, -1):
-            at -= k - j
-            row, s = factor[i, at : at + k - j], x[j]
-            for a in range(1, k - j):
-                s -= row[a] * x[j + a]
-            x[j] = s / row[0]
-        for j in range(k, len(x)):
-            x[j] = 0.0
-
-
-@helper(inline="always")
-def _count(own: int, N: np.ndarray) -> int:
-    """The number of neighbours of a row."""
-    k = 0
-    while k < len(N) and N[k] != own:
-        k += 1
-    return k
-
-
-@_jit
 def gather(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.ndarray) -> None:
     """out_i += sign Σ_j C_ij A[N_ij], four neighbours at a time."""
     q, m = N.shape[1], A.shape[1]
@@ -206,60 +108,6 @@ def scatter(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.nd
                 if c != 0.0:
                     for k in range(hi - lo):
                         row[k] += c * a[k]
-
-
-@_jit
-def scatter_both(
-    N: np.ndarray, C: np.ndarray, A: np.ndarray, D: np.ndarray, B: np.ndarray, out: np.ndarray
-) -> None:
-    """out[N_ij] += C_ij A_i + D_ij B_i, in one pass over out."""
-    m = A.shape[1]
-    for lo in range(0, m, PANEL):
-        hi = min(lo + PANEL, m)
-        for i in range(len(N)):
-            a, b = A[i, lo:hi], B[i, lo:hi]
-            for j in range(N.shape[1]):
-                c, d, row = C[i, j], D[i, j], out[N[i, j], lo:hi]
-                if c != 0.0 or d != 0.0:
-                    for k in range(hi - lo):
-                        row[k] += c * a[k] + d * b[k]
-
-
-@_jit
-def dots(N: np.ndarray, A: np.ndarray, B: np.ndarray, out: np.ndarray) -> None:
-    """out_ij += A_i · B[N_ij]."""
-    m = A.shape[1]
-    for lo in range(0, m, PANEL):
-        hi = min(lo + PANEL, m)
-        for i in range(len(N)):
-            a = A[i, lo:hi]
-            for j in range(N.shape[1]):
-                b, s = B[N[i, j], lo:hi], 0.0
-                for k in range(hi - lo):
-                    s += a[k] * b[k]
-                out[i, j] += s
-
-
-@_jit
-def add_rank_two(N: np.ndarray, coef: np.ndarray, dbar: np.ndarray, u: np.ndarray, G: np.ndarray) -> None:
-    """Put Σ_i d̄ mmᵀ + ½(muᵀ + umᵀ) into the lower triangle of G, what is above its diagonal added to what is
-    below; m = e_i - b, and u at the rows of N. What G held before is forgotten.
-    """
-    for i in range(len(G)):
-        fill(G[i], 0.0)
-    for i in range(len(N)):
-        d = dbar[i]
-        G[i, i] += d
-        for j in range(N.shape[1]):
-            at, m, v = N[i, j], -coef[i, j], 0.5 * u[i, j]
-            if at == i:
-                break
-            w = d * m + v
-            G[max(at, i), min(at, i)] += 2.0 * w
-            G[at, at] += m * (w + v)
-            for a in range(j):
-                other = N[i, a]
-                G[max(at, other), min(at, other)] += m * u[i, a] - 2.0 * w * coef[i, a]
 
 
 @_jit

@@ -9,17 +9,13 @@ import numpy as np
 
 from ..model.problem import Problem
 from ..numerics.arrays import is_numpy
-from ..numerics.lanes import LANES
 from ..numerics.workers import aside
 from .compiled_passes import Form, finish_blocks, form_of, plain, rows_of_blocks, space_of
-from .neighbours import Conditionals, batches_of
+from .neighbours import Conditionals, Sets, batches_of, pairs_of, room_for
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, log_copies
 
 GROUP_ROWS = 512  # rows of blocks that are done together, at least
 PAIR_BYTES = 1 << 27  # that the numbers of pairs may take, to be found once for all evaluations
-
-# neighbours, pairs by row, rows of each pair; or the factors, b and d
-Sets = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def near_groups(P: Problem) -> list[Group]:
@@ -48,28 +44,15 @@ def in_batches(P: Problem) -> Problem:
     (n, q), P = P.sets.shape, replace(P, batches=None)
     if form_of(P) is None or 2 * n * (q + 1) * (q + 2) > PAIR_BYTES:
         return P
-    return replace(P, batches=[replace(group, batch=pairs_of(P, group)) for group in near_groups(P)])
+    return replace(P, batches=[replace(group, batch=_pairs(P, group)) for group in near_groups(P)])
 
 
-def pairs_of(P: Problem, group: Group) -> Sets:
+def _pairs(P: Problem, group: Group) -> Sets:
     """Neighbours by places in a group, and its pairs."""
-    from .neighbour_tiles import find_pairs
-
     assert P.sets is not None
-    sets, c, place = P.sets[group.rows], len(group.rows), np.empty(P.n, dtype=np.int32)
-    place[group.rows] = own = np.arange(c, dtype=np.int32)
-    N = np.where(sets < 0, own[:, None], place[sets])
-    size, triangle = (N.shape[1] + 1) * (N.shape[1] + 2) // 2, c * (c + 1) // 2
-    ids = np.empty((-(-c // LANES), size * LANES), dtype=np.uint32)
-    pairs = np.zeros((2, 2 + min(triangle, c * size)), dtype=np.uint32)
-    count = find_pairs(N, np.empty(triangle, dtype=np.int32), ids, pairs)
-    return N, ids, np.ascontiguousarray(pairs[:, :count])
-
-
-def _factors_of(sets: Sets) -> Sets:
-    """Room for the factors of the neighbours' covariances, b and d."""
-    N, ids, _ = sets
-    return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N))
+    sets, place = P.sets[group.rows], np.empty(P.n, dtype=np.int32)
+    place[group.rows] = own = np.arange(len(group.rows))
+    return pairs_of(own, np.where(sets < 0, own[:, None], place[sets]), len(own))[0]
 
 
 def first_near(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group) -> None:
@@ -77,15 +60,15 @@ def first_near(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group
     from . import neighbour_tiles
 
     first: Any = neighbour_tiles.first_near
-    sets, b, c = group.batch or pairs_of(P, group), np.zeros((s.m, P.p)), len(group.rows)
-    factors, (work, A) = _factors_of(sets), _space(s, F, c)
+    sets, b, c = group.batch or _pairs(P, group), np.zeros((s.m, P.p)), len(group.rows)
+    factors, (work, A) = room_for(sets), _space(s, F, c)
     arguments = F.basis, _near_rows(P, group), plain(Linv), sets, factors, work, A, s.G, b
     s.log_D += aside(first, _operations(sets, s.m), *arguments) + log_copies(P, group.rows)
     s.b += b
     if held.blocks is not None and held.runs is not None:
         if sum(a.nbytes for a in sets + factors) <= c / P.n * BLOCK_BYTES:
             held.runs[group.first] = sets, factors
-        N, (_, coef, var) = sets[0], factors
+        N, (_, coef, var) = sets[1], factors
         for i, part in enumerate(group.parts):  # for a pass over residuals
             own, places = np.arange(count(part)), N[part] - part.start
             held.blocks[group.first + i] = Conditionals(own, places, coef[part], var[part])
@@ -101,9 +84,9 @@ def second_near(
     rows, stored = _near_rows(P, group), (held.runs or {}).get(group.first)
     (c, d), totals = rows[0].shape, F.totals()
     work, A = _space(s, F, c)
-    sets, factors = stored or (group.batch or pairs_of(P, group), None)
+    sets, factors = stored or (group.batch or _pairs(P, group), None)
     if factors is None:
-        factors, unused = _factors_of(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
+        factors, unused = room_for(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
         neighbour_tiles.first_near(F.basis, rows, plain(back.Linv), sets, factors, work, A, *unused)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 1)
@@ -124,5 +107,5 @@ def _near_rows(P: Problem, group: Group) -> tuple[np.ndarray, ...]:
 
 def _operations(sets: Sets, m: int) -> float:
     """Multiplications of a pass, about."""
-    c, q = sets[0].shape
+    c, q = sets[1].shape
     return float(c) * (4 * m * (m + 8 * q) + q**3)

@@ -34,16 +34,18 @@ from .tiles import BasisType, MatricesType, Out3, Totals, copied, cross, feature
 
 _jit = helper(fastmath=FAST)
 PAIR_ZERO, PAIR_ONE = 0, 1  # numbers of pairs that stand for entries 0 and 1
-Places2, Numbers2 = "Array(int32, 2, 'C')", "Array(uint32, 2, 'C')"
+Places1, Places2 = "Array(int32, 1, 'C')", "Array(int32, 2, 'C')"
+Numbers2 = "Array(uint32, 2, 'C')"
 NearRows = tuple_of(Given2, Given2, Given1, Given2)  # X, Y, noise over weight, inputs in lengthscales
-# neighbours (b, q), the row's own place for none; pairs by group of rows; the two rows of each pair
-PairsType = tuple_of(Places2, Numbers2, Numbers2)
+# places of rows in a block, and of their neighbours (c, q), a row's own for none; pairs by LANES rows; both
+# rows of each pair
+PairsType = tuple_of(Places1, Places2, Numbers2, Numbers2)
 NearFactors = tuple_of(Out2, Out2, Out1)  # factors by group of rows, b (b, q), d (b,)
 NearFilled = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, the moments of the kernel's own
 
 
-@compiled(signature(Int, Places2, "Array(int32, 1, 'C')", Numbers2, Numbers2))
-def find_pairs(N: np.ndarray, table: np.ndarray, ids: np.ndarray, pairs: np.ndarray) -> int:
+@compiled(signature(Int, Places1, Places2, Places1, Numbers2, Numbers2))
+def find_pairs(rows: np.ndarray, N: np.ndarray, table: np.ndarray, ids: np.ndarray, pairs: np.ndarray) -> int:
     """Number the pairs of a block: ids (groups, pairs of a row · LANES), pairs (2, at most so many).
 
     `table` is room for the triangle of the block. Returns how many pairs there are; the first two are none.
@@ -55,7 +57,9 @@ def find_pairs(N: np.ndarray, table: np.ndarray, ids: np.ndarray, pairs: np.ndar
     for i in range(len(ids) * LANES):
         out, lane, at = ids[i // LANES], i % LANES, 0
         for a in range(q + 1):
-            places[a] = -1 if i >= b or (a < q and N[i, a] == i) else i if a == q else N[i, a]
+            places[a] = -1
+            if i < b and (a == q or N[i, a] != rows[i]):
+                places[a] = rows[i] if a == q else N[i, a]
             for j in range(a + 1):
                 first, second = places[a], places[j]
                 number = PAIR_ONE if a == j else PAIR_ZERO
@@ -91,20 +95,13 @@ def dot(x: np.ndarray, z: np.ndarray) -> float:
 
 @_jit
 def residuals_of_pairs(
-    Z: np.ndarray,
-    Phi: np.ndarray,
-    form: Numbers,
-    prior: float,
-    noise: np.ndarray,
-    pairs: np.ndarray,
-    R: np.ndarray,
+    Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, pairs: np.ndarray, R: np.ndarray
 ) -> None:
-    """R of each pair, with the noise on the diagonal."""
+    """R of each pair, of a stationary kernel given by its profile and variance. Z (b, g) in lengthscales"""
     first, second = pairs
     for t in range(2, len(R)):
         R[t] = squared_distance(Z[first[t]], Z[second[t]])
-    to_values(form[5], prior, R)
-    R[PAIR_ZERO], R[PAIR_ONE] = 0.0, 1.0
+    to_values(kernel[0], kernel[1], R)
     whole = 2 + (len(R) - 2) // 4 * 4
     for t in range(2, whole, 4):  # four pairs at a time
         x0, x1, x2, x3 = Phi[first[t]], Phi[first[t + 1]], Phi[first[t + 2]], Phi[first[t + 3]]
@@ -121,9 +118,6 @@ def residuals_of_pairs(
         R[t + 3] -= s3
     for t in range(whole, len(R)):
         R[t] -= dot(Phi[first[t]], Phi[second[t]])
-    for t in range(2, len(R)):
-        if first[t] == second[t]:
-            R[t] += noise[first[t]]
 
 
 @_jit
@@ -169,20 +163,15 @@ def solve_lower(L: np.ndarray, q: int, x: np.ndarray) -> None:
 
 
 @_jit
-def condition_rows(
-    Z: np.ndarray,
-    Phi: np.ndarray,
-    form: Numbers,
-    prior: float,
-    noise: np.ndarray,
-    sets: Numbers,
-    factors: Numbers,
-) -> None:
-    """Fill the factors, b and d of a block."""
-    (N, ids, pairs), (Ls, coef, var) = sets, factors
+def condition_rows(R: np.ndarray, noise: np.ndarray, sets: Numbers, factors: Numbers) -> None:
+    """Fill the factors, b and d of rows, from R of their pairs, to which it adds the noise."""
+    (rows, N, ids, (first, second)), (Ls, coef, var) = sets, factors
     b, q = N.shape
-    R, x, least = np.empty(pairs.shape[1]), np.empty(q * LANES), np.zeros((q + 1) * LANES)
-    residuals_of_pairs(Z, Phi, form, prior, noise, pairs, R)
+    x, least = np.empty(q * LANES), np.zeros((q + 1) * LANES)
+    R[PAIR_ZERO], R[PAIR_ONE] = 0.0, 1.0
+    for t in range(2, len(R)):
+        if first[t] == second[t]:
+            R[t] += noise[first[t]]
     for g in range(len(ids)):
         L, own, lo = Ls[g], ids[g], g * LANES
         for t in range(len(L)):
@@ -190,13 +179,40 @@ def condition_rows(
         for i in range(lo, min(lo + LANES, b)):
             for a in range(q):
                 least[a * LANES + i - lo] = noise[N[i, a]]
-            least[q * LANES + i - lo] = noise[i]
+            least[q * LANES + i - lo] = noise[rows[i]]
         factorise_lanes(least, q, L, x)
         for i in range(lo, min(lo + LANES, b)):
             root = 1.0 / L[len(L) - LANES + i - lo]
             var[i] = root * root
             for a in range(q):
                 coef[i, a] = x[a * LANES + i - lo]
+
+
+@compiled(fastmath=FAST)
+def condition_near(
+    Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, noise: np.ndarray, sets: Numbers, factors: Numbers
+) -> None:
+    """`condition_rows` of R = k(Z, Z) - ΦᵀΦ."""
+    R = np.empty(sets[3].shape[1])
+    residuals_of_pairs(Z, Phi, kernel, sets[3], R)
+    condition_rows(R, noise, sets, factors)
+
+
+@compiled(fastmath=FAST)
+def solve(Ls: np.ndarray, B: np.ndarray) -> None:
+    """A⁻¹b of each row by its factor, in B; what stands where there is no neighbour must be 0."""
+    c, q = B.shape
+    u = np.zeros(q * LANES)
+    for lo in range(0, c, LANES):
+        some = B[lo : lo + LANES]
+        for a in range(q):
+            for lane in range(len(some)):
+                u[a * LANES + lane] = some[lane, a]
+        solve_lower(Ls[lo // LANES], q, u)
+        solve_upper(Ls[lo // LANES], q, u)
+        for a in range(q):
+            for lane in range(len(some)):
+                some[lane, a] = u[a * LANES + lane]
 
 
 @_jit
@@ -243,14 +259,16 @@ def first_near(
 ) -> float:
     """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|."""
     at, (centre, scale, wide), form, prior = basis
-    (X, Y, noise, Z), N, (_, coef, var) = rows, sets[0], factors
+    (X, Y, noise, Z), (_, N, _, pairs), (_, coef, var) = rows, sets, factors
     c = len(X)
     A = A[:c]
     Phi, H, t = work[0, :c], work[1, :c], np.empty(Y.shape)
     features(X, centre, scale, wide, A)
     cross(at, A, form, Phi)
     times_lower(at, Phi, Linv, True)
-    condition_rows(Z, Phi, form, prior, noise, sets, factors)
+    R = np.empty(pairs.shape[1])
+    residuals_of_pairs(Z, Phi, (form[5], prior), pairs, R)
+    condition_rows(R, noise, sets, factors)
     times_rows(N, coef, Phi, H)
     times_rows(N, coef, Y, t)
     log_D = 0.0
@@ -338,6 +356,41 @@ def add_to_pairs(
 
 
 @_jit
+def carry_back(
+    rows: Numbers,
+    E: np.ndarray,
+    ME: np.ndarray,
+    dbar: np.ndarray,
+    sets: Numbers,
+    factors: Numbers,
+    T: np.ndarray,
+    bars: np.ndarray,
+) -> None:
+    """Add Mᵀx + UᵀMΦᵀ with x = X + 2d̄ MΦᵀ + UΦᵀ, which is made in X, to T, and dJ/dD to the pairs.
+
+    rows are Φᵀ, ΦᵀC, MΦᵀ, p MΦᵀC/d and X of a block, CCᵀ = B⁻¹ or C = B⁻¹ beside C = I.
+    """
+    (Phi, PhiC, MPhi, S, X), (_, N, ids, _), (Ls, coef, var) = rows, sets, factors
+    q = N.shape[1]
+    m, u = np.zeros((q + 1) * LANES), np.zeros((q + 1) * LANES)
+    for g in range(len(ids)):
+        lo = g * LANES
+        slopes_of_rows(PhiC, E, ME, S, N, var, lo, u)
+        solve_lower(Ls[g], q, u)
+        solve_upper(Ls[g], q, u)
+        fill(m, 0.0)
+        for i in range(lo, min(lo + LANES, len(N))):
+            x, a, c = X[i], MPhi[i], 2.0 * dbar[i]
+            for k in range(len(x)):
+                x[k] += c * a[k]
+            scatter_row(Phi, N[i], coef[i], u[i - lo :], i, a, x, T)
+            m[q * LANES + i - lo] = 1.0
+            for j in range(q):
+                m[j * LANES + i - lo] = -coef[i, j]
+        add_to_pairs(ids[g], q, m, u, dbar[lo : lo + LANES], bars)
+
+
+@_jit
 def back_through_pairs(
     Z: np.ndarray, profile: int, prior: float, pairs: np.ndarray, bars: np.ndarray, filled: Numbers
 ) -> None:
@@ -388,7 +441,7 @@ def second_near(
     Σ eᵀD⁻¹e.
     """
     at, (centre, scale, wide), form, prior = basis
-    (X, Y, _, Z), (N, ids, pairs), (Ls, coef, var) = rows, sets, factors
+    (X, Y, _, Z), (_, N, ids, pairs), (_, coef, var) = rows, sets, factors
     (Linv, LBinv, w, alpha), V = matrices, filled[0]
     (b, p), q = Y.shape, N.shape[1]
     K, Phi, MPhi, S, T = work[0, :b], work[1, :b], work[2, :b], work[3, :b], work[4, :b]
@@ -415,27 +468,14 @@ def second_near(
         for k in range(len(row)):
             row[k] *= share
     times_lower(at, S, LBinv, False)  # p MΦᵀB⁻¹/d
-    bars, m, u = np.zeros(pairs.shape[1]), np.zeros((q + 1) * LANES), np.zeros((q + 1) * LANES)
-    for g in range(len(ids)):
-        lo = g * LANES
-        slopes_of_rows(Phi, E, ME, S, N, var, lo, u)
-        solve_lower(Ls[g], q, u)
-        solve_upper(Ls[g], q, u)
-        fill(m, 0.0)
-        for i in range(lo, min(lo + LANES, b)):
-            x, a, c = S[i], MPhi[i], 2.0 * dbar[i]
-            for k in range(len(x)):
-                x[k] += c * a[k]
-            scatter_row(Phi, N[i], coef[i], u[i - lo :], i, a, x, T)
-            m[q * LANES + i - lo] = 1.0
+    for i in range(b):
+        for o in range(p):
+            t = ME[i, o] / var[i]
+            V[i, o] += t
             for j in range(q):
-                m[j * LANES + i - lo] = -coef[i, j]
-            for o in range(p):
-                t = ME[i, o] / var[i]
-                V[i, o] += t
-                for j in range(q):
-                    V[N[i, j], o] -= coef[i, j] * t
-        add_to_pairs(ids[g], q, m, u, dbar[lo : lo + LANES], bars)
+                V[N[i, j], o] -= coef[i, j] * t
+    bars = np.zeros(pairs.shape[1])
+    carry_back((Phi, Phi, MPhi, S, S), E, ME, dbar, sets, factors, T, bars)
     back_through_pairs(Z, form[5], prior, pairs, bars, filled)
     for i in range(b):
         row = T[i]
@@ -445,3 +485,8 @@ def second_near(
     times_lower(at, T, Linv, False)
     finish(at, T, 1.0, V, alpha, K, A, form, S, totals)
     return residual
+
+
+# the same bodies for Python to call
+condition = compiled(fastmath=FAST)(condition_rows.py_func)
+through_rows = compiled(fastmath=FAST)(carry_back.py_func)

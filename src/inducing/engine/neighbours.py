@@ -35,11 +35,15 @@ from ..numerics.arrays import (
     worth_compiling,
     zeros_like_rows,
 )
-from ..numerics.blas import addresses
+from ..numerics.lanes import LANES
 from ..numerics.linalg import add_outer, from_lower, row_squares
-from ..numerics.workers import DEVICE_BYTES, interruptible
+from ..numerics.workers import DEVICE_BYTES, aside, interruptible
 from .block_factors import BlockAdjoints
 from .sums import Group, Held, SharedBlocks, Work, copied
+
+# rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
+Sets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +54,9 @@ class Conditionals:
     N: Array  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
     coef: Array  # (c, n_neighbours), b
     cond_var: Array  # (c,), d
-    # of A: (n_neighbours, n_neighbours, c), or as `neighbour_loops.factorise` packs it
+    # of A: (n_neighbours, n_neighbours, c), or as neighbour_tiles.py keeps it
     factor: Array | None = None
-    compiled: bool = False
+    sets: Sets | None = None  # of compiled loops
     size: int = 0  # the rows of a block, where several are done together
     real: Array | float = 1.0  # (c,), 0 for rows that fill up a block
 
@@ -115,22 +119,23 @@ class Conditionals:
         return add_scattered(copied(inverse), self.N, squares, inverse, size=self.size)[:, 0]
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
-        if not self.compiled:
+        if self.sets is None:
             return self._bars_of_batch(p, Phi, E, PhiB)
-        from .neighbour_loops import add_rank_two, scatter_both
+        from .neighbour_tiles import through_rows
 
-        N, d, b = self.N, self.cond_var, len(self.rows)
+        (_, _, ids, (first, second)), d, b = self.sets, self.cond_var, len(self.rows)
         ME, MB, MPhi = self.times(E), self.times(PhiB, s.buffer(4, b)), self.times(Phi, s.buffer(5, b))
-        dbar = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
-        u = self.solve(sampled(N, ME, E) + p * sampled(N, MB, PhiB)) / d[:, None]
-        x = add_gathered(np.multiply(2.0 * dbar[:, None], MPhi, out=PhiB), N, u, Phi)
-        GPhi, GD = copied(x, out), s.square(b)  # GPhi is Mᵀx + UᵀMΦ
-        for some in interruptible(b, 2 * N.shape[1] * Phi.shape[1]):
-            scatter_both(N[some], -self.coef[some], x[some], u[some], MPhi[some], GPhi)
-        V, S = self.back(ME / d[:, None]), self.back(np.multiply((1.0 / d)[:, None], MB, out=MB), PhiB)
-        assert GD is not None
-        add_rank_two(N, self.coef, dbar, u, GD)
-        return BlockAdjoints(V, S, GD, GPhi)
+        dbar, bars = np.zeros(len(ids) * LANES), np.zeros(len(first))
+        dbar[:b] = 0.5 * ((row_squares(ME) + p * row_squares(MB)) / d - p) / d
+        MB *= (p / d)[:, None]
+        X, GPhi, GD = s.buffer(6, b), copied(Phi, out), s.square(b)
+        assert X is not None and GD is not None
+        X[...] = GPhi[...] = GD[...] = 0.0
+        factors = self.factor, self.coef, d
+        through_rows((Phi, PhiB, MPhi, MB, X), E, ME, dbar, self.sets, factors, GPhi, bars)
+        GD[np.maximum(first, second)[2:], np.minimum(first, second)[2:]] = bars[2:]
+        MB /= p
+        return BlockAdjoints(self.back(ME / d[:, None]), self.back(MB, PhiB), GD, GPhi)
 
     def _bars_of_batch(self, p: int, Phi: Array, E: Array, PhiB: Array) -> BlockAdjoints:
         """`bars` by products with dense matrices, of all blocks at once; G_D is (blocks, b, b)."""
@@ -156,16 +161,17 @@ class Conditionals:
 
     def solve(self, B: Array) -> Array:
         """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
-        if self.compiled:
-            from .neighbour_loops import solve
+        if self.sets is not None:
+            from .neighbour_tiles import solve
 
-            solve(self.rows, self.N, self.factor, B)
+            B[self.N == self.rows[:, None]] = 0.0
+            solve(self.factor, B)
             return B
         half = batched.solve(self.factor, (B * _there(self.rows, self.N, B)).T)
         return batched.solve(self.factor, half, transposed=True).T
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
-        if self.compiled:
+        if self.sets is not None:
             return kernel.triangle_pullback(X, GD)
         return kernel.grams_pullback(X.reshape(-1, self.size, X.shape[1]), GD)
 
@@ -178,13 +184,12 @@ def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | fl
     """
     xp, (c, q), b = namespace(R), N.shape, R.shape[-1]
     if is_numpy(R) and R.ndim == 2 and worth_compiling(R.size):
-        from .neighbour_loops import factorise
+        from .neighbour_tiles import condition
 
-        coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
-        noise = np.ascontiguousarray(noise)
-        for i in interruptible(c, q**3):
-            factorise(R, rows[i], N[i], noise, factor[i], coef[i], cond_var[i])
-        return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
+        sets, factors = pairs_of(rows, N, b)
+        places, values = np.sort(sets[3], axis=0), np.ascontiguousarray(noise)
+        aside(condition, c * q**3 / 3, R[places[1], places[0]], values, sets, factors)
+        return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
     first = indices_like(np.arange(c) // b * b if R.ndim == 3 else np.zeros(c, dtype=np.int64), R)
     entries = (from_lower(R) if R.ndim == 2 else R).reshape(-1)
     both = xp.concat([indices_like(N, R), indices_like(rows, R)[:, None]], axis=1).T  # (q + 1, c)
@@ -236,15 +241,31 @@ def conditionals_by_pairs(
     """`conditionals` from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
     nowhere else, which is less work where rows share few of them.
     """
-    from .neighbour_loops import factorise_near
+    from .neighbour_tiles import condition_near
 
-    c, q = N.shape
-    coef, cond_var, factor = np.empty((c, q)), np.empty(c), np.empty((c, q * (q + 1) // 2))
+    sets, factors = pairs_of(rows, N, len(X))
     Z, form = np.ascontiguousarray(kernel.scaled(X)), (PROFILES[type(kernel)], float(kernel.variance))
-    for i in interruptible(c, q**2 * (q + Phi.shape[1] + X.shape[1])):
-        out = factor[i], coef[i], cond_var[i]
-        factorise_near(addresses(), Z, Phi, form, rows[i], N[i], noise, *out)
-    return Conditionals(rows, N, coef, cond_var, factor, compiled=True)
+    aside(condition_near, N.size * (N.shape[1] ** 2 + Phi.shape[1]), Z, Phi, form, noise, sets, factors)
+    return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
+
+
+def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[Sets, Factors]:
+    """The pairs of some rows of a block of b and their neighbours, and room for the factors."""
+    from .neighbour_tiles import find_pairs
+
+    (c, q), triangle = N.shape, b * (b + 1) // 2
+    own, places, size = rows.astype(np.int32), N.astype(np.int32), (q + 1) * (q + 2) // 2
+    ids = np.empty((-(-c // LANES), size * LANES), dtype=np.uint32)
+    pairs = np.zeros((2, 2 + min(triangle, c * size)), dtype=np.uint32)
+    count = find_pairs(own, places, np.empty(triangle, dtype=np.int32), ids, pairs)
+    sets = own, places, ids, np.ascontiguousarray(pairs[:, :count])
+    return sets, room_for(sets)
+
+
+def room_for(sets: Sets) -> Factors:
+    """Room for the factors of the neighbours' covariances, b and d."""
+    _, N, ids, _ = sets
+    return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N))
 
 
 # Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.
@@ -281,16 +302,6 @@ def add_scattered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, s
     k = out.shape[0] // b
     blocks = namespace(A).matrix_transpose(dense(N, C, b).reshape(k, N.shape[0] // k, b))
     return out + sign * (blocks @ A.reshape(k, N.shape[0] // k, A.shape[1])).reshape(out.shape)
-
-
-def sampled(N: np.ndarray, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A_i · B[N_ij]. (c, q)"""
-    from .neighbour_loops import dots
-
-    out = np.zeros(N.shape)
-    for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-        dots(N[i], A[i], B, out[i])
-    return out
 
 
 def dense(N: Array, C: Array, columns: int) -> Array:
