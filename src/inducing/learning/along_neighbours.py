@@ -27,6 +27,8 @@ SHORT_START = 0.1  # times the lengthscales given: a second start, for functions
 FIRST_NEIGHBOURS = 20  # at most on subsets: what is learned there depends on more of them little
 START_ITERATIONS = 20  # iterations of each start
 PLACED_AMONG = 20_000  # rows that the basis is placed among
+FREED_ROWS = 10_000  # that a basis which may move is learned from, at most
+FREED_ITERATIONS = (15, 45)  # of climbs with it, as long as held-out rows gain
 SCALES = (1.0, 0.4)  # times the lengthscales given: starts that are raced on the first subset
 LAST_TOLERANCE, LAST_SWEEPS = 1e-3, 60  # of the sites that are kept
 
@@ -35,9 +37,9 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
     """Kernel and noise from an exact GP on a few rows, a basis by k-means in its lengthscales, then a few
     dozen evaluations of this row's evidence on subsets that grow, the last on all rows but those `held`.
 
-    The basis stays where k-means puts it: what it misses is local, and the neighbours see it. The noise is
-    learned by this evidence, since a subset has fewer near-duplicates than all rows. A likelihood's own
-    parameters are those of the few rows.
+    The basis is where k-means puts it, and moves in the end if the held-out rows gain: this evidence can
+    exceed the exact one, so it alone does not tell. The noise is learned by it, too, since a subset has fewer
+    near-duplicates than all rows. A likelihood's own parameters are those of the few rows.
     """
     P = start.rows
     if P.likelihood is not None:  # judged by its own rows, left out one by one; none need be held out
@@ -70,11 +72,48 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
             break
         if len(outcomes) == 1 and size < n and start.prelude == "all":
             learning = placed_basis(learning)
+    if held is not None and start.prelude == "all" and left > 0 and not outcomes[-1].run.interrupted:
+        for most in FREED_ITERATIONS:
+            learning, before = _with_freed_basis(learning, P, held, min(left, most), outcomes), learning
+            if learning is before:
+                break
     last = start.at(parameters_of(learning.rows)).unmoved(outcomes[-1].following(outcomes[:-1]).run)
     if held is None:
         return replace(last, score=outcomes[-1].score)
     gain = neighbour_gain(learning, P, held)
     return replace(last, score=-gain.log_loss[1], gain=gain)
+
+
+def _with_freed_basis(
+    learning: Stage, P: Problem, held: np.ndarray, most: int, outcomes: list[Outcome]
+) -> Stage:
+    """The stage after a climb of all parameters and the basis on some rows, which is added to the outcomes;
+    the stage as it was where held-out rows do not gain more than their standard error.
+    """
+    n, row = learning.rows.n, P.row
+    rows = np.sort(np.random.default_rng(n).permutation(n)[:FREED_ROWS])
+    stage = learning if n <= FREED_ROWS else learning.on(rows)
+    if np.ndim(row.neighbours) == 0:
+        row = replace(row, neighbours=min(row.n_neighbours, FIRST_NEIGHBOURS))
+    problem = with_neighbours(replace(stage.rows, row=row))
+    stage = replace(stage.quietly(), problem=problem, optimize="all", max_iterations=most)
+    outcome = replace(stage, least_gain=LEAST_GAIN).run()
+    freed = learning.after(outcome)
+    gain = _losses(learning, P, held) - _losses(freed, P, held)
+    if not gain.mean() > gain.std() / len(gain) ** 0.5:
+        return learning
+    outcomes.append(outcome)
+    return freed
+
+
+def _losses(learned: Stage, P: Problem, held: np.ndarray) -> np.ndarray:
+    """The log loss of each held-out row along neighbours, but for a constant, summed over outputs. (t,)"""
+    Q, y = learned.rows, to_numpy(targets(P)[held])
+    model = replace(learned, problem=with_neighbours(replace(Q, row=P.row))).model()
+    mean, variance = (to_numpy(a) for a in model.predict(P.X[held]))
+    variance = variance + parameters_of(Q).noise
+    squares = np.sum((y - mean.reshape(y.shape)) ** 2, axis=1)
+    return 0.5 * (y.shape[1] * np.log(variance) + squares / variance)
 
 
 def neighbour_gain(learned: Stage, P: Problem, held: np.ndarray) -> NeighbourGain:
