@@ -24,7 +24,6 @@ TILE = 384  # rows at a time: few enough for a core's own cache, and enough for 
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
 LEAST = 1 << 17
 RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
-MOST_NEIGHBOURS = 64  # of a row, beyond which factors side by side leave the cache
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
 
 
@@ -58,7 +57,7 @@ def form_of(P: Problem) -> Form | None:
     """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
     if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
         return None
-    if P.sets is not None and not 0 < P.sets.shape[1] <= MOST_NEIGHBOURS:
+    if P.sets is not None and P.sets.shape[1] == 0:
         return None
     profile = PROFILES.get(type(P.kernel))  # a subclass may differ in anything
     e = None if profile is None else P.basis.exponents(P.kernel)
