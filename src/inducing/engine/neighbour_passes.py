@@ -11,7 +11,7 @@ from ..model.problem import Problem
 from ..numerics.arrays import is_numpy
 from ..numerics.workers import aside
 from .compiled_passes import Form, finish_blocks, form_of, plain, rows_of_blocks, space_of
-from .neighbours import Conditionals, Sets, batches_of, pairs_of, room_for
+from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, log_copies
 
 GROUP_ROWS = 512  # rows of blocks that are done together, at least
@@ -47,7 +47,7 @@ def in_batches(P: Problem) -> Problem:
     return replace(P, batches=[replace(group, batch=_pairs(P, group)) for group in near_groups(P)])
 
 
-def _pairs(P: Problem, group: Group) -> Sets:
+def _pairs(P: Problem, group: Group) -> PairSets:
     """Neighbours by places in a group, and its pairs."""
     assert P.sets is not None
     sets, place = P.sets[group.rows], np.empty(P.n, dtype=np.int32)
@@ -105,7 +105,7 @@ def _near_rows(P: Problem, group: Group) -> tuple[np.ndarray, ...]:
     return X, Y, noise, (X - centre) * inverse
 
 
-def _operations(sets: Sets, m: int) -> float:
+def _operations(sets: PairSets, m: int) -> float:
     """Multiplications of a pass, about."""
     c, q = sets[1].shape
     return float(c) * (4 * m * (m + 8 * q) + q**3)

@@ -29,7 +29,7 @@ from ..numerics.compiling import (
     signature,
     tuple_of,
 )
-from ..numerics.lanes import LANES, minus_dot, minus_multiples
+from ..numerics.lanes import LANES, factorise_lanes, solve_lanes
 from .tiles import BasisType, MatricesType, Out3, Totals, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
@@ -121,48 +121,6 @@ def residuals_of_pairs(
 
 
 @_jit
-def factorise_lanes(least: np.ndarray, q: int, L: np.ndarray, x: np.ndarray) -> None:
-    """The lower triangles of LANES matrices of q + 1 rows, row by row, become their Cholesky factors, with
-    inverses on the diagonal. No pivot is below its `least`; x becomes b of each.
-    """
-    for j in range(q + 1):
-        row = j * (j + 1) // 2 * LANES
-        at = row + j * LANES
-        minus_dot(L, at, L, row, L, row, j)
-        for lane in range(LANES):
-            L[at + lane] = 1.0 / sqrt(max(L[at + lane], least[j * LANES + lane]))
-        for a in range(j + 1, q + 1):
-            below = a * (a + 1) // 2 * LANES
-            minus_dot(L, below + j * LANES, L, below, L, row, j)
-            for lane in range(LANES):
-                L[below + j * LANES + lane] *= L[at + lane]
-    last = q * (q + 1) // 2 * LANES
-    for t in range(q * LANES):
-        x[t] = L[last + t]
-    solve_upper(L, q, x)
-
-
-@_jit
-def solve_upper(L: np.ndarray, q: int, x: np.ndarray) -> None:
-    """x becomes L⁻ᵀx, of the first q rows."""
-    for j in range(q - 1, -1, -1):
-        row = j * (j + 1) // 2 * LANES
-        for lane in range(LANES):
-            x[j * LANES + lane] *= L[row + j * LANES + lane]
-        minus_multiples(x, L, row, x, j * LANES, j)
-
-
-@_jit
-def solve_lower(L: np.ndarray, q: int, x: np.ndarray) -> None:
-    """x becomes L⁻¹x, of the first q rows."""
-    for j in range(q):
-        row = j * (j + 1) // 2 * LANES
-        minus_dot(x, j * LANES, L, row, x, 0, j)
-        for lane in range(LANES):
-            x[j * LANES + lane] *= L[row + j * LANES + lane]
-
-
-@_jit
 def condition_rows(R: np.ndarray, noise: np.ndarray, sets: Numbers, factors: Numbers) -> None:
     """Fill the factors, b and d of rows, from R of their pairs, to which it adds the noise."""
     (rows, N, ids, (first, second)), (Ls, coef, var) = sets, factors
@@ -208,8 +166,7 @@ def solve(Ls: np.ndarray, B: np.ndarray) -> None:
         for a in range(q):
             for lane in range(len(some)):
                 u[a * LANES + lane] = some[lane, a]
-        solve_lower(Ls[lo // LANES], q, u)
-        solve_upper(Ls[lo // LANES], q, u)
+        solve_lanes(Ls[lo // LANES], q, u)
         for a in range(q):
             for lane in range(len(some)):
                 some[lane, a] = u[a * LANES + lane]
@@ -376,8 +333,7 @@ def carry_back(
     for g in range(len(ids)):
         lo = g * LANES
         slopes_of_rows(PhiC, E, ME, S, N, var, lo, u)
-        solve_lower(Ls[g], q, u)
-        solve_upper(Ls[g], q, u)
+        solve_lanes(Ls[g], q, u)
         fill(m, 0.0)
         for i in range(lo, min(lo + LANES, len(N))):
             x, a, c = X[i], MPhi[i], 2.0 * dbar[i]

@@ -42,8 +42,8 @@ from .block_factors import BlockAdjoints
 from .sums import Group, Held, SharedBlocks, Work, copied
 
 # rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
-Sets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-Factors = tuple[np.ndarray, np.ndarray, np.ndarray]
+PairSets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+PairFactors = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Conditionals:
     cond_var: Array  # (c,), d
     # of A: (n_neighbours, n_neighbours, c), or as neighbour_tiles.py keeps it
     factor: Array | None = None
-    sets: Sets | None = None  # of compiled loops
+    sets: PairSets | None = None  # of compiled loops
     size: int = 0  # the rows of a block, where several are done together
     real: Array | float = 1.0  # (c,), 0 for rows that fill up a block
 
@@ -249,7 +249,7 @@ def conditionals_by_pairs(
     return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
 
 
-def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[Sets, Factors]:
+def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[PairSets, PairFactors]:
     """The pairs of some rows of a block of b and their neighbours, and room for the factors."""
     from .neighbour_tiles import find_pairs
 
@@ -262,7 +262,7 @@ def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[Sets, Factors]:
     return sets, room_for(sets)
 
 
-def room_for(sets: Sets) -> Factors:
+def room_for(sets: PairSets) -> PairFactors:
     """Room for the factors of the neighbours' covariances, b and d."""
     _, N, ids, _ = sets
     return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N))

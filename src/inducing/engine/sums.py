@@ -196,7 +196,7 @@ class Group:
     rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
     edges: np.ndarray  # where each begins in `rows`, and where the last one ends
     kept: Any = ...  # where `rows` are no filling, see `neighbours.in_batches`
-    # on a device places and neighbours in a block, 0 for filling or 1; elsewhere `neighbours.Sets`
+    # on a device places and neighbours in a block, 0 for filling or 1; elsewhere `neighbours.PairSets`
     batch: tuple[Array, ...] | None = None
     count: int = 1  # the blocks of a batch
 

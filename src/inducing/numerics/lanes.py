@@ -3,11 +3,12 @@
 Arrays are flat, and a place in one is that of the first of LANES numbers.
 """
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from .compiling import helper, intrinsic
+from .compiling import FAST, helper, intrinsic
 
 LANES = 8
 
@@ -44,3 +45,46 @@ def minus_multiples(C: np.ndarray, A: np.ndarray, a: int, B: np.ndarray, b: int,
     """C[t] -= A[a + t] B[b] for n terms, t in steps of LANES."""
     for t in range(0, n * LANES, LANES):
         minus_dot(C, t, A, a + t, B, b, 1)
+
+
+@helper(fastmath=FAST)
+def factorise_lanes(least: np.ndarray, q: int, L: np.ndarray, x: np.ndarray) -> None:
+    """The lower triangles of LANES matrices of q + 1 rows, row by row, become their Cholesky factors, with
+    inverses on the diagonal. No pivot is below its `least`; x becomes b of each.
+    """
+    for j in range(q + 1):
+        row = j * (j + 1) // 2 * LANES
+        at = row + j * LANES
+        minus_dot(L, at, L, row, L, row, j)
+        for lane in range(LANES):
+            L[at + lane] = 1.0 / sqrt(max(L[at + lane], least[j * LANES + lane]))
+        for a in range(j + 1, q + 1):
+            below = a * (a + 1) // 2 * LANES
+            minus_dot(L, below + j * LANES, L, below, L, row, j)
+            for lane in range(LANES):
+                L[below + j * LANES + lane] *= L[at + lane]
+    last = q * (q + 1) // 2 * LANES
+    for t in range(q * LANES):
+        x[t] = L[last + t]
+    _solve_upper(L, q, x)
+
+
+@helper(fastmath=FAST)
+def _solve_upper(L: np.ndarray, q: int, x: np.ndarray) -> None:
+    """x becomes L⁻ᵀx, of the first q rows."""
+    for j in range(q - 1, -1, -1):
+        row = j * (j + 1) // 2 * LANES
+        for lane in range(LANES):
+            x[j * LANES + lane] *= L[row + j * LANES + lane]
+        minus_multiples(x, L, row, x, j * LANES, j)
+
+
+@helper(fastmath=FAST)
+def solve_lanes(L: np.ndarray, q: int, x: np.ndarray) -> None:
+    """x becomes A⁻¹x with A = LLᵀ, of the first q rows."""
+    for j in range(q):
+        row = j * (j + 1) // 2 * LANES
+        minus_dot(x, j * LANES, L, row, x, 0, j)
+        for lane in range(LANES):
+            x[j * LANES + lane] *= L[row + j * LANES + lane]
+    _solve_upper(L, q, x)
