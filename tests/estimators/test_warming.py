@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba.core import caching
+from numba.core.types.functions import BaseFunction
 from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
+from inducing.inference import online_loops
 from inducing.numerics import compiling
 
 SOURCE = Path(ig.__file__).parent
@@ -152,3 +154,17 @@ def test_a_python_likelihood_in_compiled_loops_passes_its_errors_on() -> None:
     X = np.linspace(0.0, 1.0, 3)[:, None]
     with pytest.raises(ZeroDivisionError, match="in Python"):
         ig.update(ig.prior(ig.kernels.RBF(1.0)), Failing(0.1), X, X[:, 0])
+
+
+def test_tuples_by_address_keep_no_references_and_numba_stays_as_it_was() -> None:
+    state = online_loops.allocate(4, 1, 1, exact=False)
+    state.size[0], state.A[0] = 2, np.eye(4)
+    state.U[0, 1], state.w[0, 0, :2] = 0.5, [3.0, 4.0]
+    before = [sys.getrefcount(part) for part in state]
+    online_loops.remove_one(state, 0)
+    assert [sys.getrefcount(part) for part in state] == before
+    assert state.size[0] == 1
+    assert state.U[0, 0] * state.w[0, 0, 0] == pytest.approx(
+        0.5 * 3.0 + 4.0
+    )  # the mean at the one that stays
+    assert BaseFunction.get_call_type.__name__ == "get_call_type"
