@@ -146,6 +146,7 @@ def gpboost(method: str, m: int, q: int) -> Callable[[Split], tuple[np.ndarray, 
             options["num_ind_points"] = m
         model = gpb.GPModel(gp_coords=(X - center) / scale, likelihood="gaussian", **options)
         model.fit(y=y - y.mean())
+        model.set_prediction_data(num_neighbors_pred=q)  # by default twice as many as it learns with
         answer = model.predict(gp_coords_pred=(Xs - center) / scale, predict_var=True, predict_response=True)
         return answer["mu"] + y.mean(), answer["var"]
 
