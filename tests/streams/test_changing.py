@@ -574,3 +574,32 @@ def test_a_model_may_be_asked_while_it_is_fed() -> None:
     for value in np.array(answers).ravel():
         assert np.min(np.abs(np.array(known) - value)) < 1e-10
     assert_same(model, replayed)
+
+
+@pytest.mark.parametrize("options", [{}, {"half_life": 50}, {"half_life": "auto"}], ids=str)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_label_read_straight_is_read_as_any_batch_is(classes: int, options: dict[str, Any]) -> None:
+    """To the last bit; processes and evidence are right whenever they are read."""
+    A, f = made("level", 420)
+    y = np.digitize(f, [0.0, 1.5][: classes - 1])
+    common: dict[str, Any] = {
+        "method": "online",
+        "n_inducing": 12,
+        "max_iter": 5,
+        "random_state": 0,
+    } | options
+    model, other = (ig.SparseGPClassifier(warmup=60, **common).partial_fit(A[:200], y[:200]) for _ in "ab")
+    straight = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", errors.DriftWarning)
+        for i in range(200, 420):
+            other._posts = other._posts  # makes the learner anew
+            row = slice(i, i + 1)
+            assert_array_equal(model.predict_then_fit(A[row], y[row]), other.predict_then_fit(A[row], y[row]))
+            straight += bool(model._live and model._live.rows)
+            if i % 40 == 39 or i == 419:
+                assert_array_equal(model.predict_proba(A[:9]), other.predict_proba(A[:9]))
+                assert (model.log_evidence_, model.n_rows_) == (other.log_evidence_, other.n_rows_)
+    assert straight > 150
+    new = model.partial_fit(A[:1], np.array([classes]))  # a class that was never seen
+    assert len(new.classes_) == classes + 1 and new.predict_proba(A[:1]).shape == (1, classes + 1)

@@ -31,7 +31,7 @@ def require_labels(y: np.ndarray) -> None:
         check_classification_targets(y)
     except ValueError as error:
         message = str(error)
-        if "continuous" in message and np.ndim(y) == 1:
+        if "type: continuous." in message and np.ndim(y) == 1:
             some = next(value for value in np.ravel(y).tolist() if value != round(value))
             message = (
                 f"Unknown label type: continuous. The target has {len(np.unique(y))} different numbers, such "
@@ -44,7 +44,7 @@ def require_labels(y: np.ndarray) -> None:
 class ClassesOfRows(PredictiveClasses):
     """Mixin of a classifier whose `posteriors_` are posteriors, or predictors along neighbours."""
 
-    posteriors_: tuple[Any, ...]
+    posteriors_: Any  # a tuple
     likelihood_: Any  # of classes
     _kernel: Kernel  # of the standardised inputs
     n_iter_: int

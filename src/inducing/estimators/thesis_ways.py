@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -30,6 +31,25 @@ class ThesisWays:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posteriors_")  # not while all rows have had one label
 
+    @property
+    def posteriors_(self: Any) -> tuple[Any, ...]:
+        self.settle()
+        if self._standing is not None and self._standing is not self._kept:
+            self._keep(self._standing.matched)
+        return self._posteriors
+
+    @posteriors_.setter
+    def posteriors_(self: Any, posteriors: tuple[Any, ...]) -> None:
+        self._posteriors, self._kept = posteriors, self._standing
+
+    @property
+    def log_evidence_(self: Any) -> float | None:
+        return self._log_evidence if self.posteriors_ else None
+
+    @log_evidence_.setter
+    def log_evidence_(self: Any, value: float | None) -> None:
+        self._log_evidence = value
+
     def partial_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> Self:
         """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
 
@@ -40,11 +60,15 @@ class ThesisWays:
         never cut in two, and one that cannot be used changes nothing. `time` (n,), where half_life is in its
         units, never falls.
         """
-        self.predict_then_fit(X, y, classes, time)
+        if classes is not None or time is not None or self._read_one(X, y) is None:
+            self.predict_then_fit(X, y, classes, time)
         return self
 
     def predict_then_fit(self: Any, X: Any, y: Any, classes: Any = None, time: Any = None) -> np.ndarray:
         """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
+        seen = self._read_one(X, y) if classes is None and time is None else None
+        if seen is not None:
+            return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
         self._check_parameters()
         self._refuse_along_neighbours("partial_fit")
         with all_or_nothing(self):
@@ -67,6 +91,20 @@ class ThesisWays:
             else:
                 self._warm_up(X, y, time)
             return np.full((len(X), len(self.classes_)), np.nan)
+
+    def _read_one(self: Any, X: Any, y: Any) -> Seen | None:
+        """The prediction of a row that only needs to be read, which it then is; else None."""
+        if self._live is None or self._held is not None or not (type(X) is np.ndarray is type(y)):
+            return None
+        if X.dtype != np.float64 or X.shape != (1, self.n_features_in_) or hasattr(self, "feature_names_in_"):
+            return None
+        if y.dtype != self.classes_.dtype or y.shape != (1,) or self.missing == "use":
+            return None
+        own = self.classes_ == y[0]
+        if not (np.any(own) and isfinite(X.sum())):
+            return None
+        signs = np.where(own[1:] if len(own) == 2 else own, 1.0, -1.0)
+        return self._read_row(self._in_model_units(X), signs[None, :, None])
 
     def _admit(self: Any, y: np.ndarray) -> None:
         """Make room for labels that are new, where they may come.
