@@ -68,6 +68,8 @@ def export(
 
 def exported(model: Any) -> Exported:
     """A fitted regressor or classifier as arrays in the user's units; raise if it has no such form."""
+    if not isinstance(model, ClassesOfRows):
+        refuse_guided(model, "nothing exports")
     first = processes_of(model)[0]
     if isinstance(first, Posterior) and _inputs_of(first) != model.n_features_in_:
         raise ParameterError(
@@ -80,7 +82,6 @@ def exported(model: Any) -> Exported:
         forms = [_form(post).in_units(**units) for post in model.posteriors_]
         labels = tuple(str(label) for label in model.classes_.tolist())  # type: ignore[attr-defined]
         return _put_together(model, "classes", forms, model.likelihood_.noise, labels)
-    refuse_guided(model, "nothing exports")
     likelihood = getattr(model, "likelihood_", None)
     units = dict(x_mean=model.x_mean_, x_scale=model.x_scale_, y_mean=model.y_mean_, y_scale=model.y_scale_)
     if isinstance(likelihood, LearnedNoise):
