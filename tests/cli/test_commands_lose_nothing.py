@@ -132,7 +132,9 @@ def test_ctrl_c_ends_every_stage_and_leaves_a_model(at: int) -> None:
     assert "interrupted" in fitted.fit_result_.message and not fitted.fit_result_.converged
 
 
-def test_ctrl_c_twice_gives_up() -> None:
+def test_ctrl_c_twice_gives_up(request: pytest.FixtureRequest) -> None:
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of a test run may ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, usual))
     with pytest.raises(KeyboardInterrupt), progress.stop_on_interrupt():
         for _ in range(2):  # any thread may get a signal, and two that wait at once are one
             os.kill(os.getpid(), signal.SIGINT)

@@ -188,9 +188,9 @@ def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
             continue
     values, vectors = xp.linalg.eigh(Binv if B is None else B)
     values = 1.0 - (values if B is None else 1.0 / values)
-    # B⁻¹ of norm one has errors of ε m |B|; where that is too much to tell, of 1e-4 at most
+    # B⁻¹ of norm one has errors of ε m |B|; where that is too much to tell, of a hundredth at most
     rounding = EPSILON * len(values) / max(1.0 - float(xp.max(values)), EPSILON)
-    if B is None and float(xp.min(values)) < -min(rounding, 1e-4):
+    if B is None and float(xp.min(values)) < -min(rounding, 1e-2):
         raise FactorisationError("a matrix is not positive semi-definite")
     half = xp.sqrt(xp.clip(values, 0.0, None))[:, None] * vectors.T
     # QR with the columns turned round is QL
