@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from inducing.inference.propagation import expectation_propagation
-from inducing.learning.fitting_ep import fit_expectation_propagation
+from inducing.learning.fitting import fit_expectation_propagation
 from inducing.model.bases import Points
 from inducing.model.kernels.base import Kernel
 from inducing.model.likelihoods import Probit
@@ -210,6 +210,16 @@ def c8(report: Report) -> None:
             f"standard deviation over orders {many.std():.2f} %, {values[-1, :, 0].std():.2f} % after 1 sweep"
         )
         report.claim(f"With 100 vectors the error bars vanish ({name})", "Fig. 5.5", found, many.std() < 0.25)
+        if many.std() >= 0.25:
+            with single_threaded_blas():
+                every = 100 / 104 * tasks[name].error_table(report.seeds(min(orders, 12)), (104,))[0, :, 2]
+            found = (
+                f"with all 104 vectors, where none is left to the order, it is {every.std():.2f} % (one "
+                f"test row "
+                f"is 0.96 %); at 100, {len(set(np.round(many, 6)))} different errors occur"
+            )
+            reason = "which 4 of the 104 rows have no vector depends on the order, and decides one test row"
+            report.why(f"With 100 vectors the error bars vanish ({name})", reason, found, every.std() < 0.1)
     head = "vectors", *(f"{name}, sweep {s}" for name in rate for s in (1, 2, 3))
     rows = [
         (m, *(spread(values[j, :, s]) for values in rate.values() for s in range(3)))

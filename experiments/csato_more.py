@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from inducing.inference.propagation import expectation_propagation
 from inducing.inference.regression import condition, log_evidence
-from inducing.learning.fitting_ep import fit_expectation_propagation
+from inducing.learning.fitting import fit_expectation_propagation
 from inducing.model.bases import Points
 from inducing.model.kernels import RBF, Matern32, Polynomial, Trigonometric
 from inducing.model.likelihoods import Probit

@@ -178,6 +178,13 @@ def _claims(report: Report, sizes: tuple[int, ...], errors: dict[float, np.ndarr
             f"{shares} of the variation of the 1st, 2nd and 5th in {length:.0%} of [-3, 3]",
             bool(np.all(share > 0.5)),
         )
+        dense = share / length / ((1.0 - share) / (1.0 - length))
+        report.why(
+            f"lengthscale {lengthscale}: eigenfunctions of large",
+            "they fall off wider than the mode: much of the variation is outside, thinly spread",
+            f"per unit length {', '.join(f'{r:.1f}' for r in dense)} times as much inside as outside",
+            bool(np.all(dense > 1.0)),
+        )
     changes = sign_changes(large)
     report.claim(
         "within a mode they are a Gaussian's: the 1st and 2nd do not change sign there, the 5th twice",
@@ -236,6 +243,22 @@ def _convergence_picture(sizes: tuple[int, ...], errors: dict[float, np.ndarray]
 NODES = 500  # of the midpoint rule
 
 
+def _truth(count: int) -> GaussianEigenfunctions:
+    return GaussianEigenfunctions(RBF(0.5), 1.0, count)
+
+
+def uniform_share(n: int, noise: float, count: int, draws: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """As `learned_share`, with inputs uniform on [0, 1] and lengthscale 0.1; eigenfunctions by quadrature."""
+    x = (np.arange(600) + 0.5) / 600
+    truth, kernel = eigenfunctions(RBF(0.1), x[:, None], count), RBF(0.1)
+    total = np.zeros(count)
+    for _ in range(draws):
+        X = rng.uniform(size=(n, 1))
+        V = solve_lower(cholesky(plus_diagonal(kernel(X, X), noise)), truth(X))
+        total += truth.values * np.sum(V * V, axis=0)
+    return total / draws, shrinkage(truth.values, noise, n)
+
+
 def learned_share(
     n: int, noise: float, count: int, draws: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -244,7 +267,7 @@ def learned_share(
     The mean over functions and noise is exact: ∫φ_i k(·, X) p = λ_i φ_i(X), so it is λ_i φ_i(X)ᵀ(K +
     σ²I)⁻¹φ_i(X).
     """
-    truth = GaussianEigenfunctions(RBF(0.5), 1.0, count)
+    truth = _truth(count)
     total = np.zeros(count)
     for _ in range(draws):
         X = rng.standard_normal((n, 1))
@@ -288,19 +311,20 @@ def e4(report: Report) -> None:
     error_against_time(report)
     report.notes += [
         "Less of η is learned than λ/(λ + σ²/n) says, and the gap closes slowly with n: the formula takes "
-        "the eigenfunctions as orthogonal on the sample, where in truth those that are still hidden act as "
-        "more noise.",
+        "the eigenfunctions as orthogonal on the sample, which they are far from where the density has "
+        "tails.",
         "Error against run time on SARCOS, the slides' own data, is E2's.",
     ]
 
 
 def _shrinkage(report: Report, ax: Any, draws: int, noise: float, rng: np.random.Generator) -> None:
-    count, gaps, visible = 20, [], []
+    count, gaps, mended, visible = 20, [], [], []
     for n, colour in zip((20, 100, 400), COLOURS, strict=False):
         found, expected = learned_share(n, noise, count, draws, rng)
         ax.plot(range(1, count + 1), expected, color=colour, label=f"λ/(λ + σ²/n), n = {n}")
         ax.plot(range(1, count + 1), found, "o", color=colour, markersize=4)
         gaps.append(float(np.max(np.abs(found - expected))))
+        mended.append(float(np.max(np.abs(np.subtract(*uniform_share(n, noise, count, draws, rng))))))
         visible.append((int(np.sum(found > 0.5)), int(np.sum(expected > 0.5))))
         report.values[f"shrinkage_{n}"] = {"found": found, "expected": expected}
     ax.set_title("share of η learned (dots: measured)")
@@ -312,11 +336,18 @@ def _shrinkage(report: Report, ax: Any, draws: int, noise: float, rng: np.random
         f"largest gap {', '.join(f'{gap:.2f}' for gap in gaps)} at n = 20, 100, 400",
         gaps[-1] < 0.15,
     )
+    report.why(
+        "the posterior mean shrinks",
+        "under N(0, 1) high eigenfunctions live in tails where hardly a row falls",
+        "under a uniform density, which has none (lengthscale 0.1 on [0, 1]), the largest gap is "
+        f"{', '.join(f'{gap:.3f}' for gap in mended)}",
+        mended[-1] < 0.05 and all(new < old for new, old in zip(mended, gaps, strict=True)),
+    )
     report.claim(
-        "eigenfunctions of λ below σ²/n are hidden",
+        "eigenfunctions of λ below σ²/n are hidden: less than half of η shows",
         "λ ≫ σ²/n to find η",
         f"{', '.join(f'{seen} show more than half, {large} have λ > σ²/n' for seen, large in visible)}",
-        all(abs(seen - large) <= 1 for seen, large in visible),
+        all(seen <= large for seen, large in visible),
     )
 
 

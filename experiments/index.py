@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -79,17 +80,20 @@ MARKS = {"yes": True, "**no**": False, "": None}
 
 def claims_of(page: Path) -> list[tuple[str, bool | None]]:
     """The claims on a page that was written before, and whether they hold."""
-    if not page.exists():
-        return []
-    lines = page.read_text(encoding="utf-8").split("\n")
-    start = next((i for i, line in enumerate(lines) if line.startswith("| claim |")), None)
-    claims = []
-    for line in lines[start + 2 :] if start is not None else []:
-        if not line.startswith("|"):
-            break
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        claims.append((cells[0], MARKS[cells[3]]))
-    return claims
+    return [(cells[0], MARKS[cells[3]]) for cells in _rows(page, "| claim | paper |")]
+
+
+def whys_of(page: Path) -> dict[str, tuple[str, str]]:
+    """By claim: the reason why it does not hold, and whether a test shows it."""
+    return {cells[0]: (cells[1], cells[3]) for cells in _rows(page, "| claim | reason |")}
+
+
+def _rows(page: Path, head: str) -> list[list[str]]:
+    """The cells of a page's table that begins so."""
+    lines = page.read_text(encoding="utf-8").split("\n") if page.exists() else []
+    start = next((i for i, line in enumerate(lines) if line.startswith(head)), len(lines))
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
 
 
 def counted(claims: Sequence[tuple[str, bool | None]]) -> str:
@@ -128,15 +132,17 @@ def write_index(folder: Path) -> Path:
     text.append(
         "## Beyond them\n\n" + markdown_table(("place", "what", "page", "verdicts", "seconds"), table)
     )
-    no = [
-        (f"[{name}]({name}/README.md)", text_)
-        for name, found in claims.items()
-        for text_, holds in found
-        if holds is False
-    ]
+    no = []
+    for name, found in claims.items():
+        whys = whys_of(pages[name])
+        for text_, holds in found:
+            if holds is False:
+                no.append((f"[{name}]({name}/README.md)", text_, *whys.get(text_, ("–", "untested"))))
+    shown = sum(row[-1] == "yes" for row in no)
     text.append(
-        "## What did not hold\n\nEach page says why, as far as it was "
-        "tested.\n\n" + markdown_table(("page", "claim"), no)
+        f"## What did not hold\n\nEach of the {len(no)} with its reason, and whether the test on its page "
+        f"shows "
+        f"that ({shown} do).\n\n" + markdown_table(("page", "claim", "reason", "shown"), no)
     )
     file = folder / "README.md"
     file.write_text("\n\n".join(text) + "\n", encoding="utf-8")
@@ -162,9 +168,12 @@ def write_seeds(folder: Path, target: Path) -> Path:
     """Write target/SEEDS.md: verdicts of the pages in `folder` beside those in its folders seed-1, seed-2."""
     others = sorted(folder.glob("seed-*"), key=lambda path: int(path.name[5:]))
     word = {True: "yes", False: "no", None: "open"}
-    lines, same, judged = [], 0, 0
+    lines, same, judged, missing = [], 0, 0, []
     for name in EXPERIMENTS:
         first, *rest = (claims_of(root / name / "README.md") for root in (folder, *others))
+        if not first or not all(rest):
+            missing.append(name)
+            continue
         for k, (text, holds) in enumerate(first):
             marks = [word[holds], *(word[run[k][1]] if k < len(run) else "–" for run in rest)]
             lines.append((name, text, *marks))
@@ -174,7 +183,8 @@ def write_seeds(folder: Path, target: Path) -> Path:
         f"# Verdicts under {len(names)} seeds",
         "The quick form of every page, `python -m experiments --all --quick --seeds 3`: small sizes, "
         "so that a verdict "
-        f"here may differ from its page's. {same} of {judged} are the same under all seeds.",
+        f"here may differ from its page's. {same} of {judged} are the same under all seeds."
+        + (f" Not run so: {', '.join(missing)}." if missing else ""),
         markdown_table(("page", "claim", *names), lines),
     ]
     file = target / "SEEDS.md"

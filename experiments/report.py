@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,16 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Why:
+    """A reason for a claim that did not hold, the test of it and whether that shows it (None: unclear)."""
+
+    claim: str
+    reason: str
+    found: str
+    shown: bool | None
+
+
+@dataclass(frozen=True)
 class Table:
     title: str
     header: Sequence[str]
@@ -45,6 +55,7 @@ class Report:
     seed: int = 0
     settings: str = ""  # a sentence or two: data, sizes, seeds, iterations
     claims: list[Claim] = field(default_factory=list)
+    whys: list[Why] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was learned, and where it differs from the paper
     values: dict[str, Any] = field(default_factory=dict)  # the numbers behind the pictures, JSON-able
@@ -64,19 +75,39 @@ class Report:
     def claim(self, text: str, paper: str, found: str, holds: bool | None = None) -> None:
         self.claims.append(Claim(text, paper, found, None if holds is None else bool(holds)))
 
+    def why(self, claim: str, reason: str, found: str, shown: bool | None) -> None:
+        """Say why claims whose text begins so do not hold, and by what test; nothing of those that hold."""
+        for one in self.claims:
+            if one.text.startswith(claim) and one.holds is not True:
+                self.whys.append(Why(one.text, reason, found, None if shown is None else bool(shown)))
+
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self.tables.append(
             Table(title, tuple(header), tuple(tuple(str(cell) for cell in row) for row in rows))
         )
 
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """function(*job) of every job, in as many processes as EXPERIMENTS_JOBS says, else in this one."""
-        count = int(os.environ.get("EXPERIMENTS_JOBS", "1"))
-        if count < 2:
-            return [function(*job) for job in jobs]
-        from joblib import Parallel, delayed
+        """function(*job) of every job, in as many processes as EXPERIMENTS_JOBS says, else in this one.
 
-        return list(Parallel(n_jobs=count)(delayed(function)(*job) for job in jobs))
+        Jobs are tuples of plain numbers and texts. What is finished is kept in the file that
+        EXPERIMENTS_PARTS names, if it does, and not computed again: a run that was stopped goes on, and
+        runs of several machines are put together by putting their lines together.
+        """
+        named = os.environ.get("EXPERIMENTS_PARTS", "")
+        keys = [json.dumps([f"{function.__module__}.{function.__name__}", *job]) for job in jobs]
+        found = dict.fromkeys(keys)
+        if named and Path(named).exists():
+            lines = Path(named).read_text(encoding="utf-8").splitlines()
+            known = {part["part"]: part["result"] for part in map(json.loads, lines)}
+            found |= {key: known[key] for key in found if key in known}
+            self.stored |= any(key in known for key in found)
+        todo = [key for key, result in found.items() if result is None]
+        for key, result in _in_processes(function, todo):
+            found[key] = result
+            if named:
+                with Path(named).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"part": key, "result": result}) + "\n")
+        return [found[key] for key in keys]
 
     @property
     def holds(self) -> bool:
@@ -110,6 +141,10 @@ class Report:
             marks = {True: "yes", False: "**no**", None: ""}
             rows = [(claim.text, claim.paper, claim.found, marks[claim.holds]) for claim in self.claims]
             parts.append(markdown_table(("claim", "paper", "here", "holds"), rows))
+        if self.whys:
+            marks[None] = "unclear"
+            rows = [(why.claim, why.reason, why.found, marks[why.shown]) for why in self.whys]
+            parts.append("## Why not\n\n" + markdown_table(("claim", "reason", "test", "shown"), rows))
         parts += [f"![{file}]({file})" for file in files]
         for table in self.tables:
             parts.append(f"## {table.title}\n\n" + markdown_table(table.header, table.rows))
@@ -118,11 +153,40 @@ class Report:
         return "\n\n".join(parts) + "\n"
 
 
+def _in_processes(function: Callable[..., Any], keys: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Keys of jobs with their results, as they come."""
+    count = min(int(os.environ.get("EXPERIMENTS_JOBS", "1")), len(keys))
+    if count < 2:
+        yield from (_one(function, key) for key in keys)
+        return
+    from joblib import Parallel, delayed
+
+    yield from Parallel(n_jobs=count, return_as="generator_unordered")(
+        delayed(_one)(function, k) for k in keys
+    )
+
+
+def _one(function: Callable[..., Any], key: str) -> tuple[str, Any]:
+    return key, json.loads(json.dumps(function(*json.loads(key)[1:]), default=_plain))
+
+
 def at_most(values: Any, target: float) -> bool | None:
     """Whether runs have at most the paper's number on average; None where two standard errors reach it."""
     values = np.asarray(values, dtype=float)
     error = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else 0.0
     return True if values.mean() <= target else None if values.mean() - 2.0 * error <= target else False
+
+
+def together(parts: Iterable[bool | None]) -> bool | None:
+    """No where one part is no, open where one is open, else yes."""
+    parts = list(parts)
+    return False if False in parts else None if None in parts else True
+
+
+def within_chance(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether the mean of paired differences is less than two standard errors from 0."""
+    gaps = np.asarray(first) - np.asarray(second)
+    return len(gaps) > 1 and abs(gaps.mean()) < 2.0 * gaps.std(ddof=1) / np.sqrt(len(gaps))
 
 
 def timed(experiment: Callable[[Report], None], report: Report) -> Report:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inducing.model.kernels import Kernel
 from inducing.sources import datasets
+
+from .report import Report
 
 SIDE = 10
 SPACING = 0.25  # 100 km
@@ -24,6 +27,11 @@ class Scene:
 
     granule: int
     winds: np.ndarray  # (100, 2): to the right of the flight, and along it
+
+
+def rms(difference: np.ndarray) -> float:
+    """The root mean squared length of vectors."""
+    return float(np.sqrt(np.mean(np.sum(difference**2, axis=1))))
 
 
 def lattice() -> np.ndarray:
@@ -109,4 +117,23 @@ def _frame(lonlat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]),
         np.column_stack([-np.sin(lat) * np.cos(lon), -np.sin(lat) * np.sin(lon), np.cos(lat)]),
         np.column_stack([-np.sin(lon), np.cos(lon), zero]),
+    )
+
+
+def why_mixed(report: Report, kernel: Kernel, inputs: np.ndarray, scenes: list[Scene]) -> None:
+    """How likely the prior finds each scene's true field, beside the scene whose heaviest solution is "
+    "mixed."""
+    L = np.linalg.cholesky(kernel(inputs, inputs) + 0.02 * np.eye(len(inputs)))
+    fields = np.column_stack([scene.winds.ravel() for scene in scenes])
+    misfit = np.sum(np.linalg.solve(L, fields) ** 2, axis=0) / len(inputs)  # 1 for a draw of the prior
+    worst, spread = int(np.argmax(misfit)), float(np.median(misfit))
+    claim = "online solutions that are neither"
+    mixed = next((one.found for one in report.claims if one.text.startswith(claim)), "")
+    report.why(
+        claim,
+        "the prior knows no fronts, and the true field of that scene has one",
+        f"wᵀK⁻¹w a component is {misfit[worst]:.1f} for the true field of granule {scenes[worst].granule}, "
+        f"{spread:.1f} in the median of the scenes: {0.5 * (misfit[worst] - spread) * len(inputs):.0f} "
+        f"nats less",
+        f"[{scenes[worst].granule}]" in mixed and misfit[worst] > 2.0 * spread,
     )

@@ -94,7 +94,7 @@ def test_held_out_images_are_a_sixth_of_those_to_learn_from():
 
 def test_c9_four_against_the_rest(tmp_path):
     report, values = page("C9", tmp_path)
-    data = digits(0.5, [4], every=4)
+    data = digits(0.5, (4,), every=4)
     truth = data.y_test == 4
     errors = []
     for order in range(2):  # the mean's sign at 256 vectors, after one pass

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import EXPERIMENTS
-from experiments.index import DOCUMENTS, PLACES, claims_of, counted, write_index, write_seeds
+from experiments.index import DOCUMENTS, PLACES, claims_of, counted, whys_of, write_index, write_seeds
 from experiments.report import Report, at_most
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
@@ -38,6 +38,46 @@ def test_the_index_is_that_of_the_pages(tmp_path: Path) -> None:
     if (RESULTS / "SEEDS.md").exists():
         (tmp_path / "SEEDS.md").touch()
     assert write_index(tmp_path).read_text() == (RESULTS / "README.md").read_text()
+
+
+# pages that were not run in full since they test their reasons
+WAITING = {"W1", "W5", "Q2", "E2", "E4", "C8", "C13", "C17", "Q5"}
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - WAITING))
+def test_every_no_has_a_reason_that_was_tested(name: str) -> None:
+    page = RESULTS / name / "README.md"
+    assert [text for text, holds in claims_of(page) if holds is False and text not in whys_of(page)] == []
+
+
+def test_reasons_are_read_back_and_only_for_what_does_not_hold(tmp_path: Path) -> None:
+    report = filled(1)
+    for text, shown in (("a | b", True), ("second", False), ("third", None)):
+        report.why(text, f"reason of {text}", "found", shown)
+    report.write(tmp_path / "W1")
+    whys = whys_of(tmp_path / "W1" / "README.md")
+    assert whys == {"second": ("reason of second", "**no**"), "third": ("reason of third", "unclear")}
+    assert "| second | reason of second | **no** |" in write_index(tmp_path).read_text()
+
+
+def test_finished_parts_are_kept_and_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "parts.jsonl"
+    monkeypatch.setenv("EXPERIMENTS_PARTS", str(kept))
+    jobs = [(2, 0.5), (3, 0.5)]
+    first = filled()
+    assert first.map(power, jobs[:1]) == [[2.0, 2**0.5]] and not first.stored
+    lines = kept.read_text().replace("1.414", "9.414")  # a mark: what is kept is what is used
+    kept.write_text(lines)
+    again = filled()
+    two, three, last = again.map(power, [*jobs, jobs[0]])
+    assert two == last == [2.0, pytest.approx(8.0 + 2**0.5)] and three == [3.0, 3**0.5]
+    assert again.stored and len(kept.read_text().splitlines()) == 2
+
+
+def power(base: float, exponent: float) -> np.ndarray:
+    return np.array([base, base**exponent])
 
 
 def test_claims_are_read_back(tmp_path: Path) -> None:
