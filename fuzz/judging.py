@@ -25,11 +25,13 @@ from typing import Any
 
 from fuzz.mutants import PACKAGE, ROOT, Mutant
 
-COMPILING = ("@helper", "@pointed", "@compiled", "@intrinsic")
+COMPILING = ("helper(", "pointed(", "compiled(", "intrinsic")  # of modules that are part of others, compiled
 SLOW = 20.0  # seconds, beyond which a test is left out
+SHARE = 60.0  # seconds for a share of a file of tests that is learned
 MEMORY = 16 << 30  # bytes of address space of a process
-LAST = 15.0  # seconds in which the last mutants may come to an end
-PATIENCE = 45.0  # seconds a mutant may take beyond thrice its tests', compiling among them
+PATIENCE = 30.0  # seconds a mutant may take beyond twice its tests', compiling among them
+NOT_FOUND = 4  # pytest's exit code where a test is not there
+MOST = 200  # tests that a mutant meets
 
 
 class Folders:
@@ -38,13 +40,19 @@ class Folders:
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder, self.base = folder, folder / "base"
         self.copies = [folder / f"copy{i}" for i in range(jobs)]
-        self.importers = _importers()
+        self.importers, self.callers = _importers(), Callers()
         folder.mkdir(parents=True, exist_ok=True)
         if _sources(self.base / "inducing") != _sources(PACKAGE):
             shutil.rmtree(self.base, ignore_errors=True)
             shutil.copytree(PACKAGE, self.base / "inducing", ignore=shutil.ignore_patterns("__pycache__"))
 
     def spread(self) -> None:
+        """Compile what the package compiles, its parts side by side, and copy it for each process."""
+        for process in [
+            in_process(lambda part=part: _warm(self.base, part), self.folder / f"warm{part}.log")
+            for part in range(WARMED)
+        ]:
+            os.waitpid(process, 0)
         for path in self.copies:
             shutil.rmtree(path, ignore_errors=True)
             shutil.copytree(self.base, path)
@@ -76,6 +84,18 @@ class Folders:
                 file.write_bytes(content)
 
 
+WARMED = 10  # parts of `inducing.warm`
+
+
+def _warm(package: Path, part: int) -> int:
+    sys.path.insert(0, str(package))
+    from inducing.estimators import warming
+
+    for call in list(warming.PARTS.values())[part::WARMED]:
+        call()
+    return 0
+
+
 def _sources(package: Path) -> dict[str, bytes]:
     return {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
 
@@ -103,6 +123,50 @@ def _importers() -> dict[str, set[str]]:
         return seen
 
     return defaultdict(set, {name: closure(name) for name in list(direct)})
+
+
+class Callers:
+    """Which functions of the package mention a name, and what a place of a module is called by others."""
+
+    def __init__(self) -> None:
+        self.mentions: dict[str, set[str]] = defaultdict(set)
+        for path in PACKAGE.rglob("*.py"):
+            module = str(path.relative_to(PACKAGE))
+            self._visit(ast.parse(path.read_text(encoding="utf-8")), module, "")
+
+    def _visit(self, node: ast.AST, module: str, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, ast.FunctionDef):
+                names = {n.id for n in ast.walk(child) if isinstance(n, ast.Name)}
+                names |= {n.attr for n in ast.walk(child) if isinstance(n, ast.Attribute)}
+                for name in names:
+                    self.mentions[name].add(f"{module}::{prefix}{child.name}")
+                inner = f"{prefix}{child.name}.<locals>."
+            elif isinstance(child, ast.ClassDef):
+                inner = f"{prefix}{child.name}."
+            self._visit(child, module, inner)
+
+    def names(self, mutant: Mutant) -> set[str]:
+        """The name of a mutant's function; of a line outside of functions, what it gives a value to."""
+        if mutant.within:
+            return {mutant.within[-1].split(".")[-1]}
+        found: set[str] = set()
+        for node in ast.walk(ast.parse((PACKAGE / mutant.module).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                if node.lineno <= mutant.line <= (node.end_lineno or node.lineno):
+                    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                    found |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        return found
+
+    def of(self, mutant: Mutant) -> Iterator[set[str]]:
+        """The functions that mention a mutant's, those that mention these, and so on."""
+        names, seen = self.names(mutant), set[str]()
+        while names:
+            callers = set().union(*(self.mentions[name] for name in names)) - seen
+            yield callers
+            seen |= callers
+            names = {caller.split("::")[1].split(".")[-1] for caller in callers}
 
 
 def in_process(work: Callable[[], int], log: Path) -> int:
@@ -175,7 +239,7 @@ def pool(
             yield entry.task, os.waitstatus_to_exitcode(status) if done else None
 
 
-Touch = dict[str, list[tuple[float, str]]]  # of a function: seconds and name of the tests that call it
+Touch = dict[str, list[tuple[int, float, str]]]  # of a function: tests that call it, as `learned` says
 
 
 def learn(folders: Folders, tests: list[Path], jobs: int, each: int, seconds: float) -> None:
@@ -191,9 +255,10 @@ def learn(folders: Folders, tests: list[Path], jobs: int, each: int, seconds: fl
         arguments = ["-p", "fuzz.touched", "--touched", str(folder / f"{name}.part"), "--share", f"{i}/{k}"]
         arguments += ["--each", str(each)]
         process = in_process(
-            lambda: pytest_run(folders.base, [*arguments, str(path)], keep=True), folder / f"{name}.log"
+            lambda: pytest_run(folders.copies[place], [*arguments, str(path)], keep=True),
+            folder / f"{name}.log",
         )
-        return process, max(end - time.monotonic(), 1.0), contextlib.ExitStack()
+        return process, min(max(end - time.monotonic(), 1.0), SHARE), contextlib.ExitStack()
 
     for (path, i, _), code in pool((task for task in tasks if time.monotonic() < end), jobs, begin):
         log = folder / f"{path.parent.name}.{path.stem}.{i}.log"
@@ -209,36 +274,43 @@ def learn(folders: Folders, tests: list[Path], jobs: int, each: int, seconds: fl
 
 
 def learned(folder: Path) -> Touch:
-    """Which tests call which function, of all that were learned."""
+    """Which tests call which function, of all that were learned: how many functions they call, how long they
+    take, and their names.
+    """
     latest: dict[str, tuple[float, list[str]]] = {}
-    for line in (folder / "learned.jsonl").read_text(encoding="utf-8").splitlines():
-        name, took, functions = json.loads(line)
-        latest[name] = took, functions
+    for path in sorted(folder.glob("learned*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, took, functions = json.loads(line)
+            latest[name] = took, functions
     touched: Touch = defaultdict(list)
     for name, (took, functions) in latest.items():
         if took < SLOW:
             for function in functions:
-                touched[function].append((took, name))
+                touched[function].append((len(functions), took, name))
     return touched
 
 
-def tests_for(mutant: Mutant, touched: Touch, importers: dict[str, set[str]], budget: float) -> list[str]:
-    """The tests that call the function of a mutant, some of each kind, quick ones first, `budget` seconds of
-    them. Helpers inside compiled code are called by nobody: those of the modules that import it stand in.
+def tests_for(mutant: Mutant, touched: Touch, folders: Folders, budget: float) -> list[str]:
+    """The tests that call the function of a mutant, some of each kind, those that call little else first,
+    `budget` seconds of them, the quick ones in front. Helpers inside compiled code are called by nobody:
+    those that mention them stand in.
     """
     inside = [touched.get(f"{mutant.module}::{name}", []) for name in mutant.within]
     tests = next((some for some in inside if some), [])
-    for modules in ([mutant.module], importers[mutant.module]):
+    for callers in folders.callers.of(mutant) if not tests else ():
+        tests = [test for caller in callers for test in touched.get(caller, [])]
+        if tests:
+            break
+    for modules in ([mutant.module], folders.importers[mutant.module]):
         if not tests:
             own = {f: tests for f, tests in touched.items() if f.split("::")[0] in modules and "<" not in f}
             tests = [test for some in own.values() for test in some]
     groups = defaultdict(list)
-    for took, name in sorted(set(tests)):
-        groups[name.split("[")[0]].append((took, name))
-    ordered = sorted(groups.values())
+    for size, took, name in sorted(set(tests)):
+        groups[name.split("[")[0]].append((size, took, name))
     total, chosen = 0.0, []
-    for took, name in (test for turn in zip_longest(*ordered) for test in turn if test):
-        if total + took <= budget and len(chosen) < 200:
+    for _, took, name in (test for turn in zip_longest(*sorted(groups.values())) for test in turn if test):
+        if total + took <= budget and len(chosen) < MOST:
             total += took
             chosen.append((took, name))
     return [name for _, name in sorted(chosen)]
@@ -246,7 +318,7 @@ def tests_for(mutant: Mutant, touched: Touch, importers: dict[str, set[str]], bu
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: noticed, hung, survived, untested or unfinished, and the test that noticed."""
+    """What became of a mutant: noticed, hung, survived or untested, and the test that noticed."""
 
     mutant: Mutant
     result: str
@@ -256,15 +328,21 @@ class Verdict:
 
 
 def judge(
-    some: list[Mutant], folders: Folders, touched: Touch, jobs: int, budget: float, minutes: float
+    some: list[Mutant], folders: Folders, touched: Touch, jobs: int, budget: float, seconds: float
 ) -> Iterator[Verdict]:
-    """Run the tests of each mutant, for so many minutes at most."""
-    end = time.monotonic() + 60 * minutes
-    ready = [(mutant, tests_for(mutant, touched, folders.importers, budget)) for mutant in some]
-    for mutant, tests in ready:
-        if not tests:
-            yield Verdict(mutant, "untested")
+    """Run the tests of each mutant, beginning none after so many seconds, so that none is left undecided."""
+    end = time.monotonic() + seconds
     places: dict[Mutant, tuple[int, float]] = {}
+    untested: list[Mutant] = []
+
+    def ahead() -> Iterator[tuple[Mutant, list[str]]]:
+        for mutant in some:
+            if time.monotonic() > end:
+                return
+            if tests := tests_for(mutant, touched, folders, budget):
+                yield mutant, tests
+            else:
+                untested.append(mutant)
 
     def begin(place: int, task: tuple[Mutant, list[str]]) -> tuple[int, float, contextlib.ExitStack]:
         mutant, tests = task
@@ -273,15 +351,17 @@ def judge(
         places[mutant] = place, time.monotonic()
         log = folders.folder / f"copy{place}.log"
         process = in_process(lambda: pytest_run(path, ["-x", *tests]), log)
-        return process, min(PATIENCE + 3 * budget, max(end + LAST - time.monotonic(), 1.0)), close
+        return process, PATIENCE + 2 * budget, close
 
-    tasks = (task for task in ready if task[1] and time.monotonic() < end)
-    for (mutant, tests), code in pool(tasks, jobs, begin):
+    for (mutant, tests), code in pool(ahead(), jobs, begin):
         place, start = places.pop(mutant)
         seconds = round(time.monotonic() - start, 1)
-        late = "hung" if time.monotonic() < end + LAST else "unfinished"
-        result = late if code is None else "noticed" if code else "survived"
         log = (folders.folder / f"copy{place}.log").read_text(errors="replace").splitlines()
         failures = [line for line in log if line.startswith(("FAILED ", "ERROR "))]
+        # names of cases that the change renames are not found, which is no failure of theirs
+        passed = code == 0 or (code == NOT_FOUND and not failures)
+        result = "hung" if code is None else "survived" if passed else "noticed"
         by = (failures or log[-1:] or [""])[0][:300] if result == "noticed" else ""
         yield Verdict(mutant, result, len(tests), seconds, by)
+    for mutant in untested:
+        yield Verdict(mutant, "untested")

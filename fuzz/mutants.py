@@ -1,7 +1,7 @@
 """Mutants of the source: small changes that tests should notice.
 
     python -m fuzz.mutants model/table.py --sample 30 --folder F     # of one module
-    python -m fuzz.mutants --jobs 16 --sample 400 --minutes 5 --folder F     # drawn from the six rooms
+    python -m fuzz.mutants --jobs 16 --sample 400 --until 400 --folder F     # drawn from the six rooms
     python -m fuzz.mutants --jobs 2 --folder F --again --budget 120     # the survivors meet more tests
 
 Each mutant changes one place of one module (an operation, a comparison, a condition, a number). First every
@@ -23,6 +23,7 @@ import json
 import os
 import random
 import tempfile
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -184,7 +185,7 @@ def judged(path: Path) -> Judged:
 
 def tell(found: Judged) -> None:
     """Print how many were noticed, of each kind and room and of all, and what survived."""
-    excused = {line.split(" # ")[0] for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()}
+    excused = {line.rsplit(" # ", 1)[0] for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()}
     counts: Counter[tuple[str, str]] = Counter()
     for mutant, result in found.items():
         if result in ("survived", "untested") and mutant.key in excused:
@@ -216,9 +217,9 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options.add_argument("--budget", type=float, default=20.0, help="seconds of tests that a mutant meets")
-    options.add_argument("--learn-minutes", type=float, default=60.0, help="for the tests as they are")
+    options.add_argument("--learn-seconds", type=float, default=3600.0, help="for the tests as they are")
     options.add_argument("--each", type=int, default=1 << 30, help="cases of each test that are learned")
-    options.add_argument("--minutes", type=float, default=600.0, help="for the mutants")
+    options.add_argument("--until", type=float, default=1e6, help="seconds after which no mutant begins")
     options.add_argument("--again", action="store_true", help="judge what survived once more")
     told = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -229,6 +230,7 @@ def run(told: argparse.Namespace, folder: Path) -> None:
     """Learn which tests call what, where that is not known, and judge mutants until the time is over."""
     from fuzz import judging
 
+    began = time.monotonic()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
@@ -236,26 +238,27 @@ def run(told: argparse.Namespace, folder: Path) -> None:
     paths = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
     modules = told.modules or [str(path.relative_to(PACKAGE)) for path in paths]
     folders = judging.Folders(folder, told.jobs)
-    known, results = (folder / "learned.jsonl").exists(), folder / "results.jsonl"
+    folders.spread()
+    known, results = any(folder.glob("learned*.jsonl")), folder / "results.jsonl"
     every = [path for room in TESTS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))]
     if tests := told.tests or ([] if known else every):
-        judging.learn(folders, tests, told.jobs, told.each, 60 * told.learn_minutes)
+        judging.learn(folders, tests, told.jobs, told.each, told.learn_seconds)
     touched = judging.learned(folder)
     print(
         f"{len({t for some in touched.values() for t in some})} tests call {len(touched)} functions",
         flush=True,
     )
-    folders.spread()
     before = judged(results)
     if told.again:
         ahead = [mutant for mutant, result in before.items() if result in ("survived", "untested")]
     else:
         ahead = [mutant for mutant in drawn(modules, told.sample, told.seed) if mutant not in before]
     with results.open("a", encoding="utf-8") as file:
-        for verdict in judging.judge(ahead, folders, touched, told.jobs, told.budget, told.minutes):
-            if verdict.result != "unfinished":
-                file.write(json.dumps(asdict(verdict)) + "\n")
-                file.flush()
+        for verdict in judging.judge(
+            ahead, folders, touched, told.jobs, told.budget, told.until - (time.monotonic() - began)
+        ):
+            file.write(json.dumps(asdict(verdict)) + "\n")
+            file.flush()
     tell(judged(results))
 
 
