@@ -21,6 +21,7 @@ RBF, RQ, Linear, Constant = (
     ig.kernels.Linear,
     ig.kernels.Constant,
 )
+Levels = ig.kernels.Levels
 Matern12, Matern32, Matern52 = ig.kernels.Matern12, ig.kernels.Matern32, ig.kernels.Matern52
 TOOLS = {"c": shutil.which("cc"), "js": shutil.which("node"), "onnx": importlib.util.find_spec("onnxruntime")}
 NEEDED = {"c": "a C compiler", "js": "node", "onnx": "onnxruntime"}
@@ -45,6 +46,13 @@ REGRESSORS = {
         approximation="vfe",
     ),
     "polynomial": dict(kernel=ig.kernels.Polynomial(3, 0.5, columns=(0, 1)), approximation="exact"),
+    "levels": dict(kernel=Levels(RBF([2.0, 20.0, 200.0, 0.5, 0.7, 0.6]), [[0, 3.0], [0, 4.5], [0, 7.0]])),
+    "levels of two columns, and curves": dict(
+        kernel=Levels(Matern32([2.0, 30.0, 200.0, 0.5, 0.9]), [[0, 3.0], [0, 6.0]]) * Constant(0.7)
+        + Levels(Matern52([2.0, 20.0, 300.0, 0.4, 0.8]), [[2, -80.0], [2, 120.0]])
+        + Matern52(0.8, columns=(1,)),
+        approximation="exact",
+    ),
     "a degenerate sum": dict(kernel=RBF(1.0) + Linear(0.3), approximation="sor"),
 }
 
@@ -112,7 +120,7 @@ def test_the_command_says_how_well_it_agrees(tmp_path):
     [
         (dict(kernel=RBF(1.0) + ig.kernels.Periodic(1.0)), "only sums and products of RBF"),
         (
-            dict(kernel=ig.kernels.Levels(RBF([1.0] * 5), [[0, 0.0], [0, 1.0]])),
+            dict(kernel=Levels(Levels(RBF([1.0] * 6), [[1, 0.0]]), [[0, 0.0], [0, 1.0]])),
             "not Levels: use predict, or fit",
         ),
         (dict(approximation="neighbours"), "needs its data at every query"),

@@ -130,6 +130,9 @@ def test_a_film_of_widths_shows_them_over_the_lengthscale():
     film = animation.animate(recording, frames=3)
     film.draw(film.frames - 1)
     below, last = film.canvas.axes[2], recording.steps[-1]
+    curve = film.canvas.axes[0]  # of a few frames all of it
+    low, high = curve.get_ylim()
+    assert len(curve.lines[0].get_ydata()) == 3 and np.all(curve.lines[0].get_ydata() >= low) and high > low
     assert below.lines[0].get_ydata()[0] == pytest.approx(float(np.ravel(last.kernel.lengthscale)[0]))
     circles = below.lines[-1]
     np.testing.assert_allclose(circles.get_xdata(), last.basis.centers[:, 0])

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,17 @@ OPTIONS = (
 OPTIONS += " --disable-component-update --disable-quic --virtual-time-budget=5000"
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="install chromium to look at pages")
 EARLY = "<script>window.failures = []; window.onerror = (m) => { window.failures.push(String(m)); };</script>"
+
+LEVELS = ig.kernels.Levels(ig.kernels.Matern32([9.0, 9.0, 9.0, 1.0, 1.2]), [[0, 103.0], [0, 106.0]])
+LEVELS += ig.kernels.Linear(0.1)
+
+WITHOUT_GREEN = np.array(
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+)
+TO_CONES = np.array(
+    [[0.41222, 0.53633, 0.05145], [0.2119, 0.6807, 0.1074], [0.0883, 0.28172, 0.62998]]
+)  # and Oklab of their cube roots [Ottosson 2020]
+TO_OKLAB = np.array([[0.21045, 0.79362, -0.00407], [1.978, -2.42859, 0.45059], [0.0259, 0.78277, -0.80868]])
 
 
 def asked(page, tmp_path, expression, width=1100):
@@ -62,6 +74,7 @@ def _regressor(d=3, **options):
         {"kernel": "matern32"},
         {"noise": "learned"},
         {"basis": "multiscale"},
+        {"kernel": LEVELS},
         {"kernel": ig.kernels.RationalQuadratic(1.5) + ig.kernels.Linear(0.3), "approximation": "exact"},
     ],
 )
@@ -77,8 +90,9 @@ def test_numbers_are_those_of_the_model(tmp_path, options):
 
 
 @needs_browser
-def test_drawn_functions_are_those_of_the_posterior(tmp_path):
-    model, X = _regressor()
+@pytest.mark.parametrize("kernel", ["rbf", LEVELS])
+def test_drawn_functions_are_those_of_the_posterior(tmp_path, kernel):
+    model, X = _regressor(kernel=kernel)
     model.explain(tmp_path / "page.html")
     ask = f"{json.dumps(X[:4].tolist())}.map((x) => window.explain.drawn(x))"
     values = np.array(asked(tmp_path / "page.html", tmp_path, ask))  # (n, size)
@@ -223,6 +237,23 @@ def test_dragging_is_smooth_and_the_keyboard_works(tmp_path, options, monkeypatc
     )
     found = asked(tmp_path / "page.html", tmp_path, ask)
     assert found["time"] < 33.0 and found["focused"]
+
+
+def test_ten_colours_are_told_apart_in_both_themes():
+    """By their distance in Oklab, where .02 is noticed, also without green cones [Machado et al. 2009]."""
+    template = (Path(ig.__file__).parent / "pictures" / "explain.html").read_text(encoding="utf-8")
+    colours = re.findall(r"--(?:blue|orange|green|c\d|panel): (#\w{6});", template)
+    for theme in (colours[:11], colours[11:]):
+        rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in theme])
+        linear = np.where(rgb > 0.04045, ((rgb + 0.055) / 1.055) ** 2.4, rgb / 12.92)
+        light = np.sort(linear @ [0.2126, 0.7152, 0.0722]) + 0.05
+        panel = linear[0] @ [0.2126, 0.7152, 0.0722] + 0.05
+        contrasts = np.maximum(light, panel) / np.minimum(light, panel)
+        assert np.sort(contrasts)[1] > 2.8  # of all but the panel itself
+        for seen, least in ((np.eye(3), 0.14), (WITHOUT_GREEN, 0.1)):
+            lab = np.cbrt(np.clip(linear[1:] @ seen.T, 0, None) @ TO_CONES.T) @ TO_OKLAB.T
+            apart = np.linalg.norm(lab[:, None] - lab, axis=2)[np.triu_indices(10, 1)]
+            assert apart.min() > least
 
 
 def test_what_needs_its_rows_says_so(tmp_path):

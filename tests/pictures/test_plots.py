@@ -161,3 +161,19 @@ def test_reasons_are_the_shapley_values():
     assert len(plots.portrait(model, "reasons").axes) == 2
     with pytest.raises(ig.errors.ParameterError, match="one target"):
         plots.reasons(replace(found, values=found.values[..., None]))
+
+
+def test_dates_are_dates_on_the_axes():
+    days = pd.date_range("2001-03-01", periods=40, freq="30D")
+    table = pd.DataFrame({"when": days, "x": np.linspace(0, 1, 40)})
+    y = np.arange(40.0) + 3 * table["x"]
+    model = ig.SparseGPRegressor("rbf", "exact", max_iter=5).fit(table, y)
+    slices = {ax.get_xlabel(): ax for ax in portraits.portrait(model, "slices").axes}
+    assert list(slices["when"].lines[0].get_xdata()[[0, -1]]) == list(days.to_numpy()[[0, -1]])
+    assert slices["x"].lines[0].get_xdata().dtype == float
+    drawn = portraits.portrait(model, "map").axes[0]
+    axis = drawn.xaxis if drawn.get_xlabel() == "when" else drawn.yaxis
+    low, high = axis.get_view_interval()  # days since 1970
+    assert (low, high) == pytest.approx((11382, 12552))  # 2001-03-01, 2004-05-14
+    labels = [text.get_text() for text in portraits.portrait(model, "relevance").axes[0].get_yticklabels()]
+    assert any(text.startswith("when (") and text.endswith("years)") for text in labels)

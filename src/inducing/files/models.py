@@ -43,7 +43,7 @@ FORMAT, VERSION, READ = "inducing", "2", ("1", "2")
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
 BROKEN = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
 NOT_A_MODEL = InducingError, *BROKEN
-OF_A_HEADER = 3_500  # bytes of a file beside its numbers: what was tried, the report
+OF_A_HEADER = 4_000  # bytes of a file beside its numbers: what was tried, the report
 
 
 def fitting_size(limit: Any) -> int:

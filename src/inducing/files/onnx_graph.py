@@ -86,20 +86,29 @@ class _Graph:
     def kernel(self, f: Functions) -> tuple[str, str]:
         """The functions at X (n, m), and k(x, x) (n, 1)."""
         K = whole = ""
+        X = self.with_hats(f.hats) if len(f.hats) else self.X
         for variance, leaves in f.terms:
             zero = self.add("Mul", self.add("Gather", self.X, np.array([0]), axis=1), np.array(0.0))
             own = self.add("Add", zero, np.array(variance))
             product = self.add("Add", own, np.zeros(f.centers.shape[1]))
             for leaf in leaves:
-                values, here = self.leaf(leaf, f)
+                values, here = self.leaf(leaf, f, X)
                 product = self.add("Mul", product, values)
                 own = self.add("Mul", own, here) if here else own
             K, whole = (self.add("Add", K, product), self.add("Add", whole, own)) if K else (product, own)
         return K, whole
 
-    def leaf(self, leaf: Leaf, f: Functions) -> tuple[str, str]:
+    def with_hats(self, hats: np.ndarray) -> str:
+        """X beside its hats. (n, d + L)"""
+        x, (a, b, c) = self.add("Gather", self.X, hats[:, 0].astype(int), axis=1), hats[:, 1:].T
+        rising = self.add("Div", self.add("Sub", x, a), b - a)
+        falling = self.add("Div", self.add("Sub", c, x), c - b)
+        own = self.add("Max", self.add("Min", rising, falling), np.zeros(1))
+        return self.add("Concat", self.X, own, axis=1)
+
+    def leaf(self, leaf: Leaf, f: Functions, X: str) -> tuple[str, str]:
         """A leaf at all functions (n, m), and at X itself (n, 1), nothing where that is 1."""
-        x, v = self.add("Gather", self.X, leaf.columns, axis=1), f.centers[leaf.columns].T  # (n, c), (m, c)
+        x, v = self.add("Gather", X, leaf.columns, axis=1), f.centers[leaf.columns].T  # (n, c), (m, c)
         if leaf.kind == LINEAR:
             origin = f.origin[leaf.columns]
             x = self.add("Sub", x, origin)

@@ -1,6 +1,4 @@
-"""Arrays by name in a file of safetensors, whose header must fit the file: opening takes no more memory than
-the file has bytes.
-"""
+"""Arrays by name in a file of safetensors, opened in no more memory than the file has bytes."""
 
 from __future__ import annotations
 

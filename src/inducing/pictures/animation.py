@@ -193,7 +193,7 @@ def _cleared(ax: Axes) -> Axes:
 def _draw_evidence(ax: Axes, shown: np.ndarray, evidence: np.ndarray, frame: int) -> None:
     """Draw the log evidence so far, on axes for all of it but the first frames, which may be far below."""
     _cleared(ax)
-    low = evidence[min(2, len(evidence) - 1) :].min()
+    low = evidence[min(2, len(evidence) // 4) :].min()
     room = 0.06 * (evidence.max() - low) + 1e-9
     ax.plot(shown[: frame + 1], evidence[: frame + 1], color=plots.BLUE, linewidth=1.8)
     height = max(evidence[frame], low - room)

@@ -1,5 +1,13 @@
-"""`page`: one HTML file that evaluates a model in the browser, without a server or a network."""
+"""`page`: one HTML file that evaluates a model in the browser; its arrays are text, doubles in base64 and
+the triangles of a process in the fewest characters.
 
+Half a square of doubles for each process would fill a page. A page can make L⁻¹ itself, from the kernel: then
+an exact process needs no triangle, and another one, of variance k(x, x) - |L⁻¹k|² + |AᵀL⁻¹k|², needs A alone.
+A is upper triangular, and row i of it meets (L⁻¹k)_i, which is no larger than about L_ii: so all L_ii A_ij
+matter to one and the same step, and 13 to 27 bits hold what 64 do.
+"""
+
+import base64
 import json
 from importlib.resources import files
 from typing import Any
@@ -7,7 +15,104 @@ from typing import Any
 import numpy as np
 
 from ..files.exports import Exported, js_evaluator
-from .packing import packed
+from ..model.bases import Points
+from ..model.posterior import Posterior
+from ..numerics.arrays import to_numpy
+from ..numerics.linalg import cholesky, solve_lower
+
+ALPHABET = bytes(c for c in range(33, 127) if c not in b'"<\\')  # what JSON and HTML leave alone
+RUN = 32  # numbers that have as many bits each
+AS_NEAR = 6e-10  # relative, a standard deviation in the page to that of the model
+OF_A_FACTOR = 1e-12  # of the largest entry: a factor that is not of K and a diagonal differs by more
+
+
+def packed(value: Any) -> Any:
+    """Plain data whose arrays are doubles in base64, beside their shape; the page makes arrays of them."""
+    if isinstance(value, np.ndarray):
+        doubles = np.ascontiguousarray(value, dtype="<f8").tobytes()
+        return {"shape": value.shape, "f8": base64.b64encode(doubles).decode("ascii")}
+    if isinstance(value, dict):
+        return {key: packed(own) for key, own in value.items()}
+    return [packed(own) for own in value] if isinstance(value, list | tuple) else value
+
+
+def diagonal_beyond(post: Posterior) -> np.ndarray | None:
+    """diag(LLᵀ - K), where L is a factor of K and a diagonal and A is upper triangular; else None. (m,)"""
+    if not isinstance(post.basis, Points) or post.conditional != "exact":
+        return None
+    A = None if post.A is None else to_numpy(post.A)
+    if A is not None and (A.shape[0] != A.shape[1] or np.any(np.tril(A, -1))):
+        return None
+    Z, L = to_numpy(post.basis.Z), to_numpy(post.L)
+    beyond = L @ L.T - to_numpy(post.kernel.covariances(Z, Z))
+    added = np.diag(beyond).copy()
+    beyond[np.diag_indices(len(beyond))] = 0.0
+    return added if np.max(np.abs(beyond), initial=0.0) <= OF_A_FACTOR * np.max(np.abs(L)) ** 2 else None
+
+
+def few_bits(A: np.ndarray, L: np.ndarray, step: float) -> dict[str, Any]:
+    """An upper triangular matrix as a page reads it: its diagonal as doubles, and L_ii A_ij above it to a
+    multiple of `step`, column by column, in runs of 32 numbers after six bits with the length of each.
+    """
+    numbers = np.rint(np.diag(L)[:, None] * A / step).astype(np.int64)
+    parts = []
+    for j in range(1, len(A)):
+        for i in range(0, j, RUN):
+            run = numbers[i : min(i + RUN, j), j]
+            width = int(np.max(np.abs(run))).bit_length() + 1
+            parts.append(_bits(np.array([width]), 6))
+            parts.append(_bits(run + (1 << width - 1), width))
+    bits = np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint8)
+    return {"step": step, "diagonal": np.diag(A).copy(), "bits": _text(bits)}
+
+
+def _text(bits: np.ndarray) -> str:
+    """Bits as text, thirteen in two characters of 91."""
+    padded = np.concatenate([bits, np.zeros(-len(bits) % 13, dtype=np.uint8)]).reshape(-1, 13)
+    pairs = np.divmod(padded @ (1 << np.arange(12, -1, -1)), len(ALPHABET))
+    return np.frombuffer(ALPHABET, dtype=np.uint8)[np.stack(pairs, axis=1)].tobytes().decode("ascii")
+
+
+def _bits(numbers: np.ndarray, width: int) -> np.ndarray:
+    """The bits of whole numbers, the highest first. (n · width,)"""
+    return (numbers[:, None] >> np.arange(width - 1, -1, -1) & 1).astype(np.uint8).ravel()
+
+
+def stepped(A: np.ndarray, L: np.ndarray, step: float) -> np.ndarray:
+    """The matrix that `few_bits` writes."""
+    l = np.diag(L)[:, None]
+    near = np.rint(l * A / step) * step / l
+    near[np.diag_indices(len(A))] = np.diag(A)
+    return near
+
+
+def variance_in_page(post: Posterior, added: np.ndarray, A: np.ndarray | None, X: np.ndarray) -> np.ndarray:
+    """The variance of f as a page computes it, from its own factor of the kernel matrix. (n,)"""
+    assert isinstance(post.basis, Points)
+    Z = to_numpy(post.basis.Z)
+    L = cholesky(to_numpy(post.kernel.covariances(Z, Z)) + np.diag(added))
+    phi = solve_lower(L, to_numpy(post.kernel.covariances(Z, X)))
+    variance = to_numpy(post.kernel.diagonal(X)) - np.sum(phi**2, axis=0)
+    return variance if A is None else variance + np.sum((A.T @ phi) ** 2, axis=0)
+
+
+def triangle_of(post: Posterior, noise: float, X: np.ndarray) -> dict[str, Any] | None:
+    """The numbers from which a page makes the triangles of a process, so that √(noise + variance) at X is
+    right to 6e-10; None where it has no such form.
+    """
+    added = diagonal_beyond(post)
+    if added is None:
+        return None
+    if post.A is None:
+        return {"added": added}
+    A, L, true = to_numpy(post.A), to_numpy(post.L), to_numpy(post.predict(X).variance)
+    largest = float(np.max(np.abs(np.diag(L)[:, None] * A)))
+    for halvings in range(24, 40):
+        step = 0.5**halvings * largest
+        found = variance_in_page(post, added, stepped(A, L, step), X)
+        if np.max(np.abs(found - true) / (true + noise)) < 2.0 * AS_NEAR:
+            return {"added": added} | few_bits(A, L, step)
+    return None
 
 
 def page(model: Exported, facts: dict[str, Any], triangles: list[dict[str, Any]] | None = None) -> str:
@@ -20,10 +125,7 @@ def page(model: Exported, facts: dict[str, Any], triangles: list[dict[str, Any]]
     plain = model.plain()
     if triangles is not None:
         plain["processes"] = [p | {"T": own} for p, own in zip(plain["processes"], triangles)]
-    data = json.dumps(facts | {"model": packed(plain)}, default=_plain, allow_nan=False)
+    facts = facts | {"model": packed(plain)}
+    data = json.dumps(facts, default=lambda a: np.asarray(a).tolist(), allow_nan=False)
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return template.replace("/*evaluator*/", js_evaluator()).replace("/*data*/", data)
-
-
-def _plain(value: Any) -> Any:
-    return np.asarray(value).tolist()

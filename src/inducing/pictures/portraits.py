@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import ParameterError
 from ..learning.diagnosis import relevance
 from ..model.bases import places
+from ..sources.columns import in_days
 from .style import BLUE, COLOURS, HEIGHTS, INK, RED, SPREADS, canvas, plain
 
 if TYPE_CHECKING:
@@ -37,13 +38,15 @@ def portrait(
     """
     if kind not in PORTRAITS:
         raise ParameterError(f"kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
+    dates = _dates(model)
     model, names, X = _by_features(model, names, X)
     post = model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_
     basis, weight = post.basis, relevance(post.kernel, post.basis)[: len(names)]
     order = [int(j) for j in np.argsort(-weight, kind="stable") if weight[j] > 0]
     if kind == "relevance":
-        lengths = 1.0 / model.relevance_[order]
-        return _relevance(weight[order], [f"{names[j]} ({length:.3g})" for j, length in zip(order, lengths)])
+        lengths = zip(order, 1.0 / model.relevance_[order])
+        shown = [in_days(length) if j in dates else f"{length:.3g}" for j, length in lengths]
+        return _relevance(weight[order], [f"{names[j]} ({length})" for j, length in zip(order, shown)])
     if kind in ("calibration", "residuals"):
         if X is None or y is None or len(X) < 2:
             raise ParameterError(f"a picture of {kind} needs rows with {target}: pass X and y, or --table")
@@ -53,10 +56,10 @@ def portrait(
     if kind == "reasons":
         return reasons(_shapley(model, Z), names, target)
     if kind in ("slices", "dependence"):
-        return _slices(model, Z, order[:MOST_SLICES], names, target, averaged=kind == "dependence")
+        return _slices(model, Z, order[:MOST_SLICES], names, target, dates, averaged=kind == "dependence")
     if len(order) < 2:
         raise ParameterError(f"a map needs two inputs that matter, and the model has {len(order)}")
-    return _map(model, Z, order[:2], names, target, dots=X is not None and len(names) == 2)
+    return _map(model, Z, order[:2], names, target, dates, dots=X is not None and len(names) == 2)
 
 
 def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, Sequence[str], Any]:
@@ -72,6 +75,18 @@ def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, 
     for name in ("feature_names_in_", "encoder_"):
         vars(model).pop(name, None)
     return model, names, X
+
+
+def _dates(model: Any) -> dict[int, int]:
+    """The features that are dates, by number, and the seconds from 1970 on that each counts from."""
+    encoder = getattr(model, "encoder_", None)
+    each = [] if encoder is None else [(c, name) for c in encoder.columns_ for name in c.features]
+    return {i: c.origin for i, (c, name) in enumerate(each) if c.kind == "time" and name == c.name}
+
+
+def _as_dates(x: np.ndarray, origin: int | None) -> np.ndarray:
+    """Seconds since the origin as dates, other numbers as they are."""
+    return x if origin is None else (origin + np.round(x)).astype("M8[s]")
 
 
 def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
@@ -144,7 +159,13 @@ def _label(model: Any, target: str) -> str:
 
 
 def _slices(
-    model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str, averaged: bool
+    model: Any,
+    Z: np.ndarray,
+    order: Sequence[int],
+    names: Sequence[str],
+    target: str,
+    dates: dict[int, int],
+    averaged: bool,
 ) -> Figure:
     rows = -(-len(order) // 3)
     picture = canvas(11.0, 3.2 * rows)
@@ -158,8 +179,10 @@ def _slices(
             X = np.tile(np.median(Z, axis=0), (200, 1))
             x = X[:, j] = np.linspace(Z[:, j].min(), Z[:, j].max(), 200)
             mean, std = _said(model, X)
+        x = _as_dates(x, dates.get(j))
         plain(ax).fill_between(x, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0)
         ax.plot(x, mean, color=BLUE)
+        ax.tick_params("x", labelrotation=25.0 * (j in dates))
         ax.set_xlabel(names[j])
     for ax in axes[len(order) :]:
         ax.set_visible(False)
@@ -168,7 +191,13 @@ def _slices(
 
 
 def _map(
-    model: Any, Z: np.ndarray, order: Sequence[int], names: Sequence[str], target: str, dots: bool
+    model: Any,
+    Z: np.ndarray,
+    order: Sequence[int],
+    names: Sequence[str],
+    target: str,
+    dates: dict[int, int],
+    dots: bool,
 ) -> Figure:
     i, j = order
     X = np.tile(np.median(Z, axis=0), (GRID * GRID, 1))
@@ -182,12 +211,18 @@ def _map(
         mean, std = model.predict(X, return_std=True)
         panels = [(_label(model, target), mean, HEIGHTS), ("standard deviation", std, SPREADS)]
     picture = canvas(5.5 * max(2, len(panels)), 4.6)
+    across, up = _as_dates(across, dates.get(i)), _as_dates(up, dates.get(j))
     for ax, (title, values, colours) in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels):
         drawn = ax.contourf(across, up, values.reshape(GRID, GRID), levels=20, cmap=colours)
         picture.colorbar(drawn, ax=ax, label=title)
         if dots:
             ax.plot(
-                Z[:, i], Z[:, j], ".", color="white", markeredgecolor=INK, markersize=5, markeredgewidth=0.5
+                *(_as_dates(Z[:, k], dates.get(k)) for k in order),
+                ".",
+                color="white",
+                markeredgecolor=INK,
+                markersize=5,
+                markeredgewidth=0.5,
             )
         ax.set_xlabel(names[i])
         ax.set_ylabel(names[j])
