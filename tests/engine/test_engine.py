@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -172,18 +173,24 @@ def test_blas_threads_are_given_back(limit: int | None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Failing(ig.kernels.RBF):
-    """Breaks in the middle of the second pass, in one thread only."""
+    """Breaks in the middle of the second pass, in a worker only, for which the calling thread waits."""
+
+    broken: ClassVar[threading.Event] = threading.Event()
 
     def pullback(self, X: Any, *rest: Any) -> Any:
         if threading.current_thread().name.startswith("inducing"):
+            self.broken.set()
             raise ZeroDivisionError("on purpose")
+        self.broken.wait(60.0)
         return super().pullback(X, *rest)
 
 
+@pytest.mark.skipif(workers.cores() < 2, reason="a single core has no workers")
 def test_blas_threads_are_given_back_after_an_exception() -> None:
     value = evaluate()
     before = blas_threads()
     for _ in range(3):
+        Failing.broken.clear()
         with pytest.raises(ZeroDivisionError, match="on purpose"):
             evaluate(kernel=Failing(LENGTHSCALE, VARIANCE))
         assert blas_threads() == before
@@ -453,6 +460,40 @@ def test_workers_follow_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = [workers.workers_for(n * m * (m + 64)) for n, m in SIZES_AND_WORKERS]
     assert counts == list(SIZES_AND_WORKERS.values())
     assert workers.chunk_rows(2000, 20, np.empty(0)) == 2000  # in one piece
+
+
+def test_a_slow_worker_hands_its_tasks_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tasks 0 and 2 for one state and 1 and 3 for another, 2 goes to the worker who has done 3 and waits,
+    unless a busy machine has kept it from waiting that long.
+    """
+    monkeypatch.setattr(workers, "_process_cores", lambda: 2)
+    for _ in range(20):
+        by, others_done = {}, threading.Event()
+
+        def step(state: list[int], task: int, by: dict[int, int] = by, done: Any = others_done) -> None:
+            if task == 0:
+                assert done.wait(20.0)
+                time.sleep(0.05)
+            by[task] = threading.get_ident()
+            state.append(task)
+            if task == 3:
+                done.set()
+
+        assert workers.run_over([0, 1, 2, 3], list, step, parallel=True) == [[0, 2], [1, 3]]
+        if by[2] != by[0]:
+            return
+    raise AssertionError("no task was handed on")
+
+
+def test_scratch_arrays_are_used_again_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_spare", {})
+    monkeypatch.setattr(workers, "_process_cores", lambda: 1)
+    first, second = workers.taken((3, 2)), workers.taken((3, 2))
+    assert first is not second
+    workers.put_back([first])
+    assert workers.taken((2, 3)) is not first and workers.taken((3, 2)) is first
+    workers.put_back([first, np.empty(workers.SPARE_BYTES // 8)])  # too much: nothing is kept
+    assert workers.taken((3, 2)) is not first
 
 
 SIZES_AND_WORKERS = {(500, 20): 1, (2000, 100): 1, (10_000, 100): 9, (10_000, 500): 16, (44_000, 500): 16}

@@ -4,6 +4,7 @@ CUDA parts are skipped without a device, CuPy's without CuPy, and everything wit
 alone the same code runs on its CPU tensors.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -150,16 +151,48 @@ def test_a_device_is_asked_once() -> None:
     """For the value; whether factors and distances hold is asked with it."""
 
     class Questions(TorchDispatchMode):
-        count = 0
+        count = sorts = 0
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             self.count += function is torch.ops.aten._local_scalar_dense.default
+            self.sorts += function.overloadpacket is torch.ops.aten.sort
             return function(*args, **(kwargs or {}))
 
     P = make_problem(KERNELS["RBF"], basis("points"), TABLE["fitc"], NOISE, *map(torch.from_numpy, (X, Y)))
     with Questions() as questions:
         gradient_of(P)
     assert questions.count == 1
+    assert questions.sorts == 1  # for the middle of the basis, which Kuu, Kfu and their gradients share
+
+
+def test_an_evaluation_waits_for_the_device_twice() -> None:
+    """For the value and for what was claimed; parameters on their way to the device wait for nothing."""
+    P = make_problem(KERNELS["RBF"], basis("points"), TABLE["vfe"], NOISE, *map(to_cuda, (X, Y)))
+    gradient_of(P)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            gradient_of(P)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert sum("called a synchronizing" in str(warning.message) for warning in found) == 2
+
+
+@pytest.mark.parametrize("outputs", [1, 3, linalg.ADDED_COLUMNS + 1])
+def test_a_product_with_a_triangle_and_what_is_added(outputs: int, place: Any) -> None:
+    """A T + V B in one go where there is room beside A, and in two steps where there is not."""
+    rng = np.random.default_rng(5)
+    A, T = rng.standard_normal((40, M)), np.tril(rng.standard_normal((M, M)))
+    V, B = rng.standard_normal((40, outputs)), rng.standard_normal((outputs, M))
+    a = place(A)
+    room = linalg.room_beside(a, outputs)
+    if room is not None:
+        room[:, :M] = a
+        a = room[:, :M]
+    got = linalg.times_lower_plus(a, place(T), room, place(V), place(B))
+    assert_allclose(ig.backend.to_numpy(got), A @ T + V @ B, rtol=0, atol=1e-14 * M * np.abs(A).max() * 5)
+    assert (room is None) == (outputs > linalg.ADDED_COLUMNS or type(a).__module__ != "torch")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -7,17 +7,8 @@ import numpy as np
 
 from ..model.kernels.base import Gradients, Kernel
 from ..model.problem import Problem
+from ..numerics import linalg as la
 from ..numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
-from ..numerics.linalg import (
-    add_gram,
-    add_outer,
-    cholesky_and_inverse,
-    contiguous,
-    from_lower,
-    log_det_from_factor,
-    lower_times,
-    plus_diagonal,
-)
 from .sums import Work, scratch_copy
 
 
@@ -42,12 +33,12 @@ class Whole:
         """D of one block of the problem."""
         X = P.X[rows]
         K = P.kernel.covariances(X, X)
-        D = add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
-        return Whole(K, cholesky_and_inverse(plus_diagonal(D, P.noise[rows] / P.weight(rows)))[1])
+        D = la.add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
+        return Whole(K, la.cholesky_and_inverse(la.plus_diagonal(D, P.noise[rows] / P.weight(rows)))[1])
 
     @property
     def log_det(self) -> Array:
-        return -log_det_from_factor(self.Linv)
+        return -la.log_det_from_factor(self.Linv)
 
     @property
     def numbers(self) -> int:
@@ -56,7 +47,7 @@ class Whole:
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
         """T A, in `out` where it is given. A (b, m)"""
-        return lower_times(self.Linv, scratch_copy(A, out))
+        return la.lower_times(self.Linv, scratch_copy(A, out))
 
     def precision_times(self, A: Array) -> Array:
         return self.Linv.T @ (self.Linv @ A)
@@ -68,9 +59,9 @@ class Whole:
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         """The gradients of p outputs from Φᵀ, e and ΦᵀLB⁻ᵀ, where S may be: G_D = ½ (VVᵀ - p(D⁻¹ - SSᵀ))."""
         V = self.Linv.T @ (self.Linv @ E)
-        S = lower_times(self.Linv, lower_times(self.Linv, PhiB), transposed=True)
-        GD = add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
-        GD = 0.5 * from_lower(add_outer(add_outer(GD, S, p), contiguous(V)))
+        S = la.lower_times(self.Linv, la.lower_times(self.Linv, PhiB), transposed=True)
+        GD = la.add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
+        GD = 0.5 * la.from_lower(la.add_outer(la.add_outer(GD, S, p), la.contiguous(V)))
         return BlockAdjoints(V, S, GD, 2.0 * (GD @ Phi))
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:

@@ -13,6 +13,7 @@ from ..model.kernels.distances import FAR_OUT, Exponents, within_reach
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
 from ..model.table import evidence_correction
+from ..numerics.ahead import expect
 from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
 from ..numerics.workers import aside, row_slices, run_over, workers_for
@@ -24,6 +25,8 @@ TILE = 384  # rows at a time: few enough for a core's own cache, and enough for 
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
 LEAST = 1 << 17
 RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
+RANGES = 4  # ranges of each worker, of which the last may go to others, ...
+HANDED_OVER = 1 << 26  # ... of as many products and sums or more: some milliseconds
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
 
 
@@ -55,13 +58,11 @@ class Form:
 
 def form_of(P: Problem) -> Form | None:
     """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
-    if not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
+    if not expects(P) or (P.sets is not None and P.sets.shape[1] == 0):
         return None
-    if P.sets is not None and P.sets.shape[1] == 0:
-        return None
-    profile = PROFILES.get(type(P.kernel))  # a subclass may differ in anything
-    e = None if profile is None else P.basis.exponents(P.kernel)
-    if profile is None or e is None or not within_reach(FAR_OUT, e.v):
+    profile = PROFILES[type(P.kernel)]
+    e = P.basis.exponents(P.kernel)
+    if e is None or not within_reach(FAR_OUT, e.v):
         return None
     assert isinstance(P.kernel, Stationary)
     v, wide, variance = plain(e.v), e.P is not None, float(P.kernel.variance)
@@ -72,16 +73,32 @@ def form_of(P: Problem) -> Form | None:
     return Form(e, variance, frame, (*form, profile, factor))
 
 
+def expects(P: Problem) -> bool:
+    """Whether compiled loops know the kernel, and pay; if so, those that are called last are expected."""
+    known = type(P.kernel) in PROFILES  # a subclass may differ in anything
+    if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
+        return False
+    if P.row.keeps == "neighbours":
+        expect("engine.neighbour_tiles.second_near", "engine.neighbour_tiles.first_near")
+    elif P.row.keeps == "blocks":
+        expect("engine.block_tiles.second_blocks")
+    else:
+        expect(f"engine.tiles.{'second' if P.general else 'second_deterministic'}")
+    return True
+
+
 def compiled(Phi: Array) -> bool:
     """Whether compiled loops take Φ as it was kept, and pay."""
     return is_numpy(Phi) and Phi.dtype == np.float64 and Phi.size >= LEAST
 
 
 def range_count(P: Problem) -> int:
-    """The number of ranges of rows or blocks: one for each worker, or a multiple if those would be long."""
+    """The number of ranges of rows or blocks: one for each worker, or several if those would be long."""
     m = len(P.basis)
-    workers = workers_for(P.n * m * (m + 64))
-    return -(-max(1, min(P.n * m * (m + 64) // RANGE, P.n // FEWEST_ROWS)) // workers) * workers
+    work = P.n * m * (m + 64)
+    workers = workers_for(work)
+    ranges = max(work // RANGE, min(work // HANDED_OVER, RANGES * workers if workers > 1 else 1))
+    return -(-max(1, min(ranges, P.n // FEWEST_ROWS)) // workers) * workers
 
 
 def on_all_cores(P: Problem) -> bool:
@@ -214,7 +231,8 @@ def plain(A: Array | None) -> np.ndarray:
 def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
     """A worker's buffers: some of a tile of rows, and their features."""
     if s.tiles is None or s.tiles[0].shape[1] != tile:
-        s.tiles = np.empty((count, tile, s.m)), np.empty((tile, F.width))
+        buffers, features = s.scratch((count, tile, s.m), (tile, F.width))
+        s.tiles = buffers, features
     return s.tiles
 
 

@@ -38,22 +38,8 @@ import numpy as np
 
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
+from ..numerics import linalg as la
 from ..numerics.arrays import Array, is_numpy, namespace
-from ..numerics.linalg import (
-    cholesky_and_inverse,
-    cholesky_escalating,
-    congruence,
-    from_lower,
-    gram,
-    identity,
-    information_factors,
-    inverse_lower,
-    jittered,
-    log_det_from_factor,
-    plus_diagonal,
-    shrinkage_root,
-    times_lower_on_all_cores,
-)
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
@@ -98,7 +84,7 @@ class Factors:
 def prior_factors(P: Problem | Parted, *, escalate: bool = True) -> Factors:
     """The prior in whitened coordinates: Luu, B = I and w = 0."""
     Kuu, Luu, Linv, jitter = _whitening(P, escalate)
-    eye = identity(Luu)
+    eye = la.identity(Luu)
     return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, _room(P))
 
 
@@ -106,9 +92,9 @@ def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array
     """Kuu, its Cholesky factor Luu with jitter, Luu⁻¹ and the relative jitter used."""
     Kuu = P.basis.gram(P.kernel)
     if escalate:
-        Luu, jitter = cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
-        return Kuu, Luu, inverse_lower(Luu), jitter
-    Luu, Linv = cholesky_and_inverse(jittered(Kuu, P.jitter))
+        Luu, jitter = la.cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
+        return Kuu, Luu, la.inverse_lower(Luu), jitter
+    Luu, Linv = la.cholesky_and_inverse(la.jittered(Kuu, P.jitter))
     return Kuu, Luu, Linv, P.jitter
 
 
@@ -142,8 +128,8 @@ def factorise(
             kept = replace(kept, tau=end.sites[0][0], nu=end.sites[0][1])
         return Factors(*whitening, end.B, end.LBinv, end.w, end.base(P.row.power), kept, point)
     sums = _over(P, first_pass, Linv, kept)
-    B, LB, LBinv, w = information_factors(sums.G, sums.b)
-    constant = sums.count * math.log(2 * math.pi) + sums.log_D + log_det_from_factor(LB)
+    B, LB, LBinv, w = la.information_factors(sums.G, sums.b)
+    constant = sums.count * math.log(2 * math.pi) + sums.log_D + la.log_det_from_factor(LB)
     correction = sums.correction
     if P.row.bound:
         correction = correction - 0.5 * (namespace(B).linalg.trace(B) - len(P.basis))
@@ -203,20 +189,21 @@ def log_evidence(P: Problem | Parted, F: Factors) -> float:
 
 def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
     """The evidence of a posterior and its gradient, given the factors of the first pass or of the sweeps."""
-    Binv = gram(F.LBinv)
+    Binv = la.gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
     value = float(F.base + sums.terms - 0.5 * sums.residual)
 
-    M = plus_diagonal(F.w @ F.w.T + P.p * Binv, -P.p)
+    M = la.plus_diagonal(F.w @ F.w.T + P.p * Binv, -P.p, overwrite=True)
     if P.row.keeps in ("blocks", "neighbours"):
-        M = F.w @ F.w.T + from_lower(sums.G)  # (Φ̄ - w vᵀ)Φᵀ
+        M = F.w @ F.w.T + la.from_lower(sums.G)  # (Φ̄ - w vᵀ)Φᵀ
     elif P.general:
-        M -= from_lower(sums.G)  # 2Φ diag(r̄)Φᵀ
+        M -= la.from_lower(sums.G)  # 2Φ diag(r̄)Φᵀ
     elif P.row.bound:
-        M += plus_diagonal(P.p * F.B, -P.p)
-    Kuu_bar = -0.5 * congruence(M, F.Linv)
+        M += la.plus_diagonal(P.p * F.B, -P.p, overwrite=True)
+    Kuu_bar = -0.5 * la.congruence(M, F.Linv)
     if F.jitter:
-        Kuu_bar = plus_diagonal(Kuu_bar, F.jitter / len(P.basis) * namespace(M).linalg.trace(Kuu_bar))
+        trace = namespace(M).linalg.trace(Kuu_bar)
+        Kuu_bar = la.plus_diagonal(Kuu_bar, F.jitter / len(P.basis) * trace, overwrite=True)
     kernel, basis = P.basis.gram_pullback(P.kernel, Kuu_bar, F.Kuu)
     add_gradients(sums.kernel, kernel)
     add_gradients(sums.basis, basis)
@@ -247,6 +234,13 @@ def _back(P: Problem | Parted, F: Factors, Binv: Array) -> Back:
     if P.general:
         return Back(F.w, alpha, F.Linv, Binv=Binv, sweep=sites)
     # cI - B⁻¹ = ±UᵀU, so K̄fu = v αᵀ ± p τ Kfu TᵀT with a triangular T; a τ common to all rows moves into T
-    U = shrinkage_root(Binv, F.B) if P.row.bound else namespace(Binv).asarray(F.LBinv, copy=True)
-    T = times_lower_on_all_cores(U, F.Linv)
-    return Back(F.w, alpha, T=T * (P.p / P.common_noise) ** 0.5 if P.uniform else T, sweep=sites)
+    U = la.shrinkage_root(Binv, F.B) if P.row.bound else namespace(Binv).asarray(F.LBinv, copy=True)
+    T = la.times_lower_on_all_cores(U, F.Linv)
+    if not P.uniform:
+        return Back(F.w, alpha, T=T, sweep=sites)
+    T, lengths = T * (P.p / P.common_noise) ** 0.5, None
+    if isinstance(P, Problem) and not is_numpy(P.X):  # Σ p τ|U φ|² = p tr((cI - B⁻¹)(B - I)), without a pass
+        diagonal, m = namespace(Binv).linalg.diagonal, len(P.basis)
+        total = diagonal(F.B) + diagonal(Binv) if P.row.bound else -diagonal(Binv)
+        lengths = (namespace(Binv).sum(total) + (-2 * m if P.row.bound else m)) * (P.p / P.n)
+    return Back(F.w, alpha, T=T, lengths=lengths, sweep=sites)

@@ -1,6 +1,4 @@
-"""The sets of rows that each row looks at along neighbours: a search inside blocks, and a check of given
-sets.
-"""
+"""The sets of rows that each row looks at along neighbours: a search inside blocks, and a check of sets."""
 
 import numpy as np
 
@@ -39,9 +37,7 @@ def _shuffled(n: int) -> np.ndarray:
 
 
 def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
-    """The columns j < i of the q least entries in each row i of S, of equals the first; -1 for none. (b,
-    q)
-    """
+    """The columns j < i of the q least entries in row i of S, of equals the first; -1 for none. (b, q)"""
     b = len(S)
     N = np.full((b, q), -1)
     if worth_compiling(S.size):

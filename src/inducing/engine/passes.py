@@ -11,7 +11,7 @@ from ..model.kernels.base import add_gradients
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from ..numerics.linalg import add_gram, add_weighted_gram, row_dots, row_squares, scaled_sum, times_lower
+from ..numerics.linalg import add_gram, room_beside, row_dots, row_squares, scaled_sum_and_gram, times_lower
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
 from . import block_passes, compiled_passes, neighbour_passes
 from .row_sites import add_terms
@@ -126,7 +126,7 @@ def run_pass(
         tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))
         work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))
         parallel = is_numpy(P.X) and P.n * m >= SMALL and work >= FEW_FLOPS
-    return sum(run_over(list(tasks), lambda: Work(P, G, b), step, parallel=parallel), Sums())
+    return Work.total(run_over(list(tasks), lambda: Work(P, G, b), step, parallel=parallel))
 
 
 def _chunk(P: Problem) -> int:
@@ -173,8 +173,10 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
     X, weight = P.X[rows], P.weight(rows)
     sign = 1.0 if P.row.bound else -1.0
     K = _kfu(P, held, s, rows)
-    KT = times_lower(scratch_copy(K, s.buffer(1, count(rows))), T, transposed=True)
-    lengths, mean = row_squares(KT), K @ alpha
+    room = room_beside(K, p)
+    out = None if room is None else room[:, : s.m]
+    KT = times_lower(scratch_copy(K, s.buffer(1, count(rows))), T, transposed=True, out=out)
+    lengths, mean = row_squares(KT) if back.lengths is None else back.lengths, K @ alpha
     if P.likelihood is None:
         noise = P.noise[rows]
         tau, E = weight / noise, P.Y[rows] - mean
@@ -196,7 +198,7 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
         add_gradients(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * tau))
     if not P.uniform:
         KT *= (p * tau)[:, None]
-    finish(P, s, X, K, times_lower(KT, T), V, alpha, sign)
+    finish(P, s, X, K, (KT, T, room), V, alpha, sign)
 
 
 def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
@@ -226,6 +228,8 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
         copies = add_terms(P, s, rows, mean[:, 0], spread, R, tau, nu)
     rbar = 0.5 * (a * xp.sum(V * V, axis=1) / copies - p * tau + a * p * tau * tau * spread / copies)
     add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
-    S = scaled_sum(S, -p * tau, Phi, -2.0 * rbar)
-    s.G = add_weighted_gram(s.G, Phi, 2.0 * rbar, s.buffer(3, c))
-    finish(P, s, X, K, times_lower(S, back.Linv), V, back.alpha)  # S is Φ̄ without w vᵀ, which becomes v αᵀ
+    room = room_beside(Phi, p)
+    out = None if room is None else room[:, : s.m]
+    S, s.G = scaled_sum_and_gram(S, -p * tau, Phi, -2.0 * rbar, s.G, s.buffer(3, c), out)
+    # S is Φ̄ without w vᵀ, which becomes v αᵀ
+    finish(P, s, X, K, (S, back.Linv, room), V, back.alpha)

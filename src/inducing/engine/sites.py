@@ -28,19 +28,9 @@ from ..model.likelihoods.loops import Asked
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.sites import Sites
+from ..numerics import linalg as la
 from ..numerics.arrays import Given, require_finite, to_numpy
 from ..numerics.blas import addresses
-from ..numerics.linalg import (
-    add_symmetric_product,
-    contiguous,
-    information_factors,
-    inverse_lower,
-    log_det_from_factor,
-    row_dots,
-    row_squares,
-    solve_lower,
-    times_lower,
-)
 from ..numerics.workers import ROW_WORK, chunk_rows, interruptible, row_slices, run_over
 from . import site_loops as loops
 
@@ -125,10 +115,12 @@ class Processes:
             yield from self._kept
             return
         n, m = len(self.X), len(self.L)
-        Linv, kept = inverse_lower(self.L), []
+        Linv, kept = la.inverse_lower(self.L), []
         for rows in row_slices(n, chunk_rows(n, m, self.X)):
-            Phi = times_lower(contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True)
-            gamma = np.maximum(self.kernel.diagonal(self.X[rows]) - row_squares(Phi), 0.0)
+            Phi = la.times_lower(
+                la.contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True
+            )
+            gamma = np.maximum(self.kernel.diagonal(self.X[rows]) - la.row_squares(Phi), 0.0)
             require_finite(gamma, f"what the kernel gives from row {rows.start} on")
             if self.projected:  # a variance must not vanish: averages by quadrature would divide by it
                 gamma = np.full(len(gamma), 1e-12)
@@ -151,16 +143,16 @@ class Processes:
             tau, nu = self.effective(rows, gamma)
             beta += nu.T @ D
             for j in range(c):
-                add_symmetric_product(B[j], tau[:, j, None] * D, D)
+                la.add_symmetric_product(B[j], tau[:, j, None] * D, D)
         for j in range(c):
             try:
-                _, LB, LBinv, w = information_factors(B[j], beta[j][:, None])
+                _, LB, LBinv, w = la.information_factors(B[j], beta[j][:, None])
             except FactorisationError as error:
                 raise FactorisationError(
                     f"the sites leave no proper process (the least τ is {self.tau[:, j].min():.3g}); use "
                     "damping below 1"
                 ) from error
-            self.log_B[j] = float(log_det_from_factor(LB)) if m else 0.0
+            self.log_B[j] = float(la.log_det_from_factor(LB)) if m else 0.0
             self.A[j], self.w[j] = LBinv.T, w[:, 0]
             self.S[j] = self.A[j] @ self.A[j].T
 
@@ -221,7 +213,7 @@ class Processes:
             tau, nu = self.effective(rows, gamma)
             for j in range(c):
                 DA = D @ self.A[j]
-                s, g = row_squares(DA), D @ self.w[j]
+                s, g = la.row_squares(DA), D @ self.w[j]
                 left = 1.0 - tau[:, j] * s
                 if not np.all(left > loops.LEAST_SHARE):
                     values[j] = np.nan
@@ -231,9 +223,9 @@ class Processes:
                     np.log(left) + left * (nu[:, j] ** 2 * var + 2.0 * nu[:, j] * mean - tau[:, j] * mean**2)
                 )
                 if self.Pi is not None:  # its f, along φ
-                    across = row_dots(Phi @ self.A[j], DA)
+                    across = la.row_dots(Phi @ self.A[j], DA)
                     mean = Phi @ self.w[j] + across * (tau[:, j] * g - nu[:, j]) / left
-                    var = row_squares(Phi @ self.A[j]) + tau[:, j] * across**2 / left
+                    var = la.row_squares(Phi @ self.A[j]) + tau[:, j] * across**2 / left
                 value = self.likelihood.log_average(self.Y[rows, j], self.prior[rows] + mean, gamma + var)
                 values[j] += float(np.sum(value - site)) + 0.5 * float(nu[:, j] @ g)
         return [float(v) if np.isfinite(v) else None for v in values]
@@ -243,7 +235,7 @@ class Processes:
         values: list[float | None] = self.log_evidence() if evidence else [None] * c
         P = None
         if self.Pi is not None:
-            P = np.ascontiguousarray(solve_lower(self.L, self.Pi.T, transposed=True).T)
+            P = np.ascontiguousarray(la.solve_lower(self.L, self.Pi.T, transposed=True).T)
         state = self.n_sweeps, self.converged, self.changes, self.projected
         return [
             Posterior(

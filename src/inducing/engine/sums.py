@@ -22,17 +22,19 @@ from ..numerics.arrays import (
     to_numpy,
     zeros_like_rows,
 )
-from ..numerics.linalg import add_product
-from ..numerics.workers import DEVICE_BYTES
+from ..numerics.linalg import times_lower_plus
+from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, taken, workers_for
 
 if TYPE_CHECKING:
     from .block_passes import BlockFactor
 
+Triple = tuple[Array, Array, Array]  # of `times_lower_plus`: A, T, and A's `room_beside` or None
 SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
 BATCH_BYTES = 1 << 32  # the same on a device
 KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache
+PER_SUM = 16  # multiplications that adding a number in memory costs, about
 PHI_BYTES = 1 << 27  # up to this size Φ is kept between the sweeps of an evaluation
 
 
@@ -145,6 +147,7 @@ class Back:
     alpha: Array  # (m, p), Luu⁻ᵀw
     Linv: Array | None = None  # Luu⁻¹
     T: Array | None = None  # U Luu⁻¹ with cI - B⁻¹ = ±UᵀU, times √(pΠ) where that is common to all rows
+    lengths: Array | None = None  # (), the mean of |T k_u|² over rows, where Π is common to them on a device
     Binv: Array | None = None
     LBinv: Array | None = None
     sweep: Any = None  # the process that the sites of a source's rows are made from again
@@ -162,12 +165,14 @@ class Work(Sums):
 
     def __init__(self, P: Problem, G: bool, b: bool) -> None:
         self.like, self.m = P.X, len(P.basis)
-        super().__init__(
-            G=zeros_like_rows((self.m, self.m), P.X) if G else 0.0,
-            b=zeros_like_rows((self.m, P.p), P.X) if b else 0.0,
-        )
+        super().__init__(b=zeros_like_rows((self.m, P.p), P.X) if b else 0.0)
+        if G and is_numpy(P.X) and P.X.dtype == np.float64:
+            self.G = taken((self.m, self.m))
+            self.G.fill(0.0)
+        elif G:
+            self.G = zeros_like_rows((self.m, self.m), P.X)
         self._buffers: dict[int, np.ndarray] = {}
-        self._square = np.empty(0)
+        self._square, self._scratch = np.empty(0), list[np.ndarray]()
         self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of compiled_passes.py
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
@@ -178,6 +183,32 @@ class Work(Sums):
         if held is None or held.shape[0] < rows:
             held = self._buffers[i] = np.empty((rows, self.m), dtype=self.like.dtype)
         return held[:rows]
+
+    def scratch(self, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+        """Arrays to be filled, in the place of those it had, which others may have when the pass is over."""
+        self._scratch = [taken(shape) for shape in shapes]
+        return self._scratch
+
+    @staticmethod
+    def total(states: list[Work]) -> Sums:
+        """The sum of all workers' sums, in their order; what they used is left to the next pass."""
+        Gs, G, spare = [s.G for s in states], states[0].G, [a for s in states for a in s._scratch]
+        if len(states) > 1 and is_numpy(G):
+            m, G, spare = len(G), np.empty_like(G), spare + Gs
+
+            def add(_: None, rows: slice) -> None:
+                np.add(Gs[0][rows], Gs[1][rows], out=G[rows])
+                for other in Gs[2:]:
+                    G[rows] += other[rows]
+
+            workers = workers_for(len(Gs) * PER_SUM * m * m)
+            run_over(row_slices(m, -(-m // workers)), lambda: None, add, parallel=workers > 1)
+            for s in states:
+                s.G = 0.0
+        sums = sum(states, Sums())
+        sums.G = G
+        put_back([a for a in spare if a.dtype == np.float64])
+        return sums
 
     def square(self, b: int) -> np.ndarray | None:
         """A (b, b) scratch array, always the same memory; None off the CPU."""
@@ -231,11 +262,14 @@ def log_copies(P: Problem, rows: Array) -> Array | float:
 
 
 def finish(
-    P: Problem, s: Work, X: Array, K: Array, Kbar: Array, V: Array, alpha: Array, sign: float = 1.0
+    P: Problem, s: Work, X: Array, K: Array, S: Triple, V: Array, alpha: Array, sign: float = 1.0
 ) -> None:
-    """Hand K̄fu = sign Kbar + v αᵀ to the basis; the prior mean's gradient is v itself."""
+    """Hand K̄fu = sign S T + v αᵀ to the basis, given S, T and S's `room_beside`; the prior mean's gradient is
+    v itself.
+    """
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
-    finish_cross(P, s, X, K, add_product(Kbar, V, alpha.T, sign), sign)
+    A, T, room = S
+    finish_cross(P, s, X, K, times_lower_plus(A, T, room, sign * V, alpha.T), sign)
 
 
 def finish_cross(P: Problem, s: Work, X: Array, K: Array, Kbar: Array, sign: float = 1.0) -> None:

@@ -20,15 +20,8 @@ import numpy as np
 
 from ..errors import FactorisationError, IterationWarning
 from ..model.problem import Problem
+from ..numerics import linalg as la
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
-from ..numerics.linalg import (
-    add_weighted_gram,
-    from_lower,
-    information_factors,
-    log_det_from_factor,
-    row_squares,
-    times_lower,
-)
 from . import compiled_passes
 from .passes import run_pass
 from .row_sites import propose
@@ -83,7 +76,7 @@ class Process:
     w: Array = None
 
     def factored(self) -> Process:
-        return Process(self.sites, self.G, self.b, *information_factors(self.G, self.b))
+        return Process(self.sites, self.G, self.b, *la.information_factors(self.G, self.b))
 
     def towards(self, other: Process, share: float) -> Process:
         """This process moved by a share of the way to another, in (τ, ν)."""
@@ -108,7 +101,7 @@ class Process:
     def base(self, power: float) -> float:
         """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, at power 0 -KL(N(w, B⁻¹) || N(0, I))."""
         xp = namespace(self.w)
-        half = 0.5 * float(log_det_from_factor(self.LBinv))
+        half = 0.5 * float(la.log_det_from_factor(self.LBinv))
         if power > 0.0:
             return half + 0.5 * float(xp.sum(self.w * self.b))
         trace, square = float(xp.sum(self.LBinv * self.LBinv)), float(xp.sum(self.w * self.w))
@@ -116,7 +109,7 @@ class Process:
 
     def change(self, new: Process) -> Array:
         """The change to another process as a vector in units of this one's spread. (m² + m,)"""
-        xp, dG = namespace(self.w), from_lower(new.G - self.G)
+        xp, dG = namespace(self.w), la.from_lower(new.G - self.G)
         D = self.LBinv @ dG @ self.LBinv.T
         d = self.LBinv @ (new.b - self.b - dG @ self.w)
         return xp.concat([xp.reshape(D, (-1,)), d[:, 0]])
@@ -149,7 +142,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
         Phi, _ = _features(P, form, sweep.Linv, held, s, rows, fill=not held.filled)
         if before is not None and not at_once:
             tau, nu = (asarray_like(a, P.X)[rows] for a in before)
-            s.G = add_weighted_gram(s.G, Phi, tau, s.buffer(1, count(rows)))
+            s.G = la.add_weighted_gram(s.G, Phi, tau, s.buffer(1, count(rows)))
             s.b += Phi.T @ nu[:, None]
 
     nothing_left = held.filled and (before is None or at_once)
@@ -172,7 +165,9 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
         assert isinstance(rows, slice)
         c = count(rows)
         Phi, R = _features(P, form, sweep.Linv, held, s, rows)
-        spread = row_squares(times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True))
+        spread = la.row_squares(
+            la.times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True)
+        )
         mean = (Phi @ sweep.w)[:, 0]
         old = 0.0 * mean, 0.0 * mean
         if before is not None:
@@ -182,7 +177,7 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
         s.terms = s.terms + xp.sum(new.terms)
         s.improper = s.improper + xp.sum(xp.asarray(new.improper, dtype=P.X.dtype))
         if sweep.gram:
-            s.G = add_weighted_gram(s.G, Phi, tau[rows], s.buffer(1, c))
+            s.G = la.add_weighted_gram(s.G, Phi, tau[rows], s.buffer(1, c))
             s.b += Phi.T @ nu[rows][:, None]
 
     sums = run_pass(P, step, G=sweep.gram, b=sweep.gram)
@@ -222,8 +217,8 @@ def _features(
         assert room is not None
         Phi, R = compiled_passes.whitened_rows(P, form, Linv, s, rows, room)
     else:
-        Phi = times_lower(P.basis.cross(P.kernel, P.X[rows], room), Linv, transposed=True)
-        R = P.kernel.diagonal(P.X[rows]) - row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
+        Phi = la.times_lower(P.basis.cross(P.kernel, P.X[rows], room), Linv, transposed=True)
+        R = P.kernel.diagonal(P.X[rows]) - la.row_squares(Phi) if keeps else 0.0 * Phi[:, 0]
         if fill and held.Phi is not None and Phi is not room:
             held.Phi[rows] = Phi
     if fill and held.R is not None:

@@ -85,7 +85,8 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
     for kind, what in {"c": "complex numbers", "M": "dates", "m": "times", "U": "text", "S": "text"}.items():
         if kind in names and not (text and what == "text"):
             known = "Complex data not supported: " if kind == "c" else ""  # which scikit-learn looks for
-            message = f"{known}{name} must hold numbers, but holds {what}; convert it to numbers"
+            frame = " or to a data frame" if name == "X" and kind != "c" else ""
+            message = f"{known}{name} must hold numbers, but holds {what}; convert it to numbers{frame}"
             raise ColumnError(message) if what == "text" else ShapeError(message)
 
 
@@ -127,35 +128,27 @@ def asarray_like(value: Any, like: Array) -> Array:
         return np.asarray(to_numpy(value), dtype=like.dtype)
     if type(value) is type(like) and value.dtype == like.dtype:
         return value
-    import array_api_compat
-
-    xp = namespace(like)
-    return xp.asarray(to_numpy(value), dtype=like.dtype, device=array_api_compat.device(like))
+    xp, values = namespace(like), to_numpy(value)
+    if is_torch(like):  # a copy that would wait for the device's work on its way would keep it idle
+        return xp.asarray(values, dtype=like.dtype).to(like.device, non_blocking=True)
+    return xp.asarray(values, dtype=like.dtype, device=like.device)
 
 
 def indices_like(numbers: Array, like: Array) -> Array:
     """Row numbers as an array with the namespace and device of `like`, which indexing then need not move."""
     if is_numpy(like) or type(numbers) is type(like):
         return numbers
-    import array_api_compat
-
-    return namespace(like).asarray(numbers, device=array_api_compat.device(like))
+    return namespace(like).asarray(numbers, device=like.device)
 
 
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
-    if is_numpy(like):
-        return np.zeros(shape, dtype=like.dtype)
-    import array_api_compat
-
-    return namespace(like).zeros(shape, dtype=like.dtype, device=array_api_compat.device(like))
+    return namespace(like).zeros(shape, dtype=like.dtype, device=like.device)
 
 
 def empty_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """An array of `shape` to be filled, with the namespace, dtype and device of `like`."""
-    import array_api_compat
-
-    return namespace(like).empty(shape, dtype=like.dtype, device=array_api_compat.device(like))
+    return namespace(like).empty(shape, dtype=like.dtype, device=like.device)
 
 
 def device_room(like: Array) -> int:
@@ -192,9 +185,10 @@ def placed(a: np.ndarray, device: str | None) -> Array:
 
 
 class _Claims(threading.local):
-    """The conditions that the calling thread took for true inside `asked_once`."""
+    """The conditions that the calling thread took for true inside `asked_once`, and results kept there."""
 
     open: list[Array] | None = None
+    results: dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]] = {}
 
 
 _claims = _Claims()
@@ -210,6 +204,18 @@ def holds(claim: Array) -> bool:
     return bool(claim)
 
 
+def once(compute: Callable[..., Computed], *given: Any) -> Computed:
+    """The result for objects that do not change, computed once inside `asked_once`, where calls to a device
+    are what takes time, and each time elsewhere.
+    """
+    if _claims.open is None:
+        return compute(*given)
+    key = compute, *map(id, given)
+    if key not in _claims.results:
+        _claims.results[key] = given, compute(*given)  # with the objects, lest others get their numbers
+    return _claims.results[key][1]
+
+
 def asked_once(compute: Callable[[], Computed], like: Array) -> Computed:
     """The result of `compute` where all it asks `holds`, as a device is asked after it; computed once more,
     with each question in its place, where something does not.
@@ -217,7 +223,7 @@ def asked_once(compute: Callable[[], Computed], like: Array) -> Computed:
     if is_numpy(like) or _claims.open is not None:
         return compute()
     claims: list[Array] = []
-    _claims.open = claims
+    _claims.open, _claims.results = claims, {}
     try:
         result = compute()
         if not claims or all(to_numpy(namespace(like).stack(claims))):
@@ -225,5 +231,5 @@ def asked_once(compute: Callable[[], Computed], like: Array) -> Computed:
     except InducingError:
         pass  # it may follow from a wrong claim
     finally:
-        _claims.open = None
+        _claims.open, _claims.results = None, {}
     return compute()

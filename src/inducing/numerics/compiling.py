@@ -61,6 +61,11 @@ def _options(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
     return {"error_model": "numpy", "_nrt": "np" in function.__code__.co_names} | options
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """The module and name by which `FUNCTIONS` lists a function."""
+    return f"{function.__module__.removeprefix('inducing.')}.{function.__name__}"
+
+
 class Helper:
     """A function that compiled functions call, as yet Python's own."""
 
@@ -99,7 +104,8 @@ class Compiled:
         update_wrapper(self, function)
         self._function, self._make, self._options = function, make, options
         self._ready: Any = None
-        FUNCTIONS[f"{function.__module__.removeprefix('inducing.')}.{function.__name__}"] = self
+        self._name = name_of(function)
+        FUNCTIONS[self._name] = self
 
     def __call__(self, *arguments: Any) -> Any:
         return (self._ready or self.ready())(*arguments)
@@ -109,8 +115,10 @@ class Compiled:
         with _lock:
             if self._ready is None:
                 _with_helpers(self._function)
+                _, linking, _ = _numba()
                 while HELD:
-                    _numba()[1].hold(HELD.pop())
+                    linking.hold(HELD.pop())
+                linking.ahead.wait_for(self._name)
                 try:
                     self._ready = self._make(**self._options, cache=True)(self._function)
                 except RuntimeError as error:  # of a cache that cannot be written

@@ -9,6 +9,7 @@ remembered. And it hands a tuple on as all numbers of all its arrays: a `Handed`
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
 import threading
@@ -29,8 +30,12 @@ from numba.core.types.functions import BaseFunction
 from numba.core.typing.typeof import typeof_impl
 from numba.extending import NativeValue, register_model, unbox
 
+from . import ahead
+from .compiling import name_of
+
 OPERATORS = {function for function in vars(operator).values() if callable(function)}
 ARGUMENTS = types.Number, types.Boolean, types.Array, types.SliceType, types.BaseAnonymousTuple
+LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
 RESOLVE = "get_call_type"  # Numba's method that finds what a function does for arguments of some types
 _resolve, _resolved = getattr(BaseFunction, RESOLVE), dict[Any, Any]()
 
@@ -58,12 +63,16 @@ class _Part(JITCodeLibrary):
 
 
 class _Whole(JITCodeLibrary):
-    """The code of a function, with copies of its helpers that are its own."""
+    """The code of a function, with copies of its helpers that are its own: long ones stay functions, since
+    one that holds all of them takes LLVM twice the time, and a call is nothing beside what they do.
+    """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
                 function.linkage = "internal"
+                if sum(1 for block in function.blocks for _ in block.instructions) >= LONG_HELPER:
+                    function.add_function_attribute("noinline")
         super()._optimize_final_module()
 
     def _finalize_specific(self) -> None:
@@ -170,14 +179,15 @@ class WholeCompiler(Compiler):
             self.state.library.enable_object_caching()
 
     def _compile_core(self) -> Any:
-        before = getattr(BaseFunction, RESOLVE)
-        setattr(
-            BaseFunction, RESOLVE, _remembered
-        )  # while this package's own are compiled, under Numba's lock
+        before, collects = getattr(BaseFunction, RESOLVE), gc.isenabled()
+        setattr(BaseFunction, RESOLVE, _remembered)  # while this package's own are compiled, by one thread
+        gc.disable()  # which would look a hundred times through all that Numba builds up, and find little
         try:
             return super()._compile_core()
         finally:
             setattr(BaseFunction, RESOLVE, before)
+            if collects:
+                gc.enable()
 
 
 class PartCompiler(WholeCompiler):
@@ -195,6 +205,9 @@ class Notice(event.Listener):
         self.timer: threading.Timer | None = None
 
     def on_start(self, event: Any) -> None:
+        dispatcher = event.data["dispatcher"]
+        if self._is_ours(event) and dispatcher.stats.cache_path:  # it has a cache, and was not there
+            ahead.missed(name_of(dispatcher.py_func))
         if self.open == 0 and self._is_ours(event) and self.spent < self.patience:
             self.began = time.monotonic()
             self.timer = threading.Timer(self.patience - self.spent, self.say)

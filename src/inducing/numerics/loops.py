@@ -36,14 +36,6 @@ def affine_squared_distances(
 
 
 @compiled(fastmath=FAST)
-def scaled_sum(A: np.ndarray, a: np.ndarray, B: np.ndarray, b: np.ndarray) -> None:
-    """diag(a) A + diag(b) B, in A."""
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            A[i, j] = a[i] * A[i, j] + b[i] * B[i, j]
-
-
-@compiled(fastmath=FAST)
 def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
     """Put √|weight| A into out: rows of weight ≥ 0 from the top (returns how many), others from the end."""
     top, bottom = 0, len(A)
@@ -167,10 +159,18 @@ def _leaf_values(
 @compiled(fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarray) -> tuple[float, float]:
     """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
-    m, d, mean, whole = table.shape[1], len(x), form[0], 0.0
+    m, d, L, mean, whole = table.shape[1], len(x), int(form[4]), form[0], 0.0
     for k in range(d):
-        mean += form[4 + k] * x[k]
-    origin, at = form[4 + d : 4 + 2 * d], 4 + 2 * d
+        mean += form[5 + k] * x[k]
+    origin, at = form[5 + d : 5 + 2 * d + L], 5 + 2 * d + L
+    if L > 0:
+        given, x = x, np.empty(d + L)
+        for k in range(d):
+            x[k] = given[k]
+        for k in range(d, d + L):
+            v, a, b, c = given[int(form[at])], form[at + 1], form[at + 2], form[at + 3]
+            x[k] = max(0.0, min((v - a) / (b - a), (c - v) / (c - b)))
+            at += 4
     ku, product, s = np.zeros(m), np.empty(m), np.empty(m)
     for _ in range(int(form[3])):
         own, leaves = form[at], int(form[at + 1])
@@ -191,7 +191,7 @@ def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarra
         for j in range(i + 1):
             t += T[i, j] * ku[j]
         squares += t * t
-        mean += table[d, i] * ku[i]
+        mean += table[d + L, i] * ku[i]
     if form[2] == 0.0:
         return mean, form[1] + squares
     return mean, form[1] + form[2] * whole - squares

@@ -1,6 +1,4 @@
-"""Continuous ranked probability scores, ∫ (F(x) - 1{y ≤ x})² dx, of distributions known by their cumulative
-probabilities F.
-"""
+"""Continuous ranked probability scores, ∫ (F(x) - 1{y ≤ x})² dx, of cumulative probabilities F."""
 
 from collections.abc import Callable
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import ParameterError
-from .arrays import Array, is_numpy, placed
+from .arrays import Array, device_room, is_numpy, placed
 
 WorkerState = TypeVar("WorkerState")
 Returned = TypeVar("Returned")
@@ -26,7 +26,8 @@ UNHEARD = 1 << 28  # multiplications of a compiled call, which is deaf to Ctrl-C
 LONG = 1 << 31  # multiplications of a call that cannot be cut, beyond which it runs aside
 ROW_WORK = 1 << 16  # multiplications that the likelihood of a row takes where it is by quadrature, about
 PER_ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
-DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU: large enough for full-speed products
+SPARE_BYTES = 1 << 24  # what a worker may leave to the next one: fresh memory costs as much as small products
+DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU, or a 32nd of what is free there if that is more
 
 
 class _ThreadLimits(threading.local):
@@ -116,13 +117,18 @@ def _quota(root: str = "/") -> int:
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
     """The rows of a chunk: a chunk-by-m buffer fits the device's budget, every worker gets as many chunks."""
+    size = like.dtype.itemsize * max(m, 1)
     budget = CHUNK_BYTES if is_numpy(like) else DEVICE_BYTES
-    rows = max(128, budget // (like.dtype.itemsize * max(m, 1)))
+    if budget == DEVICE_BYTES < n * size:
+        budget = max(DEVICE_BYTES, device_room(like) // 32)
+    rows = max(128, budget // size)
     if is_numpy(like):
         chunks = max(1, -(-n // min(rows, 4096)))
         workers = workers_for(n * m * (m + PER_ENTRY))
         chunks = -(-chunks // workers) * workers
         rows = -(-n // chunks)
+    elif rows < n:  # all alike
+        rows = -(-n // -(-n // rows))
     return max(1, min(rows, n))
 
 
@@ -208,6 +214,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)  # threads do not survive a fork
 
 
+_spare: dict[tuple[int, ...], list[np.ndarray]] = {}  # scratch arrays, by shape
+
+
+def taken(shape: tuple[int, ...]) -> np.ndarray:
+    """A scratch array of floats to be filled, of those that were put back if there is one."""
+    try:
+        return _spare[shape].pop()
+    except (KeyError, IndexError):
+        return np.empty(shape)
+
+
+def put_back(arrays: list[np.ndarray]) -> None:
+    """Keep scratch arrays that no one uses any more for `taken`, up to `SPARE_BYTES` for each core."""
+    for a in arrays:
+        _spare.setdefault(a.shape, []).append(a)
+    if sum(a.nbytes for some in list(_spare.values()) for a in list(some)) > cores() * SPARE_BYTES:
+        _spare.clear()
+
+
 def run_over(
     tasks: list[Any],
     start: Callable[[], WorkerState],
@@ -215,30 +240,59 @@ def run_over(
     *,
     parallel: bool,
 ) -> list[WorkerState]:
-    """Give `tasks` to workers, each with a state of its own; returns the states in a fixed order.
+    """Give `tasks` to workers, on as many states as there are workers; returns the states in a fixed order.
 
-    Worker t takes tasks t, t + T, t + 2T, ..., so the sums it accumulates do not depend on timing. BLAS runs
-    single-threaded inside, one core per worker.
+    State t gets tasks t, t + T, t + 2T, ... one after the other, so its sums do not depend on timing, each
+    from whoever is free, so that slow cores hold up no one. BLAS runs single-threaded inside.
     """
-    count, stopped = min(cores(), len(tasks)) if parallel else 1, threading.Event()
+    count, waiting = min(cores(), len(tasks)) if parallel else 1, 0
+    left, free = [tasks[t::count] for t in range(count)], list(range(count))  # and those no one is at
+    states: dict[int, WorkerState] = {}
+    turn = threading.Condition()
 
-    def work(t: int) -> WorkerState:
-        state = start()
-        for task in tasks[t::count]:
-            if stopped.is_set():
-                break
-            step(state, task)
-        return state
+    def work() -> None:
+        nonlocal waiting
+        handed_on = False
+        with turn:
+            try:
+                while any(left):
+                    if handed_on or not free:  # whoever is at one that has tasks left hands it on
+                        waiting, handed_on = waiting + 1, False
+                        turn.wait()
+                        waiting -= 1
+                        continue
+                    task = left[t := free.pop(0)].pop(0)
+                    try:
+                        turn.release()
+                        if t not in states:
+                            states[t] = start()
+                        step(states[t], task)
+                    finally:
+                        turn.acquire()
+                    if left and left[t]:
+                        free.append(t)
+                        handed_on = waiting > 0
+                        turn.notify()
+            except BaseException:
+                left.clear()
+                raise
+            finally:
+                turn.notify_all()
 
     if count <= 1:
-        return [work(0)]
+        work()
+        return [states[0]] if tasks else [start()]
     with single_threaded_blas():
-        futures = [_executor().submit(work, t) for t in range(1, count)]
+        futures = [_executor().submit(work) for _ in range(1, count)]
         try:
-            return [work(0)] + [f.result() for f in futures]
+            work()
+            for future in futures:
+                if not future.cancel():  # it has begun; what has not has nothing left to do
+                    future.result()
         finally:  # after an exception nothing runs on: each ends with the task it is at
-            stopped.set()
-            wait(futures)
+            left.clear()
+            wait([future for future in futures if not future.cancel()])
+    return [states[t] for t in range(count)]
 
 
 def aside(call: Callable[..., Returned], operations: float, *arguments: Any) -> Returned:
