@@ -4,6 +4,7 @@ import copy
 import cProfile
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +17,8 @@ from sklearn.exceptions import NotFittedError
 import inducing as ig
 import oracle_online
 from inducing import errors
-from inducing.inference.carrying import carried
 from inducing.inference.online import Learner
+from inducing.inference.online_start import carried
 from inducing.model.likelihoods import Gaussian
 from inducing.streams.adapting import RATES, Adaptation
 from inducing.streams.drift import Drift
@@ -160,6 +161,26 @@ def streamed(A: np.ndarray, y: np.ndarray, **options: Any) -> tuple[Any, np.ndar
         parts = [model.predict_then_fit(A[i : i + 100], y[i : i + 100]) for i in range(0, len(A), 100)]
     mean, std = (np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "std"))
     return model, y - mean, std
+
+
+def test_each_expert_forgets_by_its_own_half_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shares that it keeps multiply to 2^(-t/h), t the rows up to its last discount, no long ago."""
+    kept, discount = [], Adaptation._discount
+
+    def noted(self: Adaptation, learner: Learner, shares: np.ndarray) -> None:
+        kept.append(np.array(shares))
+        discount(self, learner, shares)
+
+    monkeypatch.setattr(Adaptation, "_discount", noted)
+    rng = np.random.default_rng(0)
+    A = rng.uniform(-1.0, 1.0, size=(700, 1))
+    model = plain(half_life="auto", kernel=ig.kernels.RBF(0.5), n_inducing=8, tolerance=1e-3)
+    model.fit(A, np.sin(3.0 * A[:, 0]))
+    lives, periods = model._adaptation.half_lives, model._adaptation._periods
+    some = np.isfinite(lives)
+    assert np.sum(some) > 1 and len(set(periods[some])) > 1
+    gone = -np.log2(np.prod(kept, axis=0)[some]) * lives[some]
+    assert np.all(gone < 700.0) and np.all(gone > 700.0 - periods[some] - 1.0 - 1e-6)
 
 
 def test_experts_are_weighed_by_what_they_said() -> None:
@@ -548,6 +569,31 @@ def test_a_row_takes_few_calls() -> None:
         profile.runcall(model.partial_fit, x, y)
         counts.append(sum(entry.callcount for entry in profile.getstats()))
     assert np.median(counts) < 150  # of any kind; some 700 where nothing stands ready
+
+
+def test_whoever_waits_to_ask_a_learner_is_not_answered_by_one_that_changes() -> None:
+    """Reading takes the learner away under its lock; an asker that had it in hand goes without."""
+    A, y = made("none", 300)
+    model = ig.OnlineGPRegressor(n_inducing=15, max_iter=5, warmup=60, random_state=0)
+    model.partial_fit(A[:200], y[:200]).partial_fit(A[200:201], y[200:201])
+    live, rows = model._live, (A[:1] - model.x_mean_) / model.x_scale_
+    assert live is not None and model._mean_at(rows) is not None
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(model._mean_at(rows)))
+    with live.lock:
+        thread.start()
+        time.sleep(0.05)  # it has the learner, and waits for the lock
+        model._live = None
+    thread.join()
+    assert answers == [None]
+    with live.lock:  # reading waits for whoever asks
+        model._live = live
+        reader = threading.Thread(target=model.partial_fit, args=(A[201:300], y[201:300]))
+        reader.start()
+        time.sleep(0.05)
+        assert model._live is live
+    reader.join()
+    assert model.n_rows_ == 300
 
 
 def test_a_model_may_be_asked_while_it_is_fed() -> None:

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 from inducing import errors
 from inducing.streams import lines
+from inducing.streams.drift import Drift
 from inducing.streams.scores import RunningClassification, RunningRegression, scores_from
 
 
@@ -118,3 +119,16 @@ def test_running_scores_of_labels() -> None:
     assert_allclose(scores.loss, -np.log(0.5) - np.log(0.2) - np.log(1e-300))
     assert_allclose(scores.values()["error"], 2 / 3)
     assert isinstance(scores_from({"rows": 1, "wrong": 1}), RunningClassification)
+
+
+def test_an_input_is_text_where_more_than_half_of_its_values_are_no_numbers() -> None:
+    format = lines.Format(",", "y", ("a", "b"), False, 3, (0, 1, 2))
+    rows = [b"1,x,2\n", b"u,y,2\n", b"3,z,2\n", b"v,4,2\n"]
+    assert format.typed(rows).text == {"b"}  # of the first half are
+
+
+def test_the_test_for_drift_keeps_the_moments_of_all_errors_since_the_last_alarm() -> None:
+    errors = np.random.default_rng(0).normal(size=90)
+    state = Drift().after(errors[:40], 1).after(errors[40:], 41)
+    assert state.rows == 90 and state.alarms == 0
+    assert_allclose([state.mean, state.square], [np.mean(errors), np.mean(errors**2)], rtol=1e-12)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..engine.evidence import factorise
 from ..engine.parts import Parted, Setting
@@ -51,6 +52,19 @@ class LeftOut:
     @property
     def std(self) -> np.ndarray:
         return np.sqrt(self.variance)
+
+    @property
+    def explained(self) -> np.ndarray:
+        """The share of the variance of y that rows explain of each other, of each output; NaN is no entry."""
+        spread = np.maximum(np.nanvar(self.mean + self.error, axis=0), 1e-300)
+        return np.atleast_1d(1.0 - np.nanmean(self.error**2, axis=0) / spread)
+
+    @property
+    def inside(self) -> float:
+        """The share of y in the intervals of 95 % that all other rows give."""
+        seen = ~np.isnan(self.error)
+        std = np.broadcast_to(self.std, self.error.shape)
+        return float(np.mean(np.abs(self.error[seen]) <= ndtri(0.975) * std[seen]))
 
     def with_noise(self, before: np.ndarray, after: np.ndarray) -> "LeftOut":
         """The predictions of one output with another noise of the rows. (n,) each"""

@@ -65,9 +65,7 @@ def settle(
     escalate: bool = True,
     shared: SharedBlocks | None = None,
 ) -> Settled:
-    """The fixed point of the sites, from those given or from the prior; `shared` is with problems that differ
-    in y alone.
-    """
+    """The fixed point of the sites, from those given or the prior; `shared` is with problems of another y."""
     room = Held(blocks={}, runs={}, shared=shared or SharedBlocks())
     xp, prior, copies = namespace(P.X), P.kernel.diagonal(P.X), P.copies(slice(None))
     zero = zeros_like_rows((P.n,), P.X)

@@ -1,6 +1,4 @@
-"""The row that keeps R along nearest neighbours: its sets of rows, and its predictor, which needs the
-data.
-"""
+"""The row that keeps R along nearest neighbours: its sets of rows, and its predictor, which needs data."""
 
 from __future__ import annotations
 
@@ -169,9 +167,7 @@ class NeighboursPredictor(Corrected):
 
     @staticmethod
     def over(post: Posterior, P: Parted) -> NeighboursPredictor:
-        """The predictor on a source's rows, which are read once and kept, numbered part by part, one
-        after the other.
-        """
+        """The predictor on a source's rows, which are read once, kept, and numbered part by part."""
         parts = [part for part in P.source.map(_rows_of_part, P.setting, post) if len(part)]
         names = ("X", "residuals", "noise")
         rows = Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -243,7 +243,7 @@ class Learner:
         """Read the next n of the rows that were opened."""
         first, asked = self._done, self.asked
         last = first + n
-        given = self.state, self._rows, asked.at, asked.theta, self._seen, self.events, self.rule
+        given = self.state, self._rows, asked.at, asked.theta, np.empty(3), self._seen, self.events, self.rule
         read = first
         for some in interruptible(n, loops.row_work(self.state)) if n > 1 else ONE_ROW:
             if read == first + some.start and asked.error is None:

@@ -15,7 +15,7 @@ function goes: at most m times in its life. So L never drifts from K, however lo
 again would only upset A.
 
 Rows next to each other, as in a sorted stream, have a K that is singular to rounding. So K has a little on
-its diagonal (`linalg.nugget`): a row is seen, and joins, as f(x) and an independent variable of variance
+its diagonal (`nuggets.nugget`): a row is seen, and joins, as f(x) and an independent variable of variance
 ν k(x, x), ν = ε (8 + m). This is a process with the covariance k + νδ, in which γ ≥ ν k(x, x) is what it
 should be up to a tenth, and not a difference of numbers 1e8 times as large that may come out negative. It
 costs less than noise of variance ν k(x, x) would.
@@ -29,11 +29,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..model.likelihoods.loops import tilt
-from ..numerics import linalg
+from ..numerics import nuggets
 from ..numerics.blas import addresses
 from ..numerics.compiled_blas import add_gram, factorise, times_lower
 from ..numerics.compiling import FAST, by_address, compiled, helper
-from ..numerics.linalg import FINEST
+from ..numerics.nuggets import FINEST
 from ..numerics.triangles import (
     add,
     copy,
@@ -56,7 +56,7 @@ COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for few functions, belo
 # of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
 FLOOR = 1e-16
 
-nugget, beyond_rounding = _jit(linalg.nugget), _jit(linalg.beyond_rounding)
+nugget, beyond_rounding = _jit(nuggets.nugget), _jit(nuggets.beyond_rounding)
 
 
 @by_address
@@ -364,6 +364,7 @@ def run(
     rows: StreamRows,
     likelihood: int,  # its address
     theta: np.ndarray,
+    out: np.ndarray,
     seen: Seen,
     events: np.ndarray,
     rule: GrowthRule,
@@ -372,9 +373,10 @@ def run(
 ) -> int:
     """Read rows `first` to `stop` of a block in order; returns where it ended, short of all if one failed.
 
-    events (3,) gains the rows that projected, that grew the basis, that replaced a function of it.
+    events (3,) gains the rows that projected, grew the basis, or replaced a function of it. out (3,) is
+    work: an array made here would let Numba count references, and keep those to arrays of tuples by address.
     """
-    out, fresh = np.empty(3), rows.K.shape[1] - len(rows.K)  # the column of row 0
+    fresh = rows.K.shape[1] - len(rows.K)  # the column of row 0
     k, places = state.k, state.places
     for i in range(first, stop):
         row = rows.K[i]

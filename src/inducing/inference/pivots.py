@@ -7,7 +7,8 @@ import numpy as np
 
 from ..model.kernels.base import Kernel
 from ..numerics.arrays import SMALL
-from ..numerics.linalg import beyond_rounding, nugget, solve_lower
+from ..numerics.linalg import solve_lower
+from ..numerics.nuggets import beyond_rounding, nugget
 from ..numerics.workers import chunk_rows, row_slices, run_over, single_threaded_blas
 
 EXHAUSTED = 1e-10  # a row whose residual variance is this share of k(x, x) adds nothing but rounding

@@ -192,7 +192,7 @@ class _Growth:
         asked, done = learner.asked, 0
         for some in interruptible(len(X), row_work(state) + 4.0 * turns.T.size):
             if done == some.start:
-                given = state, turns, data, asked.at, asked.theta, rate, rule, again
+                given = state, turns, data, asked.at, asked.theta, np.empty(3), rate, rule, again
                 done = loops.sweep_and_grow(*given, some.start, some.stop)
         if done < len(X):
             run.refuse(rows.start + done, asked.error)

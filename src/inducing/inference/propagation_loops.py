@@ -125,6 +125,7 @@ def sweep_and_grow(
     rows: SiteRows,
     likelihood: int,  # its address
     theta: np.ndarray,
+    out: np.ndarray,  # (3,), work: see `run` of the stream
     rate: float,
     rule: GrowthRule,
     again: bool,
@@ -132,7 +133,6 @@ def sweep_and_grow(
     stop: int,
 ) -> int:
     """Visit rows `first` to `stop` of a block in order; returns where it ended, short if one failed."""
-    out = np.empty(3)
     for i in range(first, stop):
         gamma = visit(state, turns, rows, i, again, rule.scored)
         if gamma < 0.0:

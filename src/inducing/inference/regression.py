@@ -159,9 +159,7 @@ def approximation_of(name: str, power: float | None = None, neighbours: Given = 
 def as_problem(
     kernel: Kernel, basis: Basis | None, row: Approximation, noise: Given, X: Given, y: Given, **options: Any
 ) -> Problem | Parted:
-    """The checked problem behind `condition`, `log_evidence` and `fit`, on arrays or on a source; options as
-    for `problem_of`.
-    """
+    """The checked problem of `condition` and `fit`, on arrays or on a source; options as for `problem_of`."""
     if not isinstance(X, Source):
         return problem_of(kernel, basis, row, noise, X, y, **options)
     if y is not None:

@@ -139,9 +139,7 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
 def _elliptical_slices(
     log_weight: Callable[[np.ndarray], float], d: int, count: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Draws from N(z; 0, I) exp(log_weight(z)), CHAIN_STEPS of a chain from 0 on between them. [Murray,
-    Adams, MacKay 2010]
-    """
+    """Draws from N(z; 0, I) exp(log_weight(z)), CHAIN_STEPS apart from 0 on. [Murray, Adams, MacKay 2010]"""
     z, weight, drawn = np.zeros(d), log_weight(np.zeros(d)), []
     for step in range(count * CHAIN_STEPS):
         other, level = generator.standard_normal(d), weight - generator.exponential()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -89,7 +88,8 @@ class Adaptation:
 
     @property
     def weights(self) -> np.ndarray:
-        return _shares(self.log_weights)
+        weights = np.exp(self.log_weights - np.max(self.log_weights))
+        return weights / np.sum(weights)
 
     @property
     def to_be_learned(self) -> bool:
@@ -263,15 +263,6 @@ class Adaptation:
             expect(values[name].shape == self.since.shape, f"stream.{name}", values[name])
         memory = None if self.memory is None else self.memory.restored(arrays)
         return replace(self, **values, drift=drift, memory=memory)
-
-    def copied(self) -> Adaptation:
-        return copy(self)
-
-
-def _shares(log_weights: np.ndarray) -> np.ndarray:
-    """Weights that sum to one over the last axis."""
-    weights = np.exp(log_weights - np.max(log_weights, axis=-1, keepdims=True))
-    return weights / np.sum(weights, axis=-1, keepdims=True)
 
 
 def _scale_slope(likelihood: Likelihood, Y: np.ndarray, seen: Seen, errors: np.ndarray) -> float:

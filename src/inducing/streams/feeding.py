@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from threading import get_ident
 from typing import Any
 
@@ -40,7 +41,7 @@ def read(
     warning; else it ends it with nothing changed.
     """
     seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times, row)
-    posts, after = learner.posteriors() if stoppable else [], adaptation.copied()
+    posts, after = learner.posteriors() if stoppable else [], copy(adaptation)
     shown = Bars(True if verbose else None) if len(X) > 1 else nullcontext()
     with shown as bars, single_threaded_blas():  # once, and not for every few rows
         try:
@@ -55,7 +56,7 @@ def read(
                         n += len(now)
                 done += n
                 if stoppable or done == len(X) or adaptation.to_be_learned:
-                    posts, after = learner.posteriors(), adaptation.copied()
+                    posts, after = learner.posteriors(), copy(adaptation)
                 if bars is not None:
                     bars.show("rows", f"{len(learner.basis)} basis functions, rows read", done, len(X))
         except KeyboardInterrupt:

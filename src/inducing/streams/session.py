@@ -24,6 +24,7 @@ from .. import package
 from ..errors import (
     ColumnError,
     DriftWarning,
+    InducingWarning,
     LabelError,
     ModelFileError,
     NonFiniteError,
@@ -201,6 +202,9 @@ class Session:
             require_apart(predictions, read, self.out)
         with opened(source) as fd, stop_on_signals() as stop, warnings.catch_warnings():
             warnings.simplefilter("ignore", DriftWarning)  # it is said with the row's number
+            warnings.filterwarnings(
+                "ignore", r".* hold levels not seen before", InducingWarning
+            )  # as streams do
             lines = Lines(fd, stop, follow and read is not None)
             self._find_rows(lines, source, format, exclude, skip)
             with Predictions.opened(predictions, self.place) as self.predictions:
@@ -350,7 +354,6 @@ class Session:
     def _frame(self, rows: list[Row]) -> Any:
         """The inputs of rows as a table."""
         pd = package("pandas")
-
         return pd.DataFrame([row.x for row in rows], columns=list(self.format.inputs))
 
     def _refuse(self, row: Row, reason: str) -> None:

@@ -14,16 +14,8 @@ import numpy as np
 
 from ...errors import FactorisationError, IterationWarning
 from ...model.kernels.base import Kernel
+from ...numerics import linalg as la
 from ...numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
-from ...numerics.linalg import (
-    add_gram,
-    cholesky_escalating,
-    contiguous,
-    information_factors,
-    inverse_lower,
-    log_det_from_factor,
-    times_lower,
-)
 from ...numerics.workers import chunk_rows, row_slices, run_over
 from ...progress import Bars
 from ..selection import greedy_variance
@@ -77,21 +69,21 @@ def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: floa
     r = pivots.shape[0]
     Phi, G = zeros_like_rows((n, r), X), zeros_like_rows((r, r), X)
     if r:
-        L, _ = cholesky_escalating(
+        L, _ = la.cholesky_escalating(
             kernel.covariances(pivots, pivots), jitter, what="the prior covariance of the pivots"
         )
-        Linv = inverse_lower(L)
+        Linv = la.inverse_lower(L)
 
         def step(total: Array, s: slice) -> None:
-            Phi[s] = times_lower(contiguous(kernel.covariances(X[s], pivots)), Linv, transposed=True)
-            add_gram(total, contiguous(Phi[s] / xp.sqrt(noise[s])[:, None]))
+            Phi[s] = la.times_lower(la.contiguous(kernel.covariances(X[s], pivots)), Linv, transposed=True)
+            la.add_gram(total, la.contiguous(Phi[s] / xp.sqrt(noise[s])[:, None]))
 
         parallel, tasks = is_numpy(X) and n * r >= SMALL, row_slices(n, chunk_rows(n, r, X))
         parts = run_over(tasks, lambda: zeros_like_rows((r, r), X), step, parallel=parallel)
         G = sum(parts[1:], parts[0])
-    _, LB, LBinv, _ = information_factors(G, G[:, :0])
+    _, LB, LBinv, _ = la.information_factors(G, G[:, :0])
     H = (Phi @ LBinv.T) / noise[:, None]
-    return Preconditioner(noise, Phi, H, float(log_det_from_factor(LB)) + float(xp.sum(xp.log(noise))))
+    return Preconditioner(noise, Phi, H, float(la.log_det_from_factor(LB)) + float(xp.sum(xp.log(noise))))
 
 
 @dataclass(frozen=True, eq=False)
