@@ -236,3 +236,114 @@ def test_another_likelihood_is_refused():
     fit = ig.fit(*start, max_iterations=1, progress=False)
     with pytest.raises(ig.errors.ParameterError, match="a diagnosis needs Gaussian noise, not Probit"):
         ig.diagnose(fit, X, labels)
+
+
+def _dense_of(model, inputs, y, noise):
+    """Lower bound, exact log evidence and upper bound at a model's parameters, with this noise of each row,
+    in the units of y; inputs are those of the kernel.
+    """
+    post = model.posterior_
+    K, Kfu, Kuu = (
+        post.kernel(inputs, inputs),
+        post.basis.cross(post.kernel, inputs),
+        post.basis.gram(post.kernel),
+    )
+    Kuu = Kuu + post.jitter * np.mean(np.diag(Kuu)) * np.eye(len(Kuu))
+    Q, S, units = Kfu @ np.linalg.solve(Kuu, Kfu.T), np.diag(noise), -np.sum(np.log(model.y_scale_ + 0 * y))
+    t = np.trace(K - Q)
+    lower = log_normal(y, Q + S) - 0.5 * np.trace(np.linalg.solve(S, K - Q))
+    upper = -0.5 * (len(y) * np.log(2 * np.pi) + np.linalg.slogdet(Q + S)[1])
+    upper -= 0.5 * y @ np.linalg.solve(Q + S + t * np.eye(len(y)), y)
+    return lower + units, log_normal(y, K + S) + units, upper + units
+
+
+def test_a_table_with_gaps_has_a_diagnosis():
+    gappy, y = X.copy(), 30.0 * Y[:, 0] + 5.0
+    gappy[::4, 1] = np.nan
+    model = ig.SparseGPRegressor(missing="use", n_inducing=8, max_iter=5, random_state=0).fit(gappy, y)
+    inputs = (model._rows[0] - model.x_mean_) / model.x_scale_  # means, then variances
+    kernel = model.posterior_.kernel
+    v, length = inputs[:, 2:], np.asarray(kernel.lengthscale)
+    twice = np.prod(
+        np.sqrt(length**2 / (length**2 + 2 * v)), axis=1
+    )  # the double integral of k, over k(x, x)
+    scatter = kernel.variance * (1 - twice)
+    assert np.sum(scatter > 0) == 10
+    scaled = (y - model.y_mean_) / model.y_scale_
+    bounds = _dense_of(model, inputs, scaled, model.noise_ / model.y_scale_**2 + scatter)
+    assert (model.report_.lower, model.report_.upper) == pytest.approx(bounds[::2], rel=1e-6)
+    assert bounds[0] < bounds[1] < bounds[2]
+    assert model.report_.evidence == pytest.approx(model.log_evidence_)
+
+
+def test_rows_left_out_in_turn_say_what_a_model_is_good_for():
+    y = 30.0 * Y[:, 0] + 5.0
+    model = ig.SparseGPRegressor(approximation="exact", kernel="rbf", max_iter=10, random_state=0).fit(X, y)
+    post, inputs = model.posterior_, (X - model.x_mean_) / model.x_scale_
+    K = (post.kernel(inputs, inputs) + model.noise_ / model.y_scale_**2 * np.eye(n)) * model.y_scale_**2
+    errors, inside = [], []
+    for i in range(n):
+        others = np.arange(n) != i
+        weights = np.linalg.solve(K[np.ix_(others, others)], K[others, i])
+        errors.append(y[i] - model.y_mean_ - weights @ (y[others] - model.y_mean_))
+        inside.append(abs(errors[-1]) <= 1.959964 * np.sqrt(K[i, i] - weights @ K[others, i]))
+    share = 1 - np.mean(np.square(errors)) / np.var(y)
+    assert model.report_.explained == pytest.approx((share,), rel=1e-6)
+    assert model.report_.inside == np.mean(inside)
+    told = str(model.report_).splitlines()[0]
+    assert f"explains {100 * share:.0f} % of the variance, and {100 * np.mean(inside):.0f} % of the" in told
+    assert replace(model.report_, inside=0.6).verdict.endswith("too few: it is less sure than it says.")
+    assert replace(model.report_, inside=None).verdict == ""
+
+
+def test_outputs_that_inform_each_other_have_a_diagnosis(tmp_path):
+    few = Y.copy()
+    few[::3, 1] = np.nan
+    model = ig.SparseGPRegressor(outputs="coregionalised", n_inducing=10, max_iter=5, random_state=0)
+    model.fit(X, few).save(tmp_path / "m.gp")
+    seen = ~np.isnan(few)
+    places = np.column_stack([np.repeat(X, 2, axis=0), np.tile([0.0, 1.0], n)])[seen.ravel()]
+    level = places[:, 2].astype(int)
+    inputs = (places - model.x_mean_) / model.x_scale_
+    y = (few.ravel()[seen.ravel()] - model.y_mean_[level]) / model.y_scale_[level]
+    noise = (model.noise_ / model.y_scale_**2)[level]
+    post, units = model.posterior_, -np.sum(np.log(model.y_scale_[level]))
+    exact = log_normal(y, post.kernel(inputs, inputs) + np.diag(noise)) + units
+    vfe = ig.log_evidence(post.kernel, post.basis, "vfe", noise, inputs, y, jitter=post.jitter) + units
+    assert model.report_.lower == pytest.approx(vfe, rel=1e-9)
+    assert model.report_.lower < exact < model.report_.upper
+    left, shares = model.loo_, []
+    for q in range(2):
+        rows = seen[:, q]
+        shares.append(1 - np.mean(left.error[rows, q] ** 2) / np.var(few[rows, q]))
+    assert model.report_.explained == pytest.approx(shares) and model.report_.surprises == ()
+    assert ig.load(tmp_path / "m.gp").report_ == model.report_
+
+
+def test_learned_noise_has_a_diagnosis_with_the_noise_that_f_was_learned_with():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (120, 1))
+    y = 10 + 5 * np.sin(2 * x[:, 0]) + np.where(x[:, 0] > 0, 4.0, 0.1) * rng.standard_normal(120)
+    model = ig.SparseGPRegressor(noise="learned", n_inducing=10, max_iter=20, random_state=0).fit(x, y)
+    inputs, scaled = (x - model.x_mean_) / model.x_scale_, (y - model.y_mean_) / model.y_scale_
+    before, temperature = model.noise_of_f_
+    assert temperature > 0  # so that the noise of f is one for each row
+    mean, variance = before.predict(inputs)
+    constant = np.log(model.fit_result_.noise)
+    noise = np.exp((1 - temperature) * constant + temperature * (mean + 0.5 * variance))
+    lower, exact, upper = _dense_of(model, inputs, scaled, noise)
+    assert (model.report_.lower, model.report_.upper) == pytest.approx((lower, upper), rel=1e-6)
+    assert lower < exact < upper and model.log_evidence_ == pytest.approx(lower, rel=1e-6)  # VFE
+    # each row by the others, with the noise of g for a new observation there
+    post, i = model.posterior_, 7
+    others = np.arange(120) != i
+    refit = ig.condition(
+        post.kernel, post.basis, "vfe", noise[others], inputs[others], scaled[others], jitter=post.jitter
+    )
+    m, v = refit.predict(inputs[i : i + 1])
+    of_g = model.noise_posterior_.predict(inputs[i : i + 1])
+    left = model.loo_
+    assert left.mean[i] == pytest.approx(m[0] * model.y_scale_ + model.y_mean_, rel=1e-6)
+    assert left.variance[i] == pytest.approx(
+        (v[0] + np.exp(of_g[0][0] + 0.5 * of_g[1][0])) * model.y_scale_**2, rel=1e-5
+    )

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
-from inducing.inference.regression import posterior_of, problem_of
+from inducing.inference.regression import as_problem, posterior_of, problem_of
+from inducing.learning import noise as learned
 from inducing.learning.noise import JointEvidence, left_out
 from inducing.learning.objective import Objective
 from inducing.learning.settings import Settings
@@ -81,3 +82,21 @@ def test_quantiles_are_those_of_draws(likelihood: LearnedNoise | LearnedScaleT) 
         q = likelihood.quantile(p, means, variances)
         assert_allclose(np.mean(draws <= q, axis=0), p, atol=0.005)
         assert_allclose(likelihood.cumulative(q, means, variances), p, atol=1e-9)
+
+
+def test_the_noise_is_nowhere_wider_than_its_prior() -> None:
+    """Large errors among small ones, all under an unsure f, have sites of negative precision."""
+    X = np.linspace(-3, 3, 60)[:, None]
+    errors = np.stack([np.where(np.arange(60) % 20 == 7, 2.0, 0.02), np.full(60, 0.2)], axis=1)
+    P = as_problem(ig.kernels.RBF(1.0), ig.bases.Points(X[::4]), "vfe", 0.01, X, X[:, 0])
+    prior = learned.NoisePrior(ig.kernels.RBF(0.5, 2.0), ig.means.Constant(-6.0), LogVariance())
+    raw = posterior_of(learned._log_variance(P, errors, prior))
+    wider = np.linalg.eigvalsh(raw.A @ raw.A.T)
+    assert raw.sites.tau.min() < 0 and wider[-1] > 1.01 and raw.variance_root is None
+    g = learned._of_errors(P, errors, prior)
+    clipped = np.linalg.eigvalsh(g.A @ g.A.T)
+    assert_allclose(clipped, np.minimum(wider, 1.0), rtol=1e-3)  # of sites to a looser tolerance
+    assert_allclose(g.mean(X), raw.mean(X), rtol=1e-3)
+    compiled = g.compile()
+    for x in X[::7] + 0.1:
+        assert_allclose(compiled(x)[1], g.predict(x[None]).variance[0], rtol=1e-9)

@@ -94,6 +94,20 @@ def test_parameter_gradient_by_differences(case: Case, power: float) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_gradient_of_the_density_by_differences(case: Case) -> None:
+    likelihood, y, f = case.likelihood, rows(case.y, 4), np.array([-1.31, 0.12, 0.93, 2.4])
+    try:
+        gradient = likelihood.log_density_gradient(y, f)
+    except NotImplementedError:
+        assert likelihood.names in ((), ("flip",))
+        return
+    for name, value in likelihood.parameters.items():
+        h = 1e-4 * abs(value)
+        down, up = (likelihood.with_parameters({name: value + s}).log_density(y, f) for s in (-h, h))
+        assert_allclose(gradient[name], (up - down) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_density_and_its_slopes(case: Case) -> None:
     f, h = np.array([-1.31, 0.12, 0.93, 2.4]), 1e-4
     y = rows(case.y, 4)

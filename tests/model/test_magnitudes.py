@@ -14,6 +14,7 @@ import inducing as ig
 from inducing import errors
 from inducing.errors import InducingError, NoiseError, NonFiniteError, ParameterError, ShapeError
 from inducing.model.kernels.distances import middle
+from inducing.numerics import workers
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 y = np.sin(X[:, 0])
@@ -272,3 +273,27 @@ def test_conjugate_gradients_on_a_singular_matrix() -> None:
             assert np.isfinite(value)
         except errors.FactorisationError as error:
             assert "more noise" in str(error)
+
+
+def test_reading_ends_at_the_row_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where rows are read in slices: none is read after it."""
+    X = np.linspace(0.0, 3.0, 40)[:, None]
+    bad = int(np.argmax(X[:, 0] > 2.5))
+    monkeypatch.setattr(workers, "UNHEARD", 1.0)
+    with pytest.raises(errors.NonFiniteError, match=f"row {bad} leaves"):
+        ig.update(ig.prior(Gap()), ig.likelihoods.Gaussian(0.1), X, np.sin(X[:, 0]))
+
+
+def test_what_was_read_before_a_bad_row_is_forgotten() -> None:
+    X = np.random.default_rng(2).uniform(0.0, 2.4, size=(60, 1))
+    y = np.sin(X[:, 0])
+    spoiled = X[20:40].copy()
+    spoiled[-1] = 2.9
+    models = [ig.OnlineGPRegressor(Gap(), 10, noise=0.1, optimize=None, warmup=10) for _ in range(2)]
+    for model in models:
+        model.partial_fit(X[:20], y[:20])
+    with pytest.raises(errors.NonFiniteError):
+        models[0].partial_fit(spoiled, y[20:40])
+    for model in models:
+        model.partial_fit(X[40:], y[40:])
+    np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))

@@ -15,6 +15,9 @@ KERNELS = {
     "rbf + linear": K.RBF(1.0) + K.Linear([0.5, 0.2]),
     "periodic · rbf": K.Periodic(1.0, 2.5, 1.2, columns=[0]) * K.RBF(2.0, columns=[1]),
     "rbf · matern + constant": K.RBF(1.0) * K.Matern32(2.0) + K.Constant(0.5),
+    "levels + matern52 + linear": K.Levels(K.Matern32([1.5, 2.0, 0.6, 0.8, 0.7]), [[0, -2], [0, 0], [0, 1.5]])
+    + K.Matern52(1.0, 0.3, columns=[1])
+    + K.Linear(0.1),
     "projected": K.Projected(K.RBF(1.0), [[1.0, 0.5]]),
 }
 DRAWS = 4000
@@ -79,7 +82,9 @@ def test_two_samples_cannot_be_told_apart():
     assert ks_2samp(ours + 0.2, theirs).pvalue < 1e-3  # such a shift would be seen
 
 
-@pytest.mark.parametrize("name", ["rbf", "rbf + linear", "matern52", "periodic · rbf"])
+@pytest.mark.parametrize(
+    "name", ["rbf", "rbf + linear", "matern52", "periodic · rbf", "levels + matern52 + linear"]
+)
 def test_gradients_against_central_differences(name):
     post, Xs = _posterior(KERNELS[name], "fitc")
     paths = post.paths(3, 5).in_units(0.5, [2.0, 3.0], 1.0, 4.0)
@@ -126,6 +131,13 @@ def test_maxima_and_levels():
     [
         (lambda p: p("fic").paths(1), "independent test conditional"),
         (lambda p: p("fitc").paths(0), "size must be at least 1"),
+        (
+            lambda p: ig.prior(
+                K.Levels(K.RBF(1.0), [[0, 1.0]]) + K.Levels(K.RBF(1.0), [[1, 1.0]]),
+                basis=ig.bases.Points(np.eye(2)),
+            ).paths(1),
+            "the same levels",
+        ),
         (lambda p: ig.prior(K.RBF(1.0)).paths(1), "without a basis"),
         (lambda p: p("fitc").paths(1).maxima([0, 0], [0, 1]), "low < high"),
     ],

@@ -480,6 +480,8 @@ def test_a_field_is_an_ordinary_posterior(tmp_path: Any) -> None:
             "covariance",
         ),
         (lambda t: Mixtures.of([1.0], [[[0.0, 0.0]]], [[np.eye(2)]]), ShapeError, "do not fit"),
+        (lambda t: Mixtures(t.log_c[:, :1], t.b, t.Lam), ShapeError, "do not fit"),
+        (lambda t: Mixtures(t.log_c, t.b, t.Lam[:, :1]), ShapeError, "do not fit"),
         (
             lambda t: Mixtures(np.full((1, 1), np.nan), np.zeros((1, 1, 2)), np.zeros((1, 1, 2, 2))),
             NonFiniteError,

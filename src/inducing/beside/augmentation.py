@@ -10,17 +10,8 @@ from ..model.bases import Basis, Points, union
 from ..model.kernels.base import Kernel
 from ..model.posterior import SPAN, Marginals, Posterior
 from ..model.problem import Problem, queries_like
+from ..numerics import linalg as la
 from ..numerics.arrays import Array, namespace, zeros_like_rows
-from ..numerics.linalg import (
-    add_gram,
-    cholesky,
-    contiguous,
-    from_lower,
-    inverse_lower,
-    row_dots,
-    row_squares,
-    solve_lower,
-)
 from ..numerics.workers import row_slices
 from .nystrom import Terms, add_up, check_gaussian, corrections, over_rows, query_chunks, terms
 
@@ -109,18 +100,18 @@ class Augmented(Corrected):
             scale = P.row.share * f / (rho[j] * T.weight)
             moved = f > 1.0  # elsewhere D̃ is D to the last digit
             half = xp.sqrt(scale[moved])[:, None] * q[moved]
-            sums[3][j] = add_gram(sums[3][j], contiguous(half))
+            sums[3][j] = la.add_gram(sums[3][j], la.contiguous(half))
             sums[4][j] += half.T @ (xp.sqrt(scale[moved])[:, None] * known[moved])
 
         G, S, E, more, information = add_up(over_rows(post, P, start, step))
         assert post.A is not None
-        LB = inverse_lower(contiguous(post.A.T))
+        LB = la.inverse_lower(la.contiguous(post.A.T))
         B, a, h = LB @ LB.T, 0.0 * Phi, 0.0 * Phi
         shift = zeros_like_rows((t, P.p), X)
         for j in range(t):
-            L = cholesky(B + from_lower(more[j]))
-            a[j], h[j] = solve_lower(L, Phi[j]), solve_lower(L, G[j])
-            change = solve_lower(L, solve_lower(L, information[j]), transposed=True)
+            L = la.cholesky(B + la.from_lower(more[j]))
+            a[j], h[j] = la.solve_lower(L, Phi[j]), la.solve_lower(L, G[j])
+            change = la.solve_lower(L, la.solve_lower(L, information[j]), transposed=True)
             shift[j] = Phi[j] @ change
             E[j] -= G[j] @ change
         correction, variance = self._bordered(X, Phi, a, h, S, E)
@@ -130,14 +121,14 @@ class Augmented(Corrected):
         """Change of mean, and variance, by the class's formulas; a query in the basis's span adds nothing."""
         xp = namespace(X)
         rho = self._residual(X, Phi)
-        lead = rho - row_dots(a, h)
-        gain = xp.where(rho > 0, lead / xp.where(rho > 0, rho + S - row_squares(h), 1.0), 0.0)
-        return gain[:, None] * E, row_squares(a) + gain * lead
+        lead = rho - la.row_dots(a, h)
+        gain = xp.where(rho > 0, lead / xp.where(rho > 0, rho + S - la.row_squares(h), 1.0), 0.0)
+        return gain[:, None] * E, la.row_squares(a) + gain * lead
 
     def _residual(self, X: Array, Phi: Array) -> Array:
         """ρ = R_** of each query, zero where it is rounding. (t,)"""
         prior = self.kernel.diagonal(X)
-        rho = prior - row_squares(Phi)
+        rho = prior - la.row_squares(Phi)
         return namespace(X).where(rho > SPAN * prior, rho, 0.0)
 
 
@@ -152,9 +143,7 @@ def condition(
     power: float | None = None,
     **options: Any,
 ) -> Augmented:
-    """Any row of the table by its name, augmented; "asor" is "sor". Arguments and options as for
-    `inducing.condition`.
-    """
+    """Any row of the table by its name, augmented; "asor" is "sor". Arguments as for `inducing.condition`."""
     entry = approximation_of("sor" if approximation == "asor" else approximation, power)
     P = problem_of(kernel, basis, entry, noise, X, y, **options)
     if P.row.name in DENSE:

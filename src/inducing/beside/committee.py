@@ -27,20 +27,8 @@ from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import DEFAULT_JITTER, as_blocks, as_inputs, queries_like, subset
 from ..model.table import PITC
+from ..numerics import linalg as la
 from ..numerics.arrays import Array, is_numpy, namespace, to_numpy, zeros_like_rows
-from ..numerics.linalg import (
-    add_outer,
-    cholesky,
-    cholesky_escalating,
-    contiguous,
-    from_lower,
-    gram,
-    identity,
-    information_factors,
-    inverse_lower,
-    solve_lower,
-    times_lower,
-)
 from ..numerics.workers import cores, row_slices, single_threaded_blas, using
 from ..sources.distributed import current_client, results, sent
 from .nystrom import check_gaussian
@@ -175,18 +163,18 @@ class Committee:
         (I - V_bᵀV_b)⁻¹ = I + V_bᵀ(I - V_bV_bᵀ)⁻¹V_b; the prior's I is counted once. [Tresp 2000]
         """
         first, what = self.experts[0], "the prior covariance of the queries"
-        L, jitter = cholesky_escalating(basis.gram(self.kernel), self.jitter, what=what)
+        L, jitter = la.cholesky_escalating(basis.gram(self.kernel), self.jitter, what=what)
         G, b = 0.0 * L, zeros_like_rows((len(basis), first.w.shape[1]), L)
-        for precision, information in self._ask(partial(_opinion, basis=basis, Linv=inverse_lower(L))):
+        for precision, information in self._ask(partial(_opinion, basis=basis, Linv=la.inverse_lower(L))):
             G = G + precision
             b = b + information
-        _, _, LBinv, w = information_factors(G, b)
+        _, _, LBinv, w = la.information_factors(G, b)
         return Posterior(
             kernel=self.kernel,
             basis=basis,
             L=L,
             w=w,
-            A=contiguous(LBinv.T),
+            A=la.contiguous(LBinv.T),
             mean_function=first.mean_function,
             jitter=jitter,
             one_output=first.one_output,
@@ -237,17 +225,17 @@ class Committee:
 def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array]:
     """An expert's precision of Luu⁻¹u, and its precision times mean. (m, m), (m, p)"""
     assert isinstance(expert.basis, Points)
-    Phi = times_lower(contiguous(basis.cross(expert.kernel, expert.basis.Z)), Linv, transposed=True)
-    V = contiguous(solve_lower(expert.L, Phi))  # (b, m)
-    C = cholesky(from_lower(add_outer(identity(expert.L), V, -1.0)))
-    W = contiguous(solve_lower(C, V))
-    return gram(W), W.T @ solve_lower(C, expert.w)
+    Phi = la.times_lower(la.contiguous(basis.cross(expert.kernel, expert.basis.Z)), Linv, transposed=True)
+    V = la.contiguous(la.solve_lower(expert.L, Phi))  # (b, m)
+    C = la.cholesky(la.from_lower(la.add_outer(la.identity(expert.L), V, -1.0)))
+    W = la.contiguous(la.solve_lower(C, V))
+    return la.gram(W), W.T @ la.solve_lower(C, expert.w)
 
 
 def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
     """An expert's precision of each f(x) over the prior's (t,), and its mean less the prior's (t, p)."""
     assert isinstance(expert.basis, Points)
-    V = solve_lower(expert.L, expert.kernel.covariances(expert.basis.Z, X))  # (b, t)
+    V = la.solve_lower(expert.L, expert.kernel.covariances(expert.basis.Z, X))  # (b, t)
     xp, prior = namespace(V), expert.kernel.diagonal(X)
     left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_OF_PRIOR * prior)  # at a row without noise it is 0
     return prior / left, V.T @ expert.w

@@ -24,16 +24,7 @@ from ..learning.packing import Packing, Parameters, Summary
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.stationary import RBF
 from ..model.means import Zero
-from ..numerics.linalg import (
-    cholesky,
-    cholesky_escalating,
-    gram,
-    identity,
-    inverse_lower,
-    jittered,
-    solve_lower,
-    times_lower,
-)
+from ..numerics import linalg as la
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 
 INTERCEPT = 10.0  # LinearSVC penalises b like the weight of a constant feature, ½ (b / 10)² here
@@ -58,9 +49,9 @@ def ridge(alpha: float) -> RiskSolver:
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         root = np.sqrt(weights)[:, None]
-        A = gram(root * Phi)  # (m, m)
-        L = cholesky(A + alpha * identity(A))
-        w = solve_lower(L, solve_lower(L, Phi.T @ (weights[:, None] * T)), transposed=True)
+        A = la.gram(root * Phi)  # (m, m)
+        L = la.cholesky(A + alpha * la.identity(A))
+        w = la.solve_lower(L, la.solve_lower(L, Phi.T @ (weights[:, None] * T)), transposed=True)
         E = T - Phi @ w
         value = float(np.sum((root * E) ** 2) + alpha * np.sum(w**2))
         return Minimum(w, np.zeros(T.shape[1]), value, -2.0 * weights[:, None] * E, alpha)
@@ -120,8 +111,8 @@ class Risk:
     def minimum(self, basis: Basis) -> tuple[Minimum, np.ndarray, np.ndarray]:
         """The best function, its coefficients c = Luu⁻ᵀw (m, q), and Kfu (n, m)."""
         Kfu = basis.cross(self.kernel, self.X)
-        Linv = inverse_lower(cholesky(jittered(basis.gram(self.kernel), self.jitter)))
-        best = self.solver(times_lower(Kfu.copy(), Linv, transposed=True), self.T, self.weights)
+        Linv = la.inverse_lower(la.cholesky(la.jittered(basis.gram(self.kernel), self.jitter)))
+        best = self.solver(la.times_lower(Kfu.copy(), Linv, transposed=True), self.T, self.weights)
         return best, Linv.T @ best.w, Kfu
 
     def value_and_gradient(self, basis: Basis) -> tuple[float, dict[str, np.ndarray]]:
@@ -200,7 +191,7 @@ def machine(
     kernel, scales = risk.kernel, risk.kernel.scales(risk.X)
     start = Points(scales * selection.kmeans(risk.X / scales, n_basis, rng, risk.weights))
     what = "the inner products Kuu of the basis"
-    risk = replace(risk, jitter=cholesky_escalating(start.gram(kernel), risk.jitter, what=what)[1])
+    risk = replace(risk, jitter=la.cholesky_escalating(start.gram(kernel), risk.jitter, what=what)[1])
     with blas_for(len(start)):
         basis, iterations = learn(risk, start, max_iter // 2 if multiscale else max_iter)
         if multiscale:

@@ -13,15 +13,7 @@ from ..model.bases import Basis
 from ..model.likelihoods import Likelihood, Probit
 from ..model.posterior import SPAN, Posterior
 from ..model.problem import Problem
-from ..numerics.linalg import (
-    cholesky,
-    contiguous,
-    information_factors,
-    inverse_lower,
-    log_det_from_factor,
-    plus_diagonal,
-    solve_lower,
-)
+from ..numerics import linalg as la
 from ..numerics.workers import chunk_rows, row_slices
 
 MOST_SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
@@ -76,14 +68,14 @@ class Search:
     def _factorise(self) -> None:
         """LB of B = I + DΦᵀΦD/σ², D = A^-½."""
         self.D = 1.0 / np.sqrt(self.precisions)
-        self.LB = cholesky(plus_diagonal(self._whitened_gram() / self.noise, 1.0))
+        self.LB = la.cholesky(la.plus_diagonal(self._whitened_gram() / self.noise, 1.0))
 
     def _whitened_gram(self) -> np.ndarray:
         return self.D[:, None] * self.G[:, self.active] * self.D
 
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """s and q² of every candidate (M,), and which may move: not those in the span of the model's own."""
-        Linv = inverse_lower(self.LB) * self.D
+        Linv = la.inverse_lower(self.LB) * self.D
         V = Linv @ self.G / self.noise  # (m, M)
         s = self.norms / self.noise - np.sum(V * V, axis=0)
         q2, squares = self._alignment(Linv, V)
@@ -171,9 +163,9 @@ class ValueSearch(Search):
 
     def value(self) -> float:
         n, Y = self.P.n, self.P.Y
-        z = solve_lower(self.LB, self.D * self.T[self.active]) / self.noise
+        z = la.solve_lower(self.LB, self.D * self.T[self.active]) / self.noise
         fit = float(np.sum(Y * Y)) / self.noise - float(z @ z)
-        return -0.5 * (n * math.log(2 * math.pi * self.noise) + float(log_det_from_factor(self.LB)) + fit)
+        return -0.5 * (n * math.log(2 * math.pi * self.noise) + float(la.log_det_from_factor(self.LB)) + fit)
 
     def put(self, i: int, precision: float) -> None:
         known = self.G[self.active == i]  # (1 or 0, M)
@@ -316,13 +308,13 @@ def process_of(
         Phi = basis.cross(P.kernel, P.X[s]) * D  # (rows, m)
         G += Phi.T @ (Phi * tau[s, None])
         c += Phi.T @ nu[s, None]
-    LBinv, w = information_factors(G, c)[2:] if m else (G, c)
+    LBinv, w = la.information_factors(G, c)[2:] if m else (G, c)
     return Posterior(
         kernel=P.kernel,
         basis=basis,
         L=np.diag(np.sqrt(precisions)),
         w=w,
-        A=contiguous(LBinv.T),
+        A=la.contiguous(LBinv.T),
         mean_function=P.mean,
         conditional="deterministic",
         jitter=0.0,
@@ -336,7 +328,7 @@ def log_evidence_of(P: Problem, post: Posterior, noise: float) -> float:
     for s in row_slices(P.n, chunk_rows(P.n, len(post), P.X)):
         error += float(np.sum((P.Y[s] - post.features(P.X[s]) @ post.w) ** 2))
     assert post.A is not None
-    log_B = -float(log_det_from_factor(post.A)) if len(post) else 0.0  # AAᵀ = B⁻¹, and A is triangular
+    log_B = -float(la.log_det_from_factor(post.A)) if len(post) else 0.0  # AAᵀ = B⁻¹, and A is triangular
     return -0.5 * (P.n * math.log(2 * math.pi * noise) + log_B + error / noise + float(np.sum(post.w**2)))
 
 

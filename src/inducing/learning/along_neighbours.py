@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import FactorisationError
 from ..inference import selection
+from ..inference.left_out import left_out_of
 from ..inference.neighbours import NeighboursPredictor, coordinates, with_neighbours
 from ..inference.regression import settled_model
 from ..metrics import Baseline, msll, smse
@@ -39,7 +40,8 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
 
     The basis is where k-means puts it, and moves in the end if the held-out rows gain: this evidence can
     exceed the exact one, so it alone does not tell. The noise is learned by it, too, since a subset has fewer
-    near-duplicates than all rows. A likelihood's own parameters are those of the few rows.
+    near-duplicates than all rows. In the end both variances grow where left-out rows ask for it. A
+    likelihood's own parameters are those of the few rows.
     """
     P = start.rows
     if P.likelihood is not None:  # judged by its own rows, left out one by one; none need be held out
@@ -77,6 +79,8 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
             learning, before = _with_freed_basis(learning, P, held, min(left, most), outcomes), learning
             if learning is before:
                 break
+    if held is not None and start.max_iterations >= 1 and not (start.fixed or outcomes[-1].run.interrupted):
+        learning = _widened(learning, P)
     last = start.at(parameters_of(learning.rows)).unmoved(outcomes[-1].following(outcomes[:-1]).run)
     if held is None:
         return replace(last, score=outcomes[-1].score)
@@ -106,6 +110,21 @@ def _with_freed_basis(
     return freed
 
 
+def _widened(learning: Stage, P: Problem) -> Stage:
+    """The stage with kernel variance and noise times the mean squared standardised error of P's rows as all
+    others predict them, where that is above one: the factor they like best, and no mean moves. The evidence
+    of a model that is wrong somewhere makes too little of errors far larger than their error bars.
+    """
+    end = parameters_of(learning.rows)
+    Q = with_neighbours(moved(P, end))
+    left = left_out_of(Q)
+    factor = float(np.mean(left.error.T**2 / left.variance))
+    wider = end._replace(kernel=times(end.kernel, "variance", factor), noise=factor * end.noise)
+    if not 1.0 < factor < np.inf or np.mean(left_out_of(moved(Q, wider)).log_density - left.log_density) <= 0:
+        return learning
+    return learning.at(wider)
+
+
 def _losses(learned: Stage, P: Problem, held: np.ndarray) -> np.ndarray:
     """The log loss of each held-out row along neighbours, but for a constant, summed over outputs. (t,)"""
     Q, y = learned.rows, to_numpy(targets(P)[held])
@@ -117,9 +136,7 @@ def _losses(learned: Stage, P: Problem, held: np.ndarray) -> np.ndarray:
 
 
 def neighbour_gain(learned: Stage, P: Problem, held: np.ndarray) -> NeighbourGain:
-    """Errors and log losses of held-out rows without neighbours and with those of P's row, at the parameters
-    and rows of a stage.
-    """
+    """Errors and log losses of held-out rows without neighbours and with those of P's row, at a stage."""
     judge, Q, p = HeldOut(P.X[held], targets(P)[held]), learned.rows, parameters_of(learned.rows)
     models = [
         replace(learned, problem=Q).model(),

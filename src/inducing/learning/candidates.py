@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ THIRDS = 3  # groups of fewer than twice as many rows, each judged with paramete
 LEAST_ROWS = 10  # that can be parted at all
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
-TERM_SHARE = 0.1  # of the noise: the variance that a further term of a kernel starts with
+TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, and that curves must keep
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
 LEVELS_GAIN = 0.05  # nats that levels must gain
@@ -254,7 +253,8 @@ def _learn_further(
     ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray, levels: bool
 ) -> None:
     """One lengthscale, a linear kernel, levels, and the best of all with a linear term or a curve of each
-    input; a term that became smaller than it began is given up.
+    input. Curves begin with all of the variance, since from little they do not find that a function is a sum,
+    and with little where that does not win. Terms that end with next to none of it are given up.
     """
     d = X.shape[1]
     one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
@@ -267,21 +267,23 @@ def _learn_further(
     terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
     if d <= MOST_CURVES:
         scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
-        curves = [Matern52(float(scales[k]), share / d, columns=(k,)) for k in range(d)]
-        terms["curves"] = Sum(tuple(curves))
+        curves = Sum(tuple(Matern52(float(scales[k]), first.variance / d, columns=(k,)) for k in range(d)))
+        terms["curves"] = curves
+        terms["curves, from little"] = times(curves, "variance", share / first.variance)
     for name, term in terms.items():
-        if name != best.name:
+        won = name.startswith("curves,") and ranking.in_order()[0].name == f"{best.name} + curves"
+        if name != best.name and not won:
             kernel = end.kernel + term
             own = {name.replace("kernel.", "kernel.0."): prior for name, prior in best.priors.items()}
             ranking.learn(f"{best.name} + {name}", kernel, end, broad_priors(kernel) | own)
-            ranking.give_up(partial(_shrank, f"{best.name} + {name}", term.parameters))
+            count = len(term.parts) if isinstance(term, Sum) else 1
+            ranking.give_up(partial(_shrank, f"{best.name} + {name}", count, share / count))
 
 
-def _shrank(name: str, before: Mapping[str, Any], each: Learned) -> bool:
-    """Whether this is the candidate of that name, and the variances of its last terms became less."""
-    was = [value for name, value in before.items() if name.endswith("variance")]
+def _shrank(name: str, count: int, least: float, each: Learned) -> bool:
+    """Whether this is the candidate of that name, and its last terms have a variance below the least."""
     now = [v for name, v in each.outcome.parameters.kernel.parameters.items() if name.endswith("variance")]
-    return each.name == name and all(a < b for a, b in zip(now[-len(was) :], was))
+    return each.name == name and all(v < least for v in now[-count:])
 
 
 def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:

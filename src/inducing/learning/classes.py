@@ -20,7 +20,7 @@ from ..numerics.workers import blas_for
 from ..sources.source import Kept, Part, Source
 from .objective import SITE_TOLERANCE, moved
 from .outofcore import FULL
-from .recipes import split
+from .recipes import MOST_HELD, split
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN
 
@@ -31,6 +31,7 @@ GAIN = 4e-3  # nats per row in ten iterations: a climb that gains less has settl
 MANY_LABELS = 50_000  # from which a climb goes on for smaller gains, at first on twice as many
 FINE_GAIN = 1e-3
 LEAST_JUDGE = 30  # labels held out; fewer are no judge
+ONE_JUDGE_OF = 50  # of so many rows one is held out where 500 are fewer: near chance a label tells little
 ENOUGH_JUDGE = 300  # labels held out that guard against over-fitting by themselves
 CLASS_SWEEPS = 400  # for the processes that are kept
 MOST_CLASSES = 1000  # of a source
@@ -160,7 +161,7 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
     The result has all rows.
     """
     P = start.rows
-    held, rest = split(start)
+    held, rest = split(start, max(MOST_HELD, P.n // ONE_JUDGE_OF))
     if held is not None and len(held) < LEAST_JUDGE:
         held, rest = None, np.arange(P.n)
     judge = None if held is None else Judge(P.X[held], signs[held])

@@ -24,12 +24,13 @@ from ..model.bases import Basis
 from ..model.kernels import leaves
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
+from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem, as_noise
 from ..model.table import DTC, VFE
 from ..numerics.arrays import namespace, to_numpy
 from ..numerics.workers import row_slices
 from ..sources.source import Source
-from .objective import moved, plainly
+from .objective import moved, plainly, tempered
 from .packing import Parameters
 from .stages import Fit, NeighbourGain
 
@@ -58,6 +59,8 @@ class Diagnosis:
     gain: NeighbourGain | None = None  # what held-out rows gain from neighbours
     jumps: tuple[float, ...] = ()  # of the log evidence, each time that neighbours were found anew
     surprises: tuple[tuple[int, float, float, float], ...] = ()  # row, y, and mean and std by the other rows
+    explained: tuple[float, ...] = ()  # of each output's variance, by the other rows, where those were asked
+    inside: float | None = None  # the share of rows in the intervals of 95 % of all others
 
     @property
     def gap(self) -> float:
@@ -68,6 +71,17 @@ class Diagnosis:
     def excess(self) -> float:
         """Nats per row by which the evidence exceeds the exact GP's greatest; at most 0 where it does not."""
         return -np.inf if self.evidence is None else (self.evidence - self.upper) / self.rows
+
+    @property
+    def verdict(self) -> str:
+        """A sentence on how well the rows predict each other; none where they were not asked."""
+        if self.inside is None:
+            return ""
+        share, said = ", ".join(map(percent, self.explained)), as_promised(self.inside, self.rows)
+        return (
+            f"Left out in turn, rows are predicted by the others: that explains {share} of the variance, and "
+            f"{percent(self.inside)} of the values lie in intervals of 95 %, {said}."
+        )
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -131,7 +145,8 @@ class Diagnosis:
             rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"
         width = max(map(len, rows))
         lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-        return "\n".join([*(f"- {sentence}" for sentence in self.advice), *lines])
+        said = [sentence for sentence in (self.verdict, *self.advice) if sentence]
+        return "\n".join([*(f"- {sentence}" for sentence in said), *lines])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -148,8 +163,19 @@ class Diagnosis:
             gain = NeighbourGain(**(gain | {name: tuple(gain[name]) for name in ("error", "log_loss")}))
         surprises = tuple((int(row), *map(float, rest)) for row, *rest in plain.get("surprises", ()))
         own = {"gain": gain, "at_bounds": tuple(plain["at_bounds"]), "surprises": surprises}
-        own["jumps"] = tuple(map(float, plain.get("jumps", ())))
+        own |= {name: tuple(map(float, plain.get(name, ()))) for name in ("jumps", "explained")}
         return Diagnosis(**(plain | own))
+
+
+def percent(share: float, digits: int = 0) -> str:
+    return f"{100 * max(share, 0.0):.{digits}f} %"
+
+
+def as_promised(inside: float, rows: int) -> str:
+    """Whether this share of so many rows is what intervals of 95 % promise, up to chance, in words."""
+    if abs(inside - 0.95) < max(0.02, 2.0 * np.sqrt(0.95 * 0.05 / rows)):
+        return "as they should"
+    return "too few: it is less sure than it says" if inside < 0.95 else "more than said"
 
 
 def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> Diagnosis:
@@ -165,14 +191,21 @@ def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> 
     return diagnosis_of(fit, P, rng)
 
 
-def diagnosis_of(fit: Fit, P: Problem, rng: Any = 0) -> Diagnosis:
-    """`diagnose` from the checked problem that was fitted; its parameters and its row do not matter."""
+def diagnosis_of(
+    fit: Fit, P: Problem, rng: Any = 0, noise_of_f: tuple[Posterior | None, float] = (None, 0.0)
+) -> Diagnosis:
+    """`diagnose` from the checked problem that was fitted; its parameters and its row do not matter. Noise by
+    row, by level, of gaps, or of a process at a temperature is taken as it is.
+    """
     if isinstance(fit.noise, Likelihood):
         raise ParameterError(f"a diagnosis needs Gaussian noise, not {fit.noise}")
     predictor = fit.posterior
     posterior = getattr(predictor, "pitc", getattr(predictor, "posterior", predictor))
     jitter = getattr(posterior, "jitter", DEFAULT_JITTER)
     P = replace(moved(plainly(P, VFE), Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)), jitter=jitter)
+    if P.noise_model is not None:
+        P = replace(P, noise_model=None, one_noise=False)
+    P = tempered(P, *noise_of_f)
     trace, noise = _prior_trace(P), float(namespace(P.X).sum(P.noise / P.weight(slice(None))))
     exact = getattr(posterior, "A", None) is None  # by a factor, or by conjugate gradients
     if exact:

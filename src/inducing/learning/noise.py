@@ -31,10 +31,11 @@ from ..model.posterior import Posterior
 from ..model.problem import Problem
 from ..model.table import VFE
 from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.linalg import cholesky, contiguous
 from ..numerics.workers import blas_for
 from ..sources.moments import Columns
 from ..sources.source import Source
-from .objective import SITE_TOLERANCE, HeldOut, moved, targets
+from .objective import SITE_TOLERANCE, HeldOut, moved, targets, tempered
 from .packing import Parameters
 from .recipes import Task, split, train
 from .stages import Fit, Stage
@@ -58,6 +59,7 @@ class NoiseFit:
     temperature: float  # of the noise that f was learned with; 1 is exp(g)
     approximation: str  # the row of the table that f was learned by
     score: float = -np.inf  # mean log density of held-out rows by what the others say; -∞ without them
+    before: Posterior | None = None  # g as f was learned with it, where the temperature is not 0
 
 
 class NoisePrior(NamedTuple):
@@ -106,9 +108,9 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
     temperature, score = 0.0, -np.inf
     if held is not None:
         temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
-    observations = _processes(P, prior, temperature)[0]
+    observations, _, before = _processes(P, prior, temperature)
     fit = replace(fit, posterior=observations.posteriors[0])
-    return NoiseFit(fit, observations, temperature, P.row.name, score)
+    return NoiseFit(fit, observations, temperature, P.row.name, score, before)
 
 
 def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
@@ -157,7 +159,7 @@ def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, floa
 
 def _scores(P: Problem, prior: NoisePrior, temperature: float, judge: HeldOut) -> tuple[float, float, float]:
     """Mean squared errors of left-out and of held-out rows, and the log density of the latter."""
-    observations, errors = _processes(P, prior, temperature)
+    observations, errors, _ = _processes(P, prior, temperature)
     y = to_numpy(judge.Y)[:, 0]
     wrong = y - observations.latent(judge.X).mean[:, 0]
     density = float(np.mean(observations.at(judge.X).log_density(y)))
@@ -165,23 +167,35 @@ def _scores(P: Problem, prior: NoisePrior, temperature: float, judge: HeldOut) -
     return float(np.average(to_numpy(errors)[:, 0] ** 2, weights=weights)), float(np.mean(wrong**2)), density
 
 
-def _processes(P: Problem, prior: NoisePrior, temperature: float) -> tuple[Observations, Array]:
-    """f with noise of this temperature, g from what it leaves of each row; and that. (n, 2)"""
-    f = model_of(P)
+def _processes(
+    P: Problem, prior: NoisePrior, temperature: float
+) -> tuple[Observations, Array, Posterior | None]:
+    """f with noise of this temperature, g from what it leaves of each row; that (n, 2); and the g that gave
+    the noise of f, None where it is one number.
+    """
+    f, before = model_of(P), None
     errors = left_out(P, f)
     g = _of_errors(P, errors, prior)
     if temperature > 0.0:
-        P = _tempered(P, g, temperature)
+        P, before = tempered(P, g, temperature), g
         f = model_of(P)
         errors = left_out(P, f)
         g = _of_errors(P, errors, prior)
     df = getattr(prior.likelihood, "df", None)
-    return Observations(LearnedNoise() if df is None else LearnedScaleT(df), (f, g)), errors
+    return Observations(LearnedNoise() if df is None else LearnedScaleT(df), (f, g)), errors, before
 
 
 def _of_errors(P: Problem, errors: Array, prior: NoisePrior) -> Posterior:
-    """g from what f leaves of each row."""
-    return posterior_of(_log_variance(P, errors, prior), tolerance=SITE_TOLERANCE, sweeps=NOISE_SWEEPS)
+    """g from what f leaves of each row. A large error where f is less sure than the noise is large has a site
+    of negative precision; g is no wider than its prior all the same, so that it can be compiled.
+    """
+    g = posterior_of(_log_variance(P, errors, prior), tolerance=SITE_TOLERANCE, sweeps=NOISE_SWEEPS)
+    if g.variance_root is not None or g.A is None:
+        return g
+    xp = namespace(g.A)
+    values, V = xp.linalg.eigh(g.A @ g.A.T)  # of B⁻¹
+    clipped = (V * xp.clip(values, None, 1.0)) @ V.T
+    return replace(g, A=contiguous(xp.flip(cholesky(contiguous(xp.flip(clipped))))))
 
 
 def left_out(P: Problem, post: Posterior | Predictor) -> Array:
@@ -216,13 +230,6 @@ def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
     )
     parameters = stage.on(few).run().parameters
     return NoisePrior(parameters.kernel, parameters.mean, parameters.noise)
-
-
-def _tempered(P: Problem, g: Posterior, temperature: float) -> Problem:
-    """The problem of f with noise between one number and that of g."""
-    xp, (mean, variance) = namespace(P.X), g.predict(P.X)
-    noise = xp.log(P.noise) * (1.0 - temperature) + temperature * (mean + 0.5 * variance)
-    return replace(P, noise=xp.exp(noise), one_noise=False)
 
 
 def _student(P: Problem) -> StudentT:

@@ -259,6 +259,15 @@ def plainly(P: Problem, row: Approximation) -> Problem:
     return replace(P, row=row, labels=None, blocks=None, sets=None)
 
 
+def tempered(P: Problem, g: Posterior | None, temperature: float) -> Problem:
+    """The problem of f with noise between one number and that of g, if there is one."""
+    if g is None:
+        return P
+    xp, (mean, variance) = namespace(P.X), g.predict(P.X)
+    noise = xp.log(P.noise) * (1.0 - temperature) + temperature * (mean + 0.5 * variance)
+    return replace(P, noise=xp.exp(noise), one_noise=False)
+
+
 def targets(P: Problem) -> Array:
     """The targets of a problem, with the prior mean put back. (n, p)"""
     return P.Y if P.likelihood is not None else P.Y + _as_columns(P.mean(P.X))

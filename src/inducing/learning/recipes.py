@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..engine.compiled_passes import expects
 from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
@@ -156,12 +157,15 @@ def auto(start: Stage) -> Outcome:
         return start.run()
     held, rest = split(start)
     if P.row.keeps == "neighbours":
+        expects(P)
         return along_neighbours(start, held, rest)
+    legs = _legs(start)
+    for leg in legs:
+        expects(replace(P, row=leg.row))
     judge = None if held is None else HeldOut(P.X[held], targets(P)[held])
     learning = start if held is None else start.on(rest)
     if start.prelude != "none" and start.max_iterations >= 1:
         learning = informed_start(learning)
-    legs = _legs(start)
     whole = len(legs)
     if held is None and start.validation_fraction > 0.0 and not P.known_noise:
         legs = legs[:1]  # too few rows to judge by, and only VFE's bound needs no judge
@@ -262,12 +266,12 @@ def first_as_good(densities: np.ndarray) -> int:
     return int(np.argmax(np.mean(gains, axis=1) <= errors))
 
 
-def split(start: Stage) -> tuple[np.ndarray | None, np.ndarray]:
+def split(start: Stage, most: int = MOST_HELD) -> tuple[np.ndarray | None, np.ndarray]:
     """Rows to judge by, None if there are too few or noise is by row, and rows to learn from."""
     n, share = start.rows.n, start.validation_fraction
     if not 0.0 <= share < 1.0:
         raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
-    count = min(max(round(share * n), LEAST_HELD), MOST_HELD)
+    count = min(max(round(share * n), LEAST_HELD), most)
     if share == 0.0 or start.rows.known_noise or n < 5 * count:
         return None, np.arange(n)
     order = np.random.default_rng(n).permutation(n)

@@ -217,7 +217,8 @@ class Multiscale:
     def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> BothGradients:
         form, W = self.exponents(kernel), Kbar
         W *= self.cross(kernel, X) if K is None else K
-        return self.from_moments(kernel, form, W.T @ form.features(form.within(X)))
+        U = form.within(X)
+        return self.from_moments(kernel, form, W.T @ form.features(U, U[:, 0]))
 
     def from_moments(
         self, kernel: Kernel, form: Exponents, moments: Array, sums: Array | None = None

@@ -16,6 +16,7 @@ from .kernels.composite import Product, Sum
 from .kernels.dot import Constant as ConstantKernel
 from .kernels.dot import Linear as LinearKernel
 from .kernels.dot import Polynomial
+from .kernels.levels import Levels
 from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
 from .means import Constant, Linear, Mean, Zero
 
@@ -34,23 +35,34 @@ class Leaf:
     shape: float = 1.0  # of the rational quadratic
 
 
+KernelTerm = tuple[float, tuple[Leaf, ...]]
+
+
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """Basis functions k_j(x) = k(x, v_j), where k is a sum of terms: a variance times a product of leaves."""
+    """Basis functions k_j(x) = k(x, v_j), where k is a sum of terms: a variance times a product of leaves.
 
-    centers: np.ndarray  # v (d, m)
-    origin: np.ndarray  # o (d,), from which linear leaves count
-    terms: tuple[tuple[float, tuple[Leaf, ...]], ...]
+    Leaves look at x and at hats of it, max(0, min((x_k - a)/(b - a), (c - x_k)/(c - b))) each.
+    """
+
+    centers: np.ndarray  # v (d + L, m)
+    origin: np.ndarray  # o (d + L,), from which linear leaves count
+    terms: tuple[KernelTerm, ...]
+    hats: np.ndarray = field(default_factory=lambda: np.zeros((0, 4)))  # k, a, b, c of each hat
 
     def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> Self:
         """The same functions of x, where these are of (x - x_mean)/x_scale. (d,) each"""
+
+        of = self.hats[:, 0].astype(int)
+        corners = self.hats[:, 1:] * x_scale[of, None] + x_mean[of, None]
+        x_mean, x_scale = np.append(x_mean, 0.0 * of), np.append(x_scale, 0.0 * of + 1.0)
 
         def scaled(leaf: Leaf) -> Leaf:
             return replace(leaf, precisions=leaf.precisions / x_scale[leaf.columns, None] ** 2)
 
         terms = tuple((variance, tuple(map(scaled, leaves))) for variance, leaves in self.terms)
         centers = self.centers * x_scale[:, None] + x_mean[:, None]
-        return type(self)(centers, self.origin * x_scale + x_mean, terms)
+        return type(self)(centers, self.origin * x_scale + x_mean, terms, np.column_stack([of, corners]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +86,8 @@ class Folded:
         cls, kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> Self:
         """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
-        terms: list[tuple[float, tuple[Leaf, ...]]]
+        terms: list[KernelTerm]
+        seen = list[Levels]()
         if isinstance(basis, Multiscale):
             assert isinstance(kernel, Stationary)
             centers, widths, _ = function_shapes(kernel, basis)
@@ -82,10 +95,14 @@ class Folded:
             terms = [(float(kernel.variance), (leaf,))]
         else:
             centers = to_numpy(basis.Z)
-            terms = _terms(kernel, centers)
-        d = centers.shape[1]
-        slope, bias = _affine(mean, d)
-        functions = Functions(np.ascontiguousarray(centers.T), np.zeros(d), tuple(terms))
+            terms = _terms(kernel, centers, seen)
+        slope, bias = _affine(mean, centers.shape[1])
+        hats = [np.column_stack([own.owners, own.corners]) for own in seen]
+        at_hats = [to_numpy(own.features(centers)[0])[:, centers.shape[1] :] for own in seen]
+        centers = np.ascontiguousarray(np.hstack([centers, *at_hats]).T)
+        functions = Functions(
+            centers, np.zeros(len(centers)), tuple(terms), np.vstack([np.zeros((0, 4)), *hats])
+        )
         own, share = heights(kernel, basis), 0.0 if degenerate else 1.0
         root = np.ascontiguousarray(to_numpy(T) * own, dtype=float)
         return cls(functions, to_numpy(alpha) * own, root, bias, slope, share)
@@ -126,7 +143,7 @@ class CompiledPredictor(Folded):
         from ..numerics.loops import predict_one
 
         f, numbers = self.functions, [self.bias, self.floor, self.share, len(self.functions.terms)]
-        numbers += [*self.slope, *f.origin]
+        numbers += [len(f.hats), *self.slope, *f.origin, *f.hats.ravel()]
         for variance, leaves in f.terms:
             numbers += [variance, len(leaves)]
             for leaf in leaves:
@@ -162,12 +179,23 @@ def heights(kernel: Kernel, basis: Basis) -> np.ndarray:
     return function_shapes(kernel, basis)[2] / kernel.variance
 
 
-def _terms(kernel: Kernel, Z: np.ndarray) -> list[tuple[float, tuple[Leaf, ...]]]:
-    """A kernel as a sum of terms, a variance and leaves each, products of sums multiplied out."""
+def _terms(kernel: Kernel, Z: np.ndarray, seen: list[Levels] | None = None) -> list[KernelTerm]:
+    """A kernel as a sum of terms, a variance and leaves each, products of sums multiplied out. Kernels of
+    levels are added to `seen`; their leaves look at columns of hats behind those of x and those seen before.
+    """
+    if isinstance(kernel, Levels) and seen is not None:
+        d, before = Z.shape[1], sum(len(own.levels) for own in seen)
+        inside = _terms(kernel.kernel, to_numpy(kernel.features(Z)[0]))
+        seen.append(kernel)
+
+        def behind(leaf: Leaf) -> Leaf:
+            return replace(leaf, columns=leaf.columns + before * (leaf.columns >= d))
+
+        return [(variance, tuple(map(behind, leaves))) for variance, leaves in inside]
     if isinstance(kernel, Sum):
-        return [term for part in kernel.parts for term in _terms(part, Z)]
+        return [term for part in kernel.parts for term in _terms(part, Z, seen)]
     if isinstance(kernel, Product):
-        chosen = list(product(*(_terms(part, Z) for part in kernel.parts)))
+        chosen = list(product(*[_terms(part, Z, seen) for part in kernel.parts]))
         return [
             (float(np.prod([variance for variance, _ in terms])), sum((leaves for _, leaves in terms), ()))
             for terms in chosen

@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import ConditionalError, ParameterError
 from ..numerics.arrays import Array, Given, Seed, to_numpy
 from ..numerics.linalg import solve_lower
+from ..numerics.special import special
 from .bases import Basis, Multiscale
 from .kernels.base import Kernel
 from .kernels.waves import Waves, waves
@@ -118,9 +119,7 @@ class Drawn(Protocol):
 
 
 def draw_paths(post: Posterior, size: int, rng: Seed, features: int = FEATURES) -> Paths:
-    """Draw `size` functions from a process; raise if its test conditional is independent, or its kernel has
-    no spectral density.
-    """
+    """Draw `size` functions from a process; raise if it has no exact conditional or spectral density."""
     if post.conditional == "independent":
         raise ConditionalError(
             "a process with an independent test conditional (FIC) has no paths; use 'fitc'"
@@ -184,6 +183,4 @@ def probability_above(process: Drawn, X: Array, level: float) -> np.ndarray:
         mean, variance = (to_numpy(a) for a in process.predict(X))
         std = np.sqrt(np.maximum(variance, 0.0))
     std = np.maximum(std, np.finfo(float).tiny)
-    from scipy.special import ndtr
-
-    return ndtr((mean - level) / std)
+    return special(np).ndtr((mean - level) / std)

@@ -25,24 +25,9 @@ from ..errors import (
     ReducedBasisWarning,
     ShapeError,
 )
+from ..numerics import linalg as la
 from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, zeros_like_rows
-from ..numerics.linalg import (
-    FINEST,
-    cholesky,
-    cholesky_escalating,
-    contiguous,
-    gram,
-    identity,
-    independent_rows,
-    inverse_lower,
-    log_det_from_factor,
-    nugget,
-    row_squares,
-    shrinkage_root,
-    solve_lower,
-    times_lower,
-    with_nugget,
-)
+from ..numerics.nuggets import FINEST, independent_rows, nugget, with_nugget
 from ..numerics.workers import blas_for, chunk_rows, row_slices, run_over
 from .bases import Basis, Points, union
 from .compiled import CompiledPredictor, Folded
@@ -96,12 +81,12 @@ class Posterior:
 
     @cached_property
     def _Linv(self) -> Array:
-        return inverse_lower(self.L)
+        return la.inverse_lower(self.L)
 
     @cached_property
     def coefficients(self) -> Array:
         """α with a column for each output, even for one. (m, p)"""
-        return solve_lower(self.L, self.w, transposed=True)
+        return la.solve_lower(self.L, self.w, transposed=True)
 
     @property
     def alpha(self) -> Array:
@@ -111,7 +96,7 @@ class Posterior:
     @cached_property
     def C(self) -> Array:
         """The covariance's coefficients. (m, m)"""
-        I = identity(self.L)
+        I = la.identity(self.L)
         middle = -I if self.A is None else self.A @ self.A.T - I
         return self._Linv.T @ middle @ self._Linv
 
@@ -119,7 +104,7 @@ class Posterior:
         """φ of each row. (n, m)"""
         if len(self) == 0:
             return zeros_like_rows((X.shape[0], 0), X)
-        return times_lower(contiguous(self.basis.cross(self.kernel, X)), self._Linv, transposed=True)
+        return la.times_lower(la.contiguous(self.basis.cross(self.kernel, X)), self._Linv, transposed=True)
 
     def mean(self, X: Array) -> Array:
         """The mean alone: O(m) per row, no variance work. (n,) or (n, p)"""
@@ -142,11 +127,11 @@ class Posterior:
             prior = 0.0 if self.conditional == "deterministic" else self.kernel.diagonal(X[s])
             if T is None:  # no information yet, or a covariance above the prior's: both terms apart
                 Phi = self.features(X[s])
-                variance[s] = prior - row_squares(Phi) + row_squares(Phi @ self.A)
+                variance[s] = prior - la.row_squares(Phi) + la.row_squares(Phi @ self.A)
                 return Phi @ self.w
-            K = contiguous(self.basis.cross(self.kernel, X[s]))
+            K = la.contiguous(self.basis.cross(self.kernel, X[s]))
             mean = K @ self.coefficients
-            squares = row_squares(times_lower(K, T, transposed=True))
+            squares = la.row_squares(la.times_lower(K, T, transposed=True))
             variance[s] = squares if self.conditional == "deterministic" else prior - squares
             return mean
 
@@ -165,13 +150,15 @@ class Posterior:
         if self.A is None:
             return self._Linv
         if self.conditional == "deterministic":
-            return times_lower(contiguous(self.A.T + 0.0), self._Linv)  # a copy, even of a single number
+            return la.times_lower(
+                la.contiguous(self.A.T + 0.0), self._Linv
+            )  # a copy, even of a single number
         try:
-            U = shrinkage_root(self.A @ self.A.T)
+            U = la.shrinkage_root(self.A @ self.A.T)
         except FactorisationError:
             return None
         # from TL = U, whose rounding errors in Tk are smaller than those of U times L⁻¹
-        return contiguous(solve_lower(self.L, contiguous(U.T), transposed=True).T)
+        return la.contiguous(la.solve_lower(self.L, la.contiguous(U.T), transposed=True).T)
 
     def to_numpy(self) -> Posterior:
         """The same process in NumPy arrays, in rows as a file gives them back: products then round alike."""
@@ -192,7 +179,9 @@ class Posterior:
         if not self.one_output:
             raise ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
-            raise ParameterError("a process without a basis, or wider than its prior, cannot be compiled")
+            raise ParameterError(
+                "a process without a basis, or wider than its prior, cannot be compiled; use predict"
+            )
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return kind.of(*parts, degenerate=self.conditional == "deterministic")
 
@@ -204,13 +193,13 @@ class Posterior:
         """
         X = self._inputs(X)
         # by substitution, so that k - |φ|² keeps its digits where L is near singular
-        Phi = solve_lower(self.L, self.basis.cross(self.kernel, X).T).T if len(self) else self.features(X)
-        joint = 0.0 if self.A is None else gram(contiguous((Phi @ self.A).T))
+        Phi = la.solve_lower(self.L, self.basis.cross(self.kernel, X).T).T if len(self) else self.features(X)
+        joint = 0.0 if self.A is None else la.gram(la.contiguous((Phi @ self.A).T))
         if self.conditional == "exact":
-            joint = joint + self.kernel.covariances(X, X) - gram(contiguous(Phi.T))
+            joint = joint + self.kernel.covariances(X, X) - la.gram(la.contiguous(Phi.T))
         elif self.conditional == "independent":
-            R = self.kernel.diagonal(X) - row_squares(Phi)
-            joint = joint + R * identity(joint)
+            R = self.kernel.diagonal(X) - la.row_squares(Phi)
+            joint = joint + R * la.identity(joint)
         return joint
 
     def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
@@ -279,7 +268,7 @@ class Posterior:
         signs = np.where(np.diag(R) < 0.0, -1.0, 1.0)
         T, L = (Q * signs).T, np.ascontiguousarray((R * signs[:, None]).T)
         # P = Luu precision Luuᵀ, so B = L⁻¹PL⁻ᵀ = T precision Tᵀ
-        LBinv = inverse_lower(cholesky(T @ precision @ T.T))
+        LBinv = la.inverse_lower(la.cholesky(T @ precision @ T.T))
         w = LBinv.T @ (LBinv @ (T @ (precision @ w)))
         A = np.ascontiguousarray(LBinv.T)
         return replace(self, basis=self.basis[kept], L=L, w=w, A=A, log_evidence=None, sites=None)
@@ -288,9 +277,9 @@ class Posterior:
         assert isinstance(self.basis, Points) and self.added is not None
         basis, y = self.basis[kept], to_numpy(self.L) @ to_numpy(self.w)  # y less its prior mean
         L = _prior_factor(self.kernel, basis, self.jitter)
-        weighted = solve_lower(L, to_numpy(self.basis.cross(self.kernel, to_numpy(basis.Z))))  # Φ, (m, n)
+        weighted = la.solve_lower(L, to_numpy(self.basis.cross(self.kernel, to_numpy(basis.Z))))  # Φ, (m, n)
         weighted = weighted / np.sqrt(to_numpy(self.added))
-        LBinv = inverse_lower(cholesky(identity(L) + gram(np.ascontiguousarray(weighted.T))))
+        LBinv = la.inverse_lower(la.cholesky(la.identity(L) + la.gram(np.ascontiguousarray(weighted.T))))
         w = LBinv.T @ (LBinv @ (weighted @ (y / np.sqrt(to_numpy(self.added))[:, None])))
         A = np.ascontiguousarray(LBinv.T)
         return replace(self, basis=basis, L=L, w=w, A=A, added=None, log_evidence=None, sites=None)
@@ -299,17 +288,17 @@ class Posterior:
         """Luu, and mean Luuᵀα and precision (I + LuuᵀC Luu)⁻¹ of Luu⁻¹u."""
         Luu = _prior_factor(self.kernel, self.basis, self.jitter)
         w, S = self.whitened(Luu)
-        return Luu, w, gram(inverse_lower(cholesky(S)))
+        return Luu, w, la.gram(la.inverse_lower(la.cholesky(S)))
 
     def whitened(self, L: np.ndarray, place: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean Lᵀα and covariance I + LᵀCL of L⁻¹u on a basis with factor L, in which this one's functions
         have the numbers `place` (None: it is this basis).
         """
         part = L if place is None else L[place]  # with α padded by zeros, Lᵀα = partᵀα
-        H = solve_lower(to_numpy(self.L), part)  # LᵀCL = Hᵀ(AAᵀ - I)H
-        S = identity(L) - gram(np.ascontiguousarray(H))
+        H = la.solve_lower(to_numpy(self.L), part)  # LᵀCL = Hᵀ(AAᵀ - I)H
+        S = la.identity(L) - la.gram(np.ascontiguousarray(H))
         if self.A is not None:
-            S = S + gram(np.ascontiguousarray(to_numpy(self.A).T @ H))
+            S = S + la.gram(np.ascontiguousarray(to_numpy(self.A).T @ H))
         return part.T @ to_numpy(self.coefficients), S
 
     def require_exact(self, what: str) -> None:
@@ -401,11 +390,11 @@ def predict_together(posteriors: Sequence[Posterior], X: Array) -> Marginals:
     mean, variance = np.empty((len(X), c)), np.empty((len(X), c))
 
     def step(_: None, rows: slice) -> None:
-        K = contiguous(first.basis.cross(first.kernel, X[rows]))
+        K = la.contiguous(first.basis.cross(first.kernel, X[rows]))
         mean[rows] = K @ alpha
         k = first.kernel.diagonal(X[rows])
         for j, T in enumerate(roots):
-            variance[rows, j] = k - row_squares(times_lower(K.copy(), T, transposed=True))
+            variance[rows, j] = k - la.row_squares(la.times_lower(K.copy(), T, transposed=True))
 
     tasks = row_slices(len(X), chunk_rows(len(X), len(first), X))
     run_over(tasks, lambda: None, step, parallel=len(tasks) > 1)
@@ -433,13 +422,13 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         return 0.0
     L = _prior_factor(first.kernel, basis, max(first.jitter, second.jitter))
     (mean1, S1), (mean2, S2) = first.whitened(L, places[0]), second.whitened(L, places[1])
-    L1, L2 = cholesky(S1), cholesky(S2)
-    half, shift = solve_lower(L2, L1), solve_lower(L2, mean2 - mean1)
-    spread = np.sum(half**2) - len(basis) - log_det_from_factor(L1) + log_det_from_factor(L2)
+    L1, L2 = la.cholesky(S1), la.cholesky(S2)
+    half, shift = la.solve_lower(L2, L1), la.solve_lower(L2, mean2 - mean1)
+    spread = np.sum(half**2) - len(basis) - la.log_det_from_factor(L1) + la.log_det_from_factor(L2)
     return float(0.5 * (np.sum(shift**2) + outputs * spread))
 
 
 def _prior_factor(kernel: Kernel, basis: Basis, jitter: float) -> np.ndarray:
     """The factor of Kuu with as little jitter as it takes: the process is about k itself."""
     K, what = with_nugget(to_numpy(basis.gram(kernel))), "the prior covariance of the basis"
-    return cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]
+    return la.cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]

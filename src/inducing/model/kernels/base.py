@@ -142,16 +142,16 @@ class Kernel(Parametrised):
         return 1.0
 
     def _diag(self, X: Array) -> Array:
-        height = self.parameters["variance"] * self._height(X.shape[1])
-        return asarray_like(height, X) * namespace(X).ones_like(X[:, 0])
+        height = float(self.parameters["variance"] * self._height(X.shape[1]))
+        return namespace(X).full_like(X[:, 0], height)
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        total = namespace(X).sum(kbar)
         gradients = {
-            name: 0.0 * total * (1.0 if np.ndim(value) == 0 else per_input(name, value, X))
+            name: zeros_like_rows(np.shape(value), X)
             for name, value in self.parameters.items()
+            if name != "variance"
         }
-        return gradients | {"variance": total * self._height(X.shape[1])}
+        return gradients | {"variance": namespace(X).sum(kbar) * self._height(X.shape[1])}
 
     @property
     def unconstrained(self) -> tuple[str, ...]:

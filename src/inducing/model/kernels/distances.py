@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...numerics.arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling, zeros_like_rows
+from ...numerics.arrays import Array, holds, is_numpy, is_torch, namespace, once, worth_compiling
 from ...numerics.linalg import row_squares
 from ...numerics.workers import interruptible
 
@@ -41,7 +41,7 @@ def squared_distances(
         for rows in interruptible(len(X), Zt.size):
             affine_squared_distances(X[rows], Zt, scale, constant, factor, out[rows])
         return out
-    s = zeros_like_rows((*X.shape[:-1], Z.shape[-2]), X)
+    s = namespace(X).zeros((*X.shape[:-1], Z.shape[-2]), dtype=X.dtype, device=X.device)
     if constant:
         s += constant
     for k in range(X.shape[-1]):
@@ -59,14 +59,19 @@ def squared_distances(
 def middle(Z: Array) -> Array:
     """The median of some rows, input by input, which a few that lie far out do not move. (d,)"""
     if not Z.shape[0]:
-        return zeros_like_rows((Z.shape[1],), Z)
+        return namespace(Z).sum(Z, axis=0)
     some = Z[:: max(1, Z.shape[0] // MIDDLE_ROWS)]
     return namespace(Z).sort(some, axis=0)[some.shape[0] // 2]
 
 
-def within_reach(limit: float, *arrays: Array) -> bool:
-    """Whether the largest squared lengths of rows of the arrays add up to no more than the limit."""
-    return holds(sum(namespace(U).max(row_squares(U)) for U in arrays if 0 not in U.shape) <= limit)
+def longest(squares: Array) -> Array | float:
+    """The largest of the squared lengths of rows, 0 if there are none."""
+    return namespace(squares).max(squares) if squares.shape[0] else 0.0
+
+
+def within_reach(limit: float, U: Array, other: Array | float = 0.0) -> bool:
+    """Whether the largest squared length of a row, with another such length, is no more than the limit."""
+    return holds(longest(row_squares(U)) + other <= limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,32 +108,36 @@ class Exponents:
     @property
     def coefficients(self) -> Array:
         """(m, d + 2), or (m, 2d + 1) with widths of their own."""
-        xp, v, P = namespace(self.v), self.v, self.P
-        if P is None:
-            level = self.constants - 0.5 * row_squares(v)
-            return xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
-        level = self.constants - 0.5 * xp.sum(v * v * P, axis=1)
-        return xp.concat([v * P, -0.5 * P, level[:, None]], axis=1)
+        return once(_coefficients, self)
 
-    def features(self, U: Array) -> Array:
+    @property
+    def reach(self) -> Array | float:
+        """The largest |v|²."""
+        return once(_reach, self)
+
+    def features(self, U: Array, lengths: Array) -> Array:
+        """[u, -½|u|², 1], for which |u|² is given, or [u, u², 1] with widths of their own."""
         xp = namespace(U)
-        squares = -0.5 * row_squares(U)[:, None] if self.P is None else U * U
+        squares = -0.5 * lengths[:, None] if self.P is None else U * U
         return xp.concat([U, squares, xp.ones_like(U[:, :1])], axis=1)
 
     def matrix(self, X: Array, out: Array | None = None, *, digits: bool = False) -> Array:
         """The exponents of every pair. (n, m)"""
-        U, xp = self.within(X), namespace(X)
-        exact = is_numpy(U) and (digits or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES)
-        if exact or not within_reach(NEAR_CENTRE, U, self.v):
+        U, xp = self.v if X is self.Z else self.within(X), namespace(X)
+        if is_numpy(U) and (digits or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES):
             return self._by_differences(X, out)
-        left, right = self.features(U), self.coefficients
+        lengths = row_squares(U)
+        if not holds(longest(lengths) + self.reach <= NEAR_CENTRE):
+            return self._by_differences(X, out)
+        left, right = self.features(U, lengths), self.coefficients
         return xp.matmul(left, right.T, out=out) if out is not None else left @ right.T
 
     def _by_differences(self, X: Array, out: Array | None) -> Array:
         if self.P is None and np.ndim(self.constants) == 0:
             constant = float(self.constants)
             return squared_distances(X, self.Z, out, scale=self.scale, constant=constant, factor=-0.5)
-        out = zeros_like_rows((X.shape[0], self.Z.shape[0]), X) if out is None else out
+        if out is None:
+            out = namespace(X).empty((X.shape[0], self.Z.shape[0]), dtype=X.dtype, device=X.device)
         out[...] = self.constants
         for k in range(X.shape[1]):
             difference = (X[:, k, None] - self.Z[None, :, k]) * self.scale[k]
@@ -136,3 +145,18 @@ class Exponents:
             difference *= -0.5 if self.P is None else -0.5 * self.P[:, k]
             out += difference
         return out
+
+
+def _coefficients(form: Exponents) -> Array:
+    xp, v, P = namespace(form.v), form.v, form.P
+    if P is None:
+        level = form.constants - 0.5 * row_squares(v)
+        found = xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
+        # products on a GPU are quicker with rows of an even length in this order
+        return found.T.contiguous().T if is_torch(found) and v.shape[1] % 2 == 0 else found
+    level = form.constants - 0.5 * xp.sum(v * v * P, axis=1)
+    return xp.concat([v * P, -0.5 * P, level[:, None]], axis=1)
+
+
+def _reach(form: Exponents) -> Array | float:
+    return longest(row_squares(form.v))

@@ -53,6 +53,19 @@ class Levels(Kernel):
         """The column of each level. (L,) of int"""
         return self.levels[:, 0].astype(int)
 
+    def columns_of(self, d: int) -> np.ndarray:
+        """1 where a level is of a column. (L, d)"""
+        return np.eye(d)[self.owners]
+
+    @property
+    def corners(self) -> np.ndarray:
+        """Begin, top and end of each hat. (L, 3)"""
+        owners, at = self.owners, self.levels[:, 1]
+        same = owners[1:] == owners[:-1]
+        before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
+        after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
+        return np.stack([before, at, after], axis=1)
+
     @property
     def parameters(self) -> dict[str, Any]:
         return _by_path(self.kernel.parameters)
@@ -69,11 +82,8 @@ class Levels(Kernel):
         """[x, h(x)] of each row (n, d + L), and the slopes of h (n, L)."""
         if max(self.owners) >= X.shape[1]:
             raise ShapeError(f"Levels looks at column {max(self.owners)}, but X has {X.shape[1]} columns")
-        xp, owners, at = namespace(X), self.owners, self.levels[:, 1]
-        same = owners[1:] == owners[:-1]
-        before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
-        after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
-        low, middle, high = (asarray_like(v, X) for v in (before, at, after))
+        xp, owners = namespace(X), self.owners
+        low, middle, high = (asarray_like(v, X) for v in self.corners.T)
         x = X[:, list(owners)]
         rising, falling = (x - low) / (middle - low), (high - x) / (high - middle)
         zero = 0.0 * x
@@ -103,7 +113,7 @@ class Levels(Kernel):
         F, slopes = self.features(Z)
         gradients, Fbar = self.kernel.pullback(self.features(X)[0], F, Kbar, K)
         d = Z.shape[1]
-        columns = asarray_like(np.eye(d)[self.owners], Z)  # (L, d)
+        columns = asarray_like(self.columns_of(d), Z)
         return _by_path(gradients), Fbar[:, :d] + (Fbar[:, d:] * slopes) @ columns
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:

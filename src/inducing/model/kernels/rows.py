@@ -31,9 +31,7 @@ class RowKernel:
         return self._meet(x, Z, False)[0]
 
     def rows(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """The kernel of rows X (b, d) with Z (m, d) and, in the last columns, with the rows before them. (b,
-        m + b)
-        """
+        """The kernel of rows X (b, d) with Z (m, d) and, in the last columns, rows before them. (b, m + b)"""
         return self._meet(X, Z, True)
 
     def diag(self, x: np.ndarray) -> np.ndarray:

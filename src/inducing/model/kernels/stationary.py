@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, worth_compiling
+from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, once, to_numpy, worth_compiling
 from ...numerics.special import special
 from ...numerics.workers import interruptible
 from .base import Gradients, Kernel, as_parameter, per_input
-from .distances import FAR_OUT, Exponents, middle, squared_distances, within_reach
+from .distances import FAR_OUT, Exponents, squared_distances, within_reach
 
 MOST_SMOOTH = 100.0  # of ν: K_ν overflows beyond
 ORDER_STEP = 2e-3  # of ν, relative: where its derivative is taken by differences
@@ -115,8 +115,8 @@ class Stationary(Kernel):
         return self._profile(squared_distances(X, Z, out, scale=1.0 / self.scales(X)))
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
-        xp, scales = namespace(X), self.scales(X)
-        s = squared_distances(X, Z, scale=1.0 / scales) if self._needs_distances() or K is None else None
+        xp, form = namespace(X), once(type(self).exponents, self, Z)
+        s = squared_distances(X, Z, scale=form.scale) if self._needs_distances() or K is None else None
         if K is None:
             K = self._profile(xp.asarray(s, copy=True))
         s = s if self._needs_distances() else None
@@ -125,12 +125,11 @@ class Stationary(Kernel):
             gradients["variance"] = _total(Kbar, K) / self.variance
         W = Kbar
         W *= self._slope(s, K)
-        centre = middle(Z)
-        U, V = (X - centre) / scales, (Z - centre) / scales
-        if not within_reach(FAR_OUT, U, V):
-            lengthscale, Zbar = self._by_differences(X, Z, scales, W)
+        U = form.v if X is Z else form.within(X)
+        if not within_reach(FAR_OUT, U, form.reach):
+            lengthscale, Zbar = self._by_differences(X, Z, 1.0 / form.scale, W)
         else:
-            lengthscale, Zbar = self._from_moments(V, scales, *_moments(W, U))
+            lengthscale, Zbar = self._from_moments(form.v, form.scale, *_moments(W, U))
         gradients["lengthscale"] = lengthscale
         if s is None:  # W = K̄∘K
             gradients["variance"] = xp.sum(W) / self.variance
@@ -143,17 +142,17 @@ class Stationary(Kernel):
     def from_moments(self, form: Exponents, moments: Array, sums: Array) -> tuple[Gradients, Array]:
         """dJ/dparameters and dJ/dZ, from Wᵀ[u, …, 1] (m, d + 2), and Σ_ij W_ij u_i² and Σ K̄∘K (d + 1,)."""
         WX, columns = moments[:, : form.v.shape[1]], moments[:, -1:]
-        lengthscale, Zbar = self._from_moments(form.v, 1.0 / form.scale, WX, columns, sums[:-1])
+        lengthscale, Zbar = self._from_moments(form.v, form.scale, WX, columns, sums[:-1])
         return {"lengthscale": lengthscale, "variance": sums[-1] / self.variance}, Zbar
 
     def _from_moments(
-        self, Z: Array, scales: Array, WX: Array, columns: Array, WX2: Array
+        self, Z: Array, scale: Array, WX: Array, columns: Array, WX2: Array
     ) -> tuple[Array, Array]:
         """dJ/dℓ and dJ/dZ, from `_moments` of W with x and z about one centre in units of the lengthscale."""
         xp = namespace(Z)
         Zbar = WX - columns * Z
-        per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) / scales  # Σ W (x - z)²/ℓ³
-        return as_parameter(per_scale, self.lengthscale), Zbar / scales
+        per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) * scale  # Σ W (x - z)²/ℓ³
+        return as_parameter(per_scale, self.lengthscale), Zbar * scale
 
     def _by_differences(self, X: Array, Z: Array, scales: Array, W: Array) -> tuple[Array, Array]:
         """The gradients where rows lie so far out that sums of moments would cancel."""
@@ -196,7 +195,8 @@ class RBF(Stationary):
         return self.variance * namespace(s).exp(-0.5 * s)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        E = self.exponents(Z).matrix(X, out, digits=X is Z)  # a Gram matrix will be factorised
+        form = once(type(self).exponents, self, Z)
+        E = form.matrix(X, out, digits=X is Z)  # a Gram matrix will be factorised
         if X is Z and is_numpy(E):
             np.fill_diagonal(E, np.log(self.variance))
         return namespace(E).exp(E, out=E)

@@ -9,6 +9,7 @@ over ℓ for the RBF, for Matérn divided by the root of an average of squares (
 the rational quadratic times that of a gamma variable, and whole numbers for a period.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from ...numerics.special import special
 from .base import Kernel
 from .composite import Product, Sum
 from .dot import Constant, Linear
+from .levels import Levels
 from .periodic import Periodic
 from .projected import Projected
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
@@ -31,34 +33,46 @@ EDGE = 1e-12  # of uniform numbers: nearer to 0 or 1 none goes through a quantil
 class Waves:
     """Features whose weights are independent standard normal in the prior: waves, and slopes of a plane."""
 
-    frequencies: np.ndarray  # (F, d)
+    frequencies: np.ndarray  # (F, d), or of d inputs and the hats of levels
     amplitudes: np.ndarray  # (F,), of a cosine and of a sine each
     slopes: np.ndarray  # (d, s)
+    levels: Levels | None = None
 
     def __len__(self) -> int:
         return 2 * len(self.amplitudes) + self.slopes.shape[1]
 
     def __call__(self, X: np.ndarray, damping: np.ndarray | None = None) -> np.ndarray:
         """The features at each row, the waves times `damping` (n, F) where that is given. (n, features)"""
+        X = X if self.levels is None else self.levels.features(X)[0]
         angles = X @ self.frequencies.T
         heights = self.amplitudes if damping is None else self.amplitudes * damping
         return np.concatenate([np.cos(angles) * heights, np.sin(angles) * heights, X @ self.slopes], axis=1)
 
     def gradient(self, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """d/dx of the sum of the features with these weights, (features, k). (k, n, d)"""
+        d = X.shape[1]
+        X, rises = (X, None) if self.levels is None else self.levels.features(X)
         F, angles = len(self.amplitudes), X @ self.frequencies.T
         cos, sin = np.cos(angles) * self.amplitudes, np.sin(angles) * self.amplitudes
         parts = [
             (cos * b - sin * a) @ self.frequencies + self.slopes @ s
             for a, b, s in zip(weights[:F].T, weights[F : 2 * F].T, weights[2 * F :].T)
         ]
-        return np.stack(parts)
+        whole = np.stack(parts)
+        return (
+            whole
+            if self.levels is None
+            else whole[:, :, :d] + (whole[:, :, d:] * rises) @ self.levels.columns_of(d)
+        )
 
 
 def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves:
     """Waves of a kernel of d inputs, `count` frequencies for each term of a sum. Raise if it has none."""
     frequencies, amplitudes, slopes = [], [], np.zeros((d, 0))
-    for term in kernel.parts if isinstance(kernel, Sum) else (kernel,):
+    terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    if any(isinstance(term, Levels) for term in terms):
+        return _waves_of_levels(terms, d, count, rng)
+    for term in terms:
         if isinstance(term, Linear):
             columns, root = _columns(term, d), np.zeros((d, d))
             root[columns, columns] = np.sqrt(np.broadcast_to(term.variance, len(columns)))
@@ -73,6 +87,24 @@ def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves
     if not frequencies:
         return Waves(np.zeros((0, d)), np.zeros(0), slopes)
     return Waves(np.concatenate(frequencies), np.concatenate(amplitudes), slopes)
+
+
+def _waves_of_levels(terms: Sequence[Kernel], d: int, count: int, rng: np.random.Generator) -> Waves:
+    """Waves of terms of which some look at the hats of levels, all at the same ones."""
+    levels = [term for term in terms if isinstance(term, Levels)]
+    inputs = d + len(levels[0].levels)
+    if not all(np.array_equal(own.levels, levels[0].levels) for own in levels):
+        raise ParameterError(
+            "whole functions of several Levels kernels need the same levels in all; use sample"
+        )
+    each = [
+        waves(term.kernel, inputs, count, rng) if isinstance(term, Levels) else waves(term, d, count, rng)
+        for term in terms
+    ]
+    omega = [np.pad(own.frequencies, ((0, 0), (0, inputs - own.frequencies.shape[1]))) for own in each]
+    slopes = [np.pad(own.slopes, ((0, inputs - len(own.slopes)), (0, 0))) for own in each]
+    amplitudes = np.concatenate([own.amplitudes for own in each])
+    return Waves(np.concatenate(omega), amplitudes, np.concatenate(slopes, axis=1), levels[0])
 
 
 def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> tuple[float, np.ndarray]:

@@ -1,5 +1,6 @@
 """The base of likelihoods: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -48,6 +49,9 @@ class Likelihood(Parametrised):
     def __post_init__(self) -> None:
         for name in self.names:
             object.__setattr__(self, name, self._checked(name, getattr(self, name)))
+
+    def __str__(self) -> str:  # to be read: four digits are enough
+        return re.sub(r"\d+\.\d{4,}(e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", repr(self))
 
     def _checked(self, name: str, value: object) -> float:
         """The value of a parameter as a float; raises if it is not in its range."""

@@ -344,15 +344,11 @@ class Ordinal(Likelihood):
         return np.searchsorted(self.thresholds, seen).astype(float)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        from scipy.special import ndtr
-
-        return ndtr((self._ends(y)[1] - mean) / np.sqrt(self.noise + var))
+        return special(np).ndtr((self._ends(y)[1] - mean) / np.sqrt(self.noise + var))
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        from scipy.special import ndtr
-
         z = (self.thresholds - mean[:, None]) / np.sqrt(self.noise + var)[:, None]
-        return np.sum(ndtr(z) < p[:, None], axis=1).astype(float)
+        return np.sum(special(np).ndtr(z) < p[:, None], axis=1).astype(float)
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return ranked_score(self.probabilities(mean, var), y)

@@ -87,9 +87,7 @@ class Poisson(Counts):
         return rng.poisson(_rate(f, further)).astype(float)
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
-        from scipy.special import pdtr
-
-        return pdtr(y, exp(f) * further[0])
+        return special(np).pdtr(y, exp(f) * further[0])
 
 
 @dataclass(frozen=True)
@@ -128,10 +126,8 @@ class NegativeBinomial(Counts):
         return rng.poisson(np.minimum(rate, 1e18)).astype(float)
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
-        from scipy.special import betainc
-
         share = log_sigmoid(np.log(self.shape / further[0]) - f)[1]
-        return np.where(y < 0.0, 0.0, betainc(self.shape, np.maximum(y, 0.0) + 1.0, share))
+        return np.where(y < 0.0, 0.0, special(np).betainc(self.shape, np.maximum(y, 0.0) + 1.0, share))
 
 
 @dataclass(frozen=True)
@@ -172,10 +168,8 @@ class Binomial(Likelihood):
         return rng.binomial(trials, log_sigmoid(np.asarray(f, dtype=float))[1]).astype(float)
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
-        from scipy.special import betainc
-
         left = np.maximum(further[0] - y, 0.0)
-        inside = betainc(np.maximum(left, 1.0), np.maximum(y, 0.0) + 1.0, log_sigmoid(-f)[1])
+        inside = special(np).betainc(np.maximum(left, 1.0), np.maximum(y, 0.0) + 1.0, log_sigmoid(-f)[1])
         return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:

@@ -9,7 +9,7 @@ from numpy.random import Generator
 from ...metrics import crps_losses
 from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import Feature
-from ...numerics.special import LOG_2PI
+from ...numerics.special import LOG_2PI, special
 from .base import Likelihood, exp, one_namespace, refuse
 from .classes import Probit
 
@@ -59,14 +59,10 @@ class GaussianNoise(Likelihood):
         return rng.normal(f, np.sqrt(self.variance))
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        from scipy.special import ndtr
-
-        return ndtr((y - mean) / np.sqrt(var + self.variance))
+        return special(np).ndtr((y - mean) / np.sqrt(var + self.variance))
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        from scipy.special import ndtri
-
-        return mean + np.sqrt(var + self.variance) * ndtri(p)
+        return mean + np.sqrt(var + self.variance) * special(np).ndtri(p)
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return crps_losses(self._columns_of(y)[0] - mean, var + self.variance)

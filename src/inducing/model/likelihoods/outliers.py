@@ -197,12 +197,10 @@ class StudentT(Likelihood):
         return value, slope, (self.df + 1.0) / self.scale**2 * over * (1.0 - 2.0 * self.df * over)
 
     def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
-        from scipy.special import digamma
-
         e, df = self._error(y, f), self.df
         square = e * e
         share = (df + 1.0) * square / (df + square)
-        constant = 0.5 * float(digamma(0.5 * df + 0.5) - digamma(0.5 * df) - 1.0 / df)
+        constant = 0.5 * float(special(np).digamma(0.5 * df + 0.5) - special(np).digamma(0.5 * df) - 1.0 / df)
         slope = constant - 0.5 * namespace(e).log1p(square / df) + 0.5 * share / df
         return {"df": slope, "scale": (share - 1.0) / self.scale}
 
@@ -247,9 +245,7 @@ class StudentT(Likelihood):
         return np.concatenate([*below, np.empty(0)])
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
-        from scipy.special import stdtr
-
-        return stdtr(self.df, (y - f) / self.scale)
+        return special(np).stdtr(self.df, (y - f) / self.scale)
 
 
 @dataclass(frozen=True)
@@ -350,10 +346,8 @@ class Contaminated(Likelihood):
         return rng.normal(f, np.sqrt(wide * self.variance))
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        from scipy.special import ndtr
-
-        narrow = ndtr((y - mean) / np.sqrt(var + self.variance))
-        wide = ndtr((y - mean) / np.sqrt(var + self.inflation * self.variance))
+        narrow = special(np).ndtr((y - mean) / np.sqrt(var + self.variance))
+        wide = special(np).ndtr((y - mean) / np.sqrt(var + self.inflation * self.variance))
         return (1.0 - self.share) * narrow + self.share * wide
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:

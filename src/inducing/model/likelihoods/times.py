@@ -89,10 +89,8 @@ class PowerHazard(Times):
         return Feature(centre, 1.3 / k, 1.0 / (k * xp.sqrt(seen + 0.5)), left=1.0 / k)
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        from scipy.special import gamma
-
         mean, var = one_namespace(mean, var)
-        first, second = (float(gamma(1.0 + i / self._k)) for i in (1, 2))
+        first, second = (float(special(np).gamma(1.0 + i / self._k)) for i in (1, 2))
         scale = exp(mean + 0.5 * var)
         return scale * first, scale * (scale * (second * exp(var) - first**2))
 
