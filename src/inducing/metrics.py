@@ -127,6 +127,7 @@ class Scores:
     def metrics(self) -> dict[str, float]:
         """The metrics by the names that people see."""
         return {
+            "RMSE": float(np.sqrt(self.squared / self.rows)),
             "SMSE": self.squared / self.squared_trivial if self.squared_trivial > 0 else np.nan,
             "MSLL": (self.loss - self.loss_trivial) / self.rows,
             "NLPD": self.loss / self.rows,

@@ -116,13 +116,17 @@ def test_the_encoder_travels_in_the_model(folder):
     assert encoder.columns_[2].levels == ("blue", "green", "red")
 
 
+@pytest.mark.filterwarnings("default::inducing.errors.InducingWarning")
 def test_unseen_categories_are_named_unless_allowed(folder):
     table = make_table(5, seed=2).assign(colour="mauve")
     table.to_csv(folder / "unseen.csv", index=False)
     result = run("predict", folder / "model", folder / "unseen.csv", "-o", folder / "unseen-out.csv", code=1)
     assert "'colour'" in result.stderr and "'mauve'" in result.stderr
     assert not (folder / "unseen-out.csv").exists()
-    assert predictions(folder, table, "unseen.csv", "--allow-unseen")["y_mean"].notna().all()
+    names = folder / "model", folder / "unseen.csv", "-o", folder / "unseen-out.csv"
+    told = run("predict", *names, "--allow-unseen").stderr
+    assert "inducing: warning: 5 row(s) of 'colour' hold levels not seen before, 'mauve'" in told
+    assert pd.read_csv(folder / "unseen-out.csv")["y_mean"].notna().all()
 
 
 def test_missing_values_in_fitting_are_counted_and_dropped_only_when_told(folder):
@@ -355,7 +359,7 @@ def test_an_approximation_that_needs_its_data_is_refused_before_the_fit(folder):
     result = run(
         "fit", folder / "train.csv", "-t", "y", "-o", folder / "pic", "--approximation", "pic", code=1
     )
-    assert "'pic' needs to predict" in result.stderr
+    assert "which 'pic' needs" in result.stderr
 
 
 BAD_USAGE = [
@@ -418,14 +422,14 @@ def test_version():
 
 
 @pytest.mark.parametrize("columns", [None, [1]])
-def test_inspect_does_not_call_inputs_useless_that_a_linear_kernel_uses(tmp_path, columns):
+def test_inspect_says_what_a_model_looks_at_whatever_its_kernel(tmp_path, columns):
     X = np.random.default_rng(0).normal(size=(40, 2))
     kernel = ig.kernels.Linear(1.0) if columns is None else ig.kernels.Linear(1.0, columns=columns)
     model = ig.SparseGPRegressor(kernel, approximation="exact", random_state=0)
     model.fit(pd.DataFrame(X, columns=["a", "b"]), X[:, 1]).save(tmp_path / "m.gp")
     told = run("inspect", tmp_path / "m.gp").output
     assert "Kernel Linear" in told and "lengthscale" not in told
-    assert ("next to nothing from a." in told) == (columns is not None) and "b." not in told
+    assert "It looks most at b." in told and "next to nothing from a." in told  # y is b
 
 
 def test_inspect_speaks_in_words_and_the_report_survives(folder):
@@ -435,7 +439,7 @@ def test_inspect_speaks_in_words_and_the_report_survives(folder):
     model = ig.load(folder / "words")
     assert isinstance(model.report_, ig.Diagnosis) and model.n_rows_ == 72
     output = run("inspect", folder / "words").output
-    assert "predicts y from 7 inputs, learned from 72 rows" in output and "of the variance of y" in output
+    assert "predicts y from 5 columns, learned from 72 rows" in output and "of the variance of y" in output
     assert all(sentence.split(":")[0][:40] in output for sentence in model.report_.advice)
     lines = [line for line in output.splitlines() if line.startswith("│")]
     assert "flat" in lines[-1] and "constant" in lines[-1]  # after all that matter
@@ -455,3 +459,66 @@ def test_pictures_that_cannot_be_drawn_are_refused_in_one_line(folder, tmp_path)
     assert "needs rows with y: pass X and y, or --table" in run(*command, "residuals", code=1).stderr
     assert "must be one of slices, map" in run(*command, "cubes", code=1).stderr
     assert not (tmp_path / "p.png").exists()
+
+
+def test_surprising_rows_have_the_numbers_of_the_table(folder, tmp_path):
+    table = make_table(80)
+    table.loc[[0, 3], "y"] = np.nan  # left out, and so are the rows that are held out
+    table.loc[61, "y"] += 50.0
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for seed in range(3):
+        run("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m", *QUICK, "--seed", seed)
+        surprises = ig.load(tmp_path / "m").report_.surprises
+        assert len(surprises) == 10
+        assert all(seen == pytest.approx(table["y"][row], rel=1e-9) for row, seen, _, _ in surprises)
+
+
+def test_inspect_looks_at_what_the_mean_does_not_at_lengthscales(tmp_path):
+    """Of a sum, the part with the shortest lengthscale may have next to no variance."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(-2, 2, (60, 2)), columns=["strong", "weak"])
+    kernel = ig.kernels.RBF(4.0, 9.0, columns=[0]) + ig.kernels.RBF(0.05, 1e-8, columns=[1])
+    model = ig.SparseGPRegressor(kernel, approximation="exact", optimize=None).fit(X, X["strong"] ** 2)
+    model.save(tmp_path / "m.gp")
+    told = run("inspect", tmp_path / "m.gp").output
+    assert "It looks most at strong." in told and "next to nothing from weak." in told
+    assert "lengthscale 4" not in told.split("Kernel")[1].splitlines()[0]  # the table has it, in units
+
+
+def test_a_category_is_one_input_in_words_and_a_long_table_is_cut(tmp_path):
+    rng = np.random.default_rng(0)
+    level = np.arange(200) % 40
+    table = pd.DataFrame(
+        {"x": rng.normal(size=200), "town": [f"t{i}" for i in level], "y": 3.0 * (level % 5)}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    run("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m", "-m", 60, "--max-iter", 5)
+    told = run("inspect", tmp_path / "m").output
+    assert "from 2 columns" in told and "It looks most at town" in told and "2 columns, 41 features" in told
+    assert "11 more" in told
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_numbers_are_categories_where_that_is_said(tmp_path, name):
+    rng = np.random.default_rng(0)
+    level = rng.integers(1, 4, 90)
+    table = pd.DataFrame({"x": rng.normal(size=90), "zip": level, "y": np.array([0.0, 5.0, -5.0])[level - 1]})
+    table["y"] += 0.1 * table["x"]
+    (table.to_csv if name == "t.csv" else table.to_parquet)(tmp_path / name, index=False)
+    told = run("fit", tmp_path / name, "-t", "y", "-o", tmp_path / "m", "--category", "zip", *QUICK).output
+    assert "category of 3 levels" in told
+    encoder = ig.TableEncoder(kinds={"zip": "category"})
+    frame = table[["x", "zip"]]
+    assert list(encoder.fit(frame).get_feature_names_out()) == ["x", "zip=1", "zip=2", "zip=3"]
+    np.testing.assert_array_equal(encoder.transform(frame)[:, 1:], level[:, None] == [1, 2, 3])
+    np.testing.assert_array_equal(
+        encoder.transform(frame.assign(zip=level.astype(float))), encoder.transform(frame)
+    )
+    with pytest.raises(ig.errors.ColumnError, match="has not seen: '9'"):
+        encoder.transform(frame.assign(zip=9))
+    with pytest.raises(
+        ig.errors.ColumnError, match="held categories when the model was fitted, and holds dates"
+    ):
+        encoder.transform(frame.assign(zip=pd.Timestamp("2020-01-01")))
+    ordered = ig.TableEncoder(kinds={"zip": [3, 1, 2]}).fit(frame)
+    np.testing.assert_array_equal(ordered.transform(frame)[:, 1], np.array([1, 2, 0])[level - 1])

@@ -9,10 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import norm
+from sklearn.impute import SimpleImputer
 from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
+from inducing.estimators import comparison
 
 N = 160
 QUICK = ("--n-inducing", 10, "--max-iter", 30)
@@ -100,7 +103,9 @@ def test_numbers_are_classes_when_asked(folder: Path) -> None:
 @pytest.mark.parametrize("rows", ["train.csv", "parts"])
 def test_counts_with_exposure(folder: Path, rows: str) -> None:
     text = fit(folder, "calls", "hours", "--likelihood", "poisson", "--further", "hours", rows=rows)
-    assert "Poisson()" in text and "NLPD" in text and "MSLL" not in text and "no diagnosis" in text
+    assert "Poisson()" in text and "NLPD" in text and "MSLL" not in text
+    assert ("Left out in turn, rows have a log density" in text) == (rows == "train.csv")
+    assert "rows a log evidence of" in text and "under Poisson(); rows held out say" in text
     out = predicted(folder, "calls", "--quantiles", "0.1,0.9")
     rate = np.exp(2 + np.sin(2 * np.array([-1.0, 1.0])))
     assert_allclose(out["calls_mean"], rate * [1, 10], rtol=0.25)  # the exposure of each row
@@ -113,10 +118,49 @@ def test_counts_with_exposure(folder: Path, rows: str) -> None:
 
 def test_learned_noise(folder: Path) -> None:
     text = fit(folder, "y", "", "--noise", "learned")
-    assert "LearnedNoise()" in text
+    assert "learned, follows the inputs" in text and "Left out in turn, rows are predicted" in text
+    assert "exact log evidence between" in text and "no diagnosis" not in text
+    held = np.random.default_rng(0).permutation(N)[: N // 10]
+    model, y = ig.load(folder / "y"), table()["y"].to_numpy()
+    seen, density = np.delete(y, held), model.predict_distribution(table()[["x"]].iloc[held])
+    trivial = norm(seen.mean(), seen.std()).logpdf(y[held])
+    msll = np.mean(trivial - density.log_density(y[held]))
+    assert_allclose(model.metadata_["held_out"]["MSLL"], msll, rtol=1e-9)
     out = predicted(folder, "y", "--quantiles", "0.05,0.95")
     assert out["y_std"][1] > 2 * out["y_std"][0]
-    assert "LearnedNoise()" in run("inspect", folder / "y")
+    assert "learned, follows the inputs" in run("inspect", folder / "y")
     assert "--quantiles must be numbers" in run(
         *("predict", folder / "y", folder / "queries.csv", "-o", folder / "o.csv", "--quantiles", "a"), code=1
     )
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["held out", "trained on"])
+def test_what_is_wrong_with_a_row_is_said_with_its_number_in_the_table(folder: Path, place: int) -> None:
+    row = 1 + int(np.random.default_rng(0).permutation(N - 1)[place])  # row 0 has no target
+    data = table()[["x", "calls"]].astype({"calls": object})
+    data.loc[0, "calls"], data.loc[row, "calls"] = "", -1
+    data.to_csv(folder / "wrong.csv", index=False)
+    options = ("-t", "calls", "-o", folder / "wrong", "-m", 2, "--max-iter", 0, "--likelihood", "poisson")
+    result = CliRunner().invoke(app, ["fit", str(folder / "wrong.csv"), *map(str, options)])
+    assert f"row {row} has -1" in result.stderr + str(result.exception)  # an error, or a warning
+
+
+def test_compare_uses_rows_with_gaps(folder: Path) -> None:
+    data = table()[["x", "hours", "y"]]
+    data.loc[::7, "x"] = np.nan
+    data.to_csv(folder / "gaps.csv", index=False)
+    methods = ("--methods", "linear,kmeans", "--sizes", 3, "--max-iter", 2, "--csv", folder / "c.csv")
+    text = run("compare", folder / "gaps.csv", "-t", "y", *methods, "-o", folder / "c.png")
+    assert f"{len(data[::7])} of {N} rows have gaps in their inputs" in text
+    X = SimpleImputer(add_indicator=True).fit_transform(data[["x", "hours"]])
+    options: dict[str, Any] = dict(methods=["linear", "kmeans"], sizes=[3], max_iter=2, kernel="RBF")
+    expected = comparison.compare(X, data["y"], **options)
+    assert_allclose(pd.read_csv(folder / "c.csv")["smse"], expected["smse"], rtol=1e-9)
+
+
+def test_a_likelihood_is_printed_with_four_digits(folder: Path) -> None:
+    told = fit(folder, "hours", "", "--likelihood", "studentt", "--max-iter", 3)
+    likelihood = ig.load(folder / "hours").likelihood_
+    for text in (told, run("inspect", folder / "hours")):
+        assert f"StudentT(df={likelihood.df:.4g}, scale={likelihood.scale:.4g})" in text
+        assert repr(likelihood) not in text

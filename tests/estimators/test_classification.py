@@ -465,3 +465,18 @@ def test_a_climb_with_many_labels_begins_on_some_of_them_and_ends_on_all(monkeyp
     stages = list(dict.fromkeys(seen))
     assert len(stages) == 3 and stages[:2] == [150, 400] and 800 < stages[2] <= 900
     assert seen == sorted(seen)
+
+
+def test_more_labels_judge_where_there_are_many(monkeypatch):
+    """Near chance a few hundred labels cannot tell if a climb gained: one of ONE_JUDGE_OF is held out."""
+    rng, sizes = np.random.default_rng(6), []
+    X = rng.uniform(-2, 2, (800, 2))
+    judge = classes.Judge.__init__
+    monkeypatch.setattr(
+        classes.Judge, "__init__", lambda s, X, signs: (sizes.append(len(X)), judge(s, X, signs))[1]
+    )
+    monkeypatch.setattr(classes, "MOST_HELD", 30)
+    for judged, expected in ((50, 30), (20, 40)):
+        monkeypatch.setattr(classes, "ONE_JUDGE_OF", judged)
+        ig.SparseGPClassifier(n_inducing=4, max_iter=1, random_state=0).fit(X, X[:, 0] > 0)
+        assert sizes.pop() == expected and not sizes

@@ -104,6 +104,9 @@ def test_partial_dependence_on_a_category_and_of_classes():
     classes = ig.SparseGPClassifier(n_inducing=10, max_iter=5, random_state=0).fit(X, y > 200)
     of_classes = classes.partial_dependence(0, values=[6.3, 14.0])
     np.testing.assert_allclose(of_classes.mean.sum(axis=1), 1.0, rtol=1e-9)
+    there = classes.predict_proba(np.column_stack([np.full(80, 6.3), X[:, 1]])).mean(axis=0)
+    found = classes.partial_dependence(0, X, values=[6.3])
+    np.testing.assert_allclose(found.mean[0], there, rtol=1e-9)
     assert of_classes.mean[1, 1] > of_classes.mean[0, 1] and np.all(of_classes.std > 0)
 
 

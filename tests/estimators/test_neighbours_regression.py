@@ -235,3 +235,18 @@ def test_the_basis_moves_where_held_out_rows_gain(monkeypatch):
     error, before = (np.mean((model.predict(A[800:]) - smooth[800:]) ** 2) for model in (free, still))
     assert error < 0.8 * before and apart(free, still) > 0.01
     assert apart(unmoved, fitted(noise)) == 0.0
+
+
+@pytest.mark.parametrize("fixed", [(), ("kernel.variance",)], ids=["learned", "held"])
+def test_error_bars_widen_to_the_errors_of_left_out_rows(fixed):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(300, 2))
+    y = np.sin(9 * X[:, 0]) + 0.05 * rng.standard_normal(300)
+    y[::60] += 1.5  # far from all else, which the evidence makes too little of
+    kernel = ig.kernels.Matern32([0.3, 0.3], 1.0)
+    fit = quick(kernel=kernel, neighbours=10, standardize=False, fixed=fixed).fit(X, y).fit_result_
+    left = ig.leave_one_out(fit.kernel, fit.basis, "neighbours", fit.noise, X, y, neighbours=10)
+    if fixed:
+        assert fit.kernel.variance == 1.0
+    else:
+        assert_allclose(np.mean(left.error**2 / left.variance), 1.0, rtol=1e-9)

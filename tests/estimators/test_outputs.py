@@ -13,6 +13,7 @@ import oracle
 import oracle_outputs
 from benchmarks.outputs import made
 from inducing.errors import (
+    ColumnError,
     EmptyDataError,
     InducingWarning,
     NonFiniteError,
@@ -193,6 +194,52 @@ def test_a_model_of_uncertain_inputs_is_an_average_of_the_model() -> None:
     assert covariance[0, 0] == pytest.approx(std[0] ** 2, rel=1e-9)
 
 
+@pytest.mark.parametrize("way", ["x_std", "gaps", "categories", "outputs"])
+def test_one_lengthscale_is_that_of_every_number(way: str) -> None:
+    """Columns of variances, levels and outputs have no lengthscale, and one number none for them."""
+    wide, targets = X * [1.0, 50.0], Y if way == "outputs" else Y[:, 0]  # two units: one becomes two
+    options: dict[str, Any] = HELD | {"outputs": "coregionalised", "noise": 0.04}
+    fitting: dict[str, Any] = {"x_std": 0.1} if way == "x_std" else {}
+    if way == "gaps":
+        wide, options = HOLES * [1.0, 50.0], options | {"missing": "use"}
+    if way == "categories":
+        wide, options = np.column_stack([np.arange(30) % 3, wide]), options | {"categorical": [0]}
+    one, each = (
+        ig.SparseGPRegressor(ig.kernels.RBF(length, 1.2), "exact", **options).fit(wide, targets, **fitting)
+        for length in (2.0, np.full(2, 2.0))
+    )
+    assert one.log_evidence_ == pytest.approx(each.log_evidence_, rel=1e-12)
+    assert_allclose(one.predict(wide), each.predict(wide), rtol=1e-12)
+
+
+def test_the_name_of_a_kernel_has_no_case_where_there_are_gaps() -> None:
+    one, two = (
+        ig.SparseGPRegressor(name, "exact", missing="use", **HELD).fit(HOLES, Y[:, 0])
+        for name in ("RBF", "rbf")
+    )
+    assert one.log_evidence_ == two.log_evidence_ and one.kinds_.way == two.kinds_.way == "variances"
+
+
+def test_a_level_of_a_data_frame_that_was_not_seen_is_none_of_those_known() -> None:
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"c": np.array(list("abc"))[np.arange(30) % 3], "x": X[:, 0]})
+    new = pd.DataFrame({"c": ["a", "z"], "x": [0.5, 0.5]})
+    y = Y[:, 0] > 0
+    for kind, target, ask in (
+        (ig.SparseGPRegressor, Y[:, 0], "predict"),
+        (ig.SparseGPClassifier, y, "predict_proba"),
+    ):
+        options: dict[str, Any] = dict(n_inducing=5, max_iter=2, random_state=0)
+        model = kind(allow_unseen=True, **options).fit(table, target)
+        features = [[1, 0, 0, 0.5], [0, 0, 0, 0.5]]
+        plain = kind(**options).fit(np.column_stack([np.eye(3)[np.arange(30) % 3], X[:, 0]]), target)
+        with pytest.warns(InducingWarning, match="'c' hold levels not seen before, 'z': .* none of the"):
+            answers = getattr(model, ask)(new)
+        assert_allclose(answers, getattr(plain, ask)(features), rtol=1e-9)
+        with pytest.raises(ColumnError, match="not seen: 'z'.* or pass allow_unseen"):
+            kind(**options).fit(table, target).predict(new)
+
+
 def test_noise_on_the_inputs_is_told_from_noise_on_the_output() -> None:
     rng = np.random.default_rng(0)
     truth = rng.uniform(-3, 3, 300)
@@ -284,6 +331,8 @@ def test_a_level_that_was_not_seen() -> None:
         ({"categorical": [0]}, X, Y, ParameterError, "column 0 is categorical, but holds more than codes"),
         ({"categorical": [2]}, X, Y, ParameterError, "columns 0 to 1 by number, but has 2"),
         ({"missing": "use"}, X * [np.nan, 1], Y, EmptyDataError, "column 0 has no values"),
+        ({}, X, GAPPY, NonFiniteError, "NaN.* outputs='coregionalised' takes what was not measured"),
+        ({}, X.astype("datetime64[s]"), Y, ShapeError, "dates; convert it to numbers or to a data frame"),
     ],
 )
 def test_what_cannot_be_used_is_named(options: Any, X: Any, y: Any, kind: type, message: str) -> None:
@@ -294,8 +343,10 @@ def test_what_cannot_be_used_is_named(options: Any, X: Any, y: Any, kind: type, 
 def test_uncertain_inputs_need_their_kernel_and_shape() -> None:
     with pytest.raises(ParameterError, match="x_std needs the RBF kernel"):
         ig.SparseGPRegressor("matern32").fit(X, Y[:, 0], x_std=0.1)
-    with pytest.raises(ShapeError, match="x_std must hold standard deviations"):
+    with pytest.raises(ShapeError, match="x_std must hold standard deviations .* but holds -0.1"):
         ig.SparseGPRegressor("rbf").fit(X, Y[:, 0], x_std=-0.1)
+    with pytest.raises(ShapeError, match=r"one for each entry of X \(30, 2\), but has shape \(3,\)"):
+        ig.SparseGPRegressor("rbf").fit(X, Y[:, 0], x_std=np.ones(3))
     model = ig.SparseGPRegressor("rbf", "exact", **HELD).fit(X, Y[:, 0])
     with pytest.raises(ParameterError, match="x_std was given to predict, but not to fit"):
         model.predict(XS, x_std=0.1)

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
-from inducing.inference import online_loops
-from inducing.numerics import compiling
+from inducing.inference import online_loops, propagation_loops
+from inducing.inference.online import Learner
+from inducing.numerics import ahead, compiling
 
 SOURCE = Path(ig.__file__).parent
 MIRROR = """
@@ -28,6 +29,26 @@ from inducing.numerics.loops import mirror
 G = np.arange(9.0).reshape(3, 3)
 mirror(G)
 print(float(G.sum()))
+"""
+
+AHEAD = """
+import sys
+from numba.core import event
+from inducing.engine.site_tiles import marginals
+from inducing.numerics import ahead
+from inducing.numerics.loops import mirror
+import numpy as np
+ahead.cores = lambda: int(sys.argv[1])
+sys.executable = sys.argv[2]
+ahead.expect("engine.site_tiles.marginals")
+with event.install_recorder("numba:compile") as recorded:
+    mirror(np.eye(3))
+    A, ends = np.eye(3), [np.empty(3) for _ in range(2)]
+    from inducing.numerics.blas import addresses
+    marginals(addresses(), A, 2.0 * A, np.arange(3.0), np.empty((3, 3)), *ends)
+here = {e.data["dispatcher"] for _, e in recorded.buffer}
+print(*sorted(each.py_func.__name__ for each in here if each.stats.cache_path))
+print(*np.concatenate(ends))
 """
 
 PROBE = """
@@ -83,6 +104,7 @@ def test_warm_compiles_every_function_once() -> None:
     assert len(seconds) > 8 and all(value >= 0.0 for value in seconds.values())
     own = {name for name in compiling.FUNCTIONS if not name.startswith("experiments.")}
     assert own == functions_compiled()
+    assert ahead.HEARD and ahead.HEARD <= own
     assert [name for name in own if not compiling.FUNCTIONS[name].is_compiled] == []
 
 
@@ -113,6 +135,24 @@ def test_compiled_and_cached_code_round_alike(tmp_path: Path) -> None:
     values = [float(word) for word in first.split()]
     expected = np.sin(np.arange(1000.0)) @ np.sin(np.arange(1000.0))
     assert values == pytest.approx([expected, 2.0 * expected], rel=1e-12)
+
+
+@pytest.mark.parametrize("way", ["two cores", "one core", "a Python that fails", "no Python"])
+def test_a_second_process_compiles_what_is_expected(tmp_path: Path, way: str) -> None:
+    """Where there is a core for it; else, and where it fails, everything is compiled here."""
+    program, cores = sys.executable, "1" if way == "one core" else "2"
+    if way in ("a Python that fails", "no Python"):
+        program = str(tmp_path / ("python" if way == "a Python that fails" else "server"))
+        Path(program).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
+        Path(program).chmod(0o755)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(SOURCE.parent)}
+    run = [sys.executable, "-c", AHEAD, cores, program]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
+    names, numbers = done.stdout.splitlines()
+    assert names == ("mirror" if way == "two cores" else "marginals mirror"), done.stderr
+    assert [float(word) for word in numbers.split()] == [0.0, 1.0, 2.0, 4.0, 4.0, 4.0]  # φᵀw and |2φ|²
+    assert (tmp_path / "started").exists() == (way == "a Python that fails")
+    assert len(list(tmp_path.rglob("*marginals*.nbi"))) == 1
 
 
 def test_without_any_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +194,21 @@ def test_a_python_likelihood_in_compiled_loops_passes_its_errors_on() -> None:
     X = np.linspace(0.0, 1.0, 3)[:, None]
     with pytest.raises(ZeroDivisionError, match="in Python"):
         ig.update(ig.prior(ig.kernels.RBF(1.0)), Failing(0.1), X, X[:, 0])
+
+
+def test_rows_that_were_read_are_given_back() -> None:
+    """A block of a stream, and of a sweep, is held by nobody once it is over."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    likelihood = ig.likelihoods.Gaussian(0.1)
+    learner = Learner([ig.prior(ig.kernels.RBF(1.0))], likelihood, 2, 10, 1e-6, "mean", True)
+    learner.read(X, X[:, :1, None])
+    before = [sys.getrefcount(part) for part in (*learner._rows, *learner.state)]
+    for i in range(3):
+        learner.open(X[: 10 + i], X[: 10 + i, :1, None])
+        learner.advance(10 + i)
+    assert [sys.getrefcount(part) for part in (*learner._rows, *learner.state)] == before
+    for function in (online_loops.run, propagation_loops.sweep_and_grow):
+        assert "np" not in function.__wrapped__.__code__.co_names, "it would count references"
 
 
 def test_tuples_by_address_keep_no_references_and_numba_stays_as_it_was() -> None:

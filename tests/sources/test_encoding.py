@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 import inducing as ig
 from inducing.errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
 from inducing.sources import columns, tables
-from inducing.sources.encoding import gaps_of, require_complete
+from inducing.sources.encoding import gaps_of, require_complete, settle_target
 
 START = np.datetime64("2021-03-28T00:30:00")  # the hour before summer time in Berlin
 
@@ -53,6 +53,24 @@ def test_each_kind_of_column_becomes_its_features():
     np.testing.assert_array_equal(encoder.transform(frame()), KNOWN)
     assert encoder.inputs == ("size", "colour", "old", "when") and not encoder.plain
     assert "category of 3 levels" in encoder.summary() and "since 2021-03-28 00:30:00" in encoder.summary()
+    at = encoder.summary().index("becomes")
+    assert at == len("colour") + 2  # the longest name
+    assert all(line[at - 2 : at] == "  " != line[at : at + 1] for line in encoder.summary().splitlines())
+
+
+def test_a_target_with_two_values_is_one_and_with_one_is_none():
+    kinds = {
+        "text": ["a", "b", "a", "b"],
+        "same text": ["a"] * 4,
+        "same": [2.5] * 4,
+        "number": [1.0, 2.5, 1.0, 4.0],
+    }
+    seen = ig.TableEncoder().seen(pd.DataFrame(kinds))
+    assert settle_target("text", seen["text"], None) == "category"
+    assert settle_target("number", seen["number"], None) == "number"
+    for name in ("same text", "same"):
+        with pytest.raises(ColumnError, match="in every row"):
+            settle_target(name, seen[name], None)
 
 
 LIBRARIES = {
@@ -187,7 +205,7 @@ def test_an_order_that_does_not_fit_is_refused():
         ({"quality": ["poor", "good"]}, "'quality' holds 'fair', but the order given is 'poor', 'good'"),
         ({"quality": ["poor", "poor", "fair", "good"]}, "levels must be given, each once, lowest first"),
         ({"quality": "ordered"}, "levels must be given"),
-        ({"x": ["1", "2"]}, "'x' must hold text"),
+        ({"x": ["1", "2"]}, "'x' holds '3', '4', but the order given is '1', '2'"),
     ):
         with pytest.raises(ColumnError, match=message):
             ig.TableEncoder(kinds=kinds).fit(table)

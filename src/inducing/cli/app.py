@@ -172,7 +172,8 @@ def inputs_and_target(
     data = data.drop(columns=exclude or [])
     if target not in data.columns:
         raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
-    if hasattr(encoder, "columns_"):
+    settled = hasattr(encoder, "columns_")
+    if settled:
         kind = encoding.settle_target(target, encoder.seen(data[[target]])[target], task)
     else:
         kind = settle(encoder, encoder.seen(data), target, further, task)
@@ -183,7 +184,7 @@ def inputs_and_target(
     if encoder.missing == "use":  # a row without its target is of no use
         count = np.any([gaps[name] for name in encoder.inputs], axis=0).sum()
         if count:
-            advice = "which are averaged over; --drop-missing leaves these rows out"
+            advice = "which are averaged over" + "; --drop-missing leaves these rows out" * (not settled)
             typer.echo(f"{count} of {len(data)} rows have gaps in their inputs, {advice}.")
         used = {name: gap for name, gap in used.items() if name not in encoder.inputs}
     rows = ~np.any(list(used.values()), axis=0)  # (n,) of bool
@@ -261,12 +262,15 @@ def show(*things: Any, to_stderr: bool = False) -> None:
 
 
 def formatted(metrics: dict[str, float]) -> dict[str, str]:
-    return {k: f"{100 * v:.1f} %" if "%" in k else f"{v:.4f}" for k, v in metrics.items()}
+    shown = {k: f"{v:.4g}" if k == "RMSE" else f"{v:.4f}" for k, v in metrics.items()}
+    return {k.removesuffix(" in %"): f"{100 * metrics[k]:.1f} %" if "%" in k else v for k, v in shown.items()}
 
 
 def about_noise(model: Any) -> dict[str, str]:
     """The likelihood of a model, or its noise."""
     likelihood = getattr(model, "likelihood_", None)
+    if getattr(model, "noise_posterior_", None) is not None:
+        return {"noise std": "learned, follows the inputs"}
     if likelihood is not None and not hasattr(model, "warmup"):
         return {"likelihood": str(likelihood)}
     return {"noise std": "given row by row" if model.noise_ is None else f"{model.noise_**0.5:.4g}"}

@@ -9,21 +9,8 @@ import typer
 from typer import Argument, Option
 
 from ..files.atomic import require_apart
-from .app import (
-    CalendarParts,
-    CategoryColumns,
-    DropMissing,
-    Exclude,
-    MissingMarks,
-    StationaryKernel,
-    Target,
-    app,
-    encoder_for,
-    in_existing_folder,
-    inputs_and_target,
-    output_option,
-    show,
-)
+from . import app as shared
+from .app import app
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -42,13 +29,13 @@ def _is_table(path: Path | None) -> Path | None:
 
     if path is not None and path.suffix.lower() not in SUFFIXES:
         raise typer.BadParameter(f"{str(path)!r} must end in one of {' '.join(SUFFIXES)}")
-    return None if path is None else in_existing_folder(path)
+    return None if path is None else shared.in_existing_folder(path)
 
 
 @app.command()
 def compare(
     table: Annotated[Path, Argument(help="CSV, TSV or parquet file, one row per observation.")],
-    target: Target,
+    target: shared.Target,
     sizes: Annotated[str, Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
     methods: Annotated[
         str | None,
@@ -62,21 +49,23 @@ def compare(
         str | None, Option(help="regression or classification; by default as for `inducing fit`.")
     ] = None,
     approximation: Annotated[str, Option(help="Row of the table for recipes and rules.")] = "fitc",
-    kernel: StationaryKernel = "RBF",
+    kernel: shared.StationaryKernel = "RBF",
     repeats: Annotated[int, Option(min=1, help="Repetitions, each with other rows held out.")] = 1,
     test_fraction: Annotated[float, Option(min=0.01, max=0.9, help="Share of the rows held out.")] = 0.2,
     max_iter: Annotated[int, Option(min=0, help="Iteration limit of each fit.")] = 200,
     budget: Annotated[float | None, Option(min=0.0, help="Seconds after which no fit starts.")] = None,
-    out: Annotated[Path, output_option("The picture to write.")] = Path("compare.png"),
+    out: Annotated[Path, shared.output_option("The picture to write.")] = Path("compare.png"),
     csv: Annotated[Path | None, Option(callback=_is_table, help="A table of the fits to write.")] = None,
-    exclude: Exclude = None,
-    category: CategoryColumns = None,
-    calendar: CalendarParts = None,
-    missing: MissingMarks = None,
-    drop_missing: DropMissing = False,
+    exclude: shared.Exclude = None,
+    category: shared.CategoryColumns = None,
+    calendar: shared.CalendarParts = None,
+    missing: shared.MissingMarks = None,
+    drop_missing: shared.DropMissing = False,
     seed: Annotated[int, Option(min=0, help="Seed of the held-out rows and of the fits.")] = 0,
 ) -> None:
     """Fit a table in several ways at several sizes: error, log loss and time. Ctrl-C shows what is done."""
+    import numpy as np
+
     from ..estimators import comparison
     from ..pictures import plots
     from ..progress import Bars
@@ -85,11 +74,13 @@ def compare(
     for path in (out, csv or out):
         require_apart(path, table)
     wanted = _sizes(sizes)
-    encoder = encoder_for(missing, category, calendar, drop_missing)
-    data, y = inputs_and_target(table, target, exclude, encoder, task=task)
+    encoder = shared.encoder_for(missing, category, calendar, drop_missing, "use")
+    data, y = shared.inputs_and_target(table, target, exclude, encoder, task=task)
     if task == "classification":
         y = y.astype(str)
     X = encoder.transform(data)
+    gaps = np.isnan(X)  # for all methods alike the mean, and a column that says where
+    X = np.column_stack([np.where(gaps, np.nanmean(X, axis=0), X), gaps[:, gaps.any(axis=0)]])
     with Bars() as bars:
         results = comparison.compare(
             X,
@@ -141,4 +132,4 @@ def _print(title: str, summary: DataFrame) -> None:
             m = "" if size == 0 else f"{row['m']:.0f}" if row["method"] == "exact" else f"{size}"
             table.add_row(m, str(row["method"]), *cells, f"{row['seconds']:.2f}")
         table.add_section()
-    show(table)
+    shared.show(table)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ from typer import Argument, Option
 from ..errors import (
     ColumnError,
     EmptyDataError,
+    InducingError,
     InducingWarning,
     ModelFileError,
     ParameterError,
@@ -23,25 +26,9 @@ from ..errors import (
 )
 from ..files.atomic import require_apart
 from ..progress import stop_on_interrupt
-from .app import (
-    ApproximationOption,
-    CalendarParts,
-    CategoryColumns,
-    DropMissing,
-    Exclude,
-    MissingMarks,
-    StationaryKernel,
-    Target,
-    about_noise,
-    app,
-    encoder_for,
-    file_size,
-    formatted,
-    inputs_and_target,
-    output_option,
-    print_table,
-    settle,
-)
+from . import app as shared
+from .app import app
+from .inspect import in_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,8 +50,8 @@ def fit(
             "read in parts."
         ),
     ],
-    target: Target,
-    out: Annotated[Path, output_option("The model file to write.")],
+    target: shared.Target,
+    out: Annotated[Path, shared.output_option("The model file to write.")],
     task: Annotated[
         str | None,
         Option(
@@ -84,7 +71,7 @@ def fit(
     n_inducing: Annotated[
         int | None, Option("--n-inducing", "-m", min=1, help="Number of basis functions, of a sparse model.")
     ] = None,
-    approximation: ApproximationOption = "auto",
+    approximation: shared.ApproximationOption = "auto",
     basis: Annotated[str, Option(help="points, multiscale, or auto: by the kernel.")] = "auto",
     inducing: Annotated[
         str | None,
@@ -93,7 +80,7 @@ def fit(
             "matching-pursuit or novelty; by default where a kernel learned from a few rows knows least."
         ),
     ] = None,
-    kernel: StationaryKernel = "auto",
+    kernel: shared.StationaryKernel = "auto",
     max_iter: Annotated[
         int | None, Option(min=0, help="Iteration limit of the optimiser: 1000, or 100 for classes.")
     ] = None,
@@ -106,11 +93,11 @@ def fit(
         ),
     ] = None,
     restarts: Annotated[int, Option(min=0, help="Further random starts; the best is kept.")] = 0,
-    exclude: Exclude = None,
-    category: CategoryColumns = None,
-    calendar: CalendarParts = None,
-    missing: MissingMarks = None,
-    drop_missing: DropMissing = False,
+    exclude: shared.Exclude = None,
+    category: shared.CategoryColumns = None,
+    calendar: shared.CalendarParts = None,
+    missing: shared.MissingMarks = None,
+    drop_missing: shared.DropMissing = False,
     test_fraction: Annotated[
         float, Option(min=0.0, max=0.9, help="Share of rows held out to score the fit; 0 is none.")
     ] = 0.1,
@@ -131,7 +118,7 @@ def fit(
     require_apart(out, table, checkpoint)
     if checkpoint is not None:
         require_apart(checkpoint, table)
-    encoder = encoder_for(missing, category, calendar, drop_missing, "use")
+    encoder = shared.encoder_for(missing, category, calendar, drop_missing, "use")
     given: dict[str, Any] = dict(n_inducing=n_inducing, inducing=inducing, likelihood=likelihood)
     given |= dict(kernel=None if kernel == "auto" else kernel, max_iter=max_iter)
     given = {name: value for name, value in given.items() if value is not None}
@@ -142,7 +129,7 @@ def fit(
         labelled = classes is not None
         given |= {"missing": "use"} if source.layout.gaps else {}
     else:
-        X, y = inputs_and_target(table, target, exclude, encoder, task=task, further=further)
+        X, y = shared.inputs_and_target(table, target, exclude, encoder, task=task, further=further)
         labelled = task == "classification" or y.dtype.kind != "f"
         if encoder.missing == "use" and any(gap.any() for gap in gaps_of(X, encoder.marks).values()):
             given["missing"] = "use"
@@ -164,7 +151,8 @@ def fit(
         if in_parts and not labelled:
             result = model.fit_result_
             metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
-        model.save(out, metadata | {"held_out": metrics})
+        model.metadata_ = metadata | {"held_out": metrics, "held": held}
+        model.save(out, model.metadata_)
     assert model.encoder_ is not None
     inputs = f"{len(model.encoder_.inputs)} columns, {model.n_features_in_} features"
     rows = {"training rows": f"{model.n_rows_}", "inputs": inputs} | _about(model)
@@ -173,11 +161,10 @@ def fit(
         rows["evaluations over all rows"] = f"{result.n_evaluations}, {each:.2g} s each"
     rows["seconds"] = f"{time.perf_counter() - start:.2f}"
     if metrics:
-        rows |= {"held-out rows": f"{held}"} | formatted(metrics)
-    print_table(f"{target} from {table.name}", rows)
-    if hasattr(model, "report_"):
-        typer.echo(str(model.report_))
-    typer.echo(f"Model: {out} ({file_size(out)})")
+        rows |= {"held-out rows": f"{held}"} | shared.formatted(metrics)
+    shared.print_table(f"{target} from {table.name}", rows)
+    typer.echo("\n".join([*in_words(model), *([str(model.report_)] if hasattr(model, "report_") else [])]))
+    typer.echo(f"Model: {out} ({shared.file_size(out)})")
 
 
 def _check(approximation: str, task: str | None, noise: str | None) -> None:
@@ -201,7 +188,7 @@ def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
         shown = ", ".join(map(str, model.classes_))
         return {"classes": shown} | rows | {"iterations": f"{model.n_iter_}"}
     how = "converged" if model.fit_result_.converged else "stopped early"
-    return rows | about_noise(model) | {"iterations": f"{model.n_iter_}, {how}"}
+    return rows | shared.about_noise(model) | {"iterations": f"{model.n_iter_}, {how}"}
 
 
 def _held_out(n: int, share: float, seed: int) -> np.ndarray:
@@ -221,21 +208,37 @@ def _fit_rows(
 ) -> tuple[dict[str, float], int]:
     """Fit a model to a table without a share of its rows; the metrics there, and how many they are."""
     from ..estimators.predictive import nameless
+    from ..learning.diagnosis import Diagnosis
     from ..metrics import Baseline
     from ..progress import Line
 
     test, labelled = _held_out(len(y), share, model.random_state), hasattr(model, "class_weight")
-    with Line(None) as progress:
+    with Line(None) as progress, _numbered(X.index[~test]):
         (model if labelled else model.set_params(progress=progress)).fit(X[~test], y[~test])
+    if isinstance(getattr(model, "report_", None), Diagnosis):  # with the row numbers of the table
+        rows = X.index[~test]
+        found = tuple((int(rows[row]), *rest) for row, *rest in model.report_.surprises)
+        model.report_ = replace(model.report_, surprises=found)
 
     def score() -> tuple[dict[str, float], int]:
         plain, rows = nameless(model), _features(model, X[test])
         if labelled:
             return _error_and_loss(_labels_scored(plain, rows, y[test]))
         seen = (y if y.ndim == 1 else y[:, 0])[~test]
-        return _metrics(_observed(plain, rows, y[test], Baseline(float(seen.mean()), float(seen.var()))))
+        with _numbered(X.index[test]):
+            return _metrics(_observed(plain, rows, y[test], Baseline(float(seen.mean()), float(seen.var()))))
 
     return _scored(score, bool(test.any()))
+
+
+@contextmanager
+def _numbered(rows: Any) -> Iterator[None]:
+    """Errors that speak of a row with its number in the table, one of `rows` (n,)."""
+    try:
+        yield
+    except InducingError as error:
+        error.args = (re.sub(r"\brow (\d+)", lambda found: f"row {rows[int(found[1])]}", str(error)),)
+        raise
 
 
 def _scored(score: Callable[[], tuple[dict[str, float], int]], some: bool) -> tuple[dict[str, float], int]:
@@ -255,18 +258,15 @@ def _features(model: Any, X: DataFrame) -> np.ndarray:
 
 
 def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarray:
-    """The number of rows with classes that the model knows, of those that it has wrong, and their log
-    loss. (3,)
-    """
+    """The number of rows of known classes, of those that are wrong, and their log loss. (3,)"""
     import numpy as np
 
-    known = np.isin(y, model.classes_)
-    if not known.any():
-        return np.zeros(3)
-    p = model.predict_proba(X[known])
-    own = np.searchsorted(model.classes_, y[known])
-    loss = -np.sum(np.log(np.maximum(p[np.arange(len(p)), own], 1e-300)))
-    return np.array([len(own), np.sum(p.argmax(axis=1) != own), loss])
+    from ..streams.scores import RunningClassification
+
+    known, scores = np.isin(y, model.classes_), RunningClassification()
+    if known.any():
+        scores.add(y[known], model.predict_proba(X[known]), model.classes_)
+    return np.array([scores.rows, scores.wrong, scores.loss])
 
 
 def _error_and_loss(scored: Iterable[float]) -> tuple[dict[str, float], int]:
@@ -294,7 +294,7 @@ def _source_of(
     used = [name for name in names if name not in exclude]
     require_in_files(files, used)
     seen = survey_of(files, encoder, used)
-    kind = settle(encoder, seen, target, further, task)
+    kind = shared.settle(encoder, seen, target, further, task)
     if kind != "number" and further is not None:
         raise ParameterError(f"Classes take no further column, but --further is {further!r}.")
     gaps = {name: seen[name].missing for name in (*encoder.inputs, *targets)}  # type: ignore[union-attr]
@@ -381,12 +381,12 @@ def _observed(model: SparseGPRegressor, X: Any, y: np.ndarray, trivial: Baseline
     wrong, trivially_wrong = first - new.mean, first - trivial.mean
     inside, loss = float(np.sum((low <= first) & (first <= high))), -float(np.sum(new.log_density(y)))
     squares = float(wrong @ wrong), float(trivially_wrong @ trivially_wrong)
-    return Scores(len(first), *squares, loss, np.nan, inside)
+    known = model.noise_posterior_ is not None  # learned noise is Gaussian, as the trivial predictor is
+    trivial_loss = Scores.of(first, new.mean, new.std**2, trivial).loss_trivial if known else np.nan
+    return Scores(len(first), *squares, loss, trivial_loss, inside)
 
 
 def _metrics(scores: Scores) -> tuple[dict[str, float], int]:
-    """The metrics that there are, and of how many rows: no trivial predictor has the likelihood of another
-    than Gaussian noise.
-    """
+    """The metrics that there are, and of how many rows: MSLL is of Gaussian noise, learned or not."""
     values = scores.metrics() if scores.rows else {}
     return {name: value for name, value in values.items() if value == value}, scores.rows

@@ -218,7 +218,6 @@ def _write_parts(
 def _with_columns(table: Any, predictions: DataFrame) -> Any:
     """An Arrow table with the columns of predictions beside its own."""
     pa = package("pyarrow")
-
     for name, column in predictions.items():
         kind = pa.float64() if column.dtype.kind == "f" else pa.array(column.dropna()).type
         table = table.append_column(str(name), pa.array(column, from_pandas=True, type=kind))

@@ -8,30 +8,18 @@ import typer
 from typer import Argument, Option
 
 from ..errors import UnknownNameError
-from .app import (
-    ApproximationOption,
-    CalendarParts,
-    CategoryColumns,
-    DropMissing,
-    Exclude,
-    MissingMarks,
-    Size,
-    app,
-    encoder_for,
-    inputs_and_target,
-    output_option,
-    print_table,
-)
+from . import app as shared
+from .app import app
 
 
 @app.command()
 def watch(
     table: Annotated[Path | None, Argument(help="Table with one or two inputs; default: a toy.")] = None,
     target: Annotated[str | None, Option("--target", "-t", help="The column to predict.")] = None,
-    out: Annotated[Path, output_option("The animation to write, .gif or .html.")] = Path("watch.gif"),
+    out: Annotated[Path, shared.output_option("The animation to write, .gif or .html.")] = Path("watch.gif"),
     basis: Annotated[str, Option(help="points or multiscale.")] = "points",
-    approximation: ApproximationOption = "fitc",
-    n_inducing: Size = 8,
+    approximation: shared.ApproximationOption = "fitc",
+    n_inducing: shared.Size = 8,
     start: Annotated[str, Option(help="Start of the basis: left, kmeans, random, …")] = "kmeans",
     recipe: Annotated[
         str | None, Option(help="direct, auto, …; by default all at once, widths half-way.")
@@ -40,11 +28,11 @@ def watch(
     frames: Annotated[int, Option(min=2, help="Frame limit.")] = 60,
     fps: Annotated[int, Option(min=1, max=50, help="Frames per second.")] = 12,
     max_iter: Annotated[int, Option(min=1, help="Iteration limit of the optimiser.")] = 200,
-    exclude: Exclude = None,
-    category: CategoryColumns = None,
-    calendar: CalendarParts = None,
-    missing: MissingMarks = None,
-    drop_missing: DropMissing = False,
+    exclude: shared.Exclude = None,
+    category: shared.CategoryColumns = None,
+    calendar: shared.CalendarParts = None,
+    missing: shared.MissingMarks = None,
+    drop_missing: shared.DropMissing = False,
     seed: Annotated[int, Option(min=0, help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
     """Animate a fit: basis functions as they move, predictions, the evidence. Ctrl-C ends it early."""
@@ -66,8 +54,8 @@ def watch(
     elif target is None:
         raise typer.BadParameter("a table needs --target, the column to predict")
     else:
-        encoder = encoder_for(missing, category, calendar, drop_missing)
-        data, y = inputs_and_target(table, target, exclude, encoder)
+        encoder = shared.encoder_for(missing, category, calendar, drop_missing)
+        data, y = shared.inputs_and_target(table, target, exclude, encoder)
         X, names = encoder.transform(data), tuple(encoder.get_feature_names_out())
     animation.require_few_inputs(X)
     with Line(None) as progress:
@@ -89,5 +77,5 @@ def watch(
     iterations = sum(step.iteration > 0 for step in recording.steps)
     rows = {"rows": f"{len(y)}", "basis functions": f"{len(task.basis)}", "iterations": f"{iterations}"}
     rows |= {"log evidence at the start": f"{first:.6g}", "at the end": f"{last:.6g}"}
-    print_table(f"{target or 'toy'}: {approximation}, {recipe}", rows)
+    shared.print_table(f"{target or 'toy'}: {approximation}, {recipe}", rows)
     typer.echo(f"Animation: {out}")

@@ -63,12 +63,13 @@ class Inputs(BaseEstimator, CallbackSupport):
         if reset:
             given = getattr(self, "encoder", None)
             encoder = TableEncoder() if given is None else clone(given)
-            self.encoder_ = encoder.set_params(missing=getattr(self, "missing", "refuse")).fit(X)
+            unseen = encoder.allow_unseen or getattr(self, "allow_unseen", False)
+            rules = {"missing": getattr(self, "missing", "refuse"), "allow_unseen": unseen}
+            self.encoder_ = encoder.set_params(**rules).fit(X)
         assert self.encoder_ is not None
         if self.encoder_.plain and [str(name) for name in X.columns] != list(self.encoder_.inputs):
             return X
         pd = package("pandas")
-
         return pd.DataFrame(self.encoder_.transform(X), columns=self.encoder_.get_feature_names_out())
 
     def _take_layout(self, layout: Layout) -> None:

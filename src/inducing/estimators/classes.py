@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
-from ..files.records import Arrays, Plain, array, expect, number
+from ..files.records import ROWS_PREFIX, Arrays, Plain, array, expect, number
 from ..model import likelihoods
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, to_numpy
 from .predictive import PredictiveClasses
 
 if TYPE_CHECKING:
@@ -103,14 +103,14 @@ def binary_likelihood(likelihood: Any) -> Binary:
     return given
 
 
-def class_record(
-    classes: np.ndarray, posteriors: Sequence[Posterior], held: WarmupRows
-) -> tuple[Plain, Arrays]:
-    """The labels, the posteriors after the first, and the labels of a warm-up, as a file holds them."""
+def class_record(classes: np.ndarray, posteriors: Sequence[Any], held: WarmupRows) -> tuple[Plain, Arrays]:
+    """The labels, the posteriors after the first, the labels of a warm-up, and of predictors along neighbours
+    the training rows, whose inputs they share, as a file holds them.
+    """
     if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
         raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
-    others, arrays = posteriors[1:], {}
-    plain = {
+    others, arrays = [getattr(post, "posterior", post) for post in posteriors[1:]], {}
+    plain: Plain = {
         "classes": classes.tolist(),
         "classes_dtype": classes.dtype.str,
         "others_log_predictive": [post.log_predictive for post in others],
@@ -120,13 +120,21 @@ def class_record(
     if others:
         arrays["others.w"] = np.stack([post.w[:, 0] for post in others])
         arrays["others.A"] = np.stack([np.asarray(post.A) for post in others])
+    if _along_neighbours(posteriors):
+        rows = [post.data for post in posteriors]
+        plain["n_neighbours"] = posteriors[0].n_neighbours
+        arrays[f"{ROWS_PREFIX}X"] = to_numpy(rows[0].X)
+        arrays[f"{ROWS_PREFIX}residuals"] = np.stack([to_numpy(own.residuals[:, 0]) for own in rows], axis=1)
+        arrays[f"{ROWS_PREFIX}noise"] = np.stack([to_numpy(own.noise) for own in rows], axis=1)
     return plain, arrays
 
 
 def restored_classes(
     plain: Plain, arrays: Arrays, first: Posterior, held: WarmupRows
-) -> tuple[np.ndarray, tuple[Posterior, ...], WarmupRows]:
-    """Read back `class_record`, given the first posterior and the rows of a warm-up with class numbers."""
+) -> tuple[np.ndarray, tuple[Any, ...], WarmupRows]:
+    """Read back `class_record`, given the first posterior and the rows of a warm-up with class numbers; raise
+    if its parts do not fit together.
+    """
     dtype, labels = np.dtype(plain["classes_dtype"]), plain["classes"]
     lengths = [len(label) for label in labels if isinstance(label, str)]
     if dtype.kind not in "biufUO" or max(lengths, default=0) * len(labels) > 16 * sum(lengths) + 4096:
@@ -146,4 +154,21 @@ def restored_classes(
         for j in range(count - 1):
             other = {"w": w[j, :, None].copy(), "A": A[j].copy(), "log_predictive": logs[j]}
             posteriors.append(replace(first, **other))
+    if "n_neighbours" in plain:
+        return classes, _near_rows(plain, arrays, posteriors), held
     return classes, tuple(posteriors), held
+
+
+def _near_rows(plain: Plain, arrays: Arrays, posteriors: Sequence[Posterior]) -> tuple[Any, ...]:
+    """The predictors along neighbours of posteriors, with their training rows."""
+    from ..inference.neighbours import NeighboursPredictor
+
+    columns = {ROWS_PREFIX + name: array(arrays, ROWS_PREFIX + name, 2) for name in ("residuals", "noise")}
+    for name, a in columns.items():
+        expect(a.shape[1] == len(posteriors), name, a)
+    residuals, noise = columns.values()
+    predictors = []
+    for j, posterior in enumerate(posteriors):
+        own = dict(zip(columns, (residuals[:, [j]], noise[:, j])))
+        predictors.append(NeighboursPredictor.from_record(plain, arrays | own, posterior))
+    return tuple(predictor.beside(predictors[0]) for predictor in predictors)

@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, number
 from ..inference import selection
-from ..inference.near_classes import classes_from, classes_record
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
 from ..learning.along_neighbours import learn_along_neighbours
-from ..learning.classes import Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
+from ..learning.classes import MANY_LABELS, Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
 from ..model.bases import Points
@@ -146,7 +145,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         """Learn from X (n, d) and labels y (n,); a row of weight w counts w times.
 
         Data larger than memory: X is anything that `inducing.as_source` takes in parts, and y what goes with
-        it, such as the name of the target column, whose labels are numbers. Learning starts with 20,000
+        it, such as the name of the target column, whose labels are numbers. Learning starts with 100,000
         random rows and goes on with all of them for at most 30 iterations.
         """
         self._check_parameters()
@@ -216,7 +215,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         sample, count = survey.sample, outofcore.judges(survey.sample, self.validation_fraction)
         labels = np.array([int(v) if float(v).is_integer() else v for v in classes])
         units = survey.moments.X.center_and_scale() if self.standardize else None
-        few = slice(count, outofcore.START)
+        few = slice(count, 2 * MANY_LABELS)
         self._start(sample.X[few], labels, units=units)
         coded = Coded(classes, self.x_mean_, self.x_scale_)
         rows = coded(sample.rows(0, None, True))
@@ -326,10 +325,9 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
         plain, arrays = self._stream_record()
-        more, further = class_record(self.classes_, self._processes(), self._held)
-        near, rows = classes_record(self.posteriors_)
+        more, further = class_record(self.classes_, self.posteriors_, self._held)
         plain |= {"log_evidence_of_y": self.log_evidence_, "open_classes": self.open_classes_}
-        return plain | more | near, arrays | further | rows
+        return plain | more, arrays | further
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         self.log_evidence_ = number(plain["log_evidence_of_y"])
@@ -338,8 +336,6 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         if not isinstance(self.likelihood_, Binary):
             raise ModelFileError(f"it classifies with {self.likelihood_}")
         self.classes_, self.posteriors_, self._held = restored_classes(plain, arrays, posterior, self._held)
-        if self.approximation == "neighbours" and self.method is None:
-            self.posteriors_ = classes_from(plain, arrays, self.posteriors_)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Rows to learn from: numbers, and labels."""
@@ -363,8 +359,9 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         if self.standardize:
             units = center_and_scale(X, weights) if units is None else units
             self.x_mean_, self.x_scale_ = self.kinds_.in_place(*units)
+        given = None if self._other_kinds else self.kernel
         self._kernel = start_kernel(
-            None if self._other_kinds else given_kernel(self.kernel, self.x_scale_, self.x_mean_),
+            given_kernel(given, self.x_scale_, self.x_mean_, self.kinds_),
             self._in_model_units(X),
             np.ones(len(X)),
             4.0 if self.method is None else 1.0,

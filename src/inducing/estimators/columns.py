@@ -148,6 +148,12 @@ class Kinds:
         """The columns of the inputs (n, width) that are numbers."""
         return [c for c in range(width // COPIES[self.way]) if c not in self.codes]
 
+    def of_numbers(self, base: Kernel, width: int) -> Kernel:
+        """`base` on the numbers, averaged where they are uncertain; as it is where it looks at codes."""
+        if any(c.column in self.codes for c in categories_of(base)):
+            return base
+        return restricted(base, tuple(self.numbers(width)) if self.codes else None, self.way == "variances")
+
     def kernel(self, base: Kernel, width: int, rank: int | None = None, mixed: bool = True) -> Kernel:
         """`base`, a kernel of the numbers, with those of categories: k_num · k_cat, mixed with the sum of
         both; and times that of the outputs.
@@ -156,8 +162,7 @@ class Kinds:
             return base
         if any(c.column in self.codes for c in categories_of(base)):
             return base
-        numbers = tuple(self.numbers(width))
-        base = restricted(base, numbers if self.codes else None, self.way == "variances")
+        numbers, base = self.numbers(width), self.of_numbers(base, width)
         categories = [
             Category(c, levels, min(levels, 2), allow_unseen=self.allow_unseen)
             for c, levels in self.codes.items()
@@ -202,10 +207,11 @@ class Kinds:
 def deviations(std: Any, X: np.ndarray) -> np.ndarray:
     """Standard deviations of the entries of X, from one number, one for each column or one for each entry."""
     std = np.asarray(std, dtype=float)
-    if std.shape not in ((), X.shape[1:], X.shape) or not np.all(std >= 0.0):
+    fits = std.shape in ((), X.shape[1:], X.shape)
+    if not fits or not np.all(std >= 0.0):
         raise ShapeError(
             f"x_std must hold standard deviations of zero or more, one for each entry of X {X.shape}, "
-            f"but has shape {std.shape}"
+            f"but {f'holds {std.min():g}' if fits else f'has shape {std.shape}'}"
         )
     return np.broadcast_to(std, X.shape)
 
@@ -241,7 +247,7 @@ def way_of(missing: str, kernel: Any, gaps: bool, std: Any) -> str:
     """The way inputs carry gaps: none, variances under the RBF kernel, or indicators."""
     if missing not in MISSING:
         raise UnknownNameError(f"missing must be one of {', '.join(MISSING)}, not {missing!r}")
-    rbf = kernel in (None, "auto", "rbf") if isinstance(kernel, str | None) else isinstance(kernel, RBF)
+    rbf = isinstance(kernel, RBF) or str(kernel).lower() in ("none", "auto", "rbf")
     if std is not None and not rbf:
         raise ParameterError(f"x_std needs the RBF kernel, whose average is known, not {kernel!r}")
     if std is not None or (gaps and missing == "use"):

@@ -195,17 +195,15 @@ def _result(method: str, size: int, repeat: int, usual: dict[str, Any], split: l
     began = time.perf_counter()
     if method in BASELINES:
         mean, variance = _baseline_predictions(method, X, y, X_test, usual["random_state"])
-        smse, msll = metrics.smse(y_test, mean, y), metrics.msll(y_test, mean, variance, y)
-        end = float(variance[0]), np.nan, 0, time.perf_counter() - began
-        return Result(method, size, repeat, 0, smse, msll, metrics.coverage(y_test, mean, variance), *end)
-    model = _fitted(method, size, usual, X, y)
-    seconds = time.perf_counter() - began
-    mean, std = model.predict(X_test, return_std=True)
-    assert model.noise_ is not None
-    smse, msll = metrics.smse(y_test, mean, y), metrics.msll(y_test, mean, std**2, y)
-    coverage, noise = metrics.coverage(y_test, mean, std**2), float(model.noise_)
-    end = noise, model.log_evidence_, model.n_iter_, seconds
-    return Result(method, size, repeat, model.basis_size_, smse, msll, coverage, *end)
+        m, seconds, end = 0, time.perf_counter() - began, (float(variance[0]), np.nan, 0)
+    else:
+        model: Any = _fitted(method, size, usual, X, y)
+        seconds, (mean, std) = time.perf_counter() - began, model.predict(X_test, return_std=True)
+        m, variance = model.basis_size_, std**2
+        end = float(model.noise_), model.log_evidence_, model.n_iter_
+    smse, msll = metrics.smse(y_test, mean, y), metrics.msll(y_test, mean, variance, y)
+    coverage = metrics.coverage(y_test, mean, variance)
+    return Result(method, size, repeat, m, smse, msll, coverage, *end, seconds)
 
 
 def _baseline(method: str, labelled: bool, seed: int) -> Any:

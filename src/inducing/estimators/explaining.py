@@ -1,6 +1,6 @@
 """`explain`: what a fitted model knows, gathered for a page to look at."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -11,9 +11,9 @@ import numpy as np
 from ..errors import ConditionalError, ParameterError
 from ..files.atomic import replacing
 from ..model.compiled import heights
+from ..model.kernels import leaves
 from ..model.posterior import Posterior
-from ..pictures.packing import packed, triangle_of
-from ..pictures.page import page
+from ..pictures.page import packed, page, triangle_of
 from .exporting import exported, processes_of, pruned_to, with_processes
 from .predictive import nameless
 
@@ -43,7 +43,7 @@ def explain(
     lengthscales = _lengthscales(model)
     by = -model.relevance_ * model.x_scale_ if sobol is None else -np.array(sobol["total"])
     target = str(getattr(model, "metadata_", {}).get("target", "y"))
-    scores = _removal_scores(post)
+    scores = _known(lambda: post.removal_scores().tolist(), [0.0] * len(post))
     facts = {
         "target": target,
         "lead": _lead(model, plain.kind, pruned, len(post)),
@@ -63,7 +63,7 @@ def explain(
         "parameters": _parameters(model),
         "report": str(model.report_) if hasattr(model, "report_") else "",
         "calibration": _calibration(whole, X, y),
-        "surprises": [] if plain.classes else _surprises(whole, X, y),
+        "surprises": [] if plain.classes else _known(lambda: whole.surprises(X, y), []),
     }
     text = page(plain, facts, triangles).encode()
     with replacing(Path(path)) as file:
@@ -75,7 +75,7 @@ def _small_enough(model: Any) -> tuple[Any, int, list[dict[str, Any]] | None]:
     """The model with no more functions than a page can hold, how many it had if some were pruned, and what
     the page makes the triangles of its processes from, where doubles would be too many.
     """
-    classes, d = hasattr(model, "classes_"), model.n_features_in_
+    classes, d = hasattr(model, "classes_"), _inputs(model)
     posts = processes_of(model)
     most = _most_functions(d, len(posts), 1 if classes else len(posts))
     if not all(isinstance(post, Posterior) for post in posts) or max(map(len, posts)) <= most:
@@ -123,6 +123,12 @@ def _numbers_beside(d: int, processes: int, bases: int, size: int) -> int:
     )
 
 
+def _inputs(model: Any) -> int:
+    """The number of inputs of a model and of the levels that its kernel sees of them."""
+    levels = [part["levels"] for _, part in leaves(model.kernel_.spec()) if part["name"] == "Levels"]
+    return model.n_features_in_ + sum(map(len, levels))
+
+
 def _waves(d: int) -> int:
     """The number of waves of the drawn functions on a page: fewer where each takes many numbers."""
     return min(WAVES, 12_000 // (d + 1))
@@ -151,11 +157,9 @@ def _rows_of(model: Any) -> int:
 def _sobol(model: Any) -> dict[str, Any] | None:
     if model.n_features_in_ > 60:  # a panel for each would be no help, and they take their time
         return None
-    try:
-        found = model.sobol_indices()
-    except ParameterError:
-        return None
-    return {name: getattr(found, name) for name in ("first", "total", "first_std", "total_std")}
+    found = _known(model.sobol_indices)
+    names = ("first", "total", "first_std", "total_std")
+    return None if found is None else {name: getattr(found, name) for name in names}
 
 
 def _lengthscales(model: Any) -> list[float | None]:
@@ -164,22 +168,23 @@ def _lengthscales(model: Any) -> list[float | None]:
 
 
 def _paths(model: Any) -> dict[str, Any] | None:
-    try:
-        paths = model.posterior_.paths(DRAWN_PATHS, 0, features=_waves(model.n_features_in_))
-    except (ParameterError, ConditionalError):
+    paths = _known(lambda: model.posterior_.paths(DRAWN_PATHS, 0, features=_waves(_inputs(model))))
+    if paths is None:
         return None
     arrays = {"frequencies": paths.waves.frequencies, "amplitudes": paths.waves.amplitudes}
     arrays |= {"slopes": paths.waves.slopes, "weights": paths.weights}
     arrays |= {"coefficients": paths.coefficients * heights(paths.kernel, paths.basis)[:, None]}
-    arrays |= {"x_mean": model.x_mean_, "x_scale": model.x_scale_}
+    hats = np.zeros(_inputs(model) - len(model.x_mean_))
+    arrays |= {"x_mean": np.append(model.x_mean_, hats), "x_scale": np.append(model.x_scale_, hats + 1.0)}
     return {"size": DRAWN_PATHS, "y": float(model.y_scale_)} | packed(arrays)
 
 
-def _removal_scores(post: Posterior) -> list[float]:
+def _known(ask: Callable[[], Any], otherwise: Any = None) -> Any:
+    """The answer to a question that not every model knows an answer to."""
     try:
-        return post.removal_scores().tolist()
+        return ask()
     except (ConditionalError, ParameterError):
-        return [0.0] * len(post)
+        return otherwise
 
 
 def _parameters(model: Any) -> list[tuple[str, str]]:
@@ -201,9 +206,8 @@ def _text(value: Any) -> str:
 
 def _calibration(model: Any, X: Any, y: Any) -> dict[str, Any] | None:
     """Reliability and PIT, of a table or of left-out rows, with a sentence; None where neither is at hand."""
-    try:
-        found = model.calibration(X, y)
-    except ParameterError:
+    found = _known(lambda: model.calibration(X, y))
+    if found is None:
         return None
     words = "Rows of the table given" if y is not None else "Rows fitted to, each predicted by the others"
     if found.pit is None:
@@ -217,19 +221,9 @@ def _calibration(model: Any, X: Any, y: Any) -> dict[str, Any] | None:
     return {"said": found.levels[None], "seen": found.observed[None], "pit": pit, "words": words}
 
 
-def _surprises(model: Any, X: Any, y: Any) -> Any:
-    try:
-        return model.surprises(X, y)
-    except ParameterError:
-        return []
-
-
 def _dependences(model: Any, X: Any, order: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
     """Partial dependence on the inputs that matter most; of classes of the last one's probability."""
-    try:
-        found = [model.partial_dependence(int(i), X) for i in order[:DEPENDENCES]]
-    except (ConditionalError, ParameterError):
-        return []
+    found = _known(lambda: [model.partial_dependence(int(i), X) for i in order[:DEPENDENCES]], [])
     last = (slice(None), -1) if hasattr(model, "classes_") else slice(None)
     return [
         {"name": names[i], "values": _short(own.values), "mean": _short(own.mean[last])}
@@ -247,13 +241,9 @@ def _reasons(model: Any, X: Any) -> dict[str, Any] | None:
         model, X = nameless(model), (getattr(model, "_rows", None) or (None,))[0]
     if X is None or hasattr(model, "classes_") or model.n_features_in_ > MOST_EXPLAINED:
         return None
-    try:
-        chosen = np.linspace(0, len(X) - 1, min(len(X), EXPLAINED_ROWS)).astype(int)
-        some = X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
-        found = model.shapley(some)
-    except (ConditionalError, ParameterError):
-        return None
-    if found.values.ndim != 2 or found.values.shape[1] != model.n_features_in_:
+    chosen = np.linspace(0, len(X) - 1, min(len(X), EXPLAINED_ROWS)).astype(int)
+    found = _known(lambda: model.shapley(X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]))
+    if found is None or found.values.ndim != 2 or found.values.shape[1] != model.n_features_in_:
         return None
     order = np.argsort(-np.mean(np.abs(found.values), axis=0), kind="stable")[:LISTED]
     ranks = np.argsort(np.argsort(found.X, axis=0, kind="stable"), axis=0) / max(len(chosen) - 1, 1)

@@ -25,6 +25,7 @@ from ..numerics.arrays import to_numpy
 from ..sources.encoding import ColumnEncoder
 from .classes import ClassesOfRows
 from .guide import refuse_guided
+from .predictive import nameless
 
 MOST_FUNCTIONS = 2000  # of a basis: an export holds half its square of numbers for each process
 CHECKED_ROWS = 1000
@@ -51,14 +52,13 @@ def export(
     made = to_onnx(plain) if to == "onnx" else to_js(plain) if to == "js" else to_c(plain, name)
     with replacing(Path(path)) as file:
         file.write_bytes(made if isinstance(made, bytes) else made.encode())
-    rng, own = np.random.default_rng(0), copy(model)
+    rng, own = np.random.default_rng(0), model
     X = own.x_mean_ + 1.5 * own.x_scale_ * rng.standard_normal((CHECKED_ROWS, own.n_features_in_))
     rows: Any = X
     if plain.columns:
         X, rows = _made_rows(model.encoder_, plain, X, rng)
     else:  # the rows made here are features without names
-        for attribute in ("feature_names_in_", "encoder_"):
-            vars(own).pop(attribute, None)
+        own = nameless(model)
     ours = own.predict_proba(rows) if plain.classes else np.stack(own.predict(rows, return_std=True), axis=1)
     theirs = {"c": _run_c, "js": _run_js, "onnx": _run_onnx}[to](Path(path), X, plain, name)
     if theirs is None:

@@ -1,7 +1,7 @@
 """Calibration of a fitted model, and the partial dependence of its mean on one input."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
 from ..inference.left_out import LeftOut
-from ..learning.diagnosis import relevance
+from ..learning.diagnosis import Diagnosis, diagnosis_of, relevance
+from ..learning.stages import Fit
 from ..metrics import Calibration
-from ..model.likelihoods import Binomial, NegativeBinomial, Poisson
-from ..numerics.arrays import to_numpy
+from ..model.likelihoods import Binomial, Likelihood, NegativeBinomial, Poisson
+from ..model.posterior import Posterior, predict_together
+from ..model.problem import Problem
+from ..numerics.arrays import Array, to_numpy
+from ..numerics.linalg import solve_lower
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of intervals
 SURPRISES = 10  # rows that are listed
 BINS = 10  # of probabilities of a class
 AVERAGED, VALUES = 200, 41  # rows that a partial dependence averages over, and its places
 DRAWS = 100  # of the processes of classes
+Surprises = tuple[tuple[int, float, float, float], ...]  # number of the row, y, mean, standard deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +59,17 @@ class Judged:
         inside = np.abs(2.0 * pit - 1.0)
         return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit)
 
-    def surprises(self: Any, X: Any = None, y: Any = None) -> tuple[tuple[int, float, float, float], ...]:
+    def surprises(self: Any, X: Any = None, y: Any = None) -> Surprises:
         """The ten rows that a regressor of one target finds hardest to believe, the least likely first:
         number of the row, y, mean and standard deviation; by default of rows fitted to, each left out.
         """
         if X is None or y is None:
-            left = self._left_out()
-            mean, std, seen = left.mean, left.std, left.mean + left.error
-            rows = np.flatnonzero(self._rows[2] > 0)  # without those of no weight
-        else:
-            mean, std = self.predict(X, return_std=True)
-            seen, rows = np.asarray(y, dtype=float), np.arange(len(mean))
+            return most_surprising(self._left_out(), self._rows[2])
+        mean, std = self.predict(X, return_std=True)
         if mean.ndim > 1:
             raise ParameterError(f"surprising rows are of one target, and there are {mean.shape[1]}")
-        worst = np.argsort(-np.abs(seen - mean) / std, kind="stable")[:SURPRISES]
-        return tuple((int(rows[i]), float(seen[i]), float(mean[i]), float(std[i])) for i in worst)
+        error = np.asarray(y, dtype=float) - mean
+        return most_surprising(LeftOut(mean, std**2, error, error), np.ones(len(mean)))
 
     def partial_dependence(self: Any, column: Any, X: Any = None, values: Any = None) -> PartialDependence:
         """The average of f over rows in which a column, by name or number, has each of some `values`.
@@ -127,13 +128,60 @@ class Judged:
             flat = f.reshape(-1, f.shape[-1])  # (draws · n, c)
             p = self.likelihood_.probabilities(flat, np.full_like(flat, 1e-300))
             p = p.reshape(DRAWS, len(rows), -1).mean(axis=1)
-            return p.mean(axis=0), p.std(axis=0, ddof=1)
+            known = predict_together(self.posteriors_, Xs)  # whose average no draw disturbs
+            return self.likelihood_.probabilities(*known).mean(axis=0), p.std(axis=0, ddof=1)
+        post, Xs = self.posterior_, self._in_model_units(rows)
+        if (
+            type(post) is Posterior
+            and post.conditional == "exact"
+            and len(post)
+            and not np.ndim(self.y_scale_)
+        ):
+            variance = _variance_of_average(post, Xs) * self.y_scale_**2
+            return self._in_user_units(self._mean(Xs)).mean(), np.sqrt(max(variance, 0.0))
         mean, covariance = self._joint(rows, True)
         if covariance.ndim == 4:  # of outputs that inform each other
             covariance = np.diagonal(covariance.mean(axis=(0, 2)))
         else:
             covariance = covariance.mean(axis=(0, 1))
         return mean.mean(axis=0), np.sqrt(np.maximum(covariance, 0.0))
+
+
+def _variance_of_average(post: Posterior, X: Array) -> float:
+    """The variance of the average of f over rows, from their average features, not their joint covariance."""
+    phi = solve_lower(post.L, post.basis.cross(post.kernel, X).mean(0)[:, None])  # (m, 1)
+    unsure = 0.0 if post.A is None else float(((post.A.T @ phi) ** 2).sum())
+    return float(post.kernel.covariances(X, X).mean() - (phi**2).sum()) + unsure
+
+
+def report_of(model: Any, result: Fit, P: Problem, rows: Any) -> Any:
+    """The `Diagnosis` of a regressor's fit of so many rows; sentences where the noise is not Gaussian."""
+    if not isinstance(result.noise, Likelihood):
+        return diagnosis_of(result, P, noise_of_f=model.noise_of_f_).shifted(model.nats_of_units(rows))
+    basis = f"- {model.basis_size_} basis functions give {int(np.sum(rows))} rows a log evidence of "
+    basis += f"{model.log_evidence_:.6g} under {model.likelihood_}; rows held out say whether more help."
+    more = [] if result.converged else ["- The optimiser was still gaining: more iterations may help."]
+    return "\n".join([basis, *more, *(f"- At a bound: {name}." for name in result.at_bounds)])
+
+
+def with_left_out(model: Any, report: Any, weights: np.ndarray) -> Any:
+    """The report with what rows of these weights say of each other, where that is known."""
+    try:
+        left = model.loo_
+    except ParameterError:  # of noise learned jointly, and of likelihoods along neighbours
+        return report
+    if not isinstance(report, Diagnosis):
+        density = f"a log density of {np.mean(left.log_density):.4g} on average"
+        return f"- Left out in turn, rows have {density} by what the others say.\n{report}"
+    found = most_surprising(left, weights) if left.mean.ndim == 1 else ()
+    return replace(report, explained=tuple(left.explained.tolist()), inside=left.inside, surprises=found)
+
+
+def most_surprising(left: LeftOut, weights: np.ndarray) -> Surprises:
+    """`Judged.surprises` of rows of these weights, those of none not counted among the predictions."""
+    rows, y = np.flatnonzero(weights > 0), left.mean + left.error
+    worst = np.argsort(-np.abs(left.error) / left.std, kind="stable")[:SURPRISES]
+    return tuple((int(rows[i]), float(y[i]), float(left.mean[i]), float(left.std[i])) for i in worst)
 
 
 def _of_classes(model: Any, X: Any, y: Any) -> Calibration:

@@ -104,12 +104,7 @@ class LightClassifier(PredictiveClasses, LightModel):
         if not isinstance(likelihood, Binary):
             raise ModelFileError(f"it classifies with {likelihood}")
         self.likelihood = likelihood
-        self.posteriors_: tuple[Any, ...]
         self.classes_, self.posteriors_, _ = restored_classes(plain, arrays, self.posterior_, None)
-        if plain["parameters"].get("approximation") == "neighbours" and "n_neighbours" in plain:
-            from ..inference.near_classes import classes_from
-
-            self.posteriors_ = classes_from(plain, arrays, self.posteriors_)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class at the rows of X. (n, classes)"""

@@ -18,7 +18,7 @@ from ..model.likelihoods import Gaussian, Likelihood
 from ..model.observations import Observations
 from ..model.paths import Paths
 from ..model.posterior import Posterior
-from ..model.problem import Problem
+from ..model.problem import Problem, scatter
 from ..numerics.arrays import to_numpy
 from .base import Estimator, Regression, generator
 from .guide import refuse_guided
@@ -33,6 +33,7 @@ class Observing(Predictive, Regression, Estimator):
     _likelihood: Likelihood | None  # in the model's units; None is Gaussian noise
     _rows: Any  # X, y and weights of the fit, None where they are not at hand
     _long: Any  # the same with a column for the output, where outputs are coregionalised
+    models_: list[Any] | None = None  # one for each output, where they are independent
 
     @property
     def likelihood_(self) -> Likelihood | None:
@@ -50,34 +51,8 @@ class Observing(Predictive, Regression, Estimator):
         second = () if self.noise_posterior_ is None else (self.noise_posterior_,)
         return Observations(likelihood, (self.posterior_, *second))
 
-    def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        return_cov: bool = False,
-        latent: bool = False,
-        further: Any = None,
-    ) -> Any:
-        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
-        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of the function
-        itself with latent=True. `further` are numbers of the new rows that the likelihood takes, such as
-        exposures or trials. (n,)
-        """
-        if further is None:
-            return super().predict(X, return_std, return_cov, latent)
-        if latent or return_cov:
-            raise ParameterError("further numbers say how y is observed; leave out latent and return_cov")
-        y = self._distribution(self._queries(X), further)
-        return (y.mean, y.std) if return_std else y.mean
-
-    def predict_distribution(self, X: Any, further: Any = None) -> AnyDistribution:
-        """The distribution of a new observation at each row of X, each on its own: mean, std, pdf, cdf,
-        quantile, interval, sample, log_density and crps, in the user's units.
-        """
-        return self._distribution(self._queries(X), further)
-
     def _distribution(self, Xs: Any, further: Any = None) -> AnyDistribution:
-        """The same at rows in the model's units."""
+        """The distribution of a new observation at rows in the model's units."""
         if self._likelihood is not None:
             return self.observations_.at(Xs, further, self.y_mean_, self.y_scale_)
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
@@ -101,9 +76,9 @@ class Observing(Predictive, Regression, Estimator):
         if conformal == "split":
             if not hasattr(self, "scores_"):
                 raise ParameterError("conformal='split' needs rows not fitted to: call calibrate(X, y)")
-            mean, std = self.predict(X, return_std=True, further=further)
-            reach = float(upper_quantile(self.scores_, level)) * std
-            return np.stack([mean - reach, mean + reach], axis=1)
+            y = self.predict_distribution(X, further)
+            reach = float(upper_quantile(self.scores_, level)) * y.std
+            return np.stack([y.mean - reach, y.mean + reach], axis=1)
         if conformal != "jackknife+":
             raise ParameterError(f"conformal must be None, 'jackknife+' or 'split', not {conformal!r}")
         Xs = to_numpy(self._queries(X))
@@ -185,13 +160,14 @@ class Observing(Predictive, Regression, Estimator):
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
         variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
-        return self._in_user_units(mean), np.sqrt(self._of_outputs(variance))
+        mean = self._in_user_units(mean)
+        if self.kinds_.output is not None:
+            return mean, np.sqrt(variance).reshape(mean.shape) * self.y_scale_
+        return mean, np.sqrt(per_output(variance, self.y_scale_))
 
     def _scattered(self, variance: np.ndarray, Xs: Any) -> np.ndarray:
-        return variance
-
-    def _of_outputs(self, variance: np.ndarray) -> np.ndarray:
-        return per_output(variance, self.y_scale_)
+        """Variances of f at inputs that are not known, from those of its average there. (n,)"""
+        return variance + to_numpy(scatter(self._kernel, Xs)) if self.kinds_.way == "variances" else variance
 
     def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
         likelihood = self._likelihood
@@ -208,6 +184,10 @@ class Observing(Predictive, Regression, Estimator):
         self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None
     ) -> np.ndarray:
         """Draws of new observations at X, or of f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
+        if self.models_ is not None:
+            seeds = np.random.default_rng(random_state).integers(2**31, size=len(self.models_))
+            each = [m.sample_y(X, n_samples, int(s), latent, further) for m, s in zip(self.models_, seeds)]
+            return np.stack(each, axis=1)
         rng = generator(random_state)
         if self._likelihood is not None and not latent:
             draws = self.observations_.sample(self._queries(X), n_samples, rng, further)

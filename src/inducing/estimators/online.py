@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import LabelError, ModelFileError, ParameterError, ShapeError, UnknownNameError
 from ..files.records import Arrays, Plain
-from ..inference.carrying import carried
 from ..inference.online import Seen
+from ..inference.online_start import carried
 from ..inference.regression import log_evidence
 from ..model import means
 from ..model.distributions import AnyDistribution

@@ -9,14 +9,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from ..errors import EmptyDataError, ModelFileError, ParameterError, UnknownNameError
+from ..errors import EmptyDataError, ModelFileError, NonFiniteError, ParameterError, UnknownNameError
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference.left_out import LeftOut, left_out_of
 from ..inference.neighbours import NeighboursPredictor
 from ..learning.outofcore import survey
 from ..model.distributions import AnyDistribution, OutputDistributions
 from ..model.posterior import Posterior
-from ..model.problem import scatter
 from ..numerics.arrays import Array, is_numpy, placed, to_numpy
 from ..sources.moments import known_columns
 from ..sources.source import Part, Source
@@ -38,9 +37,7 @@ def long_rows(X: np.ndarray, Y: np.ndarray | int) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True)
 class Prepared:
-    """A change of a source's parts: the inputs of the kernel, without rows that have gaps where none are
-    used.
-    """
+    """A change of a source's parts: the inputs of the kernel, without rows with gaps where none are used."""
 
     kinds: Kinds
     drops: bool
@@ -101,7 +98,6 @@ def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
 class Outputs(Observing):
     """Base of a regressor of several outputs, and of inputs with categories, gaps and uncertain entries."""
 
-    models_: list[Any] | None = None  # one for each output, where they are independent
     n_gaps_: int = 0  # rows of the fit with gaps, used or dropped
     report_: Any
 
@@ -125,23 +121,18 @@ class Outputs(Observing):
             if not (return_std or return_cov):
                 return np.stack(each, axis=-1)
             return tuple(np.stack(part, axis=-1) for part in zip(*each, strict=True))
+        if x_std is None and further is None:
+            return super().predict(X, return_std, return_cov, latent)
         if x_std is None:
-            return super().predict(X, return_std, return_cov, latent, further)
+            if latent or return_cov:
+                raise ParameterError("further numbers say how y is observed; leave out latent and return_cov")
+            y = self.predict_distribution(X, further)
+            return (y.mean, y.std) if return_std else y.mean
         if further is not None or (return_std and return_cov):
             raise ParameterError("x_std goes with one of return_std and return_cov, and not with further")
         X = self._validated(X, reset=False)
         X = np.hstack([X, deviations(x_std, X)])
         return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
-
-    def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None
-    ) -> np.ndarray:
-        """Draws of new observations at X, or of f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
-        if self.models_ is None:
-            return super().sample_y(X, n_samples, random_state, latent, further)
-        seeds = np.random.default_rng(random_state).integers(2**31, size=len(self.models_))
-        draws = [m.sample_y(X, n_samples, int(s), latent, further) for m, s in zip(self.models_, seeds)]
-        return np.stack(draws, axis=1)
 
     def predict_distribution(self, X: Any, further: Any = None, x_std: Any = None) -> AnyDistribution:
         """The distribution of a new observation at each row of X, each on its own: mean, std, pdf, cdf,
@@ -150,7 +141,7 @@ class Outputs(Observing):
         if self.models_ is not None:
             return OutputDistributions(tuple(m.predict_distribution(X, further, x_std) for m in self.models_))
         if x_std is None:
-            return super().predict_distribution(X, further)
+            return self._distribution(self._queries(X), further)
         X = self._validated(X, reset=False)
         return self._distribution(self._in_model_units(np.hstack([X, deviations(x_std, X)])), further)
 
@@ -188,7 +179,12 @@ class Outputs(Observing):
                     f"output {gaps.all(axis=0).argmax()} has no measured entry; leave it out"
                 )
             y[gaps] = 0.0
-        X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
+        try:
+            X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
+        except NonFiniteError as error:
+            several = np.ndim(y) == 2 and self.likelihood is None and self.outputs == "shared"
+            told = " outputs='coregionalised' takes what was not measured." if several else ""
+            raise NonFiniteError(f"{error}{told}") from error
         if gaps.size and gaps.any():
             y[gaps] = np.nan
         return X, y
@@ -267,16 +263,6 @@ class Outputs(Observing):
         return super()._in_user_units(
             mean if self.kinds_.output is None else mean.reshape(-1, len(self.y_scale_))
         )
-
-    def _scattered(self, variance: np.ndarray, Xs: Array) -> np.ndarray:
-        """Variances of f at inputs that are not known, from those of its average there. (n,)"""
-        return variance + to_numpy(scatter(self._kernel, Xs)) if self.kinds_.way == "variances" else variance
-
-    def _of_outputs(self, variance: np.ndarray) -> np.ndarray:
-        """Variances in the units of each output."""
-        if self.kinds_.output is None:
-            return per_output(variance, self.y_scale_)
-        return variance.reshape(-1, len(self.y_scale_)) * self.y_scale_**2
 
     def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
         if self.kinds_.output is None and self.kinds_.way != "variances":

@@ -22,6 +22,7 @@ from ..errors import (
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
 from ..learning.noise import NOISE_WAYS
+from ..learning.objective import tempered
 from ..model import kernels
 from ..model.bases import Basis, Points, as_multiscale
 from ..model.kernels.base import Kernel
@@ -35,7 +36,7 @@ from ..sources.source import Part, Source
 from .columns import Kinds
 from .guide import check_guide
 
-ONLY_NUMBERS = Kinds()
+ONLY_NUMBERS: Kinds = Kinds()
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
 OTHERS = (Binary, SeveralLikelihood, Squared)  # likelihoods of classes, several processes and densities
 
@@ -209,10 +210,10 @@ def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres
     """The problem of f that a regressor has solved, on the rows (X, y, weights) as given, with the centres of
     its blocks; raise if the rows are not at hand.
     """
-    if rows is None or (model.noise_posterior_ is not None and model.choice_ is None):
+    if rows is None or (likelihood is None and isinstance(model.fit_result_.noise, Likelihood)):
         raise ParameterError(
             "what the others say of a row needs the rows of a fit in memory, and noise that was not learned "
-            "with f; files and sources do not hold them"
+            "jointly with f; files and sources do not hold them"
         )
     (X, y, weights), fit = rows, model.fit_result_
     kept, name = weights > 0, model.approximation_
@@ -226,7 +227,7 @@ def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres
     noise = fit.noise
     if likelihood is None and np.ndim(model.noise) > 0:
         noise = np.asarray(model.noise, dtype=float)[kept] / model.y_scale_**2
-    return problem_of(
+    P = problem_of(
         fit.kernel,
         None if name in DENSE else fit.posterior.basis,
         approximation_of(name, model.power, model.neighbours if name == "neighbours" else None),
@@ -238,6 +239,7 @@ def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres
         blocks=None if centres is None else selection.nearest(X, centres),
         weights=None if np.all(weights == 1.0) else weights,
     )
+    return tempered(P, *model.noise_of_f_)
 
 
 def per_output(a: np.ndarray, scale: Any) -> np.ndarray:

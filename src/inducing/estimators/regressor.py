@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
@@ -19,12 +18,12 @@ from ..inference.pic import PICPredictor
 from ..inference.regression import DENSE, problem_of
 from ..learning import outofcore, recipes
 from ..learning.choice import Choice, choose
-from ..learning.diagnosis import Diagnosis, diagnosis_of
+from ..learning.diagnosis import Diagnosis
 from ..learning.noise import NOISE_WAYS, NoiseFit, jointly_over, learn_noise, noise_of_sample
 from ..learning.stages import Fit
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
-from ..model.problem import Problem, as_inputs, as_targets
+from ..model.problem import as_inputs, as_targets
 from ..numerics.arrays import LARGEST_FLOAT, Array, placed, to_numpy
 from ..progress import Line
 from ..sources.arrays import as_source, is_parted
@@ -33,6 +32,7 @@ from ..sources.distributed import with_workers
 from ..sources.source import Source
 from .base import generator
 from .guide import check_guide, cross_fitted
+from .judging import report_of, with_left_out
 from .outputs import Outputs, in_rows, prepared_source
 from .preparation import (
     Data,
@@ -140,8 +140,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     fit_result_ : what `inducing.fit` gave; where rows come in parts, its n_evaluations of evidence and
         gradient, and their seconds, are those over all of them.
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
-        print it. Of rows that come in parts it looks at a sample. Without one Gaussian noise there is none,
-        and it is a sentence that says so.
+        print it. Of rows that come in parts it looks at a sample. Without Gaussian noise it is sentences.
     approximation_ : the row of the table, or "exact", that was used. choice_ : what "auto" tried, or None.
     kernel_ : the kernel that was learned, its lengthscales in the units of X.
     basis_size_, n_iter_, n_rows_, n_features_in_; from data frames feature_names_in_, encoder_.
@@ -242,11 +241,9 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             rows = np.bincount(data.X[:, kinds.output].astype(int), data.weights)
         self._take(learned, scaling, one_output, rows)
         self._rows, self._long = ((X, y, weights), None) if kinds.output is None else (None, (X, y, weights))
-        report = self._report(self.fit_result_, task.problem, rows)
-        if isinstance(report, Diagnosis) and (len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE):
-            with suppress(ParameterError):  # of several targets
-                report = replace(report, surprises=self.surprises())
-        self.report_ = report
+        report = report_of(self, self.fit_result_, task.problem, rows)
+        known = len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE
+        self.report_ = with_left_out(self, report, weights) if known else report
         return self
 
     def _settled(self) -> SparseGPRegressor:
@@ -295,12 +292,6 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
                 f"are {task.problem.p} and it is {self.approximation!r}"
             )
         return learn_noise(way, self.recipe, task, optimize)
-
-    def _report(self, result: Fit, P: Problem, rows: float) -> Diagnosis | str:
-        if (self._likelihood is not None and self.choice_ is None) or P.noise_model is not None:
-            what = "noise by row or output" if self._likelihood is None else self.likelihood_
-            return f"There is no diagnosis: it needs Gaussian noise of one variance, not {what}."
-        return diagnosis_of(result, P).shifted(self._shift(rows))
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """Fit a sample of the rows by the recipe, then all of them."""
@@ -353,7 +344,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         if likelihood is None:
             task = task.after(result)
             again = task.set(max_iterations=0, progress=False, trace=None, checkpoint=None).run()
-        report = self._report(again, task.problem, float(data.weights.sum()))
+        report = report_of(self, again, task.problem, float(data.weights.sum()))
         self.report_ = report
         if isinstance(report, Diagnosis):
             self.report_ = replace(
@@ -416,20 +407,22 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         self._set_units(scaling, one_output)
         noise = getattr(result.noise, "values", result.noise)
         self._likelihood, self.noise_posterior_ = None, None
+        self.noise_of_f_: tuple[Any, float] = (None, 0.0)  # the process and its temperature
         if isinstance(learned, NoiseFit):
             self._likelihood, noise = learned.observations.likelihood, None
             self.approximation_ = learned.approximation
+            self.noise_of_f_ = learned.before, learned.temperature
             self.noise_posterior_ = in_rows(learned.observations.posteriors[1])
         elif isinstance(noise, Likelihood):
             self._likelihood = noise
             noise = float(noise.predict(0.0, 0.0)[1]) if noise.located else None
         self.noise_ = None if np.ndim(self.noise) > 0 or noise is None else noise * np.square(self.y_scale_)
         assert result.posterior.log_evidence is not None
-        self.log_evidence_ = float(result.posterior.log_evidence + self._shift(rows))
+        self.log_evidence_ = float(result.posterior.log_evidence + self.nats_of_units(rows))
         for name in ("metadata_", "scores_", "_jackknife"):
             self.__dict__.pop(name, None)
 
-    def _shift(self, rows: Any) -> float:
+    def nats_of_units(self, rows: Any) -> float:
         """Nats between log densities of y and of y / y_scale: log y_scale for each row."""
         return -float(np.sum(rows * np.log(self.y_scale_)))
 

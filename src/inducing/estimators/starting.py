@@ -59,14 +59,17 @@ def own_kernel(model: Any, data: Data, noise: Any, variance: float, scaling: Sca
     rough = rough and model.kinds_.way != "variances"
     of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
     kernel = start_kernel(
-        "matern32" if rough else given_kernel(model.kernel, scaling.x_scale, scaling.x_mean), *of_data
+        "matern32" if rough else given_kernel(model.kernel, scaling.x_scale, scaling.x_mean, model.kinds_),
+        *of_data,
     )
     return warned(kernel, data.X) if isinstance(model.kernel, Kernel) else kernel
 
 
-def given_kernel(kernel: Any, x_scale: np.ndarray, x_mean: np.ndarray) -> Any:
+def given_kernel(kernel: Any, x_scale: np.ndarray, x_mean: np.ndarray, kinds: Kinds = ONLY_NUMBERS) -> Any:
     """A kernel in the user's units in those of the model; a name or None as it is."""
-    return kernels.in_units(kernel, x_scale, x_mean) if isinstance(kernel, Kernel) else kernel
+    if not isinstance(kernel, Kernel):
+        return kernel
+    return kernels.in_units(kinds.of_numbers(kernel, len(x_scale)), x_scale, x_mean)
 
 
 def warned(kernel: Kernel, X: np.ndarray) -> Kernel:

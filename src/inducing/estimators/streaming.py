@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from threading import Lock
@@ -24,7 +26,7 @@ class Standing:
     """The state of a model: the processes of all experts, and how they adapt."""
 
     def __init__(self, posts: list[Posterior], adaptation: Adaptation) -> None:
-        self.posts, self.adaptation = posts, adaptation.copied()
+        self.posts, self.adaptation = posts, copy(adaptation)
 
     @cached_property
     def matched(self) -> list[Posterior]:
@@ -103,8 +105,9 @@ class Streaming:
         live = self._live
         if live is not None and live.rows:
             with live.lock:
-                self._standing = Standing(live.learner.posteriors(), self._adaptation)
-                live.rows, live.n_rows = [], self.n_rows_
+                if self._live is live:
+                    self._standing = Standing(live.learner.posteriors(), self._adaptation)
+                    live.rows, live.n_rows = [], self.n_rows_
 
     def _adapt(self, follows_noise: bool = False, memory: Any = None) -> None:
         """Begin to follow changes, with nothing read."""
@@ -144,7 +147,7 @@ class Streaming:
         """Read rows in the model's units, from where it stood or else from `posts`: what was predicted of
         each row before it, and how many were read.
         """
-        adaptation = self._adaptation.copied()
+        adaptation = copy(self._adaptation)
         adaptation.watching = self.n_rows_ > 0 and self._held is None
         before, live = self._posts or list(posts) * len(adaptation.half_lives), self._live
         if live is not None and live.learner.likelihood is self.likelihood_:
@@ -152,7 +155,8 @@ class Streaming:
         else:
             rule = self._size, self.tolerance, self.removal_score
             learner = Learner(before, self.likelihood_, X.shape[1], *rule, True)
-        self._live = None  # it changes from here on; nobody asks it
+        with nullcontext() if live is None else live.lock:
+            self._live = None  # it changes from here on; whoever waited for the lock to ask it sees that
         how: dict[str, Any] = {"verbose": bool(self.verbose), "stoppable": stoppable}
         row = self.n_rows_ + 1
         after, self._adaptation, seen, n = read(learner, adaptation, X, Y, self.order, time, row, **how)
@@ -194,13 +198,15 @@ class Streaming:
         if live is None:
             return None
         with live.lock:
+            if self._live is not live:
+                return None
             means, share = live.learner.mean(x), self._adaptation.weights
         return np.tensordot(share, means.reshape(len(share), -1, means.shape[1]), 1)
 
     def _read_again(self, live: Live, rows: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """Go back to where the model stood, and read these rows again."""
         assert self._standing is not None
-        self._live, self.n_rows_, self._adaptation = None, live.n_rows, self._standing.adaptation.copied()
+        self._live, self.n_rows_, self._adaptation = None, live.n_rows, copy(self._standing.adaptation)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DriftWarning)
             for X, Y in rows:

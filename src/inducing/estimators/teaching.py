@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import FactorisationError, InducingWarning
 from ..inference import selection
 from ..inference.online import update
-from ..learning.fitting_ep import fit_expectation_propagation
+from ..learning.fitting import fit_expectation_propagation
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Gaussian, Laplace, Likelihood, Poisson, StudentT

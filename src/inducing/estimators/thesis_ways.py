@@ -11,7 +11,7 @@ from ..errors import LabelError
 from ..inference import selection
 from ..inference.online import Learner, Seen
 from ..inference.propagation import expectation_propagation
-from ..learning.fitting_ep import fit_expectation_propagation
+from ..learning.fitting import fit_expectation_propagation
 from ..model.bases import Points
 from ..model.posterior import Posterior, prior
 from ..model.removal import OnlineTerms

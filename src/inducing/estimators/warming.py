@@ -92,8 +92,10 @@ def _neighbours() -> None:
 
     X, y = _rows()
     _evidence("neighbours", "Matern32")
+    _evidence("neighbours", "Matern32", n=M)  # few enough to go through arrays
     near: Any = condition(_kernel("Matern32"), Points(X[:M]), "neighbours", 0.1, X, y)
     near.predict(X[:300])
+    near.gradient(X[:2])
     near.compile()
 
 

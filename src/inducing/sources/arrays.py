@@ -182,8 +182,5 @@ class Repeated(Source):
                 "the time before; it must make a new iterator over the same rows each time it is called"
             )
 
-    def watched(self, report: PartsDone | None) -> Source:
-        return replace(self, report=report)
-
     def cached(self, budget: int = CACHE_BYTES) -> Source:
         return replace(self, budget=budget, kept=dict(self.kept))

@@ -8,6 +8,7 @@ at value by value: numbers and dates that were written as text are numbers and d
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -15,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .. import package
-from ..errors import ColumnError
+from ..errors import ColumnError, InducingWarning
 
 Kind = Literal["number", "boolean", "time", "duration", "category", "ordered", "left out"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -59,11 +60,18 @@ class Values:
         names = {"b": "booleans", "M": "dates", "m": "durations"}
         return names.get(self.array.dtype.kind, "numbers")
 
+    @property
+    def as_levels(self) -> Values:
+        """Numbers and booleans as codes of texts, for a category; others as they are."""
+        if self.texts is not None or self.array.dtype.kind not in "biuf":
+            return self
+        known, codes = np.unique(self.array, return_inverse=True)
+        return Values(codes, self.missing, tuple(map(as_text, known.tolist())))
+
 
 def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
     """The values of a narwhals series; those that are one of the marks are missing."""
     nw = package("narwhals")
-
     missing = series.is_null().to_numpy().astype(bool)
     kind = series.dtype
     if kind.is_integer() and missing.any():
@@ -101,7 +109,6 @@ def _order(series: Any, nw: Any) -> tuple[str, ...]:
 
 def _texts(array: np.ndarray, missing: np.ndarray, marks: tuple[str, ...], category: bool) -> Values:
     pd = package("pandas")
-
     array = array.astype(object)
     array[missing] = None
     codes, values = pd.factorize(array)
@@ -120,9 +127,7 @@ def as_text(value: Any) -> str:
 
 
 def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Dates or durations as whole seconds since 1970 and the fraction of one, exactly. (n,) int64 and
-    float64
-    """
+    """Dates or durations as whole seconds since 1970 and the fraction of one. (n,) int64 and float64"""
     unit, count = np.datetime_data(array.dtype)
     ticks = array.astype(np.int64)
     per = {"ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
@@ -134,7 +139,6 @@ def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def parsed_dates(texts: list[str]) -> np.ndarray:
     """Texts as dates in UTC, NaT where one is no date by ISO 8601. (n,) datetime64"""
     pd = package("pandas")
-
     asked = [text if ISO.fullmatch(text) else None for text in texts]
     return pd.to_datetime(
         pd.Series(asked, dtype=object), format="ISO8601", utc=True, errors="coerce"
@@ -238,7 +242,8 @@ class Column:
             return f"seconds since {start}{zone}{parts}"
         if self.kind == "category":
             how = "numbered" if self.codes else f"{len(self.features)} features of 0 and 1"
-            return f"category of {len(self.levels)}{' and others' * self.rest} levels, {how}"
+            more = " and others" * self.rest
+            return f"category of {len(self.levels)} level{'s' * (len(self.levels) > 1)}{more}, {how}"
         if self.kind == "ordered":
             return f"place from 0 to {len(self.levels) - 1}: {listing(self.levels, quote=False, sign=' < ')}"
         if self.kind == "number" and self.origin:
@@ -307,7 +312,6 @@ class Column:
         local = array
         if self.calendar and self.zone not in ("", "UTC"):
             pd = package("pandas")
-
             local = pd.DatetimeIndex(array, tz="UTC").tz_convert(self.zone).tz_localize(None).to_numpy()
         whole, fraction = seconds(array)
         waves = [wave for part in self.calendar for wave in _waves(part, local)]
@@ -316,22 +320,26 @@ class Column:
         return out
 
     def _levels(self, values: Values, allow_unseen: bool, gaps: bool) -> np.ndarray:
-        texts = values.texts
-        array = values.array
-        if texts is None:
-            known, array = np.unique(values.array, return_inverse=True)
-            texts = tuple(as_text(value) for value in known.tolist())
+        values = values.as_levels
+        if values.texts is None:
+            raise ColumnError(f"held categories when the model was fitted, and holds {values.what} now")
+        texts, array = values.texts, values.array
         place = {level: i for i, level in enumerate(self.levels)}
         other = len(self.levels)
         table = np.array([place.get(text, other) for text in (*texts, GAP)])
         codes = np.where(values.missing, table[-1], table[array])  # (n,)
-        if not (allow_unseen or self.rest) and np.any((codes == other) & ~values.missing):
-            bad = sorted({texts[i] for i in array[(codes == other) & ~values.missing]})
-            raise ColumnError(
-                f"holds categories the model has not seen: {listing(bad)}; the known ones are "
-                f"{listing(self.levels)}: remove those rows, or allow unseen categories"
-            )
         whole = self.codes or self.kind == "ordered"
+        unseen = (codes == other) & ~values.missing if not self.rest else np.zeros(0, dtype=bool)
+        if np.any(unseen) and not (allow_unseen and whole):  # codes: whoever takes them says so
+            bad = listing(sorted({texts[i] for i in array[unseen]}))
+            if not allow_unseen:
+                raise ColumnError(
+                    f"holds categories the model has not seen: {bad}; the known ones are "
+                    f"{listing(self.levels)}: remove those rows, or pass allow_unseen (--allow-unseen)"
+                )
+            rows = f"{np.count_nonzero(unseen)} row(s) of {self.name!r} hold levels not seen before, {bad}:"
+            told = "they are taken as none of the known ones, with error bars that are no wider for it"
+            warnings.warn(f"{rows} {told}", InducingWarning, stacklevel=2)
         out = codes[:, None] if whole else codes[:, None] == np.arange(len(self.features))
         out = out.astype(float)  # (n, k)
         if not gaps:
@@ -342,6 +350,13 @@ class Column:
         """Plain data, without what is as it is by default."""
         plain = {key: value for key, value in asdict(self).items() if value or key in ("name", "kind")}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+
+def in_days(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    units = {"years": 31556952.0, "days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+    name, unit = next(((name, unit) for name, unit in units.items() if seconds >= unit), ("seconds", 1.0))
+    return f"{seconds / unit:.3g} {name}"
 
 
 def exactly(array: np.ndarray, origin: int) -> np.ndarray:
@@ -385,4 +400,6 @@ def require_columns(have: Sequence[str], names: Sequence[str]) -> None:
     """Raise if a table with these columns lacks one."""
     lacking = [name for name in names if name not in have]
     if lacking:
-        raise ColumnError(f"The table has no column {listing(lacking)}; its columns are {listing(have)}.")
+        hint = " Are commas between?" * (len(have) == 1 and bool({*";|\t"} & {*have[0]}))
+        known = f"its columns are {listing(have)}.{hint}"
+        raise ColumnError(f"The table has no column {listing(lacking)}; {known}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,21 +72,16 @@ def _from_frame(data: Any, y: Any, columns: Sequence[str] | None) -> Pieces:
     target_names = (str(name),) if one_output and name is not None and not is_array else None
     n_outputs = 1 if one_output else y.shape[1] if is_array else len(y.columns)
     layout = replace(reader.layout, n_outputs=n_outputs, one_output=one_output, target_names=target_names)
-    return _pieces(_pairs(frames, targets), _InputsBesideTargets(reader), layout)
+    return _pieces(_pairs(frames, targets), partial(_beside_targets, reader), layout)
 
 
 def _pieces(blocks: Sequence[tuple[Any, ...]], finish: Callable[..., Any], layout: Layout) -> Pieces:
     return Pieces(layout, tuple(DelayedPiece(b, finish, f"partition {i}") for i, b in enumerate(blocks)))
 
 
-@dataclass(frozen=True)
-class _InputsBesideTargets:
+def _beside_targets(reader: TableReader, frame: Any, y: Any) -> tuple[Any, Any]:
     """X from a frame, y from its own series or array."""
-
-    reader: TableReader
-
-    def __call__(self, frame: Any, y: Any) -> tuple[Any, Any]:
-        return self.reader(frame)[0], y
+    return reader(frame)[0], y
 
 
 def _as_pair(X: Any, y: Any = None) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ import shutil
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -127,38 +128,10 @@ class DataFile:
     url: str | None = None
 
 
-VEGA = "https://raw.githubusercontent.com/vega/vega-datasets/04b5fa05697d6e66d722aa970c846df0514ad046/data"
-
+# a line for each file: the data set, the file's name, its sha256, and its public address if it has one
 FILES = {
-    "kin40k": DataFile("kin40k.npz", "90fff4b114e95bc9bf95cc9376c7ce0afb9010641eb47aff9ca921271d44a70b"),
-    "pumadyn32nm": DataFile(
-        "pumadyn32nm.npz", "786d6ec2717f3f3517dc395c64551e21008b3f233f48eb9031aeb299f3ada644"
-    ),
-    "snelson1d": DataFile(
-        "snelson1d.npz", "711aa11ac2c135b6557e0a4aa9ce0e836e105c72f824c3b9c48bb159ef77820d"
-    ),
-    "boston": DataFile("boston.npz", "2d55622e9bf5cfbd33f45b08a21a5aaaaac202cc2a3d1ee9f4243b90c3264480"),
-    "crabs": DataFile("crabs.npz", "393397625a4d4a57e025cf0818980cd7567a79b3de68245538dadaf9e1f19233"),
-    "sonar": DataFile(
-        "sonar_104_104.npz", "b1f79026d6e57a4f1ea0e8113450df43da85ac8c36353abbf91b22350b1d263b"
-    ),
-    "usps": DataFile("usps.npz", "91a7e0717126d9d65ef37fb8502bccf0234671697c4c4df8db690a97d82b3850"),
-    "sarcos": DataFile(
-        "sarcos_inv_test_4449.npz", "0c21ab5fd6a5c699ceaa3dde1405ac5d7ae307619f08c408bde51bff5a2e2297"
-    ),
-    "ascat": DataFile(
-        "ascat_l2_metopb_20200101.npz", "daf8b5b6f5c3a3168de5cd504a569d2294c1d1f8fb15de6a10827cbb96f3d34c"
-    ),
-    "flights": DataFile(
-        "flights-3m.parquet",
-        "dbeb920c90f59b6ccaff823dcc3d08f25a97fa1ce128d93f40be4e931f5900b0",
-        f"{VEGA}/flights-3m.parquet",
-    ),
-    "airports": DataFile(
-        "airports.csv",
-        "903c7169e6d558eefb95295fe2947ec8503135fbb855ea5c737cf4a90ea603ad",
-        f"{VEGA}/airports.csv",
-    ),
+    name: DataFile(*known)
+    for name, *known in map(str.split, files(__package__).joinpath("checksums.txt").read_text().splitlines())
 }
 
 
@@ -235,7 +208,6 @@ def _ascat(name: str, rng: np.random.Generator) -> Dataset:
 def _flights(name: str, rng: np.random.Generator) -> Dataset:
     """Delays of three million flights, in minutes, from when, how far, whence, whither; 100,000 held out."""
     pd = package("pandas")
-
     table = pd.read_parquet(path(name))
     where = pd.read_csv(path("airports"), usecols=["iata", "latitude", "longitude"]).set_index("iata")
     date = table["date"]

@@ -33,10 +33,6 @@ CALL_SECONDS = 5.0  # that an answer of the scheduler may take
 LOST_SECONDS = 8.0  # without scheduler or workers, after which nobody waits for them any longer
 
 
-def _dask() -> Any:
-    return package("distributed")
-
-
 @contextmanager
 def cluster(
     address: str | None = None, workers: int | None = None, *, threads: int = 1, dashboard: bool = False
@@ -48,7 +44,7 @@ def cluster(
     them: keep its work under `if __name__ == "__main__":`. With `dashboard` the address of Dask's own pages
     is printed (they need bokeh).
     """
-    distributed = _dask()
+    distributed = package("distributed")
     if address is not None and workers is not None:
         raise ParameterError("give the address of a scheduler or a number of local workers, not both")
     with ExitStack() as opened:
@@ -103,7 +99,7 @@ def with_workers(source: Source) -> Source:
     if "distributed" not in sys.modules:  # then nobody has made one
         return source
     try:
-        client = _dask().get_client()
+        client = package("distributed").get_client()
     except ValueError:
         return source
     return spread(source, client)
@@ -124,9 +120,6 @@ class OnCluster(Source):
     @property
     def n_parts(self) -> int:  # type: ignore[override]
         return len(self.futures)
-
-    def watched(self, report: PartsDone | None) -> Source:
-        return replace(self, report=report)
 
     def parts(self) -> Iterator[Part]:
         return self.map(_itself)
@@ -159,9 +152,9 @@ class OnCluster(Source):
 
 def current_client() -> Any:
     """Return the Dask client in use; raise if there is none."""
-    dask = _dask()
+    distributed = package("distributed")
     try:
-        return dask.get_client()
+        return distributed.get_client()
     except ValueError as error:
         raise ClusterError(
             "there is no Dask client; give one, or make one by distributed.cluster()"
@@ -190,7 +183,7 @@ def _on_worker(part: Part, call: Sealed, topic: str | None) -> Any:
     with using(threads=1, device=device):
         result = function(part, *args)
     if topic is not None:
-        _dask().get_worker().log_event(topic, part.index)
+        package("distributed").get_worker().log_event(topic, part.index)
     return result
 
 
@@ -214,14 +207,14 @@ def result(future: Any) -> Any:
     while True:
         try:
             return future.result(timeout=1.0)
-        except _dask().KilledWorker as error:
+        except package("distributed").KilledWorker as error:
             raise ClusterError(
                 f"workers that were given a part died one after the other; their logs say why ({error})"
             ) from error
         except CancelledError as error:
             raise ClusterError(f"the scheduler is gone, and what it held with it ({error})") from error
         except TimeoutError:
-            if future.done():  # the function's own
+            if future.status == "error":  # the function's own
                 raise
         seen = time.monotonic() if _workers(future.client) else seen
         if time.monotonic() - seen > LOST_SECONDS:

@@ -1,6 +1,4 @@
-"""`ColumnEncoder`: columns of a data frame as numbers, without scikit-learn; `TableEncoder` is the same for
-its pipelines.
-"""
+"""`ColumnEncoder`: columns of a data frame as numbers, without scikit-learn; `TableEncoder` is with it."""
 
 from __future__ import annotations
 
@@ -45,7 +43,9 @@ class ColumnEncoder:
         found: dict[str, Contents | str] = {}
         for name in frame.columns:
             try:
-                found[name] = Contents.of(values_of(frame[name], self.marks))
+                values, kind = values_of(frame[name], self.marks), (self.kinds or {}).get(name, "")
+                levels = kind == "category" or not isinstance(kind, str)
+                found[name] = Contents.of(values.as_levels if levels else values)
             except ColumnError as error:
                 found[name] = str(error)
         return found
@@ -274,14 +274,14 @@ def guessed(seen: Contents) -> tuple[str, str]:
             strays = [f"{texts[i]!r} ({counts[i]} rows)" for i in np.flatnonzero(~right)]
             raise ColumnError(
                 f"holds {kind}s written as text, but also {listing(strays, quote=False, most=4)}: name what "
-                "means missing, or say that the column is a category"
+                "means missing (--missing), or say that the column is a category (--category)"
             )
     for what, form, advice in col.FOREIGN:
         odd = np.array([bool(form.fullmatch(text)) for text in texts])
         if 2 * counts[odd].sum() >= counts.sum():
             raise ColumnError(
                 f"holds what look like {what}, such as {texts[int(odd.argmax())]!r}: write them as {advice}, "
-                "or say that the column is a category"
+                "or say that the column is a category (--category)"
             )
     if len(texts) > FEW_VALUES and 4 * len(texts) > counts.sum():
         return "left out", f"text with {len(texts)} different values in {counts.sum()} rows"
@@ -291,7 +291,6 @@ def guessed(seen: Contents) -> tuple[str, str]:
 def as_frame(X: Any) -> Any:
     """A data frame as narwhals has it, its columns named by strings; raise if it is none."""
     nw = package("narwhals")
-
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         if not hasattr(X, "__arrow_c_stream__"):

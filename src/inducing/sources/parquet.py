@@ -60,9 +60,8 @@ class TableReader:
             Column("", "number") if labels is None else Column("", "category", levels=labels, codes=True)
         )
         one_output = y is None or isinstance(y, str)
-        return TableReader(
-            encoder, tuple(replace(as_number, name=t) for t in targets), one_output, drop_missing
-        )
+        named = tuple(replace(as_number, name=t) for t in targets)
+        return TableReader(encoder, named, one_output, drop_missing)
 
     @property
     def layout(self) -> Layout:
@@ -113,7 +112,6 @@ class ParquetPiece:
     def table(self, columns: Sequence[str] | None = None) -> Any:
         """The rows as an arrow table with the columns named, or with all."""
         pq = package("pyarrow.parquet")
-
         names = None if columns is None else list(columns)
         with pq.ParquetFile(self.path) as file:
             return file.read_row_group(self.group, columns=names, use_threads=False)
@@ -187,7 +185,6 @@ def table_files(
     """
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
-
     spool = None
     if isinstance(data, str | Path) and Path(data).is_file() and kind_of(Path(data)) != "parquet":
         spool = spooled(Path(data), missing)
@@ -217,7 +214,6 @@ def table_files(
 def _is_plain(kind: Any) -> bool:
     """Whether a column of this Arrow type holds numbers that a float has exactly."""
     types = package("pyarrow.types")
-
     small = types.is_integer(kind) and kind.bit_width < 64
     return small or types.is_floating(kind) or types.is_boolean(kind)
 
@@ -225,7 +221,6 @@ def _is_plain(kind: Any) -> bool:
 def require_in_files(files: Pieces, columns: Sequence[str]) -> None:
     """Raise if a file lacks one of these columns."""
     pq = package("pyarrow.parquet")
-
     before = ""
     for index, piece in enumerate(files.pieces):
         path = piece.path  # type: ignore[attr-defined]

@@ -99,9 +99,9 @@ class Source(ABC):
         """Return the sum of function(part, *args) over the parts, in the order of `tree_sum`."""
         return tree_sum(self.map(function, *args))
 
-    @abstractmethod
     def watched(self, report: PartsDone | None) -> Source:
         """Return the same source, which calls report(parts done, parts in all) as a pass goes on."""
+        return replace(self, report=report)  # type: ignore[type-var]
 
     def changed(self, change: Callable[[Part], Part], layout: Layout | None = None) -> Source:
         """Return the source of change(part); the change is made anew in each pass, where the part is."""
@@ -312,9 +312,6 @@ class Pieces(Source):
         part = read_part(index, self.pieces[index], self.layout)
         keep_if_it_fits(part, self.kept, self.budget)
         return part
-
-    def watched(self, report: PartsDone | None) -> Source:
-        return replace(self, report=report)
 
     def cached(self, budget: int = CACHE_BYTES) -> Source:
         return replace(self, budget=budget, kept=dict(self.kept))

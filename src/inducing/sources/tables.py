@@ -55,7 +55,6 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
     pd = package("pandas")
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
-
     if is_text(path):
         table = parsed(path, missing, lambda schema, batches: pa.Table.from_batches(batches, schema))
     else:
@@ -69,9 +68,7 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
 
 
 def numbers(path: Path) -> dict[str, list[Any]] | None:
-    """The columns of a small CSV or TSV file of plain numbers, read without pyarrow as it would read them;
-    None of any other file.
-    """
+    """The columns of a small text file of plain numbers, read without pyarrow as it would; None of others."""
     separator = plain_separator(path)
     if separator is None or not path.is_file() or path.stat().st_size > FEW_BYTES:
         return None
@@ -105,7 +102,6 @@ def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any
     a column turns out to be wider than its first block; raise if the file cannot be read.
     """
     pa = package("pyarrow")
-
     types: dict[str, Any] = {}
     newlines = False  # inside of quotes, which cost time to look for
     while True:
@@ -126,7 +122,8 @@ def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any
                 if "Empty CSV" in str(error):
                     message = f"{str(path)!r} is empty: a table needs a header and at least one row."
                     raise EmptyDataError(message) from error
-                raise ColumnError(f"{str(path)!r} could not be read as csv: {first_line(error)}") from error
+                what = first_line(error) + ". Are commas between?" * ("Expected 1 columns" in str(error))
+                raise ColumnError(f"{str(path)!r} could not be read as csv: {what}") from error
             field = schema.field(int(found[1]))
             narrow = pa.types.is_integer(field.type) or pa.types.is_null(field.type)
             types[field.name] = pa.float64() if narrow else pa.string()
@@ -140,20 +137,19 @@ class UnreadError(Exception):
 def _reading() -> Iterator[None]:
     """Tell what went wrong with reading from what went wrong with what was read."""
     pa = package("pyarrow")
-
     try:
         yield
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        raise UnreadError(str(error)) from error
+        foreign = "its header is no UTF-8 text; save it as such"
+        raise UnreadError(foreign if isinstance(error, UnicodeDecodeError) else str(error)) from error
 
 
 def _batches(reader: Any, path: Path) -> Iterator[Any]:
     """The batches of a reader that have rows; raise if none has."""
     pa = package("pyarrow")
-
     wrong = [name for name, kind in zip(reader.schema.names, reader.schema.types) if pa.types.is_binary(kind)]
     if wrong:
-        raise UnreadError(f"column {wrong[0]!r} is no UTF-8 text")
+        raise UnreadError(f"column {wrong[0]!r} is no UTF-8 text; save it as such")
     rows = 0
     while True:
         with _reading():
@@ -172,7 +168,6 @@ def _require_rows(rows: int, path: Path) -> None:
 
 def _reader(path: Path, missing: Sequence[str], types: dict[str, Any], newlines: bool) -> Any:
     csv = package("pyarrow.csv")
-
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),
@@ -195,7 +190,6 @@ def spooled(path: Path, missing: Sequence[str] = ()) -> Spool:
     """A folder with the rows of a CSV file as parquet, parsed once."""
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
-
     folder = Spool()
 
     def write(schema: Any, batches: Iterator[Any]) -> None:
@@ -226,7 +220,6 @@ def is_large(table: Path) -> bool:
         return True
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
-
     try:
         if not table.is_file():
             return False
