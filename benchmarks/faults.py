@@ -1,5 +1,6 @@
-"""Faults in the middle of things: kill -9 of fits, streams, saves and workers, full disks, threads and
-forks. Nothing may be lost or left behind, and results must be those of undisturbed runs.
+"""Faults in the middle of things: kill -9 of fits, streams, saves and workers, full disks, folders that
+cannot be written, too little memory, threads and forks. Nothing may be lost or left behind, and results must
+be those of undisturbed runs.
 
 python benchmarks/faults.py                      # all of them, 20 times each; minutes
 python benchmarks/faults.py streams saves --runs 100
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,7 +164,7 @@ def _stream_killed(runs: int, rng: np.random.Generator, options: list[str]) -> i
         lost += one.noise_ != two.noise_ or one.kernel_.spec() != two.kernel_.spec()
         lost += (folder / "whole.csv").read_bytes() != (folder / "cut.csv").read_bytes()
         lost += len(_left(folder))
-        print(f"  {kills} kills of a stream of {whole:.1f} s {' '.join(options)}", flush=True)
+        print(f"  {kills} kills of a stream of {whole:.1f} s, {lost} lost {' '.join(options)}", flush=True)
     return lost
 
 
@@ -232,8 +234,7 @@ def fits(runs: int, rng: np.random.Generator) -> int:
 def disk(runs: int, rng: np.random.Generator) -> int:
     """Let writes fail after some bytes, as on a full disk: the old file stays, and nothing beside it."""
     lost = 0
-    X = np.linspace(0, 1, 100)[:, None]
-    model = ig.SparseGPRegressor(n_inducing=20, max_iter=1, random_state=0).fit(X, np.sin(9 * X[:, 0]))
+    _, _, model = _small()
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "m"
@@ -250,6 +251,95 @@ def disk(runs: int, rng: np.random.Generator) -> int:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             lost += path.read_bytes() != before or len(list(Path(name).iterdir())) != 1
     signal.signal(signal.SIGXFSZ, ignored)
+    return lost
+
+
+def _in_child(work: Callable[[], bool], patience: float = 120.0) -> bool:
+    """Whether some work in a forked process ends within some seconds and says yes."""
+    child = os.fork()
+    if child == 0:
+        answer = "false"
+        try:
+            answer = "true" if work() else "false"
+        finally:
+            os.execvp(answer, [answer])
+    end = time.monotonic() + patience
+    while (status := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return status[1] == 0
+
+
+def _small() -> tuple[np.ndarray, np.ndarray, ig.SparseGPRegressor]:
+    X = np.linspace(0, 1, 100)[:, None]
+    y = np.sin(9 * X[:, 0])
+    return X, y, ig.SparseGPRegressor(n_inducing=20, max_iter=3, random_state=0).fit(X, y)
+
+
+def folders(runs: int, rng: np.random.Generator) -> int:
+    """Save and checkpoint into a folder that cannot be written: the one is an error, the other a warning."""
+    lost = 0
+    X, y, model = _small()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "m"
+        model.save(path)
+        before, here = path.read_bytes(), folder / "c"
+
+        def work() -> bool:
+            if os.getuid() == 0:
+                os.setuid(65534)  # who is root may write everywhere
+            try:
+                model.save(path, {"more": 1})
+                return False
+            except ig.errors.ModelFileError:
+                pass
+            again = ig.SparseGPRegressor(n_inducing=20, max_iter=3, random_state=0, checkpoint=str(here))
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                again.fit(X, y)
+            return bool(told) and np.array_equal(again.predict(X), model.predict(X))
+
+        folder.chmod(0o555)
+        for _ in range(runs):
+            lost += not _in_child(work)
+            lost += path.read_bytes() != before or len(list(folder.iterdir())) != 1
+        folder.chmod(0o755)
+    return lost
+
+
+def memory(runs: int, rng: np.random.Generator) -> int:
+    """Fit, predict and save with little more memory than is used: a model, or an error and what was there."""
+    lost, short = 0, 0
+    _, _, model = _small()
+    X = np.random.default_rng(3).uniform(-2, 2, (20_000, 2))
+    y = np.sin(X[:, 0]) * X[:, 1]
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "m"
+        model.save(path)
+        before = path.read_bytes()
+        larger = ig.SparseGPRegressor(n_inducing=100, max_iter=1, random_state=0).fit(X, y)
+
+        def work() -> bool:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
+            try:
+                larger.fit(X, y).predict(X[:3000], return_cov=True)  # 69 MiB
+                larger.save(path)
+            except (MemoryError, ig.errors.InducingError):
+                return path.read_bytes() == before
+            return path.read_bytes() != before
+
+        for _ in range(runs):
+            more = int(rng.uniform(0.0, 500.0) * 2**20)
+            lost += not _in_child(work)
+            short += path.read_bytes() == before
+            lost += len(_left(Path(name)))
+            ig.load(path)
+            model.save(path)
+            before = path.read_bytes()
+    print(f"  {short} of {runs} had too little")
     return lost
 
 
@@ -290,6 +380,8 @@ def threads(runs: int, rng: np.random.Generator) -> int:
 FAULTS: dict[str, Callable[[int, np.random.Generator], int]] = {
     "saves": saves,
     "disk": disk,
+    "folders": folders,
+    "memory": memory,
     "threads": threads,
     "streams": streams,
     "fits": fits,

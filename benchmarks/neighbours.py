@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from likelihoods import TABLES, Table, contenders, late_flights, score
 from problems import Data, make
-from tables import Rows, boosted, rows_of
+from tables import Rows, boosted, catboost, histograms, lightgbm, rows_of
 
 import inducing as ig
 from inducing.inference.regression import approximation_of, gradient_of, problem_of
@@ -45,6 +46,7 @@ REGRESSION = (
 )
 FLIGHTS = 300_000  # rows
 CLASSES = ("kin40k", "usps", "digits", "spam7", "nassCDS", "late flights")
+Prediction = tuple[np.ndarray, np.ndarray]  # mean and variance of y
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X, y, X of the test, y of the test
 
 
@@ -116,8 +118,8 @@ def rough(n: int) -> Split:
     return X[:n], y[:n], X[n:], y[n:]
 
 
-def ours(approximation: str, kernel: str, m: int, q: int) -> Callable[[Split], tuple[np.ndarray, np.ndarray]]:
-    def fit(split: Split) -> tuple[np.ndarray, np.ndarray]:
+def ours(approximation: str, kernel: str, m: int, q: int) -> Callable[[Split], Prediction]:
+    def fit(split: Split) -> Prediction:
         X, y, Xs, _ = split
         options = {"n_inducing": m, "neighbours": q, "random_state": 0}
         mean, std = (
@@ -128,8 +130,8 @@ def ours(approximation: str, kernel: str, m: int, q: int) -> Callable[[Split], t
     return fit
 
 
-def gpboost(method: str, m: int, q: int) -> Callable[[Split], tuple[np.ndarray, np.ndarray]]:
-    def fit(split: Split) -> tuple[np.ndarray, np.ndarray]:
+def gpboost(method: str, m: int, q: int) -> Callable[[Split], Prediction]:
+    def fit(split: Split) -> Prediction:
         import gpboost as gpb  # type: ignore[import-not-found]
 
         X, y, Xs, _ = split
@@ -153,10 +155,10 @@ def gpboost(method: str, m: int, q: int) -> Callable[[Split], tuple[np.ndarray, 
     return fit
 
 
-def booster(make_model: Callable[[], Any]) -> Callable[[Split], tuple[np.ndarray, np.ndarray]]:
+def booster(make_model: Callable[[], Any]) -> Callable[[Split], Prediction]:
     """A library without error bars: its variance is that of its errors in five-fold cross-validation."""
 
-    def fit(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    def fit(split: Split) -> Prediction:
         mean, std = boosted(make_model)(Rows(*split))
         return mean, std**2
 
@@ -164,22 +166,17 @@ def booster(make_model: Callable[[], Any]) -> Callable[[Split], tuple[np.ndarray
 
 
 def contestants(n: int, kernel: str, m: int, q: int) -> dict[str, Callable[[Split], Any]]:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
     found = {f"neighbours, m = {m}, q = {q}": ours("neighbours", kernel, m, q)}
     found[f"FITC, m = {m}"] = ours("fitc", kernel, m, q)
     if n <= EXACT_LIMIT:
         found["exact GP"] = ours("exact", kernel, m, q)
-    found["HistGradientBoosting"] = booster(lambda: HistGradientBoostingRegressor(random_state=0))
-    if importlib.util.find_spec("lightgbm"):
-        from lightgbm import LGBMRegressor
-
-        found["LightGBM"] = booster(lambda: LGBMRegressor(verbose=-1, random_state=0))
-    if importlib.util.find_spec("catboost"):
-        from catboost import CatBoostRegressor
-
-        settings: dict[str, Any] = dict(verbose=0, random_seed=0, allow_writing_files=False)
-        found["CatBoost"] = booster(lambda: CatBoostRegressor(**settings))
+    found["HistGradientBoosting"] = booster(histograms)
+    for library, package, make_model in (
+        ("LightGBM", "lightgbm", lightgbm),
+        ("CatBoost", "catboost", catboost),
+    ):
+        if importlib.util.find_spec(package):
+            found[library] = booster(make_model)
     if importlib.util.find_spec("gpboost"):
         found["GPBoost, full_scale_vecchia"] = gpboost("full_scale_vecchia", m, q)
         found["GPBoost, vecchia"] = gpboost("vecchia", m, q)
@@ -191,14 +188,26 @@ def chosen(name: str, who: list[str]) -> bool:
     return not who or name.startswith(tuple(who))
 
 
+def compared(ys: np.ndarray, scale: float, theirs: Prediction, own: Prediction) -> str:
+    """Loss and RMSE / std less ours, each with the standard error of the difference."""
+    squares = [(ys - mean) ** 2 for mean, _ in (theirs, own)]
+    losses = [
+        0.5 * (np.log(2.0 * np.pi * v) + e / v) for e, (_, v) in zip(squares, (theirs, own), strict=True)
+    ]
+    unit = scale * sum(np.sqrt(e.mean()) for e in squares)  # a² - b² = (a - b)(a + b)
+    more = losses[0] - losses[1], (squares[0] - squares[1]) / unit
+    return " | ".join(f"{m.mean():+.4f} ± {m.std() / len(m) ** 0.5:.4f}" for m in more)
+
+
 def regression(name: str, split: Split, given: argparse.Namespace) -> Iterator[str]:
-    """Normalised RMSE, MSLL, the loss less that of neighbours with its standard error, seconds and seconds of
-    all cores, which other programs change little.
+    """Normalised RMSE, MSLL, loss and RMSE less those of neighbours, seconds and seconds of all cores, which
+    other programs change little.
     """
     X, y, _, ys = split
     yield f"\n{name}: {len(X)} rows, {X.shape[1]} inputs, {len(ys)} test rows\n"
-    yield "| | RMSE / std | MSLL | loss less ours | s | processor, s |\n|---|---|---|---|---|---|"
-    first: np.ndarray | None = None
+    yield "| | RMSE / std | MSLL | loss less ours | RMSE less ours | s | processor, s |"
+    yield "|---|---|---|---|---|---|---|"
+    first: Prediction | None = None
     for who, fit in contestants(len(X), given.kernel, given.m, given.neighbours).items():
         if not chosen(who, given.who):
             continue
@@ -206,21 +215,18 @@ def regression(name: str, split: Split, given: argparse.Namespace) -> Iterator[s
         try:
             mean, variance = fit(split)
         except Exception as error:  # another library's, too
-            yield f"| {who} | {type(error).__name__}: {str(error)[:60]} | | | | |"
+            yield f"| {who} | {type(error).__name__}: {str(error)[:60]} | | | | | |"
             continue
         times = f"{time.perf_counter() - start:.1f} | {time.process_time() - busy:.1f}"
-        variance = np.maximum(variance, 1e-300)
-        losses = 0.5 * (np.log(2.0 * np.pi * variance) + (ys - mean) ** 2 / variance)
-        first = losses if first is None else first
-        more = losses - first
-        versus = f"{more.mean():+.3f} ± {more.std() / len(more) ** 0.5:.3f}"
-        error, loss = smse(ys, mean, y) ** 0.5, msll(ys, mean, variance, y)
+        answer = mean, np.maximum(variance, 1e-300)
+        first = first or answer
+        error, loss = smse(ys, mean, y) ** 0.5, msll(ys, *answer, y)
+        versus = compared(ys, np.sqrt(np.mean((ys - y.mean()) ** 2)), answer, first)
         yield f"| {who} | {error:.4f} | {loss:.3f} | {versus} | {times} |"
 
 
 def frame(name: str) -> Table:
     """A table of text and numbers, by its numbers: spam, and who died in a crash."""
-    import os
     from pathlib import Path
 
     import pandas as pd
@@ -250,7 +256,8 @@ def classes(name: str, given: argparse.Namespace) -> Iterator[str]:
     if importlib.util.find_spec("catboost"):
         from catboost import CatBoostClassifier
 
-        quiet: dict[str, Any] = dict(verbose=0, random_seed=0, allow_writing_files=False)
+        cores = len(os.sched_getaffinity(0))
+        quiet: dict[str, Any] = dict(verbose=0, random_seed=0, allow_writing_files=False, thread_count=cores)
         fits["CatBoost"] = lambda t: CatBoostClassifier(**quiet).fit(t.X, t.y).predict_proba
     for who, fit in fits.items():
         if not chosen(who, given.who):
