@@ -268,6 +268,8 @@ def main() -> None:
     parser.add_argument("--svgp-device", default="cpu", help="where PyTorch computes")
     parser.add_argument("--evaluation", action="store_true", help="time one evaluation of a million rows")
     options = parser.parse_args()
+    if unknown := [name for name in options.tables if name not in TABLES]:
+        parser.error(f"no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
     if options.data:
         os.environ["INDUCING_DATA"] = options.data
     if options.evaluation or options.quick:
