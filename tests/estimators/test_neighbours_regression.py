@@ -1,5 +1,7 @@
 """Regression along neighbours as an estimator: its recipe, its report, and files that hold training rows."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -250,3 +252,16 @@ def test_error_bars_widen_to_the_errors_of_left_out_rows(fixed):
         assert fit.kernel.variance == 1.0
     else:
         assert_allclose(np.mean(left.error**2 / left.variance), 1.0, rtol=1e-9)
+
+
+@pytest.mark.skipif("INDUCING_DATA" not in os.environ, reason="real data: INDUCING_DATA is not set")
+def test_noise_that_few_rows_do_not_see_is_learned():
+    """Of 32 inputs four matter: 500 rows are explained without noise, 1,000 are not."""
+    data = ig.datasets.load("pumadyn32nm")
+    rows, judges = (
+        np.random.default_rng(0).permutation(n)[:1000] for n in map(len, (data.y_train, data.y_test))
+    )
+    y, ys = data.y_train[rows].ravel(), data.y_test[judges].ravel()
+    model = quick(kernel="matern32", n_inducing=100, neighbours=20).fit(data.X_train[rows], y)
+    assert 0.02 < model.noise_ / np.var(y) < 0.06  # learned from the first rows alone: 1e-6
+    assert ig.metrics.smse(ys, model.predict(data.X_test[judges]), y) ** 0.5 < 0.245  # and .275

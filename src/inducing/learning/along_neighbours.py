@@ -27,6 +27,8 @@ SUBSET_ITERATIONS = (40, 15, 10)  # at most, on the first, second, ... of them; 
 SHORT_START = 0.1  # times the lengthscales given: a second start, for functions that vary faster
 FIRST_NEIGHBOURS = 20  # at most on subsets: what is learned there depends on more of them little
 START_ITERATIONS = 20  # iterations of each start
+# shares of the targets' variance: few rows that see less noise than the first start a climb with the second
+NO_NOISE, SOME_NOISE = 1e-5, 0.05
 PLACED_AMONG = 20_000  # rows that the basis is placed among
 FREED_ROWS = 10_000  # that a basis which may move is learned from, at most
 FREED_ITERATIONS = (15, 45)  # of climbs with it, as long as held-out rows gain
@@ -155,7 +157,11 @@ def neighbour_gain(learned: Stage, P: Problem, held: np.ndarray) -> NeighbourGai
 
 
 def _from_few_rows(start: Stage) -> Stage:
-    """The stage with kernel, noise and prior mean of an exact GP on a few of its rows."""
+    """The stage with kernel, noise and prior mean of an exact GP on a few of its rows.
+
+    A function of many inputs may explain a few rows without noise. A climb over all of them would not leave
+    that again, since the slope in the noise's logarithm vanishes with it; from more noise it finds either.
+    """
     n, kernel = start.rows.n, start.problem.kernel
     few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:START_ROWS])).quietly()
     few = replace(few, restarts=0, max_iterations=START_ITERATIONS, least_gain=LEAST_GAIN)
@@ -171,10 +177,13 @@ def _from_few_rows(start: Stage) -> Stage:
         return start
     best = max(trials, key=lambda outcome: outcome.run.value)
     learned = replace(few.after(best), max_iterations=60 - START_ITERATIONS).run().parameters
-    basis = parameters_of(start.problem).basis
+    basis, noise = parameters_of(start.problem).basis, learned.noise
     if not isinstance(basis, Points):
         basis = as_multiscale(learned.kernel, as_points(basis))
-    return start.at(learned._replace(basis=basis))
+    if isinstance(noise, float) and "noise" not in start.fixed:
+        spread = float(np.mean(np.var(to_numpy(targets(start.rows)), axis=0)))
+        noise = SOME_NOISE * spread if noise < NO_NOISE * spread else noise
+    return start.at(learned._replace(basis=basis, noise=noise))
 
 
 def placed_basis(stage: Stage) -> Stage:
