@@ -242,6 +242,31 @@ def test_noise_follows_the_stream(likelihood: str) -> None:
 # Drift.
 
 
+@pytest.mark.filterwarnings("ignore:the stream has drifted")
+@pytest.mark.parametrize("options", [{"half_life": 500}, {"half_life": "auto", "relearn": 400}], ids=str)
+def test_error_bars_are_those_of_before_the_row(options: dict[str, Any]) -> None:
+    """Of noise that grows, too: a batch's last rows have no say in its first, so any batches say the same."""
+    rng = np.random.default_rng(5)
+    inputs = rng.uniform(-2, 2, (1200, 1))
+    y = np.sin(2 * inputs[:, 0]) + np.repeat([0.1, 1.0], 600) * rng.standard_normal(1200)
+    said = []
+    for size in (400, 1100):
+        model = ig.OnlineGPRegressor(n_inducing=15, warmup=100, random_state=0, **options)
+        model.partial_fit(inputs[:100], y[:100])
+        parts = [
+            model.predict_then_fit(inputs[i : i + size], y[i : i + size]) for i in range(100, 1200, size)
+        ]
+        said.append([np.concatenate(part) for part in zip(*parts, strict=True)])
+    for one, other in zip(*said, strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+    std, density = said[0][1], said[0][2]
+    assert std[480:500].max() < 0.3 < 0.6 < std[-20:].min()  # before the noise grows, and long after
+    errors = y[100:] - said[0][0]
+    single = -0.5 * (np.log(2 * np.pi * std**2) + (errors / std) ** 2)
+    if options["half_life"] == 500:  # one process: the density is that of its own error bars
+        assert_allclose(density, single, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["level", "noise"])
 def test_drift_is_told_once_and_soon(kind: str) -> None:
     A, y = made(kind)

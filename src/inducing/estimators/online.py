@@ -1,5 +1,6 @@
 """`OnlineGPRegressor`: regression from a stream, each row read once, under scikit-learn's contract."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple, Self
@@ -21,7 +22,7 @@ from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
 from ..numerics.arrays import FAR_OFF, LARGEST_TARGET, require_finite
-from ..streams.feeding import all_or_nothing, most_informative_rows
+from ..streams.feeding import Reading, all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import RENAMED, Estimator, Regression, Sized, generator
 from .predictive import Predictive, distribution_of
@@ -146,7 +147,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         """`partial_fit`, and the prediction of each row just before it was read."""
         seen = None if time is not None else self._read_one(X, y)
         if seen is not None:
-            return self._forecast(seen)
+            return self._forecast(seen, [(slice(None), self.likelihood_)])
         with all_or_nothing(self):
             fresh = not hasattr(self, "posterior_")
             X, y = self._checked(X, y, reset=fresh)
@@ -165,7 +166,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         if not return_std and (latent or type(self.likelihood_) in UNITS):  # f's mean is y's
             return self._in_user_units(self._mean(Xs))
         mean, variance = self.posterior_.predict(Xs)
-        mean, std = self._observed(mean, variance, latent)
+        mean, std = self._observed(mean, variance, None if latent else self.likelihood_)
         return (mean, std) if return_std else mean
 
     def mean_at(self, row: Any) -> Any:
@@ -319,21 +320,21 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         while done < len(X) or not parts:
             left = len(X) if self.relearn is None else self.relearn - self.n_rows_ % self.relearn
             rows = slice(done, done + left)
-            seen, n = self._read(X[rows], y[rows], None if time is None else time[rows])
-            parts.append(self._forecast(Seen(*(part[:n] for part in seen))))
-            done += n
-            if (self.relearn is not None and n == left) or self._adaptation.to_be_learned:
+            found = self._read(X[rows], y[rows], None if time is None else time[rows])
+            seen = Seen(*(part[: found.n] for part in found.seen))
+            parts.append(self._forecast(seen, found.under))
+            done += found.n
+            if (self.relearn is not None and found.n == left) or self._adaptation.to_be_learned:
                 self._learn_again()
         return parts[0] if len(parts) == 1 else Forecast(*map(np.concatenate, zip(*parts)))
 
-    def _read(self, X: np.ndarray, y: np.ndarray, time: Any, stoppable: bool = False) -> tuple[Seen, int]:
+    def _read(self, X: np.ndarray, y: np.ndarray, time: Any, stoppable: bool = False) -> Reading:
         ys = ((y - self.y_mean_) / self.y_scale_).reshape(len(y), 1, -1)
         require_finite(ys, "y, in spreads of the first rows,", FAR_OFF)
         posts = [] if self._standing is not None else [self.posterior_]
-        seen, n = self._feed(posts, self._in_model_units(X), ys, time, stoppable)
-        assert self._standing is not None
-        self.basis_size_ = len(self._standing.posts[0])
-        return seen, n
+        found = self._feed(posts, self._in_model_units(X), ys, time, stoppable)
+        self.basis_size_ = len(found.posts[0])
+        return found
 
     def _read_one(self, X: Any, y: Any) -> Seen | None:
         """The prediction of a row that only needs to be read, which it then is; else None."""
@@ -366,18 +367,23 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         self._posts = [carried(post, kernel, mean) for post in self._posts]
         self._kernel = kernel
 
-    def _forecast(self, seen: Seen) -> Forecast:
+    def _forecast(self, seen: Seen, under: Sequence[tuple[Any, Likelihood]]) -> Forecast:
+        """The predictions of rows, each with the noise of when it was read, before it and those after it."""
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]
-        log_density = seen.log_density[:, 0] - np.sum(np.log(self.y_scale_))
-        return Forecast(*self._observed(mean, seen.variance[:, 0]), log_density)
+        said = np.empty((2, *mean.shape))
+        for rows, likelihood in under:
+            said[:, rows] = self._observed(mean[rows], seen.variance[rows, 0], likelihood)
+        return Forecast(*said, seen.log_density[:, 0] - np.sum(np.log(self.y_scale_)))
 
     def _observed(
-        self, mean: np.ndarray, variance: np.ndarray, latent: bool = False
+        self, mean: np.ndarray, variance: np.ndarray, likelihood: Likelihood | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of y, or of f, in the user's units, from mean and variance of f."""
+        """Mean and standard deviation of y under a likelihood, or of f without one, in the user's units, from
+        mean and variance of f.
+        """
         variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
-        if not latent:
-            mean, variance = self.likelihood_.predict(mean, variance)
+        if likelihood is not None:
+            mean, variance = likelihood.predict(mean, variance)
         return self._in_user_units(mean), np.sqrt(per_output(variance, self.y_scale_))
 
     def _new_noise(self) -> Any:

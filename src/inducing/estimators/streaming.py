@@ -19,7 +19,7 @@ from ..model import likelihoods
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..streams.adapting import Adaptation
-from ..streams.feeding import enter, leave, read
+from ..streams.feeding import Reading, enter, leave, read
 
 
 class Standing:
@@ -143,10 +143,8 @@ class Streaming:
         Y: np.ndarray,
         time: np.ndarray | None = None,
         stoppable: bool = False,
-    ) -> tuple[Seen, int]:
-        """Read rows in the model's units, from where it stood or else from `posts`: what was predicted of
-        each row before it, and how many were read.
-        """
+    ) -> Reading:
+        """Read rows in the model's units, from where it stood or else from `posts`."""
         adaptation = copy(self._adaptation)
         adaptation.watching = self.n_rows_ > 0 and self._held is None
         before, live = self._posts or list(posts) * len(adaptation.half_lives), self._live
@@ -159,11 +157,11 @@ class Streaming:
             self._live = None  # it changes from here on; whoever waited for the lock to ask it sees that
         how: dict[str, Any] = {"verbose": bool(self.verbose), "stoppable": stoppable}
         row = self.n_rows_ + 1
-        after, self._adaptation, seen, n = read(learner, adaptation, X, Y, self.order, time, row, **how)
-        self.likelihood_, self.n_rows_ = learner.likelihood, self.n_rows_ + n
-        self._posts = after
-        self._live = None if n < len(X) else Live(learner, self.n_rows_)
-        return seen, n
+        found = read(learner, adaptation, X, Y, self.order, time, row, **how)
+        self._adaptation, self.likelihood_ = found.adaptation, learner.likelihood
+        self.n_rows_, self._posts = self.n_rows_ + found.n, found.posts
+        self._live = None if found.n < len(X) else Live(learner, self.n_rows_)
+        return found
 
     def _read_row(self, X: np.ndarray, Y: np.ndarray) -> Seen | None:
         """Read one row (1, d) with Y (1, c, p), in the model's units and checked, straight, where nothing

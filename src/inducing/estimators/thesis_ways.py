@@ -192,6 +192,6 @@ class ThesisWays:
         time: np.ndarray | None = None,
         stoppable: bool = False,
     ) -> Seen:
-        seen, _ = self._feed(posts, X, Y[:, :, None], time, stoppable)
+        seen = self._feed(posts, X, Y[:, :, None], time, stoppable).seen
         self._keep(self._standing.matched)
         return seen

@@ -113,10 +113,10 @@ class Adaptation:
 
     def read(
         self, learner: Learner, X: np.ndarray, Y: np.ndarray, steps: np.ndarray, row: int
-    ) -> Iterator[Seen]:
+    ) -> Iterator[tuple[Seen, Likelihood]]:
         """Let the learner read rows X, Y (n, c, p), the first of them number `row`, as far as each beat or
-        discount that is due; the predictions of the rows read, by all experts together. It ends early where
-        the model is to be learned again.
+        discount that is due; the predictions of the rows read, by all experts together, and the likelihood of
+        then. It ends early where the model is to be learned again.
         """
         learner.open(X, self._for_experts(Y))
         self._judge(learner)
@@ -132,11 +132,11 @@ class Adaptation:
                 due = (self.since[:, None] + ahead) >= self._periods[:, None]
             later = np.flatnonzero(np.any(due[:, 1:], axis=0))
             n = int(later[0]) + 1 if len(later) else len(ahead)
-            seen = self._together(learner.advance(n))
+            seen, likelihood = self._together(learner.advance(n)), learner.likelihood
             self.since, self.beat, now = self.since + ahead[n - 1], self.beat + n, slice(done, done + n)
             self._look(learner, seen, X[now], Y[now], row + done)
             done += n
-            yield seen
+            yield seen, likelihood
         self.quiet = 0 if self.clock is not None else self._quiet_rows()
 
     def read_row(self, learner: Learner, X: np.ndarray, Y: np.ndarray, row: int) -> Seen:

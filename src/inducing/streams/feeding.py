@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,18 @@ from .adapting import Adaptation
 _reading: dict[int, int] = {}  # the threads that models are being changed in, by the identity of the model
 
 
+class Reading(NamedTuple):
+    """What reading rows has led to: the processes after them, how these adapt further, and how many were
+    read; with the predictions before each row, and the likelihood under which some of them were read.
+    """
+
+    posts: list[Posterior]
+    adaptation: Adaptation
+    n: int
+    seen: Seen
+    under: list[tuple[np.ndarray, Likelihood]]
+
+
 def read(
     learner: Learner,
     adaptation: Adaptation,
@@ -33,14 +45,14 @@ def read(
     *,
     verbose: bool = False,
     stoppable: bool = False,
-) -> tuple[list[Posterior], Adaptation, Seen, int]:
-    """Read rows X (n, d), Y (n, c, p), the first of them number `row` of the stream: the processes after
-    them, how these adapt further, predictions before each row, and how many were read.
+) -> Reading:
+    """Read rows X (n, d), Y (n, c, p), the first of them number `row` of the stream.
 
-    They are fewer where drift calls for learning again. Where it is `stoppable`, Ctrl-C ends it early with a
+    Fewer are read where drift calls for learning again. Where it is `stoppable`, Ctrl-C ends it early with a
     warning; else it ends it with nothing changed.
     """
     seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times, row)
+    under = list[tuple[np.ndarray, Likelihood]]()
     posts, after = learner.posteriors() if stoppable else [], copy(adaptation)
     shown = Bars(True if verbose else None) if len(X) > 1 else nullcontext()
     with shown as bars, single_threaded_blas():  # once, and not for every few rows
@@ -49,8 +61,10 @@ def read(
                 n = 0
                 while n < len(rows) and not adaptation.to_be_learned:
                     left = rows[n : n + learner.block]
-                    for part in adaptation.read(learner, X[left], Y[left], steps[left], row + done + n):
+                    parts = adaptation.read(learner, X[left], Y[left], steps[left], row + done + n)
+                    for part, likelihood in parts:
                         now = rows[n : n + len(part.mean)]
+                        under.append((now, likelihood))
                         for whole, new in zip(seen, part):
                             whole[now] = new
                         n += len(now)
@@ -67,7 +81,7 @@ def read(
                 InterruptedWarning,
                 stacklevel=3,
             )
-    return posts, after, seen, done
+    return Reading(posts, after, done, seen, under)
 
 
 def most_informative_rows(
