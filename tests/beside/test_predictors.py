@@ -31,3 +31,23 @@ def test_another_likelihood_than_gaussian_noise_is_refused(name):
             local.neighbours(KERNEL, ig.likelihoods.Probit(), X, labels)
         else:
             ig.condition(KERNEL, BASIS, name, ig.likelihoods.Probit(), X, labels)
+
+
+@pytest.mark.parametrize(
+    "name, options", [("neighbours", {"neighbours": 5}), ("pic", {"blocks": [0, 1] * 25})]
+)
+@pytest.mark.parametrize(
+    "verb, what",
+    [
+        (lambda p: p.prune(4), "pruning needs"),
+        (lambda p: p.removal_scores(), "removal scores need"),
+        (lambda p: p.paths(2, 0), "paths need"),
+        (lambda p: ig.kl_divergence(p, p), "a KL divergence needs"),
+        (lambda p: ig.update(p, ig.likelihoods.Gaussian(0.1), X[:1], Y[:1]), "updating needs"),
+    ],
+)
+def test_what_a_predictor_cannot_do_its_posterior_can(name, options, verb, what):
+    model = ig.condition(KERNEL, BASIS, name, 0.05, X, Y, **options)
+    with pytest.raises(errors.ParameterError, match=f"{what} a Posterior, .* use its `posterior`"):
+        verb(model)
+    verb(model.posterior)

@@ -55,6 +55,14 @@ class Corrected:
         """Refuse: only the basis of `posterior` can be pruned."""
         self.require_exact("pruning needs")
 
+    def removal_scores(self, score: Score = "mean", group: int = 1) -> NoReturn:
+        """Refuse: the functions of `posterior` have scores."""
+        self.require_exact("removal scores need")
+
+    def paths(self, size: int = 1, rng: object = None) -> NoReturn:
+        """Refuse: a path is one of `posterior`."""
+        self.require_exact("paths need")
+
 
 class PICPredictor(Corrected):
     """PITC's posterior of w, with each query correlated to the residuals of its own block.
