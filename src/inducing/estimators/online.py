@@ -370,10 +370,10 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
     def _forecast(self, seen: Seen, under: Sequence[tuple[Any, Likelihood]]) -> Forecast:
         """The predictions of rows, each with the noise of when it was read, before it and those after it."""
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]
-        said = np.empty((2, *mean.shape))
+        means, stds = np.empty_like(mean), np.empty_like(mean)
         for rows, likelihood in under:
-            said[:, rows] = self._observed(mean[rows], seen.variance[rows, 0], likelihood)
-        return Forecast(*said, seen.log_density[:, 0] - np.sum(np.log(self.y_scale_)))
+            means[rows], stds[rows] = self._observed(mean[rows], seen.variance[rows, 0], likelihood)
+        return Forecast(means, stds, seen.log_density[:, 0] - np.sum(np.log(self.y_scale_)))
 
     def _observed(
         self, mean: np.ndarray, variance: np.ndarray, likelihood: Likelihood | None

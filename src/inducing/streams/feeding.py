@@ -23,8 +23,8 @@ _reading: dict[int, int] = {}  # the threads that models are being changed in, b
 
 
 class Reading(NamedTuple):
-    """What reading rows has led to: the processes after them, how these adapt further, and how many were
-    read; with the predictions before each row, and the likelihood under which some of them were read.
+    """The outcome of reading rows: the processes after them, how these adapt further, how many were read, the
+    prediction before each row, and the likelihood under which some of them were read.
     """
 
     posts: list[Posterior]
