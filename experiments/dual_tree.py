@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inducing.inference.conjugate_gradients.products import as_columns
+from inducing.inference.conjugate_gradients.products import checked_columns
 from inducing.model.kernels.base import Kernel
 from inducing.model.kernels.stationary import PROFILES
 from inducing.numerics.arrays import SMALL
@@ -251,7 +251,7 @@ class Tree:
         """K(Z, X) V within the tolerance. Memory O((n + t) p)."""
         nodes = self._nodes
         at = nodes if Z is None else TreeNodes.of(in_lengthscales(self.kernel, Z))
-        Vt = np.ascontiguousarray(as_columns(V, len(self.X))[nodes.order].T)  # (p, n)
+        Vt = np.ascontiguousarray(checked_columns(V, len(self.X))[nodes.order].T)  # (p, n)
         sums = np.empty((len(nodes.start), Vt.shape[0]))
         node_sums(nodes, Vt, sums)
         shared, out = np.zeros((len(at.start), Vt.shape[0])), np.zeros((Vt.shape[0], len(at.order)))

@@ -36,14 +36,12 @@ def residuals(
 
 
 @helper(fastmath=FAST)
-def _condition(
-    U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray, packed: np.ndarray
-) -> float:
-    """Turn the upper triangle of R of k neighbours and a row into U of `factorise`, and keep its first k
-    columns in `packed`; b goes into coef. Returns d.
+def _condition(U: np.ndarray, k: int, noise: np.ndarray, coef: np.ndarray) -> float:
+    """Turn the upper triangle of R of k neighbours and a row into that of its Cholesky factor, the noise
+    (k + 1,) added; b goes into coef (k,). Returns d.
     """
     for j in range(k + 1):
-        row, least = U[j], noise[places[j]]
+        row, least = U[j], noise[j]
         row[j] += least
         for t in range(0, j - j % 4, 4):
             u0, u1, u2, u3 = U[t], U[t + 1], U[t + 2], U[t + 3]
@@ -59,13 +57,8 @@ def _condition(
         for a in range(j + 1, k + 1):
             row[a] *= inverse
         row[j] = root
-    at = 0
     for j in range(k):
-        for a in range(j, k):
-            packed[at] = U[j, a]
-            at += 1
-    for j in range(len(coef)):
-        coef[j] = U[j, k] if j < k else 0.0
+        coef[j] = U[j, k]
     for j in range(k - 1, -1, -1):
         row, s = U[j], coef[j]
         for a in range(j + 1, k):
@@ -201,12 +194,10 @@ def predict_near(
     m, g, (Phi, e, noise) = len(table), len(Zt), rows
     search = np.empty(len(low)), np.empty(_longest(edges)), np.empty(q)
     space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
-    numbers, own = np.empty(q, np.int64), np.empty(q + 1, np.int64)
+    numbers = np.empty(q, np.int64)
     P, near = np.zeros((q + 1, m)), np.empty((g, q + 1))
     K, z, level = np.empty(m), np.empty(g), np.zeros(q + 1)
-    coef, packed = np.empty(q), np.empty(q * (q + 1) // 2)
-    for j in range(q + 1):
-        own[j] = j
+    coef = np.empty(q)
     for i in range(len(X)):
         for k in range(g):
             z[k] = near[k, q] = X[i, k] / scales[k]
@@ -233,7 +224,7 @@ def predict_near(
                 phi += Linv[j, a] * K[a]
             P[q, j] = phi
         residuals(at, near, P, kernel, q, space)
-        variance = _condition(space[1], q, own, level, coef, packed)
+        variance = _condition(space[1], q, level, coef)
         for j in range(q):
             mean += coef[j] * e[numbers[j]]
             for a in range(m):

@@ -112,7 +112,7 @@ def factorise_jointly(
     )
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
-        warn_if_unsettled(point, problems[0].likelihood)
+        warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)
     if memory is not None:
         memory.joint = joint
     last = _over_rows(problems, priors, joint, False)

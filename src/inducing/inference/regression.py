@@ -309,6 +309,6 @@ def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
     """The training row nearest to each basis function, each row once: the subset of "sod"."""
     if basis is None:
         raise ParameterError("'sod' needs a basis: its subset is the training rows nearest to it")
-    Z = to_numpy(next(iter(basis.parameters.values())))
+    Z = to_numpy(basis.centers)
     rows = to_numpy(X)
     return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])

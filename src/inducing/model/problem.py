@@ -10,6 +10,7 @@ from ..numerics.arrays import (
     LARGEST_NUMBER,
     Array,
     Given,
+    as_columns,
     as_floats,
     asarray_like,
     is_foreign,
@@ -288,7 +289,7 @@ def check_jitter(jitter: Given) -> None:
 
 
 def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
-    d = next(iter(basis.parameters.values())).shape[1]
+    d = basis.centers.shape[1]
     if d != columns:
         raise ShapeError(f"the basis lives in {d} dimensions, but X has {columns} columns")
     if len(basis) == 0:
@@ -303,7 +304,7 @@ def less_mean(mean: Mean, X: Array, y: Array) -> Array:
         raise ShapeError(
             f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree"
         )
-    return (y if y.ndim == 2 else y[:, None]) - (m0 if m0.ndim == 2 else m0[:, None])
+    return as_columns(y) - as_columns(m0)
 
 
 def make_problem(
@@ -341,7 +342,7 @@ def make_problem(
     basis = Points(X) if basis is None else basis.on(X)
     check_basis(basis, kernel, X.shape[1])
     mean = Zero() if mean is None else mean
-    Y = less_mean(mean, X, y) if likelihood is None else y if y.ndim == 2 else y[:, None]
+    Y = less_mean(mean, X, y) if likelihood is None else as_columns(y)
     labels = blocks if row.blocks or row.keeps == "neighbours" else None
     P = Problem(
         kernel=kernel,
