@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class FixedPoint:
 class SiteMemory:
     """The process of the last evaluation, from which the next one starts."""
 
-    process: Process | None = None
+    process: Any = None  # a `Process`, or the processes of one y together
 
 
 def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:

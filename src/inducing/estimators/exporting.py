@@ -142,10 +142,10 @@ def pruned_to(posts: Sequence[Any], most: int, *, shared: bool) -> list[Any]:
         costs = np.sum([post.removal_scores() for post in posts], axis=0)
         kept = np.sort(np.argsort(-costs, kind="stable")[:most])
         return [post.restrict(kept) for post in posts]
-    return [_some_rows(post, most) if post.A is None else post.prune(most) for post in posts]
+    return [_on_fewer_rows(post, most) if post.A is None else post.prune(most) for post in posts]
 
 
-def _some_rows(post: Posterior, most: int) -> Posterior:
+def _on_fewer_rows(post: Posterior, most: int) -> Posterior:
     if len(post) <= most:
         return post
     chosen = PivotedCholesky(post.kernel, to_numpy(post.basis.Z), most)  # type: ignore[union-attr]

@@ -73,7 +73,7 @@ def settle(
     with blas_for(len(P.basis)):
         while True:
             n += 1
-            pseudo = pseudo_problem(P, tau, nu)
+            pseudo = gaussian_problem(P, (nu / tau)[:, None], 1.0 / (copies * tau))
             F = evidence.factorise(pseudo, escalate=escalate, kept=replace(room, blocks={}, runs={}))
             cavities = _cavities(pseudo, F, tau, nu, copies, prior)
             new_tau, new_nu, densities = _proposed(P, cavities, tau, nu)
@@ -90,12 +90,9 @@ def settle(
     return Settled(pseudo, F, tau, nu, value, densities, n, converged)
 
 
-def pseudo_problem(P: Problem, tau: Array, nu: Array) -> Problem:
-    """The problem of pseudo-targets, above the prior mean, with the noise of all copies of a row's site."""
-    noise = 1.0 / (P.copies(slice(None)) * tau)
-    return replace(
-        P, likelihood=None, noise=noise, one_noise=False, Y=(nu / tau)[:, None], weights=None, one_output=True
-    )
+def gaussian_problem(P: Problem, Y: Array, noise: Array) -> Problem:
+    """The problem of pseudo-targets Y (n, 1), above the prior mean, with the noise of each (n,)."""
+    return replace(P, likelihood=None, noise=noise, one_noise=False, Y=Y, weights=None, one_output=True)
 
 
 def _cavities(

@@ -110,17 +110,15 @@ def expectation_propagation(
     return posts[0] if one else posts
 
 
-def from_sites(
-    kernel: Kernel, basis: Basis, sites: Sites, X: Array, *, mean: Mean | None = None, jitter: float = 0.0
-) -> Posterior:
-    """Make the process that sites stand for. [004 eqs 4.25, 4.34]
+def from_sites(kernel: Kernel, basis: Basis, sites: Sites, X: Array) -> Posterior:
+    """Make the process that sites stand for, above a prior mean of 0. [004 eqs 4.25, 4.34]
 
     α = Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹a,   C = -Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹P
     """
     X = _rows(X)
     basis = basis.on(X)
-    L, jitter = cholesky_escalating(basis.gram(kernel), jitter)
-    run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), mean or Zero(), sites.share, jitter)
+    L, jitter = cholesky_escalating(basis.gram(kernel), 0.0)
+    run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), Zero(), sites.share, jitter)
     run.take([sites])
     return run.posteriors(evidence=False)[0]
 

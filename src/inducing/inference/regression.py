@@ -183,14 +183,13 @@ def problem_of(
     X: Given,
     y: Given,
     *,
-    mean: Mean | None = None,
-    jitter: float = DEFAULT_JITTER,
     blocks: Given = None,
-    weights: Given = None,
+    **options: Any,
 ) -> Problem:
-    """The checked problem on arrays; the exact GP and its relatives bring a basis of their own."""
+    """The checked problem on arrays, with options as for `make_problem`; the exact GP and its relatives bring
+    a basis of their own.
+    """
     entry = approximation_of(approximation) if isinstance(approximation, str) else approximation
-    options: dict[str, Any] = dict(mean=mean, jitter=jitter, weights=weights)
     if entry.name not in DENSE:
         if basis is None:
             raise ParameterError(f"{entry.name!r} needs a basis; only 'exact' does without")

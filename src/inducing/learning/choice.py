@@ -167,7 +167,11 @@ def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
     P = stage.rows
     held = np.arange(P.n) if held is None else held
     judge = HeldOut(P.X[held], targets(P)[held])
-    return held_out_trial(_learned_on(task, fit, rest), judge, name, began)
+    learned, y = _learned_on(task, fit, rest), to_numpy(judge.Y)
+    model, noise = learned.model(), parameters_of(learned.problem).noise
+    mean = to_numpy(model.predict(judge.X)[0]).reshape(y.shape)
+    density = float(np.mean(judge.log_densities(model, noise)))
+    return Trial(name, float(np.sqrt(np.mean((y - mean) ** 2))), density, time.perf_counter() - began)
 
 
 def _learned_on(task: Task, fit: Fit, rows: np.ndarray) -> Stage:
@@ -233,12 +237,3 @@ def guarded(comparison: Comparison, parameters: Parameters) -> Parameters:
                 break
             parameters, best = candidate, value
     return parameters
-
-
-def held_out_trial(stage: Stage, judge: HeldOut, name: str, began: float) -> Trial:
-    """The trial of the stage's model as it is, by held-out rows."""
-    model, noise = stage.model(), parameters_of(stage.problem).noise
-    y = to_numpy(judge.Y)
-    mean = to_numpy(model.predict(judge.X)[0]).reshape(y.shape)
-    density = float(np.mean(judge.log_densities(model, noise)))
-    return Trial(name, float(np.sqrt(np.mean((y - mean) ** 2))), density, time.perf_counter() - began)

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import chdtri
 
 from ..engine.parts import Parted
-from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
+from ..engine.several import JointFactors, factorise_jointly, joint_gradient
+from ..engine.sweeps import SiteMemory
 from ..errors import ParameterError
 from ..inference.left_out import LeftOut, left_out_errors, left_out_of
 from ..inference.neighbours import with_neighbours
@@ -247,7 +248,7 @@ class JointEvidence:
     """
 
     def __init__(self) -> None:
-        self.memory = JointMemory()
+        self.memory = SiteMemory()
         self.posterior: Observations | None = None  # of the problem seen last
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:

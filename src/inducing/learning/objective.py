@@ -15,7 +15,7 @@ from ..engine.parts import Parted
 from ..engine.sums import Held, SharedBlocks
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
-from ..inference.neighbour_sites import Settled, settle
+from ..inference.neighbour_sites import Settled, gaussian_problem, settle
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
 from ..model.likelihoods import Likelihood
@@ -219,8 +219,7 @@ class PseudoTargets:
         shared = SharedBlocks()
         for number, (Y, noise) in enumerate(self.held, start=1):
             Y, shared.last = Y - as_columns(P.mean(P.X)), number == len(self.held)
-            options = {"noise": noise, "one_noise": False, "weights": None, "one_output": True}
-            pseudo = replace(P, likelihood=None, Y=Y, **options)
+            pseudo = gaussian_problem(P, Y, noise)
             with blas_for(len(P.basis)):
                 kept = Held(blocks={}, runs={}, shared=shared if len(self.held) > 1 else None)
                 part, gradient = gradient_from(pseudo, factorise(pseudo, escalate=False, kept=kept))

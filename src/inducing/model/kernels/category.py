@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from .base import Gradients, Kernel
+from .base import Gradients, Kernel, leaves_of
 from .dot import positive_integer
 
 MOST_LEVELS = 10_000  # B has their square
@@ -156,10 +156,7 @@ def start_weights(levels: int, rank: int) -> np.ndarray:
 
 def categories_of(kernel: Kernel) -> Iterator[Category]:
     """The kernels of categories inside a kernel."""
-    if isinstance(kernel, Category):
-        yield kernel
-    for part in getattr(kernel, "parts", ()):
-        yield from categories_of(part)
+    return (leaf for leaf in leaves_of(kernel) if isinstance(leaf, Category))
 
 
 def code_columns(kernel: Kernel) -> list[int]:
