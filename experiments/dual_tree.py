@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import exp, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from inducing.inference.conjugate_gradients.products import as_columns
+from inducing.inference.conjugate_gradients.products import checked_columns
 from inducing.model.kernels.base import Kernel
 from inducing.model.kernels.stationary import PROFILES
 from inducing.numerics.arrays import SMALL
 from inducing.numerics.compiling import FAST, compiled, helper
 from inducing.numerics.exponential import EXACT, exponential
-from inducing.numerics.loops import profile_value
 from inducing.numerics.workers import cores, run_over
 
 from .fast_products import check_approximate, in_lengthscales
@@ -53,6 +53,20 @@ class TreeNodes(NamedTuple):
         levels = len(self.start).bit_length()
         level = min(levels - 1, max(0, (count - 1).bit_length()))
         return list(range(2**level - 1, 2 ** (level + 1) - 1))
+
+
+@helper()
+def profile_value(s: float, profile: float) -> float:
+    """The RBF kernel (0), or Matérn ½, 3/2 or 5/2 (1, 2, 3), of variance 1 at the squared distance s."""
+    if profile == 0:
+        return exp(-0.5 * s)
+    if profile == 1:
+        return exp(-sqrt(s))
+    if profile == 2:
+        r = sqrt(3.0 * s)
+        return (1.0 + r) * exp(-r)
+    r = sqrt(5.0 * s)
+    return (1.0 + r + r * r / 3.0) * exp(-r)
 
 
 @helper(fastmath=EXACT)
@@ -251,7 +265,7 @@ class Tree:
         """K(Z, X) V within the tolerance. Memory O((n + t) p)."""
         nodes = self._nodes
         at = nodes if Z is None else TreeNodes.of(in_lengthscales(self.kernel, Z))
-        Vt = np.ascontiguousarray(as_columns(V, len(self.X))[nodes.order].T)  # (p, n)
+        Vt = np.ascontiguousarray(checked_columns(V, len(self.X))[nodes.order].T)  # (p, n)
         sums = np.empty((len(nodes.start), Vt.shape[0]))
         node_sums(nodes, Vt, sums)
         shared, out = np.zeros((len(at.start), Vt.shape[0])), np.zeros((Vt.shape[0], len(at.order)))

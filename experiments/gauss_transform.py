@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from inducing.errors import ParameterError
-from inducing.inference.conjugate_gradients.products import as_columns
+from inducing.inference.conjugate_gradients.products import checked_columns
 from inducing.model.kernels.base import Kernel
 from inducing.model.kernels.stationary import RBF
 from inducing.numerics.arrays import SMALL
@@ -291,7 +291,7 @@ class Gauss:
         """K(Z, X) V within the tolerance. Memory O(clusters · terms · p) on each core."""
         clusters, X = self._plan[0], self._scaled_X
         Y = X if Z is None else in_lengthscales(self.kernel, Z)
-        columns = np.ascontiguousarray(as_columns(V, len(X)))
+        columns = np.ascontiguousarray(checked_columns(V, len(X)))
         reach = clusters.reach(Y, self.tolerance)
         degrees = clusters.degrees(reach, self.tolerance)
         heads, factors, _ = heads_and_factors(X.shape[1], int(degrees.max()))

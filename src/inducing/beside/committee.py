@@ -219,7 +219,7 @@ class Committee:
         return suited(self.mapper, self.experts[0].L)(question, self.experts)
 
     def _queries(self, X: Any) -> Array:
-        return queries_like(X, next(iter(self.experts[0].basis.parameters.values())))
+        return queries_like(X, self.experts[0].basis.centers)
 
 
 def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array]:

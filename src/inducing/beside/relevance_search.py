@@ -143,7 +143,7 @@ def sums_of(P: Problem, tau: np.ndarray, nu: np.ndarray, active: np.ndarray) -> 
 
 def peaks(P: Problem) -> np.ndarray:
     """The largest value of every candidate, at its centre. (M,)"""
-    centers = next(iter(P.basis.parameters.values()))
+    centers = P.basis.centers
     slices = row_slices(len(centers), 256)
     return np.concatenate([np.diagonal(P.basis[s].cross(P.kernel, centers[s])) for s in slices])
 

@@ -25,6 +25,7 @@ SLOWEST = 0.2  # m/s, below which the model is not defined
 
 SPEEDS = np.geomspace(0.5, 40.0, 60)  # m/s, and degrees: where minima of the misfit are looked for
 DIRECTIONS = np.arange(0.0, 360.0, 5.0)
+REFINING_STEPS = 30  # down the misfit
 
 
 def cmod5n(speed: Any, angle: Any, incidence: Any) -> np.ndarray:
@@ -197,11 +198,11 @@ def _minima(s: np.ndarray, beams: Beams, noise: float, most: int) -> tuple[np.nd
     return np.take_along_axis(winds, ranked[:, :, None], axis=1), np.take_along_axis(misfits, ranked, axis=1)
 
 
-def _refined(s: np.ndarray, winds: np.ndarray, beams: Beams, noise: float, steps: int = 30) -> np.ndarray:
+def _refined(s: np.ndarray, winds: np.ndarray, beams: Beams, noise: float) -> np.ndarray:
     """Go down the misfit by Levenberg's steps, from all starts at once."""
     damping = np.full(winds.shape[:2], 1e-3)
     value = _misfit(s, winds, beams, noise)
-    for _ in range(steps):
+    for _ in range(REFINING_STEPS):
         model, J = log_backscatter(winds, beams)
         H = np.einsum("nkbi,nkbj->nkij", J, J) / noise
         g = np.einsum("nkbi,nkb->nki", J, s[:, None] - model) / noise

@@ -62,10 +62,8 @@ def influence(estimator: Any) -> dict[str, float]:
     """
     import numpy as np
 
-    from ..model.bases import places
-
     posts = getattr(estimator, "posteriors_", None) or [estimator.posterior_]
-    Z = np.asarray(places(posts[0].basis)[0])
+    Z = np.asarray(posts[0].basis.centers)
     at, other = np.random.default_rng(0).integers(len(Z), size=(2, PAIRS))
     each = {column.name: len(column.features) for column in encoder_of(estimator).columns_ if column.features}
     out, first = {}, 0

@@ -30,6 +30,7 @@ from ..numerics.compiling import (
     signature,
     tuple_of,
 )
+from ..numerics.triangles import dot
 from .tiles import BasisType, MatricesType, Space, Totals, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
@@ -160,10 +161,7 @@ def second_blocks(
         copied(Phi, S)
         for i in range(c):
             for o in range(p):
-                t = 0.0
-                for j in range(m):
-                    t += Phi[i, j] * w[o, j]
-                V[lo + i, o] = Y[lo + i, o] - t
+                V[lo + i, o] = Y[lo + i, o] - dot(Phi[i], w[o], m)
         place = at_block
         for g in range(first, last):
             start, stop = edges[g] - lo, edges[g + 1] - lo

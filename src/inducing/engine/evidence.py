@@ -121,7 +121,7 @@ def factorise(
         point = _settle(P, Linv, kept, memory, tolerance, sweeps)
         end = point.process
         if escalate:
-            warn_if_unsettled(point, P.likelihood)
+            warn_if_unsettled(point.converged, point.n_sweeps, P.likelihood)
         if memory is not None:
             memory.process = end
         if kept is not None:

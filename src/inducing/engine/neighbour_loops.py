@@ -7,6 +7,7 @@ import numpy as np
 from ..model.kernels.triangle_loops import fill, squared_distances, to_values
 from ..numerics.compiled_blas import add_outer
 from ..numerics.compiling import FAST, compiled, helper
+from ..numerics.triangles import add, dot
 
 PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
 
@@ -36,14 +37,12 @@ def residuals(
 
 
 @helper(fastmath=FAST)
-def _condition(
-    U: np.ndarray, k: int, places: np.ndarray, noise: np.ndarray, coef: np.ndarray, packed: np.ndarray
-) -> float:
-    """Turn the upper triangle of R of k neighbours and a row into U of `factorise`, and keep its first k
-    columns in `packed`; b goes into coef. Returns d.
+def _condition(U: np.ndarray, k: int, noise: np.ndarray, coef: np.ndarray) -> float:
+    """Turn the upper triangle of R of k neighbours and a row into that of its Cholesky factor, the noise
+    (k + 1,) added; b goes into coef (k,). Returns d.
     """
     for j in range(k + 1):
-        row, least = U[j], noise[places[j]]
+        row, least = U[j], noise[j]
         row[j] += least
         for t in range(0, j - j % 4, 4):
             u0, u1, u2, u3 = U[t], U[t + 1], U[t + 2], U[t + 3]
@@ -59,13 +58,8 @@ def _condition(
         for a in range(j + 1, k + 1):
             row[a] *= inverse
         row[j] = root
-    at = 0
     for j in range(k):
-        for a in range(j, k):
-            packed[at] = U[j, a]
-            at += 1
-    for j in range(len(coef)):
-        coef[j] = U[j, k] if j < k else 0.0
+        coef[j] = U[j, k]
     for j in range(k - 1, -1, -1):
         row, s = U[j], coef[j]
         for a in range(j + 1, k):
@@ -74,25 +68,31 @@ def _condition(
     return U[k, k] * U[k, k]
 
 
+@helper(fastmath=FAST)
+def add_multiples(
+    row: np.ndarray, N: np.ndarray, c: np.ndarray, step: int, sign: float, A: np.ndarray, lo: int
+) -> None:
+    """row += sign Σ_j c_j A[N_j], four neighbours at a time, with c in steps, and A from column lo on."""
+    q, hi = len(N), lo + len(row)
+    whole = q - q % 4
+    for j in range(0, whole, 4):
+        c0, c1, c2, c3 = c[j * step], c[(j + 1) * step], c[(j + 2) * step], c[(j + 3) * step]
+        c0, c1, c2, c3 = sign * c0, sign * c1, sign * c2, sign * c3
+        a0, a1 = A[N[j], lo:hi], A[N[j + 1], lo:hi]
+        a2, a3 = A[N[j + 2], lo:hi], A[N[j + 3], lo:hi]
+        for k in range(len(row)):
+            row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
+    for j in range(whole, q):
+        add(sign * c[j * step], A[N[j], lo:hi], row, len(row))
+
+
 @_jit
 def gather(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.ndarray) -> None:
-    """out_i += sign Σ_j C_ij A[N_ij], four neighbours at a time."""
-    q, m = N.shape[1], A.shape[1]
-    whole = q - q % 4
-    for lo in range(0, m, PANEL):
-        hi = min(lo + PANEL, m)
+    """out_i += sign Σ_j C_ij A[N_ij]."""
+    for lo in range(0, A.shape[1], PANEL):
+        hi = min(lo + PANEL, A.shape[1])
         for i in range(len(N)):
-            row = out[i, lo:hi]
-            for j in range(0, whole, 4):
-                c0, c1, c2, c3 = sign * C[i, j], sign * C[i, j + 1], sign * C[i, j + 2], sign * C[i, j + 3]
-                a0, a1 = A[N[i, j], lo:hi], A[N[i, j + 1], lo:hi]
-                a2, a3 = A[N[i, j + 2], lo:hi], A[N[i, j + 3], lo:hi]
-                for k in range(hi - lo):
-                    row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
-            for j in range(whole, q):
-                c, a = sign * C[i, j], A[N[i, j], lo:hi]
-                for k in range(hi - lo):
-                    row[k] += c * a[k]
+            add_multiples(out[i, lo:hi], N[i], C[i], 1, sign, A, lo)
 
 
 @_jit
@@ -106,29 +106,30 @@ def scatter(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.nd
             for j in range(N.shape[1]):
                 c, row = sign * C[i, j], out[N[i, j], lo:hi]
                 if c != 0.0:
-                    for k in range(hi - lo):
-                        row[k] += c * a[k]
+                    add(c, a, row, hi - lo)
+
+
+@helper()
+def _sort_in(s: float, number: int, least: np.ndarray, near: np.ndarray) -> None:
+    """Put a distance that is less than the last of `least` into its place there, its number beside it."""
+    at = len(least) - 1
+    while at > 0 and s < least[at - 1]:
+        least[at], near[at] = least[at - 1], near[at - 1]
+        at -= 1
+    least[at], near[at] = s, number
 
 
 @_jit
 def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
-    """Columns j < i of the least entries in each row i of S, of equals the first, -1 for none. N (b, q)"""
-    q = N.shape[1]
-    least = np.empty(q)
+    """Columns j < i of the least entries in each row i of S, of equals the first, -1 for none. N (b, q), -1
+    at first
+    """
+    least = np.empty(N.shape[1])
     for i in range(len(S)):
-        count = 0
+        fill(least, np.inf)
         for j in range(i):
-            s = S[i, j]
-            if count == q and not s < least[q - 1]:
-                continue
-            at = count if count < q else q - 1
-            while at > 0 and s < least[at - 1]:
-                least[at], N[i, at] = least[at - 1], N[i, at - 1]
-                at -= 1
-            least[at], N[i, at] = s, j
-            count = min(count + 1, q)
-        for j in range(count, q):
-            N[i, j] = -1
+            if S[i, j] < least[-1]:
+                _sort_in(S[i, j], j, least, N[i])
 
 
 @helper()
@@ -201,12 +202,10 @@ def predict_near(
     m, g, (Phi, e, noise) = len(table), len(Zt), rows
     search = np.empty(len(low)), np.empty(_longest(edges)), np.empty(q)
     space = np.zeros((q + 1, q + 1)), np.empty((q + 1, q + 1))
-    numbers, own = np.empty(q, np.int64), np.empty(q + 1, np.int64)
+    numbers = np.empty(q, np.int64)
     P, near = np.zeros((q + 1, m)), np.empty((g, q + 1))
     K, z, level = np.empty(m), np.empty(g), np.zeros(q + 1)
-    coef, packed = np.empty(q), np.empty(q * (q + 1) // 2)
-    for j in range(q + 1):
-        own[j] = j
+    coef = np.empty(q)
     for i in range(len(X)):
         for k in range(g):
             z[k] = near[k, q] = X[i, k] / scales[k]
@@ -228,20 +227,14 @@ def predict_near(
         for j in range(m):
             K[j] *= table[j, 2 * g]
             mean += K[j] * table[j, 2 * g + 1]
-            phi = 0.0
-            for a in range(j + 1):
-                phi += Linv[j, a] * K[a]
-            P[q, j] = phi
+            P[q, j] = dot(Linv[j], K, j + 1)
         residuals(at, near, P, kernel, q, space)
-        variance = _condition(space[1], q, own, level, coef, packed)
+        variance = _condition(space[1], q, level, coef)
         for j in range(q):
             mean += coef[j] * e[numbers[j]]
-            for a in range(m):
-                P[q, a] -= coef[j] * P[j, a]
+            add(-coef[j], P[j], P[q], m)
         for j in range(m):
-            half = 0.0
-            for a in range(m):
-                half += Atrans[j, a] * P[q, a]
+            half = dot(Atrans[j], P[q], m)
             variance += half * half
         out[i, 0], out[i, 1] = mean, variance
 
@@ -258,13 +251,8 @@ def _look(
 ) -> None:
     """Sort the columns of one leaf that are nearer to x than some of `near` into it."""
     lo, hi = edges[leaf], edges[leaf + 1]
-    s, furthest = space[: hi - lo], least[-1]
+    s = space[: hi - lo]
     squared_distances(Zt, lo, x, s)
     for j in range(len(s)):
-        if s[j] < furthest:
-            at = len(least) - 1
-            while at > 0 and s[j] < least[at - 1]:
-                least[at], near[at] = least[at - 1], near[at - 1]
-                at -= 1
-            least[at], near[at] = s[j], lo + j
-            furthest = least[-1]
+        if s[j] < least[-1]:
+            _sort_in(s[j], lo + j, least, near)

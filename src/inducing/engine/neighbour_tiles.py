@@ -30,6 +30,8 @@ from ..numerics.compiling import (
     tuple_of,
 )
 from ..numerics.lanes import LANES, factorise_lanes, solve_lanes
+from ..numerics.triangles import add, dot
+from .neighbour_loops import add_multiples
 from .tiles import BasisType, MatricesType, Out3, Totals, copied, cross, features, finish
 
 _jit = helper(fastmath=FAST)
@@ -86,14 +88,6 @@ def squared_distance(x: np.ndarray, z: np.ndarray) -> float:
 
 
 @_jit
-def dot(x: np.ndarray, z: np.ndarray) -> float:
-    s = 0.0
-    for k in range(len(x)):
-        s += x[k] * z[k]
-    return s
-
-
-@_jit
 def residuals_of_pairs(
     Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, pairs: np.ndarray, R: np.ndarray
 ) -> None:
@@ -117,7 +111,7 @@ def residuals_of_pairs(
         R[t + 2] -= s2
         R[t + 3] -= s3
     for t in range(whole, len(R)):
-        R[t] -= dot(Phi[first[t]], Phi[second[t]])
+        R[t] -= dot(Phi[first[t]], Phi[second[t]], Phi.shape[1])
 
 
 @_jit
@@ -173,30 +167,11 @@ def solve(Ls: np.ndarray, B: np.ndarray) -> None:
 
 
 @_jit
-def add_multiples(
-    row: np.ndarray, N: np.ndarray, c: np.ndarray, step: int, sign: float, A: np.ndarray
-) -> None:
-    """row += sign Σ_j c_j A[N_j], four neighbours at a time, with c in steps."""
-    q = len(N)
-    whole = q - q % 4
-    for j in range(0, whole, 4):
-        c0, c1, c2, c3 = c[j * step], c[(j + 1) * step], c[(j + 2) * step], c[(j + 3) * step]
-        c0, c1, c2, c3 = sign * c0, sign * c1, sign * c2, sign * c3
-        a0, a1, a2, a3 = A[N[j]], A[N[j + 1]], A[N[j + 2]], A[N[j + 3]]
-        for k in range(len(row)):
-            row[k] += (c0 * a0[k] + c1 * a1[k]) + (c2 * a2[k] + c3 * a3[k])
-    for j in range(whole, q):
-        c0, a0 = sign * c[j * step], A[N[j]]
-        for k in range(len(row)):
-            row[k] += c0 * a0[k]
-
-
-@_jit
 def times_rows(N: np.ndarray, coef: np.ndarray, A: np.ndarray, out: np.ndarray) -> None:
     """M A: A_i - Σ_j b_ij A[N_ij]."""
     copied(A, out)
     for i in range(len(N)):
-        add_multiples(out[i], N[i], coef[i], 1, -1.0, A)
+        add_multiples(out[i], N[i], coef[i], 1, -1.0, A, 0)
 
 
 @compiled(
@@ -262,13 +237,7 @@ def slopes_of_rows(
             at = N[i, a]
             if at == i:
                 break
-            phi, t = Phi[at], 0.0
-            for o in range(p):
-                t += ME[i, o] * E[at, o]
-            t /= var[i]
-            for k in range(len(s)):
-                t += s[k] * phi[k]
-            u[a * LANES + i - lo] = t
+            u[a * LANES + i - lo] = dot(ME[i], E[at], p) / var[i] + dot(s, Phi[at], len(s))
 
 
 @_jit
@@ -284,9 +253,8 @@ def scatter_row(
 ) -> None:
     """Add UΦᵀ to x, a row of a block, then Mᵀx + UᵀMΦᵀ to T; u in steps of LANES."""
     own = T[i]
-    add_multiples(x, N, u, LANES, 1.0, Phi)
-    for k in range(len(x)):
-        own[k] += x[k]
+    add_multiples(x, N, u, LANES, 1.0, Phi, 0)
+    add(1.0, x, own, len(x))
     for a in range(len(N)):
         c, d, row = -b[a], u[a * LANES], T[N[a]]
         if c != 0.0 or d != 0.0:
@@ -336,9 +304,8 @@ def carry_back(
         solve_lanes(Ls[g], q, u)
         fill(m, 0.0)
         for i in range(lo, min(lo + LANES, len(N))):
-            x, a, c = X[i], MPhi[i], 2.0 * dbar[i]
-            for k in range(len(x)):
-                x[k] += c * a[k]
+            x, a = X[i], MPhi[i]
+            add(2.0 * dbar[i], a, x, len(x))
             scatter_row(Phi, N[i], coef[i], u[i - lo :], i, a, x, T)
             m[q * LANES + i - lo] = 1.0
             for j in range(q):
@@ -409,15 +376,15 @@ def second_near(
     E, ME, dbar, residual = np.empty(Y.shape), np.empty(Y.shape), np.zeros(len(ids) * LANES), 0.0
     for i in range(b):
         for o in range(p):
-            E[i, o] = Y[i, o] - dot(Phi[i], w[o])
+            E[i, o] = Y[i, o] - dot(Phi[i], w[o], len(G))
     times_rows(N, coef, Phi, MPhi)
     times_rows(N, coef, E, ME)
     copied(MPhi, S)
     times_lower(at, S, LBinv, True)
     for i in range(b):
-        square = dot(ME[i], ME[i])
+        square = dot(ME[i], ME[i], p)
         residual += square / var[i]
-        dbar[i] = 0.5 * ((square + p * dot(S[i], S[i])) / var[i] - p) / var[i]
+        dbar[i] = 0.5 * ((square + p * dot(S[i], S[i], len(G))) / var[i] - p) / var[i]
         fill(T[i], 0.0)
         fill(V[i], 0.0)
         row, share = S[i], p / var[i]

@@ -12,7 +12,7 @@ With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
 
 where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row: compiled
 loops do them on NumPy arrays. Elsewhere they are dense, of many blocks at once: blocks of about one size are
-filled up to the longest with rows that count nothing (`in_batches`). A weight w makes the noise σ²/w.
+filled up to the longest with rows that count nothing (`batches_of`). A weight w makes the noise σ²/w.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Conditionals:
 
     @staticmethod
     def of_batch(P: Problem, Phi: Array, group: Group) -> Conditionals:
-        """All rows of a group of blocks that `in_batches` has made; Φ is 0 for those that count nothing."""
+        """All rows of a group of blocks that `batches_of` has made; Φ is 0 for those that count nothing."""
         assert group.batch is not None
         own, N, real = group.batch
         k, b, rows = group.count, len(group.rows) // group.count, group.rows

@@ -22,7 +22,7 @@ from ..model.problem import (
     split_noise,
 )
 from ..model.table import Approximation
-from ..numerics.arrays import Array, Given, asarray_like, to_numpy
+from ..numerics.arrays import Array, Given, as_columns, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
 from .neighbour_passes import in_batches
@@ -62,7 +62,7 @@ class Setting:
             row=self.row,
             noise=as_noise(1.0, X)[0],
             X=X,
-            Y=less_mean(self.mean, X, y) if self.likelihood is None else y if y.ndim == 2 else y[:, None],
+            Y=less_mean(self.mean, X, y) if self.likelihood is None else as_columns(y),
             mean=self.mean,
             jitter=self.jitter,
             weights=None,

@@ -22,7 +22,7 @@ from ..sources.source import Part
 from .evidence import Factors, gradient_from, prior_factors
 from .parts import Parted, Setting
 from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
-from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, converge, warn_if_unsettled
+from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge, warn_if_unsettled
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +65,6 @@ class JointSums:
         return JointSums(tuple(a + b for a, b in zip(self.each, other.each, strict=True)))
 
 
-@dataclass(eq=False)
-class JointMemory:
-    """The processes of the last evaluation, from which the next one starts."""
-
-    joint: Joint | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class JointFactors:
     """The posteriors of all processes in whitened coordinates."""
@@ -87,13 +80,13 @@ def factorise_jointly(
     problems: Sequence[Problem | Parted],
     *,
     escalate: bool = True,
-    memory: JointMemory | None = None,
+    memory: SiteMemory | None = None,
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> JointFactors:
     """Sweep until all processes have settled; the problems share rows, weights and likelihood."""
     priors = [prior_factors(P, escalate=escalate) for P in problems]
-    start = None if memory is None else memory.joint
+    start: Joint | None = None if memory is None else memory.process
     if start is None or [len(p.w) for p in start.processes] != [len(P.basis) for P in problems]:
         zeros = [zeros_like_rows(tuple(F.Linv.shape), F.Linv) for F in priors]
         start = Joint(tuple(Process({}, zero, zero[:, :1]) for zero in zeros)).factored()
@@ -112,9 +105,9 @@ def factorise_jointly(
     )
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
-        warn_if_unsettled(point, problems[0].likelihood)
+        warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)
     if memory is not None:
-        memory.joint = joint
+        memory.process = joint
     last = _over_rows(problems, priors, joint, False)
     each = tuple(
         replace(F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=_held(p))

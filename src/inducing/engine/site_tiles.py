@@ -6,6 +6,7 @@ import numpy as np
 
 from ..numerics.compiled_blas import add_gram, times_lower
 from ..numerics.compiling import FAST, Addresses, Given1, Given2, Out1, Out2, compiled, signature
+from ..numerics.triangles import add, copy, dot
 
 
 @compiled(signature("void", Addresses, Given2, Given2, Given1, Out2, Out1, Out1), fastmath=FAST)
@@ -24,17 +25,11 @@ def marginals(
         hi = min(lo + tile, len(Phi))
         S = work[: hi - lo]
         for i in range(hi - lo):
-            row, to, s = Phi[lo + i], S[i], 0.0
-            for j in range(m):
-                to[j] = row[j]
-                s += row[j] * w[j]
-            mean[lo + i] = s
+            copy(Phi[lo + i], S[i], m)
+            mean[lo + i] = dot(S[i], w, m)
         times_lower(at, S, LBinv, True)
         for i in range(hi - lo):
-            row, s = S[i], 0.0
-            for j in range(m):
-                s += row[j] * row[j]
-            spread[lo + i] = s
+            spread[lo + i] = dot(S[i], S[i], m)
 
 
 @compiled(signature("void", Addresses, Given2, Given1, Given1, Out2, Out2, Out1), fastmath=FAST)
@@ -53,7 +48,8 @@ def add_sites(
         hi = min(lo + tile, len(Phi))
         top, bottom = 0, hi - lo
         for i in range(lo, hi):
-            row, root, t = Phi[i], sqrt(abs(tau[i])), nu[i]
+            row, root = Phi[i], sqrt(abs(tau[i]))
+            add(nu[i], row, b, m)
             if tau[i] >= 0.0:  # rows that are added come first, those that are subtracted last
                 to = work[top]
                 top += 1
@@ -62,6 +58,5 @@ def add_sites(
                 to = work[bottom]
             for j in range(m):
                 to[j] = root * row[j]
-                b[j] += t * row[j]
         add_gram(at, work[:top], 1.0, G)
         add_gram(at, work[top : hi - lo], -1.0, G)

@@ -103,9 +103,8 @@ class Held:
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, BlockFactor] | None = None  # by number, within BLOCK_BYTES
-    runs: dict[int, Any] | None = (
-        None  # of compiled runs: K and L⁻¹ of PITC's blocks, or neighbour_passes.NearBlock
-    )
+    # of compiled runs: K and L⁻¹ of PITC's blocks, or `neighbours.PairSets` and `neighbours.PairFactors`
+    runs: dict[int, Any] | None = None
     tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
     Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES, or on a device
@@ -226,7 +225,7 @@ class Group:
     first: int  # number of the first block
     rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
     edges: np.ndarray  # where each begins in `rows`, and where the last one ends
-    kept: Any = ...  # where `rows` are no filling, see `neighbours.in_batches`
+    kept: Any = ...  # where `rows` are no filling, see `neighbours.batches_of`
     # on a device places and neighbours in a block, 0 for filling or 1; elsewhere `neighbours.PairSets`
     batch: tuple[Array, ...] | None = None
     count: int = 1  # the blocks of a batch

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class FixedPoint:
 class SiteMemory:
     """The process of the last evaluation, from which the next one starts."""
 
-    process: Process | None = None
+    process: Any = None  # a `Process`, or the processes of one y together
 
 
 def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
@@ -318,10 +318,11 @@ def _proper(start: Process, step: Process) -> Process:
     raise FactorisationError("the sites leave no proper process, however small the step")
 
 
-def warn_if_unsettled(point: FixedPoint, likelihood: object) -> None:
-    if not point.converged:
+def warn_if_unsettled(converged: bool, n_sweeps: int, likelihood: object) -> None:
+    """Warn that sweeps have ended before the sites settled, where they have."""
+    if not converged:
         warnings.warn(
-            f"the sites of {likelihood} did not settle in {point.n_sweeps} sweeps; the result is that of the "
+            f"the sites of {likelihood} did not settle in {n_sweeps} sweeps; the result is that of the "
             "last one: allow more with sweeps=, or use a likelihood with more noise",
             IterationWarning,
             stacklevel=4,

@@ -30,6 +30,7 @@ from ..numerics.compiling import (
     signature,
     tuple_of,
 )
+from ..numerics.triangles import add, dot
 
 _jit = helper(fastmath=FAST)
 Frame = tuple_of(Out1, Out1, Flag)  # centre, scale, whether each function has widths of its own
@@ -165,10 +166,7 @@ def first(
         for i in range(c):
             row = Phi[i]
             if share > 0.0:
-                s = 0.0
-                for j in range(m):
-                    s += row[j] * row[j]
-                R[lo + i] = prior - s
+                R[lo + i] = prior - dot(row, row, m)
                 root[lo + i] = sqrt(weight[lo + i] / (share * R[lo + i] + noise[lo + i]))
             if not uniform or share > 0.0:
                 t = root[lo + i]
@@ -178,9 +176,7 @@ def first(
         for o in range(Y.shape[1]):
             total = b[o]
             for i in range(c):
-                t, row = root[lo + i] * Y[lo + i, o], Phi[i]
-                for j in range(m):
-                    total[j] += t * row[j]
+                add(root[lo + i] * Y[lo + i, o], Phi[i], total, m)
 
 
 @compiled(signature("void", BasisType, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
@@ -196,10 +192,7 @@ def whiten(
         fill_tile(at, X[lo:hi], frame, form, False, part, A[: hi - lo])
         times_lower(at, part, Linv, True)
         for i in range(hi - lo):
-            row, s = part[i], 0.0
-            for j in range(len(row)):
-                s += row[j] * row[j]
-            R[lo + i] = prior - s
+            R[lo + i] = prior - dot(part[i], part[i], part.shape[1])
 
 
 @_jit
@@ -226,9 +219,7 @@ def finish(
         for j in range(m):
             row[j] *= sign
         for o in range(len(alpha)):
-            t, a = V[i, o], alpha[o]
-            for j in range(m):
-                row[j] += t * a[j]
+            add(V[i, o], alpha[o], row, m)
         total = 0.0
         for j in range(m):
             row[j] *= k[j]
@@ -278,9 +269,7 @@ def second_deterministic(
         for i in range(c):
             k = K[i]
             for o in range(p):
-                a, s = alpha[o], 0.0
-                for j in range(m):
-                    s += k[j] * a[j]
+                s = dot(k, alpha[o], m)
                 mean[lo + i, o] = s
                 if given:
                     V[lo + i, o] = Y[lo + i, o] - tau[lo + i] * s
@@ -288,14 +277,12 @@ def second_deterministic(
                     V[lo + i, o] = tau[lo + i] * (Y[lo + i, o] - s)
         times_lower(at, S, T, True)
         for i in range(c):
-            row, s = S[i], 0.0
-            for j in range(m):
-                s += row[j] * row[j]
+            row = S[i]
+            lengths[lo + i] = dot(row, row, m)
             if not uniform:
                 t = p * tau[lo + i]
                 for j in range(m):
                     row[j] *= t
-            lengths[lo + i] = s
         times_lower(at, S, T, False)
         finish(at, S, sign, V[lo:hi], alpha, K, A[:c], form, work[2, :c], totals)
 
@@ -351,21 +338,14 @@ def second(
         for i in range(c):
             phi, row = Phi[i], S[i]
             if not known:
-                s = 0.0
-                for j in range(m):
-                    s += phi[j] * phi[j]
-                R[lo + i] = prior - s
+                R[lo + i] = prior - dot(phi, phi, m)
             if not given:
                 tau[lo + i] = weight[lo + i] / (power * R[lo + i] + noise[lo + i])
             precision = tau[lo + i]
-            q, square = 0.0, 0.0
-            for j in range(m):
-                q += phi[j] * row[j]
+            q, square = dot(phi, row, m), 0.0
             spread[lo + i] = q
             for o in range(p):
-                a, s = w[o], 0.0
-                for j in range(m):
-                    s += phi[j] * a[j]
+                s = dot(phi, w[o], m)
                 mean[lo + i, o] = s
                 v = Y[lo + i, o] - precision * s if given else precision * (Y[lo + i, o] - s)
                 V[lo + i, o] = v

@@ -209,7 +209,7 @@ class Estimator(Judged, Inputs):
         """Make the estimator of a record; raise if its parts do not fit together."""
         posterior = posterior_from(plain, arrays)
         model = cls(**_parameters_from(cls, plain["parameters"], arrays))
-        d, p = next(iter(posterior.basis.parameters.values())).shape[1], posterior.w.shape[1]
+        d, p = posterior.basis.centers.shape[1], posterior.w.shape[1]
         kinds, one_output = plain.get("kinds") or {}, posterior.one_output
         if kinds.get("output") is not None:  # the column of an output's number
             p, one_output = int(kinds["codes"][str(kinds["output"])]), False

@@ -16,6 +16,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.category import Category, categories_of
 from ..model.kernels.composite import Composite, Product, Sum
 from ..model.kernels.stationary import RBF
+from ..numerics.arrays import some_rows
 from .guide import Guide
 
 MISSING = ("refuse", "use", "drop")
@@ -63,7 +64,7 @@ class Kinds:
 
     def _taught(self, X: np.ndarray) -> Kinds:
         """The same with the Gaussian of the columns of X, by expectation and maximisation. [Dempster 1977]"""
-        X = X[np.sort(np.random.default_rng(len(X)).permutation(len(X))[:GAUSSIAN_ROWS])]
+        X = X[some_rows(len(X), GAUSSIAN_ROWS, len(X))]
         if np.any(np.isnan(X).all(axis=0)):
             raise EmptyDataError(f"column {np.isnan(X).all(axis=0).argmax()} has no values; leave it out")
         mean, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)

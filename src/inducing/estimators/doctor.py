@@ -55,7 +55,7 @@ def examine(*products: Multiply) -> tuple[dict[str, str], list[str]]:
     return about, problems
 
 
-def products_wrong(product: Multiply, seconds: float = PRODUCT_SECONDS) -> tuple[int, int]:
+def products_wrong(product: Multiply) -> tuple[int, int]:
     """The number of products of whole numbers made, each size and order of both at least once and again for
     so long, and how many were not exact: in double precision every one of them has to be.
     """
@@ -65,7 +65,7 @@ def products_wrong(product: Multiply, seconds: float = PRODUCT_SECONDS) -> tuple
         expected = A @ B.T  # whole numbers: no BLAS
         cases += [(A.astype(float, order=o), B.astype(float, order=o).T, expected) for o in ("C", "F")]
     start, count, wrong = time.monotonic(), 0, 0
-    while count == 0 or time.monotonic() - start < seconds:
+    while count == 0 or time.monotonic() - start < PRODUCT_SECONDS:
         wrong += sum(not np.array_equal(product(A, B), expected) for A, B, expected in cases)
         count += len(cases)
     return count, wrong

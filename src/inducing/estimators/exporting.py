@@ -71,7 +71,8 @@ def exported(model: Any) -> Exported:
     if not isinstance(model, ClassesOfRows):
         refuse_guided(model, "nothing exports")
     first = processes_of(model)[0]
-    if isinstance(first, Posterior) and _inputs_of(first) != model.n_features_in_:
+    # a process has columns for gaps, too, where a model knows of them
+    if isinstance(first, Posterior) and first.basis.centers.shape[1] != model.n_features_in_:
         raise ParameterError(
             "a model that knows of gaps in its inputs cannot be exported; fit missing='drop'"
         )
@@ -95,11 +96,6 @@ def exported(model: Any) -> Exported:
         )
     noise = float(model.noise_ / model.y_scale_**2)
     return _put_together(model, "regression", [_form(model.posterior_).in_units(**units, noise=noise)])
-
-
-def _inputs_of(post: Posterior) -> int:
-    """The number of columns of a process, which has some for gaps where a model knows of them."""
-    return next(iter(post.basis.parameters.values())).shape[1]
 
 
 def _form(post: Any) -> Folded:
@@ -146,10 +142,10 @@ def pruned_to(posts: Sequence[Any], most: int, *, shared: bool) -> list[Any]:
         costs = np.sum([post.removal_scores() for post in posts], axis=0)
         kept = np.sort(np.argsort(-costs, kind="stable")[:most])
         return [post.restrict(kept) for post in posts]
-    return [_some_rows(post, most) if post.A is None else post.prune(most) for post in posts]
+    return [_on_fewer_rows(post, most) if post.A is None else post.prune(most) for post in posts]
 
 
-def _some_rows(post: Posterior, most: int) -> Posterior:
+def _on_fewer_rows(post: Posterior, most: int) -> Posterior:
     if len(post) <= most:
         return post
     chosen = PivotedCholesky(post.kernel, to_numpy(post.basis.Z), most)  # type: ignore[union-attr]

@@ -115,7 +115,7 @@ class Judged:
             rows = np.asarray(self._rows[0], dtype=float)
         else:
             post = self.posteriors_[0] if hasattr(self, "classes_") else self.posterior_
-            places = to_numpy(next(iter(post.basis.parameters.values())))
+            places = to_numpy(post.basis.centers)
             rows = places * self.x_scale_ + self.x_mean_
         rows = rows[:, : self.n_features_in_]
         return rows[np.unique(np.linspace(0, len(rows) - 1, AVERAGED).astype(int))]

@@ -27,7 +27,7 @@ class LightModel:
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
         self.posterior_ = posterior_from(plain, arrays)
-        d = next(iter(self.posterior_.basis.parameters.values())).shape[1]
+        d = self.posterior_.basis.centers.shape[1]
         self.n_features_in_, self.metadata_ = int(plain.get("n_features", d)), plain["metadata"]
         self.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         self.x_mean_, self.x_scale_ = (array(arrays, name, 1) for name in ("x_mean", "x_scale"))

@@ -21,7 +21,7 @@ from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, Poisson
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
-from ..numerics.arrays import FAR_OFF, LARGEST_TARGET, require_finite
+from ..numerics.arrays import FAR_OFF, LARGEST_TARGET, require_finite, some_rows
 from ..streams.feeding import Reading, all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import RENAMED, Estimator, Regression, Sized, generator
@@ -283,7 +283,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
         self._set_units(scaling, one)
         if not scaled:
             self.y_mean_, self.y_scale_ = 0.0, 1.0
-        rows = np.sort(rng.permutation(len(X))[: self.learning_rows])
+        rows = some_rows(len(X), self.learning_rows, rng)
         start = self._gaussian_start(data[rows], one, given, learn, rng)
         kernel, mean = start.posterior_.kernel, start.posterior_.mean_function
         self.n_iter_ = max(1, start.n_iter_)

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..inference.shapley import Groups, Shapley, sampled_values, shapley_values
 from ..model.posterior import Posterior
+from ..numerics.arrays import some_rows
 
 MOST_BACKGROUND = 100  # rows
 
@@ -31,7 +32,7 @@ def shapley(
         raise ParameterError("values are of one model; take outputs='shared', or one of `models_`")
     rows = X if background is None else background
     if background is None and len(rows) > MOST_BACKGROUND:
-        rows = rows[np.sort(rng.permutation(len(rows))[:MOST_BACKGROUND])]
+        rows = rows[some_rows(len(rows), MOST_BACKGROUND, rng)]
     if len(rows) == 0:
         raise ShapeError("the background has no rows; pass at least one")
     post, groups, found = model.posterior_, _groups(model), None

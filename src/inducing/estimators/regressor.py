@@ -24,7 +24,7 @@ from ..learning.stages import Fit
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.problem import as_inputs, as_targets
-from ..numerics.arrays import LARGEST_FLOAT, Array, placed, to_numpy
+from ..numerics.arrays import LARGEST_FLOAT, Array, as_columns, placed, to_numpy
 from ..progress import Line
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
@@ -228,7 +228,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
             self.kinds_, X = replace(self.kinds_, guide=guide), np.column_stack([X, predicted])
         rng, kinds = generator(self.random_state), self.kinds_
         one_output = (y.ndim == 1 or likelihood is not None) and kinds.output is None
-        data = Data.merged(X, y[:, None] if y.ndim == 1 else y, weights, self.noise)
+        data = Data.merged(X, as_columns(y), weights, self.noise)
         data, scaling = data.standardised(self.standardize, likelihood, kinds)
         settled = self._settled()
         task, optimize = settled._task(data, scaling, y.ndim == 1, rng, likelihood)

@@ -125,7 +125,7 @@ class ThesisWays:
         learner = Learner(before, self.likelihood_, len(self.x_mean_), self.n_inducing, *rule, True)
         before, posts = learner.posteriors(), list[Posterior]()
         each, first = len(before) // experts, before[0]
-        w, A, Z = np.zeros_like(first.w), np.eye(len(first)), next(iter(first.basis.parameters.values()))
+        w, A, Z = np.zeros_like(first.w), np.eye(len(first)), first.basis.centers
         nothing = replace(first, w=w, A=A, log_predictive=0.0, online=OnlineTerms((first.L, w, A), (), 0))
         learner = Learner([nothing], self.likelihood_, Z.shape[1], None, *rule, False)
         for _ in range(min(10, 1 + self.n_rows_ // max(len(Z), 1))):

@@ -105,7 +105,7 @@ def posterior_from(plain: Plain, arrays: Arrays) -> Posterior:
     )
     if m:  # kernel, mean, basis and factors must fit together: ask for one prediction
         basis.check(post.kernel)
-        mean, variance = post.predict(next(iter(basis.parameters.values()))[:1])
+        mean, variance = post.predict(basis.centers[:1])
         if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
             raise ModelFileError("its predictions are not finite")
     return post

@@ -49,6 +49,6 @@ def most_informative(post: Posterior, likelihood: Likelihood, X: Array, y: Array
 def checked_targets(likelihood: Likelihood, y: Array, X: np.ndarray) -> np.ndarray:
     """y as a likelihood takes it, one target or several for each row of X."""
     y = likelihood.check(to_numpy(y), processes=True)
-    if y.ndim not in (1, 2) or len(y) != len(X):
+    if y.ndim not in (1, 2) or len(y) != len(X) or y.shape[1:] == (0,):
         raise ShapeError(f"y has shape {y.shape}, but X has {len(X)} rows; give one target row per input row")
     return np.ascontiguousarray(y)

@@ -27,7 +27,7 @@ from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
 from ..model.sites import Sites
-from ..numerics.arrays import Array, Given, asarray_like, namespace, to_numpy
+from ..numerics.arrays import Array, Given, as_columns, asarray_like, namespace, to_numpy
 from ..numerics.linalg import inverse_lower, row_squares
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 from ..sources.source import Part
@@ -153,10 +153,9 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
         mean, of_f = to_numpy(P.Y)[:, 0] - to_numpy(error)[:, 0], np.maximum(to_numpy(variance), 1e-300)
         density = to_numpy(P.likelihood.log_predictive(P.observed(slice(None)), mean, of_f))
         return LeftOut(mean, of_f, density, to_numpy(error)[:, 0])
-    m0 = to_numpy(P.mean(P.X))
     errors, of_y = to_numpy(error), to_numpy(variance) + to_numpy(P.noise)
     density = -0.5 * np.mean(np.log(2.0 * np.pi * of_y)[:, None] + errors**2 / of_y[:, None], axis=1)
-    mean = to_numpy(P.Y) - errors + (m0 if m0.ndim == 2 else m0[:, None])
+    mean = to_numpy(P.Y) - errors + as_columns(to_numpy(P.mean(P.X)))
     one = P.one_output
     return LeftOut(mean[:, 0] if one else mean, of_y, density, errors[:, 0] if one else errors)
 

@@ -15,15 +15,13 @@ site, which share f: its cavity is without one of them.
 """
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 
 from ..engine import evidence
 from ..engine.passes import leave_out_pass
 from ..engine.row_sites import LEAST_LEFT, tilted
 from ..engine.sums import Back, Held, SharedBlocks
-from ..engine.sweeps import LEAST_RATE
-from ..errors import IterationWarning
+from ..engine.sweeps import LEAST_RATE, warn_if_unsettled
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.workers import blas_for
@@ -75,7 +73,7 @@ def settle(
     with blas_for(len(P.basis)):
         while True:
             n += 1
-            pseudo = pseudo_problem(P, tau, nu)
+            pseudo = gaussian_problem(P, (nu / tau)[:, None], 1.0 / (copies * tau))
             F = evidence.factorise(pseudo, escalate=escalate, kept=replace(room, blocks={}, runs={}))
             cavities = _cavities(pseudo, F, tau, nu, copies, prior)
             new_tau, new_nu, densities = _proposed(P, cavities, tau, nu)
@@ -87,22 +85,14 @@ def settle(
             rate = max(0.5 * rate, LEAST_RATE) if change > GROWTH * last else min(1.0, 1.1 * rate)
             tau, nu, last = tau + rate * change_tau, nu + rate * change_nu, change
         value = evidence.log_evidence(pseudo, F) + _normalisers(cavities, densities, tau, nu, copies)
-    if escalate and not converged:
-        warnings.warn(
-            f"the sites of {P.likelihood} did not settle in {n} sweeps; the result is that of the last one: "
-            "allow more with sweeps=, or use a likelihood with more noise",
-            IterationWarning,
-            stacklevel=4,
-        )
+    if escalate:
+        warn_if_unsettled(converged, n, P.likelihood)
     return Settled(pseudo, F, tau, nu, value, densities, n, converged)
 
 
-def pseudo_problem(P: Problem, tau: Array, nu: Array) -> Problem:
-    """The problem of pseudo-targets, above the prior mean, with the noise of all copies of a row's site."""
-    noise = 1.0 / (P.copies(slice(None)) * tau)
-    return replace(
-        P, likelihood=None, noise=noise, one_noise=False, Y=(nu / tau)[:, None], weights=None, one_output=True
-    )
+def gaussian_problem(P: Problem, Y: Array, noise: Array) -> Problem:
+    """The problem of pseudo-targets Y (n, 1), above the prior mean, with the noise of each (n,)."""
+    return replace(P, likelihood=None, noise=noise, one_noise=False, Y=Y, weights=None, one_output=True)
 
 
 def _cavities(

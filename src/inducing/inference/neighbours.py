@@ -207,7 +207,7 @@ class NeighboursPredictor(Corrected):
         post = posterior_from(plain, arrays) if posterior is None else posterior
         X, residuals = (array(arrays, ROWS_PREFIX + name, 2) for name in ("X", "residuals"))
         noise, count, n = array(arrays, ROWS_PREFIX + "noise"), plain["n_neighbours"], len(X)
-        d = next(iter(post.basis.parameters.values())).shape[1]
+        d = post.basis.centers.shape[1]
         expect(X.shape[1] == d and n > 0, "rows.X", X)
         expect(residuals.shape == (n, post.w.shape[1]), "rows.residuals", residuals)
         expect(noise.shape in ((), (n,)) and bool(np.all(noise > 0)), "rows.noise", noise)

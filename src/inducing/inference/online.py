@@ -19,7 +19,7 @@ from ..model.likelihoods.loops import Asked
 from ..model.means import Constant, Zero
 from ..model.posterior import Posterior, Score
 from ..model.removal import OnlineTerms, check_score, removal_scores
-from ..numerics.arrays import Array
+from ..numerics.arrays import Array, as_columns
 from ..numerics.linalg import inverse_lower, solve_lower
 from ..numerics.workers import blas_for, interruptible, single_threaded_blas
 from . import online_loops as loops
@@ -233,7 +233,7 @@ class Learner:
         if len(X) == 1 and self._row_prior is not None:
             return self._row_prior
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts[: self._means]]
-        prior = np.stack([v if v.ndim == 2 else v[:, None] for v in means], axis=1)  # (b, 1 or c, 1 or p)
+        prior = np.stack([as_columns(v) for v in means], axis=1)  # (b, 1 or c, 1 or p)
         prior = np.ascontiguousarray(np.broadcast_to(prior, Y.shape))
         if len(X) == 1 and all(type(post.mean_function) in (Zero, Constant) for post in self.posts):
             self._row_prior = prior

@@ -68,7 +68,7 @@ def joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Bas
 
 def checked_rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
     """X as a finite NumPy array (n, d). Raise if a row has not the width that these processes have."""
-    widths = [int(next(iter(post.basis.parameters.values())).shape[1]) for post in posts if len(post)]
+    widths = [int(post.basis.centers.shape[1]) for post in posts if len(post)]
     if isinstance(X, list | tuple):
         for i, row in enumerate(X):
             width = widths[0] if widths else np.size(X[0])
@@ -102,7 +102,7 @@ def carried(post: Posterior, kernel: Kernel, mean: Mean) -> Posterior:
     """
     if len(post) == 0:
         return replace(post, kernel=kernel, mean_function=mean, online=None)
-    L, w, Z = to_numpy(post.L), to_numpy(post.w), next(iter(post.basis.parameters.values()))
+    L, w, Z = to_numpy(post.L), to_numpy(post.w), post.basis.centers
     K, what = with_nugget(to_numpy(post.basis.gram(kernel))), "the prior covariance of the basis"
     new, jitter = cholesky_escalating(K, 0.0, what=what)
     inverse = np.linalg.inv(np.asarray(post.A))

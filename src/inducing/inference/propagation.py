@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..engine.sites import Processes
-from ..errors import EmptyDataError, ParameterError, ShapeError, UnknownNameError
+from ..errors import EmptyDataError, ParameterError, UnknownNameError
 from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
@@ -22,10 +22,11 @@ from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_inputs
 from ..model.sites import Sites
-from ..numerics.arrays import Array, to_numpy
+from ..numerics.arrays import Array, as_columns, to_numpy
 from ..numerics.linalg import cholesky_escalating
 from ..numerics.workers import blas_for, interruptible
 from . import propagation_loops as loops
+from .information import checked_targets
 from .online import KERNEL_ROWS, Learner
 from .online_loops import row_work
 
@@ -68,14 +69,13 @@ def expectation_propagation(
     y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is what
     an earlier call gave for the same rows, to go on from.
     """
-    X, Y, one = _rows(X), likelihood.check(to_numpy(y), processes=True), np.ndim(y) == 1
-    if Y.ndim not in (1, 2) or len(Y) != len(X) or Y.size == 0:
-        raise ShapeError(f"y has shape {Y.shape}, but X has {len(X)} rows; give one target row per input row")
+    X, one = _rows(X), np.ndim(y) == 1
+    Y = checked_targets(likelihood, y, X)
     if not 0.0 <= tolerance < 1.0:
         raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), but is {tolerance}")
     if not 0.0 < damping <= 1.0:
         raise ParameterError(f"damping must lie in (0, 1], but is {damping}")
-    Y = np.ascontiguousarray(Y[:, None] if one else Y, dtype=float)
+    Y = np.ascontiguousarray(as_columns(Y), dtype=float)
     if approximation not in ("fitc", "dtc"):
         raise UnknownNameError(f"approximation must be 'fitc' or 'dtc', not {approximation!r}")
     if approximation == "dtc" and basis is None and start is None:
@@ -110,17 +110,15 @@ def expectation_propagation(
     return posts[0] if one else posts
 
 
-def from_sites(
-    kernel: Kernel, basis: Basis, sites: Sites, X: Array, *, mean: Mean | None = None, jitter: float = 0.0
-) -> Posterior:
-    """Make the process that sites stand for. [004 eqs 4.25, 4.34]
+def from_sites(kernel: Kernel, basis: Basis, sites: Sites, X: Array) -> Posterior:
+    """Make the process that sites stand for, above a prior mean of 0. [004 eqs 4.25, 4.34]
 
     α = Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹a,   C = -Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹P
     """
     X = _rows(X)
     basis = basis.on(X)
-    L, jitter = cholesky_escalating(basis.gram(kernel), jitter)
-    run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), mean or Zero(), sites.share, jitter)
+    L, jitter = cholesky_escalating(basis.gram(kernel), 0.0)
+    run = Processes(kernel, basis, L, None, X, np.zeros((len(X), 1)), Zero(), sites.share, jitter)
     run.take([sites])
     return run.posteriors(evidence=False)[0]
 

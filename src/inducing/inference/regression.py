@@ -183,14 +183,13 @@ def problem_of(
     X: Given,
     y: Given,
     *,
-    mean: Mean | None = None,
-    jitter: float = DEFAULT_JITTER,
     blocks: Given = None,
-    weights: Given = None,
+    **options: Any,
 ) -> Problem:
-    """The checked problem on arrays; the exact GP and its relatives bring a basis of their own."""
+    """The checked problem on arrays, with options as for `make_problem`; the exact GP and its relatives bring
+    a basis of their own.
+    """
     entry = approximation_of(approximation) if isinstance(approximation, str) else approximation
-    options: dict[str, Any] = dict(mean=mean, jitter=jitter, weights=weights)
     if entry.name not in DENSE:
         if basis is None:
             raise ParameterError(f"{entry.name!r} needs a basis; only 'exact' does without")
@@ -309,6 +308,6 @@ def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
     """The training row nearest to each basis function, each row once: the subset of "sod"."""
     if basis is None:
         raise ParameterError("'sod' needs a basis: its subset is the training rows nearest to it")
-    Z = to_numpy(next(iter(basis.parameters.values())))
+    Z = to_numpy(basis.centers)
     rows = to_numpy(X)
     return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])

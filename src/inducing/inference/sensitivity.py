@@ -28,7 +28,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.composite import products_without_each
 from ..model.kernels.stationary import RBF
 from ..model.means import Constant, Mean, Zero
-from ..model.paths import Paths
+from ..model.paths import Paths, checked_box
 from ..model.posterior import Posterior
 from ..numerics.arrays import Array, Given, Seed, to_numpy
 from .regression import condition, log_evidence, log_evidence_and_gradient
@@ -62,9 +62,7 @@ def sobol_indices(
     rng: Seed = 0,
 ) -> Sobol:
     """Sobol indices of f over the box from `low` to `high`: of a posterior, or of `Paths`."""
-    low, high = np.atleast_1d(low).astype(float), np.atleast_1d(high).astype(float)
-    if low.shape != high.shape or not np.all(low < high):
-        raise ParameterError(f"the box must have low < high for each input, but is {low} to {high}")
+    low, high = checked_box(low, high)
     seeds = np.random.default_rng(rng).integers(1 << 31, size=GROUPS)
 
     def indices(functions: Callable[[Array], Array], seed: Seed) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.problem import Problem
 from ..model.table import FITC
-from ..numerics.arrays import Array, to_numpy
+from ..numerics.arrays import Array, some_rows, to_numpy
 from .objective import HeldOut, PseudoTargets, moved, parameters_of, targets
 from .stages import FIRST_SEARCH, NeighbourGain, Outcome, Stage, counting_on, mean_density
 from .starts import LEAST_GAIN, START_ROWS, stage_file, times
@@ -56,7 +56,7 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
         learning = placed_basis(learning) if start.prelude == "all" else learning
     n = learning.rows.n
     for size, most in zip([*(size for size in SUBSETS if 2 * size <= n), n], SUBSET_ITERATIONS):
-        rows = np.sort(order.permutation(n)[:size])
+        rows = some_rows(n, size, order)
         stage = learning if size == n else learning.on(rows)
         few = np.ndim(P.row.neighbours) == 0 and size < n
         count = min(P.row.n_neighbours, FIRST_NEIGHBOURS) if few else P.row.neighbours
@@ -97,7 +97,7 @@ def _with_freed_basis(
     the stage as it was where held-out rows do not gain more than their standard error.
     """
     n, row = learning.rows.n, P.row
-    rows = np.sort(np.random.default_rng(n).permutation(n)[:FREED_ROWS])
+    rows = some_rows(n, FREED_ROWS, n)
     stage = learning if n <= FREED_ROWS else learning.on(rows)
     if np.ndim(row.neighbours) == 0:
         row = replace(row, neighbours=min(row.n_neighbours, FIRST_NEIGHBOURS))
@@ -163,7 +163,7 @@ def _from_few_rows(start: Stage) -> Stage:
     that again, since the slope in the noise's logarithm vanishes with it; from more noise it finds either.
     """
     n, kernel = start.rows.n, start.problem.kernel
-    few = start.exact_on(np.sort(np.random.default_rng(n).permutation(n)[:START_ROWS])).quietly()
+    few = start.exact_on(some_rows(n, START_ROWS, n)).quietly()
     few = replace(few, restarts=0, max_iterations=START_ITERATIONS, least_gain=LEAST_GAIN)
     shorter = times(kernel, "lengthscale", SHORT_START)
     given = parameters_of(few.problem)
@@ -196,7 +196,7 @@ def placed_basis(stage: Stage) -> Stage:
 
 def central_points(kernel: Kernel, X: np.ndarray, m: int) -> np.ndarray:
     """The means of m groups of rows that are near as the kernel measures it. (m, d)"""
-    rows = np.sort(np.random.default_rng(len(X)).permutation(len(X))[:PLACED_AMONG])
+    rows = some_rows(len(X), PLACED_AMONG, len(X))
     X, Z = X[rows], coordinates(kernel, X[rows])
     labels = np.unique(selection.nearest(Z, selection.kmeans(Z, m, 0)), return_inverse=True)[1]
     sums, counts = np.zeros((labels.max() + 1, X.shape[1])), np.bincount(labels)

@@ -22,7 +22,7 @@ from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import Problem, subset
 from ..model.table import VFE
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import some_rows, to_numpy
 from .ascent import INTERRUPTED
 from .candidates import (
     COMPARED_ROWS,
@@ -102,7 +102,7 @@ def choose(
                 end = guarded(Comparison(start, LEARNED, JUDGED, 0), end)
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
-            some = start.exact_on(_some(n, JUDGED)).at(end._replace(basis=as_points(task.basis)))
+            some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
             noise, more = learned_noise(some.rows, trials[best], deadline)
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
@@ -125,7 +125,7 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
         return None, []
     began = time.perf_counter()
     left = left_out_of(P)
-    some = _some(P.n, MOST_JUDGED_NOISE)
+    some = some_rows(P.n, MOST_JUDGED_NOISE, P.n + 1)
     few = replace(plainly(subset(P, some), VFE), basis=as_points(P.basis))
     left = LeftOut(left.mean[some], left.variance[some], left.log_density[some], left.error[some])
     found = noise_of_left_out(few, left, FINAL_ITERATIONS)
@@ -137,11 +137,6 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
     tried = Trial(f"{trial.name}, learned noise", trial.rmse, trial.log_density + gain, seconds)
     better = first_as_good(np.array([left.log_density, densities])) == 1
     return g if better else None, [tried]
-
-
-def _some(n: int, most: int) -> np.ndarray:
-    """The numbers of at most `most` of n rows, always the same ones."""
-    return np.sort(np.random.default_rng(n + 1).permutation(n)[:most])
 
 
 def _sparse(
@@ -172,7 +167,11 @@ def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
     P = stage.rows
     held = np.arange(P.n) if held is None else held
     judge = HeldOut(P.X[held], targets(P)[held])
-    return held_out_trial(_learned_on(task, fit, rest), judge, name, began)
+    learned, y = _learned_on(task, fit, rest), to_numpy(judge.Y)
+    model, noise = learned.model(), parameters_of(learned.problem).noise
+    mean = to_numpy(model.predict(judge.X)[0]).reshape(y.shape)
+    density = float(np.mean(judge.log_densities(model, noise)))
+    return Trial(name, float(np.sqrt(np.mean((y - mean) ** 2))), density, time.perf_counter() - began)
 
 
 def _learned_on(task: Task, fit: Fit, rows: np.ndarray) -> Stage:
@@ -192,8 +191,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, 
     that differ are learned further.
     """
     n = start.rows.n
-    whole = replace(start.exact_on(_some(n, LEARNED)), max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
-    whole = replace(whole, trace=None, checkpoint=None, restarts=0)
+    whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
+    whole = replace(whole, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
     if n < 2 * COMPARED_ROWS:
         for each in learned:
             try:
@@ -238,12 +237,3 @@ def guarded(comparison: Comparison, parameters: Parameters) -> Parameters:
                 break
             parameters, best = candidate, value
     return parameters
-
-
-def held_out_trial(stage: Stage, judge: HeldOut, name: str, began: float) -> Trial:
-    """The trial of the stage's model as it is, by held-out rows."""
-    model, noise = stage.model(), parameters_of(stage.problem).noise
-    y = to_numpy(judge.Y)
-    mean = to_numpy(model.predict(judge.X)[0]).reshape(y.shape)
-    density = float(np.mean(judge.log_densities(model, noise)))
-    return Trial(name, float(np.sqrt(np.mean((y - mean) ** 2))), density, time.perf_counter() - began)

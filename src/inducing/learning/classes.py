@@ -15,7 +15,7 @@ from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together
 from ..model.problem import Problem
-from ..numerics.arrays import Array, to_numpy
+from ..numerics.arrays import Array, some_rows, to_numpy
 from ..numerics.workers import blas_for
 from ..sources.source import Kept, Part, Source
 from .objective import SITE_TOLERANCE, moved
@@ -230,7 +230,7 @@ def _climb(stage: Stage, signs: Array) -> Outcome:
     n = stage.rows.n
     if n < MANY_LABELS:
         return stage.run()
-    some = np.sort(np.random.default_rng(n).permutation(n)[: 2 * MANY_LABELS])
+    some = some_rows(n, 2 * MANY_LABELS, n)
     sample = replace(stage.on(some), evidence=ClassesEvidence(signs[some]), least_gain=FINE_GAIN)
     first = sample.run()
     most = stage.max_iterations - first.run.iterations
@@ -244,8 +244,8 @@ def _race(
 ) -> tuple[Outcome, Stage, int, int]:
     """The best start's outcome on a sample, the stage on all rows, numbers of iterations and starts."""
     n, m = learning.rows.n, len(learning.rows.basis)
-    some = np.random.default_rng(n).permutation(n)[: max(RACE_ROWS, RACE_SHARE * m)]
-    sample, own = (learning, signs) if len(some) == n else (learning.on(np.sort(some)), signs[np.sort(some)])
+    some = some_rows(n, max(RACE_ROWS, RACE_SHARE * m), n)
+    sample, own = (learning, signs) if len(some) == n else (learning.on(some), signs[some])
     trials: list[tuple[Stage, Outcome]] = []
     scores: list[float] = []
 
@@ -288,7 +288,7 @@ def _starts(learning: Stage, signs: Array) -> list[Stage]:
         kernel = P.kernel.with_parameters({"lengthscale": one})
         starts.insert(0, replace(learning, problem=replace(P, kernel=kernel)))
     if P.n <= 2 * FEW:
-        few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:FEW])
+        few = some_rows(P.n, FEW, P.n)
         exact = replace(learning, problem=replace(P, Y=signs[:, :1])).exact_on(few).quietly()
         evidence = ClassesEvidence(signs[few, :1])
         exact = replace(exact, evidence=evidence, restarts=0, max_iterations=40, least_gain=LEAST_GAIN)

@@ -70,9 +70,9 @@ def fit(
     while the fit worsens, as FITC's with a free basis does.
 
     What is seen of it: progress is a function of (iteration, objective); True always shows a line on stderr,
-    None shows it on terminals once two seconds have passed. trace is given a `Step` at every start and after
-    each iteration, to be drawn or kept. With checkpoint the best point is kept in that file, and a later call
-    with the same problem continues from it. Ctrl-C returns the best point so far.
+    None shows it on terminals once two seconds have passed. trace is given an `Iterate` at every start and
+    after each iteration, to be drawn or kept. With checkpoint the best point is kept in that file, and a
+    later call with the same problem continues from it. Ctrl-C returns the best point so far.
     """
     row = approximation_of(approximation, power, neighbours)
     options: dict[str, Any] = dict(jitter=jitter, blocks=blocks, weights=weights)

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import chdtri
 
 from ..engine.parts import Parted
-from ..engine.several import JointFactors, JointMemory, factorise_jointly, joint_gradient
+from ..engine.several import JointFactors, factorise_jointly, joint_gradient
+from ..engine.sweeps import SiteMemory
 from ..errors import ParameterError
 from ..inference.left_out import LeftOut, left_out_errors, left_out_of
 from ..inference.neighbours import with_neighbours
@@ -30,7 +31,7 @@ from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import Problem
 from ..model.table import VFE
-from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.arrays import Array, namespace, some_rows, to_numpy
 from ..numerics.linalg import cholesky, contiguous
 from ..numerics.workers import blas_for
 from ..sources.moments import Columns
@@ -213,7 +214,7 @@ def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
 
 def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
     """The prior of g, learned by the evidence of at most PRIOR_ROWS rows."""
-    few = np.sort(np.random.default_rng(P.n).permutation(P.n)[:PRIOR_ROWS])
+    few = some_rows(P.n, PRIOR_ROWS, P.n)
     weights = np.ones(P.n) if P.weights is None else to_numpy(P.weights)
     spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
     same = isinstance(P.kernel, Stationary) and P.kernel.columns is None
@@ -247,7 +248,7 @@ class JointEvidence:
     """
 
     def __init__(self) -> None:
-        self.memory = JointMemory()
+        self.memory = SiteMemory()
         self.posterior: Observations | None = None  # of the problem seen last
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:

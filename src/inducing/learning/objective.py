@@ -15,7 +15,7 @@ from ..engine.parts import Parted
 from ..engine.sums import Held, SharedBlocks
 from ..engine.sweeps import SiteMemory
 from ..errors import FactorisationError, ParameterError, UnknownNameError
-from ..inference.neighbour_sites import Settled, settle
+from ..inference.neighbour_sites import Settled, gaussian_problem, settle
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
 from ..model.likelihoods import Likelihood
@@ -23,7 +23,7 @@ from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import NoiseByLevel, Problem, as_inputs, as_noise, as_targets, scatter
 from ..model.table import Approximation
-from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.arrays import Array, as_columns, namespace, to_numpy
 from ..numerics.workers import blas_for
 from ..progress import Line
 from ..sources.moments import Columns, moments
@@ -110,7 +110,7 @@ class HeldOut(NamedTuple):
     @staticmethod
     def checked(X: Any, y: Any) -> "HeldOut":
         X = as_inputs(X)
-        return HeldOut(X, _as_columns(as_targets(y, X)))
+        return HeldOut(X, as_columns(as_targets(y, X)))
 
     def log_densities(
         self, posterior: Posterior | Predictor | Observations, noise: float | NoiseByLevel | Likelihood
@@ -125,7 +125,7 @@ class HeldOut(NamedTuple):
         known = getattr(posterior, "kernel", None)
         added = as_noise(noise, self.X)[0] + (0.0 if known is None else scatter(known, self.X))
         variance = to_numpy(variance + added)[:, None]
-        squares = (to_numpy(self.Y) - to_numpy(_as_columns(mean))) ** 2 / variance
+        squares = (to_numpy(self.Y) - to_numpy(as_columns(mean))) ** 2 / variance
         return -0.5 * np.mean(np.log(2.0 * np.pi * variance) + squares, axis=1)
 
 
@@ -209,7 +209,7 @@ class PseudoTargets:
         options["shared"] = SharedBlocks()
         settled = [settle(own, old, **options) for own, old in zip(self.problems(P), self.sites, strict=True)]
         self.sites = [(s.tau, s.nu) for s in settled]
-        self.held = [(s.pseudo.Y + _as_columns(P.mean(P.X)), s.pseudo.noise) for s in settled]
+        self.held = [(s.pseudo.Y + as_columns(P.mean(P.X)), s.pseudo.noise) for s in settled]
         return settled
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
@@ -218,9 +218,8 @@ class PseudoTargets:
         value, total = 0.0, {f"likelihood.{k}": np.zeros(np.shape(v)) for k, v in slopes}
         shared = SharedBlocks()
         for number, (Y, noise) in enumerate(self.held, start=1):
-            Y, shared.last = Y - _as_columns(P.mean(P.X)), number == len(self.held)
-            options = {"noise": noise, "one_noise": False, "weights": None, "one_output": True}
-            pseudo = replace(P, likelihood=None, Y=Y, **options)
+            Y, shared.last = Y - as_columns(P.mean(P.X)), number == len(self.held)
+            pseudo = gaussian_problem(P, Y, noise)
             with blas_for(len(P.basis)):
                 kept = Held(blocks={}, runs={}, shared=shared if len(self.held) > 1 else None)
                 part, gradient = gradient_from(pseudo, factorise(pseudo, escalate=False, kept=kept))
@@ -249,7 +248,7 @@ def moved(P: AnyProblem, parameters: Parameters, y: Array | None = None) -> AnyP
         return replace(P, kernel=kernel, basis=on, likelihood=noise, mean=mean)
     if isinstance(P, Parted):
         return replace(P, kernel=kernel, basis=basis, noise=noise, mean=mean)
-    Y = (targets(P) if y is None else y) - _as_columns(mean(P.X))
+    Y = (targets(P) if y is None else y) - as_columns(mean(P.X))
     P = replace(P, kernel=kernel, basis=basis.on(P.X), mean=mean, Y=Y)
     return P if P.known_noise and not kernel.uncertain else P.with_noise(noise)  # noise per row is held
 
@@ -270,7 +269,7 @@ def tempered(P: Problem, g: Posterior | None, temperature: float) -> Problem:
 
 def targets(P: Problem) -> Array:
     """The targets of a problem, with the prior mean put back. (n, p)"""
-    return P.Y if P.likelihood is not None else P.Y + _as_columns(P.mean(P.X))
+    return P.Y if P.likelihood is not None else P.Y + as_columns(P.mean(P.X))
 
 
 def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]]:
@@ -296,7 +295,3 @@ def _without_numbers(spec: Mapping[str, Any]) -> Any:
     """The structure of a kernel's spec without its parameters."""
     inside = [*spec.get("parts", ()), *([spec["kernel"]] if "kernel" in spec else [])]
     return spec["name"], spec.get("columns"), [_without_numbers(part) for part in inside]
-
-
-def _as_columns(a: Array) -> Array:
-    return a if a.ndim == 2 else a[:, None]

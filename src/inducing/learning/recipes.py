@@ -21,7 +21,7 @@ from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.problem import DEFAULT_JITTER, Problem
 from ..model.table import VFE, Approximation, row
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import some_rows, to_numpy
 from .along_neighbours import along_neighbours
 from .ascent import INTERRUPTED
 from .objective import HeldOut, parameters_of, targets
@@ -186,7 +186,8 @@ def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut 
     for i, leg in enumerate(legs):
         last, vfe = i == len(legs) - 1, leg.row.name == "vfe"
         most = left if last else min(left, max(1, round((FIRST_SHARE if vfe else SHARE) * left)))
-        passed = not last and _exists(files[i + 1])  # in an earlier run: only pick up where it ended
+        after = None if last else files[i + 1]
+        passed = after is not None and Path(after).exists()  # in an earlier run: only pick up where it ended
         stage = replace(
             (learning.after(outcomes[-1]) if outcomes else first).under(leg.row),
             optimize=leg.optimize,
@@ -305,7 +306,7 @@ def mixed(start: Stage) -> Outcome:
         raise ParameterError(f"the mixed recipe needs a basis of points, not {type(basis).__name__}")
     rng, m = np.random.default_rng(start.rng), len(basis)
     Z, movable = basis.Z.copy(), np.arange(m) >= round(0.5 * m)
-    Z[~movable] = to_numpy(P.X[np.sort(rng.permutation(P.n)[: np.count_nonzero(~movable)])])
+    Z[~movable] = to_numpy(P.X[some_rows(P.n, int(np.count_nonzero(~movable)), rng)])
     return auto.path(replace(start.with_basis(Points(Z)), movable=movable))
 
 
@@ -378,7 +379,3 @@ def _freed(start: Stage) -> Outcome:
     progress = counting_on(start.progress, [first])
     left = start.max_iterations - half
     return replace(freed, progress=progress, max_iterations=left).run().following([first])
-
-
-def _exists(file: str | Path | None) -> bool:
-    return file is not None and Path(file).exists()

@@ -14,7 +14,7 @@ from ..model.kernels.stationary import RBF, Stationary
 from ..model.posterior import Posterior
 from ..model.problem import NoiseByLevel
 from ..model.table import VFE
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import some_rows, to_numpy
 from ..sources.moments import Columns
 from .diagnosis import mean_residual
 from .objective import parameters_of
@@ -39,7 +39,7 @@ def informed_start(start: Stage) -> Stage:
     """
     P, given = start.rows, parameters_of(start.problem)
     count = START_ROWS if P.likelihood is None else FEWER_ROWS
-    few = start.exact_on(np.sort(np.random.default_rng(P.n).permutation(P.n)[:count])).quietly()
+    few = start.exact_on(some_rows(P.n, count, P.n)).quietly()
     if P.likelihood is not None:  # sites of power 0 settle from any start
         few = few.under(VFE)
     few = replace(few, restarts=0, max_iterations=60, least_gain=LEAST_GAIN)
@@ -73,7 +73,7 @@ def exact_start(start: Stage, rows: int = SUBSET_ROWS) -> Stage:
     P = start.rows
     if P.known_noise:
         raise ParameterError("the -basis recipes learn one noise from a subset; give noise as one number")
-    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:rows])
+    chosen = some_rows(P.n, rows, start.rng)
     checkpoint = stage_file(start.checkpoint, "exact")
     most = min(start.max_iterations, 100)
     exact = replace(start.exact_on(chosen), max_iterations=most, trace=None, checkpoint=checkpoint)
@@ -94,7 +94,7 @@ def projected_start(start: Stage, directions: int) -> Stage:
         )
     if not 1 <= directions <= d:
         raise ParameterError(f"a projection of {d} inputs has 1 to {d} directions, not {directions}")
-    chosen = np.sort(np.random.default_rng(start.rng).permutation(P.n)[:SUBSET_ROWS])
+    chosen = some_rows(P.n, SUBSET_ROWS, start.rng)
     first = replace(start.on(chosen).under(VFE).quietly(), movable=None, least_gain=LEAST_GAIN)
     first = replace(first, optimize="hyperparameters")
     X = first.rows.X

@@ -49,6 +49,11 @@ class Points:
         return Points(self.Z[keep])
 
     @property
+    def centers(self) -> Array:
+        """The places of the functions, by the name that a Multiscale basis has for them. (m, d)"""
+        return self.Z
+
+    @property
     def parameters(self) -> dict[str, Array]:
         return {"Z": self.Z}
 
@@ -287,4 +292,4 @@ def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarra
 
 def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:
     """The places of the basis functions, and their widths if they have any. (m, d)"""
-    return (basis.centers, basis.widths) if isinstance(basis, Multiscale) else (basis.Z, None)
+    return basis.centers, basis.widths if isinstance(basis, Multiscale) else None

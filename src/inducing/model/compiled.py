@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import comb
+from math import comb, exp, log1p
 from typing import Self
 
 import numpy as np
 
 from ..errors import ParameterError
 from ..numerics.arrays import Array, to_numpy
+from ..numerics.compiling import FAST, compiled, helper
+from ..numerics.triangles import add, dot
 from .bases import Basis, Multiscale
 from .kernels.base import Kernel, per_input
 from .kernels.composite import Product, Sum
@@ -18,6 +20,7 @@ from .kernels.dot import Linear as LinearKernel
 from .kernels.dot import Polynomial
 from .kernels.levels import Levels
 from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
+from .kernels.triangle_loops import to_values
 from .means import Constant, Linear, Mean, Zero
 
 RATIONAL, LINEAR = 4, 5  # kinds of leaves beside the profiles
@@ -140,8 +143,6 @@ class CompiledPredictor(Folded):
     _arguments: tuple[np.ndarray, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        from ..numerics.loops import predict_one
-
         f, numbers = self.functions, [self.bias, self.floor, self.share, len(self.functions.terms)]
         numbers += [len(f.hats), *self.slope, *f.origin, *f.hats.ravel()]
         for variance, leaves in f.terms:
@@ -232,3 +233,74 @@ def _affine(mean: Mean, d: int) -> tuple[np.ndarray, float]:
     if isinstance(mean, Linear):
         return np.asarray(mean.weights, dtype=float).reshape(d), float(np.ravel(mean.bias)[0])
     raise ParameterError(f"a prior mean {type(mean).__name__} cannot be compiled; use predict")
+
+
+@helper()
+def _leaf_values(
+    x: np.ndarray, table: np.ndarray, origin: np.ndarray, leaf: np.ndarray, s: np.ndarray
+) -> float:
+    """Put a leaf at each function into s (m,), and return it at x itself."""
+    m, kind, shape, each, c = len(s), leaf[0], leaf[1], int(leaf[2]), int(leaf[3])
+    own = 0.0
+    for j in range(m):
+        s[j] = 0.0
+    for i in range(c):
+        k = int(leaf[4 + i])
+        here, z, p = x[k], table[k], leaf[4 + c + i * each :]
+        if kind == 5:
+            t = p[0] * (here - origin[k])
+            own += t * (here - origin[k])
+            for j in range(m):
+                s[j] += t * (z[j] - origin[k])
+        elif each == 1:
+            for j in range(m):
+                s[j] += p[0] * (here - z[j]) * (here - z[j])
+        else:
+            for j in range(m):
+                s[j] += p[j] * (here - z[j]) * (here - z[j])
+    if kind == 5:
+        return own
+    if kind == 4:
+        for j in range(m):
+            s[j] = exp(-shape * log1p(s[j] / (2.0 * shape)))
+    else:
+        to_values(int(kind), 1.0, s)
+    return 1.0
+
+
+@compiled(fastmath=FAST)
+def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarray) -> tuple[float, float]:
+    """(mean, variance) at one point; `CompiledPredictor` says what the arrays hold."""
+    m, d, L, mean, whole = table.shape[1], len(x), int(form[4]), form[0], 0.0
+    for k in range(d):
+        mean += form[5 + k] * x[k]
+    origin, at = form[5 + d : 5 + 2 * d + L], 5 + 2 * d + L
+    if L > 0:
+        given, x = x, np.empty(d + L)
+        for k in range(d):
+            x[k] = given[k]
+        for k in range(d, d + L):
+            v, a, b, c = given[int(form[at])], form[at + 1], form[at + 2], form[at + 3]
+            x[k] = max(0.0, min((v - a) / (b - a), (c - v) / (c - b)))
+            at += 4
+    ku, product, s = np.zeros(m), np.empty(m), np.empty(m)
+    for _ in range(int(form[3])):
+        own, leaves = form[at], int(form[at + 1])
+        at += 2
+        for j in range(m):
+            product[j] = own
+        for _ in range(leaves):
+            own *= _leaf_values(x, table, origin, form[at:], s)
+            at += 4 + int(form[at + 3]) * (1 + int(form[at + 2]))
+            for j in range(m):
+                product[j] *= s[j]
+        whole += own
+        add(1.0, product, ku, m)
+    squares = 0.0
+    for i in range(m):
+        t = dot(T[i], ku, i + 1)
+        squares += t * t
+        mean += table[d + L, i] * ku[i]
+    if form[2] == 0.0:
+        return mean, form[1] + squares
+    return mean, form[1] + form[2] * whole - squares

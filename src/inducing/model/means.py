@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..numerics.arrays import Array, Given, asarray_like, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import Array, Given, as_columns, asarray_like, namespace, to_numpy, zeros_like_rows
 from .kernels.base import Gradients
 from .parameters import Parametrised, made, read_spec
 
@@ -67,7 +67,7 @@ class Constant(Mean):
         return zeros_like_rows((X.shape[0], *np.shape(self.value)), X) + asarray_like(self.value, X)
 
     def pullback(self, X: Array, vbar: Array) -> Gradients:
-        return {"value": _over_outputs("value", namespace(X).sum(_columns(vbar), axis=0), self.value)}
+        return {"value": _over_outputs("value", namespace(X).sum(as_columns(vbar), axis=0), self.value)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class Linear(Mean):
         return super().input_gradient(X, output) + asarray_like(weights, X)
 
     def pullback(self, X: Array, vbar: Array) -> Gradients:
-        V = _columns(vbar)  # (n, p)
+        V = as_columns(vbar)  # (n, p)
         outputs = self.weights[0]  # in the shape of one input's weights
         return {
             "weights": _over_outputs("weights", X.T @ V, outputs),
@@ -156,11 +156,6 @@ class Field(Mean):
             at[k] = step
             slopes[:, k] = (self(rows + at) - self(rows - at)) / (2.0 * step)
         return asarray_like(slopes, X)
-
-
-def _columns(vbar: Array) -> Array:
-    """vbar as (n, p)."""
-    return vbar[:, None] if vbar.ndim == 1 else vbar
 
 
 def _over_outputs(name: str, gradient: Array, value: Given) -> Array:

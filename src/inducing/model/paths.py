@@ -86,9 +86,7 @@ class Paths:
 
         if self.outputs is not None:
             raise ParameterError("a function with several outputs has no maximum; ask for one output")
-        low, high = np.atleast_1d(low).astype(float), np.atleast_1d(high).astype(float)
-        if low.shape != high.shape or not np.all(low < high):
-            raise ParameterError(f"the box must have low < high for each input, but is {low} to {high}")
+        low, high = checked_box(low, high)
         places = np.random.default_rng(rng).uniform(low, high, (ROWS, len(low)))
         values = self(places)  # (size, ROWS)
         tops = []
@@ -110,6 +108,14 @@ class Paths:
         return (X - self.units[0]) / self.units[1]
 
 
+def checked_box(low: Given, high: Given) -> tuple[np.ndarray, np.ndarray]:
+    """The corners of a box (d,); raise if it has no inside."""
+    low, high = np.atleast_1d(low).astype(float), np.atleast_1d(high).astype(float)
+    if low.shape != high.shape or not np.all(low < high):
+        raise ParameterError(f"the box must have low < high for each input, but is {low} to {high}")
+    return low, high
+
+
 class Drawn(Protocol):
     """A model that functions can be drawn from: a posterior, or an estimator."""
 
@@ -129,7 +135,7 @@ def draw_paths(post: Posterior, size: int, rng: Seed, features: int = FEATURES) 
     if len(post) == 0:
         raise ParameterError("a prior without a basis does not know its inputs; use prior(kernel, basis=...)")
     generator, p, m = np.random.default_rng(rng), post.w.shape[1], len(post)
-    d = next(iter(post.basis.parameters.values())).shape[1]
+    d = post.basis.centers.shape[1]
     L, w = to_numpy(post.L), np.tile(to_numpy(post.w), size)  # (m, size · p), the outputs of a draw together
     if post.conditional == "deterministic":
         prior = Waves(np.zeros((0, d)), np.zeros(0), np.zeros((d, 0)))

@@ -26,7 +26,7 @@ from ..errors import (
     ShapeError,
 )
 from ..numerics import linalg as la
-from ..numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import SMALL, Array, as_columns, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.nuggets import FINEST, independent_rows, nugget, with_nugget
 from ..numerics.workers import blas_for, chunk_rows, row_slices, run_over
 from .bases import Basis, Points, union
@@ -312,7 +312,7 @@ class Posterior:
     def _inputs(self, X: Array) -> Array:
         if len(self) == 0:
             return as_inputs(X)
-        return queries_like(X, next(iter(self.basis.parameters.values())))
+        return queries_like(X, self.basis.centers)
 
     def _in_chunks(self, X: Array, rows: Callable[[slice], Array]) -> Array:
         """(n, p) from a function of a slice, chunk by chunk, on all cores."""
@@ -330,8 +330,7 @@ class Posterior:
 
     def with_prior_mean(self, X: Array, out: Array) -> Array:
         """Predictions out (n, p), to which the prior mean is added in place. (n,) or (n, p)"""
-        m0 = self.mean_function(X)
-        out += m0 if m0.ndim == 2 else m0[:, None]
+        out += as_columns(self.mean_function(X))
         return out[:, 0] if self.one_output else out
 
 

@@ -10,6 +10,7 @@ from ..numerics.arrays import (
     LARGEST_NUMBER,
     Array,
     Given,
+    as_columns,
     as_floats,
     asarray_like,
     is_foreign,
@@ -174,21 +175,19 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
     return replace(some, basis=Points(some.X), noise_model=model)
 
 
-def as_inputs(X: Given, *, name: str = "X", most: float = LARGEST_NUMBER) -> Array:
+def as_inputs(X: Given, *, most: float = LARGEST_NUMBER) -> Array:
     """X as an (n, d) array of finite floats up to `most`; PyTorch and CuPy arrays stay what they are."""
     if is_foreign(X):
-        require_numbers(X, name)
+        require_numbers(X, "X")
         X = X.detach() if hasattr(X, "detach") else X
     else:
-        X = as_floats(X, name, "must be a table of numbers")
+        X = as_floats(X, "X", "must be a table of numbers")
     if X.ndim != 2:
-        hint = f"; a single column is {name}[:, None]" if X.ndim == 1 else ""
-        raise ShapeError(
-            f"{name} must have two dimensions (rows, columns), but has shape {tuple(X.shape)}{hint}"
-        )
+        hint = "; a single column is X[:, None]" if X.ndim == 1 else ""
+        raise ShapeError(f"X must have two dimensions (rows, columns), but has shape {tuple(X.shape)}{hint}")
     if X.shape[1] == 0:
-        raise ShapeError(f"{name} has no columns")
-    require_finite(X, name, most)
+        raise ShapeError("X has no columns")
+    require_finite(X, "X", most)
     return X
 
 
@@ -214,20 +213,19 @@ def _kind(a: Array) -> str:
     return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
 
 
-def as_targets(y: Given, X: Array, *, name: str = "y", most: float = LARGEST_NUMBER) -> Array:
+def as_targets(y: Given, X: Array, *, most: float = LARGEST_NUMBER) -> Array:
     """y as a finite (n,) or (n, p) array on X's device."""
     if is_numpy(X):
-        y = as_floats(y, name)
+        y = as_floats(y, "y")
     else:
-        require_numbers(y, name)
+        require_numbers(y, "y")
         y = asarray_like(y, X)
     if y.ndim not in (1, 2) or y.shape[0] != X.shape[0]:
         raise ShapeError(
-            f"{name} has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input "
-            "row"
+            f"y has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input row"
         )
-    require_finite(y, name, most)
-    refuse_fill_values(y, name, most)
+    require_finite(y, "y", most)
+    refuse_fill_values(y, "y", most)
     return y
 
 
@@ -288,7 +286,7 @@ def check_jitter(jitter: Given) -> None:
 
 
 def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
-    d = next(iter(basis.parameters.values())).shape[1]
+    d = basis.centers.shape[1]
     if d != columns:
         raise ShapeError(f"the basis lives in {d} dimensions, but X has {columns} columns")
     if len(basis) == 0:
@@ -303,7 +301,7 @@ def less_mean(mean: Mean, X: Array, y: Array) -> Array:
         raise ShapeError(
             f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree"
         )
-    return (y if y.ndim == 2 else y[:, None]) - (m0 if m0.ndim == 2 else m0[:, None])
+    return as_columns(y) - as_columns(m0)
 
 
 def make_problem(
@@ -341,7 +339,7 @@ def make_problem(
     basis = Points(X) if basis is None else basis.on(X)
     check_basis(basis, kernel, X.shape[1])
     mean = Zero() if mean is None else mean
-    Y = less_mean(mean, X, y) if likelihood is None else y if y.ndim == 2 else y[:, None]
+    Y = less_mean(mean, X, y) if likelihood is None else as_columns(y)
     labels = blocks if row.blocks or row.keeps == "neighbours" else None
     P = Problem(
         kernel=kernel,

@@ -141,6 +141,16 @@ def indices_like(numbers: Array, like: Array) -> Array:
     return namespace(like).asarray(numbers, device=like.device)
 
 
+def as_columns(a: Array) -> Array:
+    """An array (n,) as one column, (n, p) as it is."""
+    return a if a.ndim == 2 else a[:, None]
+
+
+def some_rows(n: int, most: int, rng: Seed) -> np.ndarray:
+    """The numbers of at most `most` of n rows, drawn without replacement, in their order."""
+    return np.sort(np.random.default_rng(rng).permutation(n)[:most])
+
+
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
     return namespace(like).zeros(shape, dtype=like.dtype, device=like.device)

@@ -22,7 +22,7 @@ HELD: list[type] = []  # named tuples of which Numba has not yet heard
 _lock = threading.RLock()
 
 # signatures in Numba's notation: numbers, arrays that are only read (and may be read-only), arrays written to
-Addresses, Places = "Array(int64, 1, 'C', True)", "Array(int64, 1, 'C')"
+Addresses = "Array(int64, 1, 'C', True)"
 Given1, Given2 = (f"Array(float64, {k}, 'C', True)" for k in (1, 2))
 Out1, Out2, Out3 = (f"Array(float64, {k}, 'C')" for k in (1, 2, 3))
 Real, Int, Flag = "float64", "int64", "boolean"

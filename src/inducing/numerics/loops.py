@@ -1,10 +1,10 @@
 """Compiled inner loops: no interpreter lock, no threads of their own."""
 
-from math import exp, log, log1p, sqrt
+from math import log, sqrt
 
 import numpy as np
 
-from .compiling import FAST, compiled, helper
+from .compiling import FAST, compiled
 
 
 @compiled(fastmath=FAST)
@@ -106,92 +106,3 @@ def gaussian_gram_pullback(
                 slope += row[j] * t
                 change += row[j] * (t * t - inverse)
             slopes[k, i], widths[k, i] = slope, 0.5 * change
-
-
-@helper()
-def profile_value(s: float, profile: float) -> float:
-    """The RBF kernel (0), or Matérn ½, 3/2 or 5/2 (1, 2, 3), of variance 1 at the squared distance s."""
-    if profile == 0:
-        return exp(-0.5 * s)
-    if profile == 1:
-        return exp(-sqrt(s))
-    if profile == 2:
-        r = sqrt(3.0 * s)
-        return (1.0 + r) * exp(-r)
-    r = sqrt(5.0 * s)
-    return (1.0 + r + r * r / 3.0) * exp(-r)
-
-
-@helper()
-def _leaf_values(
-    x: np.ndarray, table: np.ndarray, origin: np.ndarray, leaf: np.ndarray, s: np.ndarray
-) -> float:
-    """Put a leaf at each function into s (m,), and return it at x itself."""
-    m, kind, shape, each, c = len(s), leaf[0], leaf[1], int(leaf[2]), int(leaf[3])
-    own = 0.0
-    for j in range(m):
-        s[j] = 0.0
-    for i in range(c):
-        k = int(leaf[4 + i])
-        here, z, p = x[k], table[k], leaf[4 + c + i * each :]
-        if kind == 5:
-            t = p[0] * (here - origin[k])
-            own += t * (here - origin[k])
-            for j in range(m):
-                s[j] += t * (z[j] - origin[k])
-        elif each == 1:
-            for j in range(m):
-                s[j] += p[0] * (here - z[j]) * (here - z[j])
-        else:
-            for j in range(m):
-                s[j] += p[j] * (here - z[j]) * (here - z[j])
-    if kind == 5:
-        return own
-    if kind == 4:
-        for j in range(m):
-            s[j] = exp(-shape * log1p(s[j] / (2.0 * shape)))
-    else:
-        for j in range(m):
-            s[j] = profile_value(s[j], kind)
-    return 1.0
-
-
-@compiled(fastmath=FAST)
-def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarray) -> tuple[float, float]:
-    """(mean, variance) at one point; see compiled.CompiledPredictor for what the arrays hold."""
-    m, d, L, mean, whole = table.shape[1], len(x), int(form[4]), form[0], 0.0
-    for k in range(d):
-        mean += form[5 + k] * x[k]
-    origin, at = form[5 + d : 5 + 2 * d + L], 5 + 2 * d + L
-    if L > 0:
-        given, x = x, np.empty(d + L)
-        for k in range(d):
-            x[k] = given[k]
-        for k in range(d, d + L):
-            v, a, b, c = given[int(form[at])], form[at + 1], form[at + 2], form[at + 3]
-            x[k] = max(0.0, min((v - a) / (b - a), (c - v) / (c - b)))
-            at += 4
-    ku, product, s = np.zeros(m), np.empty(m), np.empty(m)
-    for _ in range(int(form[3])):
-        own, leaves = form[at], int(form[at + 1])
-        at += 2
-        for j in range(m):
-            product[j] = own
-        for _ in range(leaves):
-            own *= _leaf_values(x, table, origin, form[at:], s)
-            at += 4 + int(form[at + 3]) * (1 + int(form[at + 2]))
-            for j in range(m):
-                product[j] *= s[j]
-        whole += own
-        for j in range(m):
-            ku[j] += product[j]
-    squares = 0.0
-    for i in range(m):
-        t = 0.0
-        for j in range(i + 1):
-            t += T[i, j] * ku[j]
-        squares += t * t
-        mean += table[d + L, i] * ku[i]
-    if form[2] == 0.0:
-        return mean, form[1] + squares
-    return mean, form[1] + form[2] * whole - squares

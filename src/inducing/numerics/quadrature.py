@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arrays import Array, asarray_like, is_numpy, namespace
+from .special import log_sigmoid
 
 FAR = 34.0  # nats below the largest, where nothing counts any more
 ROUNDED = 1e11  # log averages beyond have no digits left for the weights
@@ -130,12 +131,9 @@ class _Grid:
 
 
 def _softplus(x: Array) -> tuple[Array, Array]:
-    """log(1 + exp x) and its derivative."""
-    xp = namespace(x)
-    high = xp.maximum(x, 0.0)
-    low = xp.exp(x - high)
-    e = low * xp.exp(-high)
-    return high + xp.log1p(e), low / (1.0 + e)
+    """log(1 + exp x) = -log σ(-x) and its derivative."""
+    value, _, slope = log_sigmoid(-x)
+    return -value, slope
 
 
 class _Plan(NamedTuple):

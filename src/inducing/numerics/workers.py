@@ -132,6 +132,15 @@ def chunk_rows(n: int, m: int, like: Array) -> int:
     return max(1, min(rows, n))
 
 
+@cache
+def _controller() -> Any:
+    """The settings of the BLAS libraries that are loaded."""
+    import scipy.linalg  # noqa: F401  (loads the BLAS the controller must see)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 class _BlasLimit:
     """A process-wide limit of one BLAS thread while at least one call needs it.
 
@@ -147,7 +156,7 @@ class _BlasLimit:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._limiter is None:
-                self._limiter = self._controller().limit(limits=1, user_api="blas")
+                self._limiter = _controller().limit(limits=1, user_api="blas")
                 self._owner = threading.get_ident()
             self._depth += 1
         try:
@@ -161,7 +170,7 @@ class _BlasLimit:
     def _restore(self) -> None:
         """Lift the limit; only the thread that set it may, though the last call may run in another."""
         if self._owner != threading.get_ident():
-            for library in self._controller().lib_controllers:
+            for library in _controller().lib_controllers:
                 getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
         with self._limiter:  # leaving it restores
             self._limiter = None
@@ -171,18 +180,7 @@ class _BlasLimit:
         self._lock = threading.Lock()
         self._depth = 0
 
-    @staticmethod
-    def _controller() -> Any:
-        global _controller
-        if _controller is None:
-            import scipy.linalg  # noqa: F401  (loads the BLAS the controller must see)
-            from threadpoolctl import ThreadpoolController
 
-            _controller = ThreadpoolController()
-        return _controller
-
-
-_controller: Any = None
 single_threaded_blas = _BlasLimit()
 
 

@@ -266,7 +266,7 @@ class _TwoInputs:
         self.levels = np.linspace(np.quantile(y, 0.01), np.quantile(y, 0.99), 13)
         rows = np.random.default_rng(0).permutation(len(X))[:500]  # more would hide the mean
         self.X, self.y = X[rows], y[rows]
-        self.ways = np.array([plots.places(step.basis)[0] for step in recording.steps])  # (steps, m, 2)
+        self.ways = np.array([step.basis.centers for step in recording.steps])  # (steps, m, 2)
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import Normalize
 

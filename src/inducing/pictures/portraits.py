@@ -10,7 +10,6 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..learning.diagnosis import relevance
-from ..model.bases import places
 from ..sources.columns import in_days
 from .style import BLUE, COLOURS, HEIGHTS, INK, RED, SPREADS, canvas, plain
 
@@ -51,7 +50,7 @@ def portrait(
         if X is None or y is None or len(X) < 2:
             raise ParameterError(f"a picture of {kind} needs rows with {target}: pass X and y, or --table")
         return (_calibration if kind == "calibration" else _residuals)(model, X, y, target)
-    Z = places(basis)[0] * model.x_scale_ + model.x_mean_ if X is None else X
+    Z = basis.centers * model.x_scale_ + model.x_mean_ if X is None else X
     Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
     if kind == "reasons":
         return reasons(_shapley(model, Z), names, target)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import ColumnError, EmptyDataError, InducingError, NonFiniteError, ParameterError, ShapeError
-from ..numerics.arrays import FILLED, as_floats
+from ..numerics.arrays import FILLED, as_columns, as_floats
 
 CACHE_BYTES = 1 << 30  # what `Source.cached` may keep in memory
 FAN = 8  # neighbours that `tree_sum` adds at each level
@@ -38,7 +38,7 @@ class Part:
         """The targets as columns. (c, p)"""
         if self.y is None:
             raise ParameterError(f"{self.where} has no targets; name the target column, or give y")
-        return self.y if self.y.ndim == 2 else self.y[:, None]
+        return as_columns(self.y)
 
     @property
     def nbytes(self) -> int:
@@ -267,7 +267,7 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
         raise ShapeError(
             f"y in {where} has shape {y.shape}, but X has {len(X)} rows there; give one target row for each"
         )
-    _require_finite(y[:, None] if y.ndim == 1 else y, where, layout.target, layout.gaps and y.ndim == 2)
+    _require_finite(as_columns(y), where, layout.target, layout.gaps and y.ndim == 2)
     return Part(index, X, y, where)
 
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...model.bases import Basis
-from ...model.kernels.base import Gradients, Kernel
+from ...model.kernels.base import Gradients, Kernel, add_gradients
 from ...model.posterior import Marginals
 from ...model.problem import Problem, queries_like
-from ...numerics.arrays import SMALL, Array, is_numpy, namespace, to_numpy
+from ...numerics.arrays import SMALL, Array, as_columns, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
 from ..exact import gradient_by_name, log_density
@@ -157,8 +157,7 @@ class Iterative:
         """The mean alone: one product with K. (t,) or (t, p)"""
         P = self.system.problem
         X = queries_like(X, P.X)
-        m0 = P.mean(X)
-        mean = self.system.product(self.solution.X, X) + (m0 if m0.ndim == 2 else m0[:, None])
+        mean = self.system.product(self.solution.X, X) + as_columns(P.mean(X))
         return mean[:, 0] if P.one_output else mean
 
     def mean_error(self, X: Array) -> Array:
@@ -231,8 +230,7 @@ def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evi
         diagonal = diagonal - 0.5 * p * M.inverse_diagonal()
     kernel = _over_pairs(P, left, right)
     if spared:
-        for name, g in P.kernel.diag_pullback(P.X, -0.5 * p / M.noise).items():
-            kernel[name] = kernel[name] + g
+        add_gradients(kernel, P.kernel.diag_pullback(P.X, -0.5 * p / M.noise))
     return evidence, gradient_by_name(P, kernel, 0.5 * xp.sum(alpha * alpha, axis=1) + diagonal, alpha)
 
 
@@ -251,11 +249,12 @@ def _over_pairs(P: Problem, left: Array, right: Array) -> Gradients:
         Kbar = left[i] @ right[j].T
         if is_numpy(X) and i != j:
             Kbar *= 2.0  # and the block above the diagonal
-        for name, g in P.kernel.pullback(X[i], X[j], Kbar, P.kernel.covariances(X[i], X[j]))[0].items():
-            sums[name] = sums[name] + g if name in sums else g
+        add_gradients(sums, P.kernel.pullback(X[i], X[j], Kbar, P.kernel.covariances(X[i], X[j]))[0])
 
-    parts = run_over(pairs, dict, step, parallel=is_numpy(X) and n * n >= SMALL)
-    return {name: sum((part[name] for part in parts[1:]), parts[0][name]) for name in parts[0]}
+    total, *others = run_over(pairs, dict, step, parallel=is_numpy(X) and n * n >= SMALL)
+    for part in others:
+        add_gradients(total, part)
+    return total
 
 
 def condition(

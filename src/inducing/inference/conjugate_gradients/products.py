@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...model.kernels.base import Kernel
 from ...model.kernels.stationary import RBF
-from ...numerics.arrays import SMALL, Array, is_numpy, zeros_like_rows
+from ...numerics.arrays import SMALL, Array, as_columns, is_numpy, zeros_like_rows
 from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 
 
@@ -30,7 +30,7 @@ class Blocked:
 
     def __call__(self, V: Array, Z: Array | None = None) -> Array:
         """K(Z, X) V; Z = X if not given. Memory O(n p) on each core."""
-        columns = as_columns(V, self.X.shape[0])
+        columns = checked_columns(V, self.X.shape[0])
         if is_numpy(self.X):
             out = self._in_blocks(np.ascontiguousarray(columns), Z)
         else:
@@ -91,8 +91,8 @@ def block_pairs(kernel: Kernel, n: int) -> list[tuple[slice, slice]]:
     return [(i, j) for a, i in enumerate(slices) for j in slices[: a + 1]]
 
 
-def as_columns(V: Array, n: int) -> Array:
+def checked_columns(V: Array, n: int) -> Array:
     """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
     if V.ndim not in (1, 2) or V.shape[0] != n:
         raise ShapeError(f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns")
-    return V[:, None] if V.ndim == 1 else V
+    return as_columns(V)

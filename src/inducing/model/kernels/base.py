@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -202,6 +203,15 @@ def _checked(X: Given) -> Array:
     if is_numpy(X):
         require_finite(X, "X")
     return X
+
+
+def leaves_of(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernels that a kernel is made of, which have no parts themselves."""
+    parts = getattr(kernel, "parts", None)
+    if parts is None:
+        yield kernel
+    for part in parts or ():
+        yield from leaves_of(part)
 
 
 def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from .base import Gradients, Kernel
+from .base import Gradients, Kernel, leaves_of
 from .dot import positive_integer
 
 MOST_LEVELS = 10_000  # B has their square
@@ -97,10 +97,6 @@ class Category(Kernel):
             )
         return xp.astype(xp.where(unseen, self.levels + 0.0 * codes, codes), xp.int64)
 
-    def _padded(self, X: Array) -> Array:
-        """B and a level that was not seen. (levels + 1, levels + 1)"""
-        return asarray_like(np.pad(self.B, (0, 1)), X)
-
     def _same_unseen(self, X: Array, Z: Array, left: Array, right: Array) -> Array | None:
         """1 where two rows are of one level that was not seen, or None where there are none. (n, m)"""
         xp = namespace(X)
@@ -111,7 +107,8 @@ class Category(Kernel):
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         left, right = self._codes(X), self._codes(Z)
-        rows = self._padded(X)[:, right]  # (levels + 1, m)
+        padded = asarray_like(np.pad(self.B, (0, 1)), X)  # with a level that was not seen
+        rows = padded[:, right]  # (levels + 1, m)
         K = np.take(rows, left, axis=0, out=out, mode="clip") if is_numpy(X) else rows[left]
         same = self._same_unseen(X, Z, left, right)
         return K if same is None else K + float(np.mean(np.diag(self.B))) * same
@@ -126,7 +123,10 @@ class Category(Kernel):
         Bbar = self._summed(right, by_row.T).T[: self.levels, : self.levels]
         same = self._same_unseen(X, Z, left, right)
         extra = 0.0 if same is None else xp.sum(Kbar * same) / self.levels
-        return self._gradients(Bbar, extra), zeros_like_rows((Z.shape[0], 1), Z)
+        W = asarray_like(self.W, X)
+        diagonal = xp.linalg.diagonal(Bbar) + extra  # `extra` adds to the whole diagonal of B
+        gradients = {"W": (Bbar + Bbar.T) @ W + 2.0 * extra * W, "kappa": diagonal}
+        return gradients, zeros_like_rows((Z.shape[0], 1), Z)
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         totals = self._summed(self._codes(X), kbar[:, None])[:, 0]
@@ -147,12 +147,6 @@ class Category(Kernel):
             total[codes[order[first]]] = np.add.reduceat(A[order], first, axis=0)
         return total
 
-    def _gradients(self, Bbar: Array, extra: Array | float) -> Gradients:
-        """dJ/dW and dJ/dκ from dJ/dB (levels, levels) and what adds to its whole diagonal."""
-        W = asarray_like(self.W, Bbar)
-        diagonal = namespace(Bbar).linalg.diagonal(Bbar) + extra
-        return {"W": (Bbar + Bbar.T) @ W + 2.0 * extra * W, "kappa": diagonal}
-
 
 def start_weights(levels: int, rank: int) -> np.ndarray:
     """Weights that all levels share, and smaller waves over their numbers, which break the tie. (L, rank)"""
@@ -162,10 +156,7 @@ def start_weights(levels: int, rank: int) -> np.ndarray:
 
 def categories_of(kernel: Kernel) -> Iterator[Category]:
     """The kernels of categories inside a kernel."""
-    if isinstance(kernel, Category):
-        yield kernel
-    for part in getattr(kernel, "parts", ()):
-        yield from categories_of(part)
+    return (leaf for leaf in leaves_of(kernel) if isinstance(leaf, Category))
 
 
 def code_columns(kernel: Kernel) -> list[int]:

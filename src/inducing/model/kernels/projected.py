@@ -1,6 +1,6 @@
 """A kernel that sees a linear projection of the inputs: few directions, learned with the rest. [001 §5]"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy
 from ...numerics.workers import row_slices
-from .base import Gradients, Kernel
+from .base import Gradients, Kernel, leaves_of
 from .stationary import Stationary
 
 SQUARE = 32  # rows of one small kernel matrix, of which only the diagonal is wanted
@@ -89,7 +89,7 @@ class Projected(Kernel):
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         P = self.project(X)
         Wbar: Any
-        if all(isinstance(leaf, Stationary) for leaf in _leaves(self.kernel)):
+        if all(isinstance(leaf, Stationary) for leaf in leaves_of(self.kernel)):
             Wbar = 0.0 * asarray_like(self.matrix, X)  # k(x, x) is the same everywhere
         else:  # d k(x, x)/dx is twice the derivative in the second input
             Wbar = 0.0
@@ -101,11 +101,3 @@ class Projected(Kernel):
     @staticmethod
     def _by_path(gradients: Gradients, Wbar: Array) -> Gradients:
         return {"matrix": Wbar} | {f"0.{name}": value for name, value in gradients.items()}
-
-
-def _leaves(kernel: Kernel) -> Iterator[Kernel]:
-    parts = getattr(kernel, "parts", None)
-    if parts is None:
-        yield kernel
-    for part in parts or ():
-        yield from _leaves(part)

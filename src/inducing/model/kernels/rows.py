@@ -8,7 +8,7 @@ from operator import add, mul
 
 import numpy as np
 
-from .base import Kernel
+from .base import Kernel, leaves_of
 from .composite import Product, Sum
 from .stationary import PROFILES, Stationary
 
@@ -22,9 +22,8 @@ class RowKernel:
 
     def __init__(self, kernel: Kernel, d: int) -> None:
         self.kernel, self._meet, self.compiled = kernel, _meet(kernel, d), _is_compiled(kernel)
-        self._diag = (
-            np.asarray(kernel.diagonal(np.zeros((1, d))), dtype=float) if _is_stationary(kernel) else None
-        )
+        same = all(isinstance(leaf, Stationary) for leaf in leaves_of(kernel))  # everywhere
+        self._diag = np.asarray(kernel.diagonal(np.zeros((1, d))), dtype=float) if same else None
 
     def cross(self, x: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """k(x, Z) of a row (1, d). (m,)"""
@@ -37,12 +36,6 @@ class RowKernel:
     def diag(self, x: np.ndarray) -> np.ndarray:
         """k(x, x). (1,)"""
         return np.asarray(self.kernel.diagonal(x), dtype=float) if self._diag is None else self._diag
-
-
-def _is_stationary(kernel: Kernel) -> bool:
-    if isinstance(kernel, Sum | Product):
-        return all(map(_is_stationary, kernel.parts))
-    return isinstance(kernel, Stationary)
 
 
 def _is_compiled(kernel: Kernel) -> bool:
