@@ -131,12 +131,8 @@ class Judged:
             known = predict_together(self.posteriors_, Xs)  # whose average no draw disturbs
             return self.likelihood_.probabilities(*known).mean(axis=0), p.std(axis=0, ddof=1)
         post, Xs = self.posterior_, self._in_model_units(rows)
-        if (
-            type(post) is Posterior
-            and post.conditional == "exact"
-            and len(post)
-            and not np.ndim(self.y_scale_)
-        ):
+        plain = type(post) is Posterior and post.conditional == "exact" and not np.ndim(self.y_scale_)
+        if plain and len(post):
             variance = _variance_of_average(post, Xs) * self.y_scale_**2
             return self._in_user_units(self._mean(Xs)).mean(), np.sqrt(max(variance, 0.0))
         mean, covariance = self._joint(rows, True)
@@ -180,6 +176,7 @@ def with_left_out(model: Any, report: Any, weights: np.ndarray) -> Any:
 def most_surprising(left: LeftOut, weights: np.ndarray) -> Surprises:
     """`Judged.surprises` of rows of these weights, those of none not counted among the predictions."""
     rows, y = np.flatnonzero(weights > 0), left.mean + left.error
+    y = np.where(np.abs(y) > 1e-12 * np.max(np.abs(y)), y, 0.0)  # else a zero, rounded
     worst = np.argsort(-np.abs(left.error) / left.std, kind="stable")[:SURPRISES]
     return tuple((int(rows[i]), float(y[i]), float(left.mean[i]), float(left.std[i])) for i in worst)
 
