@@ -153,10 +153,8 @@ def _print_kernel(estimator: Any) -> None:
         names[-1] = "guide"
     dates = {c.name for c in encoder_of(estimator).columns_ if c.kind in ("time", "duration")}
     for path, part in leaves(post.kernel.spec()):
-        numbers = {
-            k: v for k, v in part.items() if isinstance(v, float) and k not in ("lengthscale", "period")
-        }
-        said = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        numbers = {k: v for k, v in part.items() if isinstance(v, float)}
+        said = ", ".join(f"{k} {v:.4g}" for k, v in numbers.items() if k not in ("lengthscale", "period"))
         shared.show(f"Kernel {path}{part['name']}: {said}")
         if "lengthscale" not in part:
             continue

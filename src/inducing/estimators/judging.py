@@ -176,7 +176,6 @@ def with_left_out(model: Any, report: Any, weights: np.ndarray) -> Any:
 def most_surprising(left: LeftOut, weights: np.ndarray) -> Surprises:
     """`Judged.surprises` of rows of these weights, those of none not counted among the predictions."""
     rows, y = np.flatnonzero(weights > 0), left.mean + left.error
-    y = np.where(np.abs(y) > 1e-12 * np.max(np.abs(y)), y, 0.0)  # else a zero, rounded
     worst = np.argsort(-np.abs(left.error) / left.std, kind="stable")[:SURPRISES]
     return tuple((int(rows[i]), float(y[i]), float(left.mean[i]), float(left.std[i])) for i in worst)
 

@@ -10,8 +10,8 @@ from ..model.likelihoods.classes import given_one
 from ..numerics.arrays import Array, to_numpy
 from .diagnosis import PRINTED_SURPRISES, Report, advice_on_size, percent
 
-RARE = 10  # rows of a class: more of them would help
-NOTHING = 0.02  # of the log loss of the shares: inputs that take off less say nothing
+# rows of a class, more of which would help; the share of the log loss that inputs which say something take off
+RARE, NOTHING = 10, 0.02
 
 
 @dataclass(frozen=True)

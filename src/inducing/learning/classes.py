@@ -179,8 +179,7 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
             outcome = more.following([outcome])
     final = replace(moved(P, outcome.parameters), jitter=outcome.jitter)
     posteriors = ClassesEvidence(signs).posteriors(final)
-    report = _report(final, signs, posteriors)
-    return LearnedClasses(posteriors, _binary(outcome), outcome, spent, report)
+    return LearnedClasses(posteriors, _binary(outcome), outcome, spent, _report(final, signs, posteriors))
 
 
 def _report(P: Problem, signs: Array, posteriors: Sequence[Posterior]) -> ClassDiagnosis:

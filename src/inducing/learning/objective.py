@@ -56,8 +56,7 @@ class Objective:
             movable=None if dense else settings.movable,
             noise_floor=noise_floor(P.row) if settings.noise_floor is None else settings.noise_floor,
         )
-        signed = {name for name, prior in self.priors.items() if isinstance(prior, Alike)}
-        unknown = set(self.priors) - set(self.packing.positive) - signed
+        unknown = {n for n, p in self.priors.items() if not isinstance(p, Alike)} - set(self.packing.positive)
         if unknown:
             known = sorted(self.packing.positive)
             raise UnknownNameError(f"priors on {sorted(unknown)}, but the positive parameters are {known}")
