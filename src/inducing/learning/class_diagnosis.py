@@ -10,7 +10,7 @@ from ..model.likelihoods.classes import given_one
 from ..numerics.arrays import Array, to_numpy
 from .diagnosis import PRINTED_SURPRISES, Report, advice_on_size, percent
 
-# rows of a class, more of which would help; the share of the log loss that inputs which say something take off
+# rows of a class, more of which would help; share of the log loss that inputs which say something take off
 RARE, NOTHING = 10, 0.02
 
 
