@@ -79,6 +79,12 @@ def test_text_and_booleans_are_classes_by_themselves(
     assert_allclose(out[[f"{target}={label}" for label in classes]].sum(axis=1), 1.0)
     shown = run("inspect", folder / target)
     assert "SparseGPClassifier" in shown and ", ".join(map(str, classes)) in shown
+    for said in (text, shown):
+        assert "Left out in turn, rows are classified by the others" in said
+        assert any(f"if all were {label}" in said for label in classes)  # by its name, in parts, too
+    lines = [line.split() for line in text.splitlines() if line.startswith("surprising: row")]
+    assert (len(lines) > 0) == (rows == "train.csv" and target == "kind")  # which has mistakes to list
+    assert all(str(table()[target][int(words[2])]) == words[3].rstrip(",") for words in lines)
 
 
 def test_numbers_are_classes_when_asked(folder: Path) -> None:
@@ -149,9 +155,9 @@ def test_compare_uses_rows_with_gaps(folder: Path) -> None:
     data = table()[["x", "hours", "y"]]
     data.loc[::7, "x"] = np.nan
     data.to_csv(folder / "gaps.csv", index=False)
-    methods = ("--methods", "linear,kmeans", "--sizes", 3, "--max-iter", 2, "--csv", folder / "c.csv")
+    methods = ("--methods", "linear,kmeans", "-m", 3, "--max-iter", 2, "--csv", folder / "c.csv")
     text = run("compare", folder / "gaps.csv", "-t", "y", *methods, "-o", folder / "c.png")
-    assert f"{len(data[::7])} of {N} rows have gaps in their inputs" in text
+    assert f"{len(data[::7])} of {N} rows have gaps in their inputs, which get the mean, and a column" in text
     X = SimpleImputer(add_indicator=True).fit_transform(data[["x", "hours"]])
     options: dict[str, Any] = dict(methods=["linear", "kmeans"], sizes=[3], max_iter=2, kernel="RBF")
     expected = comparison.compare(X, data["y"], **options)

@@ -347,6 +347,10 @@ def test_uncertain_inputs_need_their_kernel_and_shape() -> None:
         ig.SparseGPRegressor("rbf").fit(X, Y[:, 0], x_std=-0.1)
     with pytest.raises(ShapeError, match=r"one for each entry of X \(30, 2\), but has shape \(3,\)"):
         ig.SparseGPRegressor("rbf").fit(X, Y[:, 0], x_std=np.ones(3))
+    with pytest.raises(ColumnError, match="x_std must hold numbers, but holds text"):
+        ig.SparseGPRegressor("rbf").fit(X, Y[:, 0], x_std="much")
+    with pytest.raises(NonFiniteError, match="an estimator takes gaps by missing='use'"):
+        ig.SparseGPRegressor("rbf").fit(np.where(X == X[0, 0], np.nan, X), Y[:, 0])
     model = ig.SparseGPRegressor("rbf", "exact", **HELD).fit(X, Y[:, 0])
     with pytest.raises(ParameterError, match="x_std was given to predict, but not to fit"):
         model.predict(XS, x_std=0.1)
@@ -387,3 +391,16 @@ def test_noise_is_learned_where_there_are_gaps(tmp_path: Path) -> None:
     assert loss(model) < loss(plain) - 0.1
     with pytest.raises(ig.errors.ParameterError, match="knows of gaps"):
         model.explain(tmp_path / "page.html")
+
+
+def test_many_levels_with_few_rows_each_are_alike() -> None:
+    """Rows not seen lie in their intervals: free loadings of each level would fit the noise."""
+    rng = np.random.default_rng(0)
+    level, effect = np.arange(160) % 40, rng.normal(size=40)
+    more, x = rng.integers(0, 40, 400), rng.uniform(-2, 2, 560)
+    y = effect[np.append(level, more)] + np.sin(2.0 * x) + 0.2 * rng.standard_normal(560)
+    table = np.column_stack([x, np.append(level, more)])
+    model = ig.SparseGPRegressor(categorical=[1], random_state=0).fit(table[:160], y[:160])
+    mean, std = model.predict(table[160:], return_std=True)
+    assert np.sqrt(np.mean((y[160:] - mean) ** 2)) < 0.35
+    assert np.mean(np.abs(y[160:] - mean) < 1.96 * std) > 0.75

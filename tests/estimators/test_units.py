@@ -102,3 +102,27 @@ def test_a_kernel_under_which_no_rows_are_related_is_said(kind):
 def test_machines_take_lengthscales_in_the_units_of_x():
     model = ig.MultiscaleKernelRidge(10, lengthscale=[900.0, 0.02], max_iter=0).fit(X, Y)
     assert_allclose(model.kernel_.lengthscale, [900.0, 0.02], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ig.SparseGPRegressor,
+        lambda **options: ig.SparseGPRegressor("matern32", "vfe", 8, **options),
+        lambda **options: ig.SparseGPRegressor("auto", "fitc", 8, **options),
+        ig.OnlineGPRegressor,
+        lambda **options: ig.SparseGPClassifier(optimize=None, **options),  # else a race may take one
+        lambda **options: ig.SparseGPClassifier(method="online", **options),
+    ],
+    ids="open named auto stream classes online".split(),
+)
+def test_each_input_has_a_lengthscale_unless_one_is_asked_for(kind, tmp_path):
+    y = np.where(Y > np.median(Y), 1, 0) if "Classifier" in type(kind()).__name__ else Y
+    for ard in (True, False):
+        model = kind(ard=ard, **QUICK).fit(X, y)
+        posterior = model.posteriors_[0] if hasattr(model, "classes_") else model.posterior_
+        scales = [v for name, v in posterior.kernel.parameters.items() if name.endswith("lengthscale")]
+        assert all(np.ndim(v) == 0 for v in scales) is not ard
+        model.save(tmp_path / "model")
+        assert ig.load(tmp_path / "model").ard is ard
+    assert kind().ard is True

@@ -11,7 +11,7 @@ from inducing import errors
 from inducing.inference.regression import problem_of
 from inducing.learning import objective as objectives
 from inducing.learning.objective import Objective
-from inducing.learning.settings import Settings
+from inducing.learning.settings import Alike, LogNormal, Settings
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (50, 2))
@@ -197,6 +197,20 @@ def test_a_strong_prior_wins_and_a_weak_one_yields():
     ).kernel.lengthscale
     np.testing.assert_allclose(strong, 0.5, rtol=1e-2)
     np.testing.assert_allclose(weak, free, rtol=1e-3)
+
+
+@pytest.mark.parametrize("prior", [LogNormal(None, 0.5), Alike(None, 0.3)])
+def test_numbers_that_are_alike_have_any_mean(prior):
+    value = np.random.default_rng(0).uniform(0.2, 2.0, (4, 3))
+    value = value[:, 0] if type(prior) is LogNormal else value
+    density, slope = prior.log_density(value)
+    assert density == pytest.approx(prior.log_density(value * 3.0 if value.ndim == 1 else value + 3.0)[0])
+    for place in np.ndindex(value.shape):
+        up, down = value.copy(), value.copy()
+        up[place] += 1e-6
+        down[place] -= 1e-6
+        by_differences = (prior.log_density(up)[0] - prior.log_density(down)[0]) / 2e-6
+        assert slope[place] == pytest.approx(by_differences, abs=1e-6)
 
 
 def test_the_value_is_the_log_evidence_and_the_log_prior():

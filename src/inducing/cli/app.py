@@ -125,10 +125,8 @@ def encoder_for(
         name, _, levels = text.partition("=")
         ordered = "<" in levels
         kinds[name if ordered else text] = levels.split("<") if ordered else "category"
-    rule = "drop" if drop_missing else otherwise
-    return TableEncoder(
-        calendar=calendar or (), kinds=kinds or None, missing_values=missing or (), missing=rule
-    )
+    how: dict[str, Any] = dict(calendar=calendar or (), kinds=kinds or None, missing_values=missing or ())
+    return TableEncoder(missing="drop" if drop_missing else otherwise, **how)
 
 
 def settle(
@@ -157,10 +155,11 @@ def inputs_and_target(
     *,
     task: str | None = "regression",
     further: str | None = None,
+    gap: str = "are averaged over",
 ) -> tuple[DataFrame, np.ndarray]:
     """Read a table: its other columns, and y (n,). y are labels where the task is "classification", or None
     and the column holds no numbers; with a `further` column it is (n, 2). The encoder is settled, if it was
-    not.
+    not; `gap` is what becomes of gaps that are used.
     """
     import numpy as np
 
@@ -184,8 +183,8 @@ def inputs_and_target(
     if encoder.missing == "use":  # a row without its target is of no use
         count = np.any([gaps[name] for name in encoder.inputs], axis=0).sum()
         if count:
-            advice = "which are averaged over" + "; --drop-missing leaves these rows out" * (not settled)
-            typer.echo(f"{count} of {len(data)} rows have gaps in their inputs, {advice}.")
+            advice = "; --drop-missing leaves these rows out" * (not settled)
+            typer.echo(f"{count} of {len(data)} rows have gaps in their inputs, which {gap}{advice}.")
         used = {name: gap for name, gap in used.items() if name not in encoder.inputs}
     rows = ~np.any(list(used.values()), axis=0)  # (n,) of bool
     if not rows.any():

@@ -15,6 +15,9 @@ from .app import app
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+FILLED_IN = "get the mean, and a column that says where"
+Sizes = Annotated[str, Option("--n-inducing", "-m", "--sizes", help="Numbers of basis functions: 10,25.")]
+
 
 def _sizes(text: str) -> list[int]:
     """Parse the numbers in "10,25,50"."""
@@ -36,7 +39,7 @@ def _is_table(path: Path | None) -> Path | None:
 def compare(
     table: Annotated[Path, Argument(help="CSV, TSV or parquet file, one row per observation.")],
     target: shared.Target,
-    sizes: Annotated[str, Option(help="Numbers of basis functions, with commas.")] = "10,25,50,100",
+    sizes: Sizes = "10,25,50,100",
     methods: Annotated[
         str | None,
         Option(
@@ -75,7 +78,7 @@ def compare(
         require_apart(path, table)
     wanted = _sizes(sizes)
     encoder = shared.encoder_for(missing, category, calendar, drop_missing, "use")
-    data, y = shared.inputs_and_target(table, target, exclude, encoder, task=task)
+    data, y = shared.inputs_and_target(table, target, exclude, encoder, task=task, gap=FILLED_IN)
     if task == "classification":
         y = y.astype(str)
     X = encoder.transform(data)

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -146,6 +145,7 @@ def fit(
                 metrics, held = _fit_source(model, source, share)
             if labelled and classes is not None and len(classes):
                 model.classes_ = classes[model.classes_]
+                model.report_ = model.report_.named(model.classes_)
         else:
             metrics, held = _fit_rows(model, X, y, share)
         if in_parts and not labelled:
@@ -163,7 +163,7 @@ def fit(
     if metrics:
         rows |= {"held-out rows": f"{held}"} | shared.formatted(metrics)
     shared.print_table(f"{target} from {table.name}", rows)
-    typer.echo("\n".join([*in_words(model), *([str(model.report_)] if hasattr(model, "report_") else [])]))
+    typer.echo("\n".join([*in_words(model), str(model.report_)]))
     typer.echo(f"Model: {out} ({shared.file_size(out)})")
 
 
@@ -208,17 +208,15 @@ def _fit_rows(
 ) -> tuple[dict[str, float], int]:
     """Fit a model to a table without a share of its rows; the metrics there, and how many they are."""
     from ..estimators.predictive import nameless
-    from ..learning.diagnosis import Diagnosis
+    from ..learning.diagnosis import Report
     from ..metrics import Baseline
     from ..progress import Line
 
     test, labelled = _held_out(len(y), share, model.random_state), hasattr(model, "class_weight")
     with Line(None) as progress, _numbered(X.index[~test]):
         (model if labelled else model.set_params(progress=progress)).fit(X[~test], y[~test])
-    if isinstance(getattr(model, "report_", None), Diagnosis):  # with the row numbers of the table
-        rows = X.index[~test]
-        found = tuple((int(rows[row]), *rest) for row, *rest in model.report_.surprises)
-        model.report_ = replace(model.report_, surprises=found)
+    if isinstance(model.report_, Report):  # with the row numbers of the table
+        model.report_ = model.report_.renumbered(X.index[~test])
 
     def score() -> tuple[dict[str, float], int]:
         plain, rows = nameless(model), _features(model, X[test])
@@ -309,9 +307,8 @@ def _source_of(
         labels = np.array([False, True])
     coded = tuple(sorted(counts)) if counts and kind != "number" else None
     y = target if further is None else targets
-    return reading(
-        files, encoder, y, drop_missing=encoder.missing == "drop" or bool(where), labels=coded
-    ), labels
+    dropping = encoder.missing == "drop" or bool(where)
+    return reading(files, encoder, y, drop_missing=dropping, labels=coded), labels
 
 
 def _fit_source(

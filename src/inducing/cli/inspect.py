@@ -23,10 +23,11 @@ def inspect(model: shared.Model) -> None:
         rows["target"] = metadata["target"]
     inputs = {"inputs": f"{len(influence(estimator))} columns, {estimator.n_features_in_} features"}
     rows |= inputs | _about(estimator)
-    rows |= {
-        f"held-out {name}": text for name, text in shared.formatted(metadata.get("held_out", {})).items()
-    }
-    typer.echo("\n".join([*in_words(estimator), *getattr(getattr(estimator, "report_", None), "advice", ())]))
+    scores = shared.formatted(metadata.get("held_out", {}))
+    rows |= {f"held-out {name}": text for name, text in scores.items()}
+    report: Any = getattr(estimator, "report_", "")
+    said = [report] if isinstance(report, str) else [report.verdict, *report.advice]
+    typer.echo("\n".join([*in_words(estimator), *filter(None, said)]))
     shared.print_table("Model", rows)
     _print_kernel(estimator)
 
@@ -109,10 +110,8 @@ def _about(estimator: Any) -> dict[str, str]:
         rows["log predictive density"] = f"{estimator.log_predictive_:.6g}"
         if estimator.noise_ is not None:
             rows |= shared.about_noise(estimator)
-    rows |= {
-        "functions, at most": f"{estimator.n_inducing}",
-        "likelihood": type(estimator.likelihood_).__name__,
-    }
+    rows["functions, at most"] = f"{estimator.n_inducing}"
+    rows["likelihood"] = type(estimator.likelihood_).__name__
     batch = hasattr(estimator, "classes_") and estimator.method is None
     rows["training rows" if batch else "rows read"] = f"{estimator.n_rows_}"
     if estimator.warming_up_:
@@ -152,10 +151,8 @@ def _print_kernel(estimator: Any) -> None:
         names[-1] = "guide"
     dates = {c.name for c in encoder_of(estimator).columns_ if c.kind in ("time", "duration")}
     for path, part in leaves(post.kernel.spec()):
-        numbers = {
-            k: v for k, v in part.items() if isinstance(v, float) and k not in ("lengthscale", "period")
-        }
-        said = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        numbers = {k: v for k, v in part.items() if isinstance(v, float)}
+        said = ", ".join(f"{k} {v:.4g}" for k, v in numbers.items() if k not in ("lengthscale", "period"))
         shared.show(f"Kernel {path}{part['name']}: {said}")
         if "lengthscale" not in part:
             continue

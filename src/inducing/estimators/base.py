@@ -23,7 +23,7 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import LARGEST_TARGET, Array, require_finite, require_numbers, to_numpy
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask, predict_dask
-from ..sources.encoding import is_frame
+from ..sources.encoding import as_frame, is_frame
 from ..sources.parquet import is_paths, reading, table_files
 from ..sources.source import Layout, Part, Source
 from ..sources.table_encoder import TableEncoder
@@ -35,10 +35,8 @@ from .watching import CallbackSupport
 RENAMED = "renamed"  # the value of a parameter that has another name now, where nobody gives it
 TRANSIENT = "verbose progress device checkpoint encoder capacity n_basis".split()  # that a file does not hold
 # those that the first files did not have yet
-LATER = (
-    "full_iter approximation n_inducing class_weight validation_fraction ard likelihood neighbours".split()
-)
-LATER += "max_file_size objective time_budget half_life on_drift relearn".split()
+LATER = "full_iter approximation n_inducing class_weight validation_fraction ard likelihood".split()
+LATER += "neighbours max_file_size objective time_budget half_life on_drift relearn".split()
 LATER += "categorical allow_unseen missing outputs rank guide".split()
 
 
@@ -67,7 +65,7 @@ class Inputs(BaseEstimator, CallbackSupport):
             rules = {"missing": getattr(self, "missing", "refuse"), "allow_unseen": unseen}
             self.encoder_ = encoder.set_params(**rules).fit(X)
         assert self.encoder_ is not None
-        if self.encoder_.plain and [str(name) for name in X.columns] != list(self.encoder_.inputs):
+        if self.encoder_.plain and as_frame(X).columns != list(self.encoder_.inputs):
             return X
         pd = package("pandas")
         return pd.DataFrame(self.encoder_.transform(X), columns=self.encoder_.get_feature_names_out())
@@ -85,6 +83,8 @@ class Inputs(BaseEstimator, CallbackSupport):
         """
         if hasattr(X, "tocsr"):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
+        if isinstance(X, dict) or hasattr(X, "collect"):  # a lazy frame
+            raise ShapeError(f"X is a {type(X).__name__}; pass a data frame that holds its rows, or an array")
         if isinstance(X, Source) or isinstance(y, Source):
             raise ShapeError("X and y must be arrays here; a source is X of `fit` and `predict` alone")
         X = self._features(X, reset)

@@ -50,6 +50,7 @@ class ClassesOfRows(PredictiveClasses):
     n_iter_: int
     basis_size_: int
     log_evidence_: float | None
+    report_: Any  # a `ClassDiagnosis`
 
     def _keep_along_neighbours(self, learned: ClassesAlongNeighbours) -> Self:
         """Keep the predictors of a fit; they share the search and the features of the rows."""
@@ -57,7 +58,7 @@ class ClassesOfRows(PredictiveClasses):
         self.posteriors_ = (first, *(other.beside(first) for other in others))
         self.likelihood_, self._kernel = learned.likelihood, first.kernel
         self.n_iter_, self.basis_size_ = max(1, learned.n_iterations), len(first.basis)
-        self.log_evidence_ = learned.log_evidence
+        self.log_evidence_, self.report_ = learned.log_evidence, learned.report
         return self
 
     def _refuse_along_neighbours(self, what: str) -> None:

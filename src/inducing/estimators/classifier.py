@@ -15,6 +15,7 @@ from ..inference import selection
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
 from ..learning.along_neighbours import learn_along_neighbours
+from ..learning.class_diagnosis import ClassDiagnosis
 from ..learning.classes import MANY_LABELS, Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
 from ..learning.settings import LogNormal
 from ..learning.stages import Stage
@@ -102,6 +103,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     warming_up_ : whether units and kernel may still change.
     log_evidence_ : log probability of the labels, summed over posteriors_; for "online" each row's before it
         was read. None where it cannot be had.
+    report_ : of a fit with method=None, how well its rows classify each other, how sure that is, and what
+        would help; print it. Of rows that come in parts it looks at a sample.
     """
 
     kernel: Kernel | str | None = None
@@ -185,17 +188,19 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         classes, codes = np.unique(y[weights > 0], return_inverse=True)
-        table = np.column_stack([X[weights > 0], codes])
-        table, weights = selection.merge_repeats(table, weights[weights > 0])
-        X = np.ascontiguousarray(table[:, :-1])
+        given = np.flatnonzero(weights > 0)
+        rows, weights = selection.merged_rows(np.column_stack([X[given], codes]), weights[given])
+        X, y = np.ascontiguousarray(X[given[rows]]), classes[codes[rows]]
         self._start(X, classes, weights)
-        X, Y = self._in_model_units(X), self._signs(classes[table[:, -1].astype(int)])
+        X, Y = self._in_model_units(X), self._signs(y)
         used = None if np.all(weights == 1.0) else weights
         stage, signs = self._stage(X, Y, used, rng)
         if self.approximation == "neighbours":
             self.n_rows_, self._held = n_rows, None
-            return self._keep_along_neighbours(learn_along_neighbours(stage, signs))
-        self._take(learn_classes(stage, signs, self._other_kinds), n_rows)
+            self._keep_along_neighbours(learn_along_neighbours(stage, signs))
+        else:
+            self._take(learn_classes(stage, signs, self._other_kinds), n_rows)
+        self.report_ = self.report_.named(classes).renumbered(given[rows])
         return self
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
@@ -229,6 +234,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             self._other_kinds,
         )
         self._take(learned, survey.moments.n)
+        self.report_ = replace(self.report_.named(labels), surprises=())  # a sample's rows have no numbers
         return self
 
     def _stage(
@@ -258,7 +264,7 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
     def _take(self, learned: LearnedClasses, n_rows: int) -> None:
         """Keep what was learned."""
         self.likelihood_, self._kernel = learned.likelihood, learned.posteriors[0].kernel
-        self.n_iter_, self.n_rows_ = max(1, learned.n_iterations), n_rows
+        self.n_iter_, self.n_rows_, self.report_ = max(1, learned.n_iterations), n_rows, learned.report
         self._keep([post.to_numpy() for post in learned.posteriors])
         self._held = None
 
@@ -327,11 +333,14 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
         plain, arrays = self._stream_record()
         more, further = class_record(self.classes_, self.posteriors_, self._held)
         plain |= {"log_evidence_of_y": self.log_evidence_, "open_classes": self.open_classes_}
+        plain["report"] = self.report_.to_json() if hasattr(self, "report_") else None
         return plain | more, arrays | further
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
         self.log_evidence_ = number(plain["log_evidence_of_y"])
         self.open_classes_ = bool(plain.get("open_classes", False))
+        if plain.get("report") is not None:
+            self.report_ = ClassDiagnosis.from_json(plain["report"])
         self._restore_stream(plain, arrays, (), posterior)
         if not isinstance(self.likelihood_, Binary):
             raise ModelFileError(f"it classifies with {self.likelihood_}")
@@ -372,7 +381,8 @@ class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, 
             warned(self._kernel, self._in_model_units(X))
         self.classes_, self.likelihood_, self.n_iter_, self.n_rows_ = classes, likelihood, 1, 0
         self._adapt()
-        self.__dict__.pop("metadata_", None)
+        for name in ("metadata_", "report_"):
+            self.__dict__.pop(name, None)
 
     @property
     def _other_kinds(self) -> tuple[type[Stationary], ...]:

@@ -16,7 +16,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.category import Category, categories_of
 from ..model.kernels.composite import Composite, Product, Sum
 from ..model.kernels.stationary import RBF
-from ..numerics.arrays import some_rows
+from ..numerics.arrays import as_floats, some_rows
 from .guide import Guide
 
 MISSING = ("refuse", "use", "drop")
@@ -207,7 +207,7 @@ class Kinds:
 
 def deviations(std: Any, X: np.ndarray) -> np.ndarray:
     """Standard deviations of the entries of X, from one number, one for each column or one for each entry."""
-    std = np.asarray(std, dtype=float)
+    std = as_floats(std, "x_std")
     fits = std.shape in ((), X.shape[1:], X.shape)
     if not fits or not np.all(std >= 0.0):
         raise ShapeError(

@@ -39,7 +39,8 @@ class GPDensity(DensityMixin, Estimator):
     ----------
     kernel : "trigonometric": Fourier series up to `order` along each input, any density that is smooth on
         that scale. "ornstein-uhlenbeck": rough densities of one input.
-    order : of the series; None takes the one of most evidence.
+    order : of the series, the same along each input, whose unit is the box's side: there is no ard; None
+        takes the one of most evidence.
     lengthscale : of the Ornstein-Uhlenbeck process, in units of X; None takes one of six by the density of
         left-out rows.
     bounds : None, or the box as pairs (low, high), one for each input.

@@ -131,12 +131,8 @@ class Judged:
             known = predict_together(self.posteriors_, Xs)  # whose average no draw disturbs
             return self.likelihood_.probabilities(*known).mean(axis=0), p.std(axis=0, ddof=1)
         post, Xs = self.posterior_, self._in_model_units(rows)
-        if (
-            type(post) is Posterior
-            and post.conditional == "exact"
-            and len(post)
-            and not np.ndim(self.y_scale_)
-        ):
+        plain = type(post) is Posterior and post.conditional == "exact" and not np.ndim(self.y_scale_)
+        if plain and len(post):
             variance = _variance_of_average(post, Xs) * self.y_scale_**2
             return self._in_user_units(self._mean(Xs)).mean(), np.sqrt(max(variance, 0.0))
         mean, covariance = self._joint(rows, True)

@@ -75,7 +75,8 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
     n_inducing : how many basis functions, and no more than the data have different rows.
     basis : "multiscale", or "points" to hold all widths at the lengthscale.
     lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in the units of X; None is
-        √(d/2) standard deviations, scikit-learn's gamma="scale". Not learned: choose it by cross-validation.
+        √(d/2) standard deviations, scikit-learn's gamma="scale". Not learned, so that there is no ard: choose
+        it by cross-validation.
     alpha : weight of the penalty; as a GP would see it, the variance of the noise over that of f.
     max_iter : of L-BFGS, from k-means centres; for "multiscale" the first half moves the centres alone. 0
         learns nothing.

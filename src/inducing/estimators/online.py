@@ -58,7 +58,8 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
 
     Parameters
     ----------
-    kernel : a Kernel, or the name of a stationary one with a lengthscale for each input; None is "rbf".
+    kernel : a Kernel, or the name of a stationary one with a lengthscale for each input, or with ard=False
+        one for all; None is "rbf".
     n_inducing : how many basis functions, at most; None is no limit.
     likelihood : "gaussian", "laplace" and "studentt" (for outliers), whose scale is learned, "poisson" (for
         counts), or one from `inducing.likelihoods`, taken as it is. y is standardised where the likelihood
@@ -95,6 +96,7 @@ class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teach
     kernel: Kernel | str | None = None
     n_inducing: int | None = 100
     _: KW_ONLY
+    ard: bool = True
     likelihood: Likelihood | str = "gaussian"
     noise: float | None = None
     mean: Mean | None = None

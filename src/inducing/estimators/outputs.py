@@ -233,17 +233,14 @@ class Outputs(Observing):
         self._kernel = self.models_[0]._kernel
         self.posterior_ = [m.posterior_ for m in self.models_]
         self.noise_ = np.array([np.nan if m.noise_ is None else m.noise_ for m in self.models_])
-        self.y_mean_, self.y_scale_ = (
-            np.array([getattr(m, a) for m in self.models_]) for a in ("y_mean_", "y_scale_")
-        )
+        self.y_mean_ = np.array([m.y_mean_ for m in self.models_])
+        self.y_scale_ = np.array([m.y_scale_ for m in self.models_])
         self.log_evidence_ = float(sum(m.log_evidence_ for m in self.models_))
-        self.basis_size_, self.n_iter_ = (
-            sum(getattr(m, a) for m in self.models_) for a in ("basis_size_", "n_iter_")
-        )
+        self.basis_size_ = sum(m.basis_size_ for m in self.models_)
+        self.n_iter_ = sum(m.n_iter_ for m in self.models_)
         self.approximation_ = self.models_[0].approximation_
-        self.report_ = "\n".join(
-            f"output {q}: {getattr(m, 'report_', '')}" for q, m in enumerate(self.models_)
-        )
+        reports = [f"output {q}: {getattr(m, 'report_', '')}" for q, m in enumerate(self.models_)]
+        self.report_ = "\n".join(reports)
         return self
 
     def _in_model_units(self: Any, X: np.ndarray) -> Array:
@@ -260,9 +257,8 @@ class Outputs(Observing):
         return placed((X - self.x_mean_) / self.x_scale_, self.device)
 
     def _in_user_units(self, mean: np.ndarray) -> np.ndarray:
-        return super()._in_user_units(
-            mean if self.kinds_.output is None else mean.reshape(-1, len(self.y_scale_))
-        )
+        mean = mean if self.kinds_.output is None else mean.reshape(-1, len(self.y_scale_))
+        return super()._in_user_units(mean)
 
     def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
         if self.kinds_.output is None and self.kinds_.way != "variances":

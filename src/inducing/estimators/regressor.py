@@ -74,6 +74,8 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         "matern52", ...) with a lengthscale for each input, started at √d standard deviations; "auto" takes
         the one of five with the best evidence of an exact GP on 500 rows. None is "auto" where the
         approximation is left open, too, else "rbf", and "matern32" for "neighbours".
+    ard : whether a kernel that is not given has a lengthscale for each input; False is one for all, in
+        standard deviations, and no sums are tried.
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "neighbours", "exact", "cg",
         "sod", or "auto": the exact GP up to 10,000 rows, beyond that neighbours or FITC, whichever predicts
         held-out rows better. It is FITC where `n_inducing` or another parameter of a sparse basis is given.
@@ -158,6 +160,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
     n_inducing: int | str = "auto"
     basis: str = "auto"
     _: KW_ONLY
+    ard: bool = True
     inducing: Any = None
     optimize: str | None = "all"
     recipe: str = "auto"
@@ -275,7 +278,7 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
         """The fit of the kernel and the row of the table that rows not learned from prefer."""
         candidates = {type(task.kernel).__name__.lower(): task.kernel}
         if self.kernel is None or self.kernel == "auto":
-            candidates = start_kernels(data, data.target_variance(None), self.kinds_, self.rank)
+            candidates = start_kernels(data, data.target_variance(None), self.kinds_, self.rank, self.ard)
         most = np.inf if self.max_file_size is None else self.max_file_size - OF_A_HEADER
         choice = choose(task, candidates, aim=self.objective, neighbours=self.neighbours, most_bytes=most)
         self.choice_, self.approximation_ = choice, choice.approximation

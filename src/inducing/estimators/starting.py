@@ -54,10 +54,10 @@ def own_kernel(model: Any, data: Data, noise: Any, variance: float, scaling: Sca
     """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
     if model.kernel == "auto":
         few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
-        return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank))
+        return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank, model.ard))
     rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
     rough = rough and model.kinds_.way != "variances"
-    of_data = data.X, data.weights, variance, True, model.kinds_, model.rank
+    of_data = data.X, data.weights, variance, model.ard, model.kinds_, model.rank
     kernel = start_kernel(
         "matern32" if rough else given_kernel(model.kernel, scaling.x_scale, scaling.x_mean, model.kinds_),
         *of_data,
@@ -102,18 +102,17 @@ def given_priors(priors: Any, kernel: Any, x_scale: np.ndarray) -> Any:
 
 
 def start_kernels(
-    data: Data, variance: float, kinds: Kinds = ONLY_NUMBERS, rank: int | None = None
+    data: Data, variance: float, kinds: Kinds = ONLY_NUMBERS, rank: int | None = None, ard: bool = True
 ) -> dict[str, Kernel]:
     """The kernels that "auto" chooses from, by name, in the order in which they are tried."""
     names = "matern32 matern52 rbf rationalquadratic matern12".split()
     names = ["rbf"] if kinds.way == "variances" else ["matern32", "rbf"] if kinds.codes else names
     levels = kinds.codes.get(kinds.output, 1) if kinds.output is not None else 1
-    ranks = (
-        {f", rank {r}": r for r in sorted({1, min(3, levels)})} if levels > 1 and rank is None else {"": rank}
-    )
+    tried: list[Any] = sorted({1, min(3, levels)}) if levels > 1 and rank is None else []
+    ranks = {f", rank {r}": r for r in tried} or {"": rank}
     sums = {"": False, ", mixed": True} if len(kinds.codes) > (kinds.output is not None) else {"": False}
     return {
-        name + of_rank + form: start_kernel(name, data.X, data.weights, variance, True, kinds, r, mixed)
+        name + of_rank + form: start_kernel(name, data.X, data.weights, variance, ard, kinds, r, mixed)
         for name in names
         for of_rank, r in ranks.items()
         for form, mixed in sums.items()

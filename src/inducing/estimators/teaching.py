@@ -29,7 +29,7 @@ class Teaching:
         self: Any, data: Data, one: bool, given: bool, learn: bool, rng: Any
     ) -> SparseGPRegressor:
         """Learn kernel and noise by a batch regression on these rows."""
-        names = ("mean", "restarts", "max_iter", "jitter")
+        names = ("ard", "mean", "restarts", "max_iter", "jitter")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
                 given_kernel(self.kernel, self.x_scale_, self.x_mean_),

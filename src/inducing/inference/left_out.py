@@ -98,8 +98,8 @@ def leave_one_out(
     return left_out_of(as_problem(kernel, basis, row, noise, X, y, **options))
 
 
-def left_out_of(P: Problem | Parted) -> LeftOut:
-    """`leave_one_out` of a checked problem."""
+def left_out_of(P: Problem | Parted, post: Posterior | None = None) -> LeftOut:
+    """`leave_one_out` of a checked problem; `post` is its posterior on a basis, where that is known."""
     if isinstance(P, Parted):
         return _left_out_of_parts(P)
     if P.likelihood is not None and (P.row.name in ("exact", "sod") or P.row.keeps == "neighbours"):
@@ -112,7 +112,7 @@ def left_out_of(P: Problem | Parted) -> LeftOut:
     elif P.row.keeps in ("blocks", "neighbours"):
         error, variance = _left_out_of_blocks(P)
     else:
-        error, variance = left_out_errors(P, posterior_of(P))
+        error, variance = left_out_errors(P, posterior_of(P) if post is None else post)
     return _described(P, error, variance)
 
 
@@ -151,7 +151,7 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
     """Errors (n, p) of y and variances (n,) of f as predictions of y."""
     if P.likelihood is not None:
         mean, of_f = to_numpy(P.Y)[:, 0] - to_numpy(error)[:, 0], np.maximum(to_numpy(variance), 1e-300)
-        density = to_numpy(P.likelihood.log_predictive(P.observed(slice(None)), mean, of_f))
+        density = P.likelihood.log_predictive(to_numpy(P.observed(slice(None))), mean, of_f)
         return LeftOut(mean, of_f, density, to_numpy(error)[:, 0])
     errors, of_y = to_numpy(error), to_numpy(variance) + to_numpy(P.noise)
     density = -0.5 * np.mean(np.log(2.0 * np.pi * of_y)[:, None] + errors**2 / of_y[:, None], axis=1)

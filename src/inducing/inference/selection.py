@@ -308,8 +308,14 @@ def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 def merge_repeats(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different rows of a table in lexicographic order, and the weight of each. O(n d log n)"""
+    rows, weights = merged_rows(table, weights)
+    return table[rows], weights
+
+
+def merged_rows(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`merge_repeats` with the number of each different row, that of the first of its repeats. (k,) each"""
     order, first = _groups(table)
-    return table[order[first]], np.add.reduceat(weights[order], first)
+    return order[first], np.add.reduceat(weights[order], first)
 
 
 def _groups(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

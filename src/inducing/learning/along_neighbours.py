@@ -18,8 +18,9 @@ from ..model.likelihoods import Binary
 from ..model.problem import Problem
 from ..model.table import FITC
 from ..numerics.arrays import Array, some_rows, to_numpy
+from .class_diagnosis import ClassDiagnosis, diagnosis_of_classes
 from .objective import HeldOut, PseudoTargets, moved, parameters_of, targets
-from .stages import FIRST_SEARCH, NeighbourGain, Outcome, Stage, counting_on, mean_density
+from .stages import FIRST_SEARCH, NeighbourGain, Outcome, Stage, counting_on
 from .starts import LEAST_GAIN, START_ROWS, stage_file, times
 
 SUBSETS = (2_000, 10_000)  # rows
@@ -214,8 +215,8 @@ class ClassesAlongNeighbours:
     predictors: list[NeighboursPredictor]
     likelihood: Binary
     n_iterations: int
-    leave_one_out: float  # mean log probability of a label given all others, summed over predictors
     log_evidence: float
+    report: ClassDiagnosis  # of the rows, each left out
 
 
 def learn_along_neighbours(start: Stage, signs: Array) -> ClassesAlongNeighbours:
@@ -263,8 +264,8 @@ def learn_along_neighbours(start: Stage, signs: Array) -> ClassesAlongNeighbours
         predictors,
         likelihood,
         sum(outcome.run.iterations for outcome in outcomes),
-        mean_density(settled),
         sum(s.log_evidence for s in settled),
+        diagnosis_of_classes(signs, [s.log_densities for s in settled], P.weights, len(final.basis)),
     )
 
 

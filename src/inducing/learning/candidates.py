@@ -21,7 +21,7 @@ from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
 from ..numerics.arrays import to_numpy
 from .objective import parameters_of
 from .packing import Parameters
-from .settings import LogNormal
+from .settings import Alike, LogNormal
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN, times
 
@@ -29,6 +29,7 @@ COMPARED_ROWS = 500  # rows that each kernel is learned from
 KERNEL_ITERATIONS = 40  # of each kernel there
 THIRDS = 3  # groups of fewer than twice as many rows, each judged with parameters of the others
 LEAST_ROWS = 10  # that can be parted at all
+LEVELS_ALIKE, LEVEL_SIGMA = 10, 0.3  # of a category: more are alike, up to that
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
 TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, and that curves must keep
@@ -173,7 +174,8 @@ def ranked_kernels(
     X = to_numpy(start.rows.X)
     several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
     if others and several and isinstance(first, Stationary) and not first.uncertain:
-        _learn_further(ranking, first, given, X, levels)
+        if np.ndim(first.lengthscale) > 0:  # else one for all was asked for
+            _learn_further(ranking, first, given, X, levels)
     return ranking.in_order()
 
 
@@ -287,9 +289,13 @@ def _shrank(name: str, count: int, least: float, each: Learned) -> bool:
 
 
 def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
-    """Log-normal priors of every lengthscale about what it is."""
-    names = {name: value for name, value in kernel.parameters.items() if name.endswith("lengthscale")}
-    return {f"kernel.{name}": LogNormal(value, PRIOR_SIGMA) for name, value in names.items()}
+    """Log-normal priors of every lengthscale about what it is; levels of a category, where there are many,
+    are alike: a few rows each do not tell their covariances.
+    """
+    known = {f"kernel.{name}": value for name, value in kernel.parameters.items()}
+    broad = {name: LogNormal(v, PRIOR_SIGMA) for name, v in known.items() if name.endswith("lengthscale")}
+    many = [name for name, v in known.items() if name.endswith(("W", "kappa")) and len(v) > LEVELS_ALIKE]
+    return broad | {name: (Alike if name[-1] == "W" else LogNormal)(None, LEVEL_SIGMA) for name in many}
 
 
 def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:

@@ -10,6 +10,7 @@ from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..engine.sweeps import SWEEPS, SiteMemory
 from ..errors import LabelError
+from ..inference.left_out import left_out_of
 from ..inference.regression import as_problem, posterior_of
 from ..model.kernels.stationary import Stationary
 from ..model.likelihoods import Binary
@@ -18,6 +19,8 @@ from ..model.problem import Problem
 from ..numerics.arrays import Array, some_rows, to_numpy
 from ..numerics.workers import blas_for
 from ..sources.source import Kept, Part, Source
+from .class_diagnosis import ClassDiagnosis, class_numbers, diagnosis_of_classes
+from .diagnosis import mean_residual, suggested_size
 from .objective import SITE_TOLERANCE, moved
 from .outofcore import FULL
 from .recipes import MOST_HELD, split
@@ -126,17 +129,15 @@ class LearnedClasses:
     posteriors: list[Posterior]
     likelihood: Binary
     outcome: Outcome
-    n_starts: int  # that were raced
     n_iterations: int  # of all of them, and of going on with the best
-    scores: tuple[float, ...]  # mean log probability of the held-out labels after the race and at the end
+    report: ClassDiagnosis  # of the rows in memory, each left out
 
 
 class Judge:
     """Labels that are not learned from; their log probability judges between outcomes."""
 
     def __init__(self, X: Array, signs: Array) -> None:
-        self.X, signs = to_numpy(X), to_numpy(signs)
-        self.own = np.argmax(signs, axis=1) if signs.shape[1] > 1 else (signs[:, 0] > 0).astype(int)
+        self.X, self.own = to_numpy(X), class_numbers(signs)
 
     def __len__(self) -> int:
         return len(self.own)
@@ -167,25 +168,30 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
     judge = None if held is None else Judge(P.X[held], signs[held])
     learning = replace(start if held is None else start.on(rest), held_out=None)
     own = signs if held is None else signs[rest]
-    outcome, stage, spent, n_starts = _race(learning, own, judge, kinds)
-    scores = []
-    if judge is not None:
-        scores.append(float(np.mean(judge(stage, outcome))))
+    outcome, stage, spent = _race(learning, own, judge, kinds)
     few = judge is None and P.n < 10 * LEAST_JUDGE  # nothing guards them, and a free basis over-fits
     if start.max_iterations > RACE_ITERATIONS and not outcome.run.interrupted and not few:
         left = replace(stage, max_iterations=start.max_iterations - RACE_ITERATIONS, least_gain=GAIN)
+        before = -np.inf if judge is None else np.mean(judge(stage, outcome))
         more = _climb(left, own)
         spent += more.run.iterations
-        more = more.following([outcome])
-        if judge is not None:
-            scores.append(float(np.mean(judge(left, more))))
-        if judge is None or scores[1] >= scores[0]:
-            outcome = more
+        if judge is None or np.mean(judge(left, more)) >= before:
+            outcome = more.following([outcome])
     final = replace(moved(P, outcome.parameters), jitter=outcome.jitter)
     posteriors = ClassesEvidence(signs).posteriors(final)
-    run = replace(outcome.run, iterations=max(1, outcome.run.iterations))
-    ended = replace(outcome, run=run)
-    return LearnedClasses(posteriors, _binary(outcome), ended, n_starts, spent, tuple(scores))
+    return LearnedClasses(posteriors, _binary(outcome), outcome, spent, _report(final, signs, posteriors))
+
+
+def _report(P: Problem, signs: Array, posteriors: Sequence[Posterior]) -> ClassDiagnosis:
+    """The diagnosis of posteriors on the rows of a problem. A label is worth a precision of f, that of its
+    site; the basis is judged by the process in which labels say most.
+    """
+    pairs = zip(ClassesEvidence(signs).problems(P), posteriors, strict=True)
+    left = [left_out_of(own, post).log_density for own, post in pairs]
+    noise = 1.0 / max(float(np.mean(to_numpy(post.sites.tau))) for post in posteriors if post.sites)
+    size, tried = suggested_size(P, noise * P.n, len(P.basis), 0)
+    left_over = dict(residual_to_noise=mean_residual(P) / noise, suggested=size, tried=tried)
+    return diagnosis_of_classes(signs, left, P.weights, len(P.basis), **left_over)
 
 
 def learn_classes_of(
@@ -212,15 +218,17 @@ def learn_classes_of(
     most = min(start.max_iterations, FULL)
     stage = replace(start, problem=learning, evidence=ClassesEvidence(count), max_iterations=most)
     stage = replace(stage, least_gain=GAIN, validation_fraction=0.0)
-    outcome, scores = few.outcome, few.scores
+    outcome = few.outcome
     if most > 0 and not outcome.run.interrupted:
         before = -np.inf if judge is None else np.mean(judge(stage, outcome))
         more = stage.run().following([outcome])
         after = 0.0 if judge is None else np.mean(judge(stage, more))
-        outcome, scores = more if after >= before else outcome, (float(before), float(after))
+        outcome = more if after >= before else outcome
     posteriors = ClassesEvidence(count).posteriors(moved(whole, outcome.parameters))
     spent = few.n_iterations + outcome.run.iterations - few.outcome.run.iterations
-    return LearnedClasses(posteriors, _binary(outcome), outcome, few.n_starts, spent, scores)
+    Q = replace(moved(start.rows, outcome.parameters), jitter=outcome.jitter)
+    report = _report(Q, signs, ClassesEvidence(signs).posteriors(Q))
+    return LearnedClasses(posteriors, _binary(outcome), outcome, spent, report)
 
 
 def _climb(stage: Stage, signs: Array) -> Outcome:
@@ -241,8 +249,8 @@ def _climb(stage: Stage, signs: Array) -> Outcome:
 
 def _race(
     learning: Stage, signs: Array, judge: Judge | None, kinds: Sequence[type[Stationary]]
-) -> tuple[Outcome, Stage, int, int]:
-    """The best start's outcome on a sample, the stage on all rows, numbers of iterations and starts."""
+) -> tuple[Outcome, Stage, int]:
+    """The best start's outcome on a sample, the stage on all rows, and the number of iterations of all."""
     n, m = learning.rows.n, len(learning.rows.basis)
     some = some_rows(n, max(RACE_ROWS, RACE_SHARE * m), n)
     sample, own = (learning, signs) if len(some) == n else (learning.on(some), signs[some])
@@ -269,7 +277,7 @@ def _race(
     best = int(np.argmax(scores))
     outcome, spent = trials[best][1], sum(outcome.run.iterations for _, outcome in trials)
     evidence = trials[best][0].evidence if sample is learning else ClassesEvidence(signs)
-    return outcome, replace(learning.after(outcome), evidence=evidence), spent, len(trials)
+    return outcome, replace(learning.after(outcome), evidence=evidence), spent
 
 
 def _starts(learning: Stage, signs: Array) -> list[Stage]:

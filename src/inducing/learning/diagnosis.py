@@ -12,7 +12,7 @@ together cost about as much as one gradient.
 
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,8 +39,42 @@ PRINTED_SURPRISES = 5  # surprising rows that are printed
 SIZING_ROWS = 4000  # rows looked at when a size is suggested
 
 
+class Report:
+    """Base of what is known of a fit; print it. `verdict` is how well rows predict each other, in a sentence
+    or two, empty where they were not asked; `advice` a sentence for each thing worth knowing; `figures` are
+    numbers by name, and `surprises` rows that are hard to believe, the number of each first.
+    """
+
+    def renumbered(self: Any, rows: Any) -> Any:
+        """The report with other numbers of its rows, one of `rows` each."""
+        return replace(self, surprises=tuple((int(rows[row]), *rest) for row, *rest in self.surprises))
+
+    def __str__(self: Any) -> str:
+        figures, said = self.figures, [sentence for sentence in (self.verdict, *self.advice) if sentence]
+        width = max(map(len, figures))
+        lines = [f"{name:<{width}}  {value}" for name, value in figures.items()]
+        return "\n".join([*(f"- {sentence}" for sentence in said), *lines])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def to_json(self: Any) -> dict[str, Any]:
+        """The figures as plain data, for a model file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        """The report of such plain data."""
+        return cls(**{name: tupled(value) for name, value in plain.items()})
+
+
+def tupled(value: Any) -> Any:
+    """A list of lists, as JSON has them, as tuples; anything else as it is."""
+    return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Report):
     """Figures about a fit, and advice in sentences; print it for a table."""
 
     rows: int
@@ -74,7 +108,6 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """A sentence on how well the rows predict each other; none where they were not asked."""
         if self.inside is None:
             return ""
         share, said = ", ".join(map(percent, self.explained)), as_promised(self.inside, self.rows)
@@ -85,7 +118,6 @@ class Diagnosis:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """One sentence for each thing worth knowing; none if all is well."""
         out = []
         if self.excess > 1e-6:
             out.append(
@@ -93,16 +125,8 @@ class Diagnosis:
                 "hyperparameters: either the noise depends on the input, or the basis explains noise; "
                 "compare held-out rows with approximation='vfe'."
             )
-        larger = self.suggested is None or self.suggested > self.functions
-        if self.residual_to_noise > SLACK and larger and self.gain is None:  # neighbours see what is left
-            size = f"more than {self.tried}" if self.suggested is None else f"about {self.suggested}"
-            out.append(
-                f"The basis leaves {self.residual_to_noise:.3g} times the noise of the prior variance "
-                f"unexplained: {size} basis functions would bring that below a tenth."
-            )
-        elif self.suggested is not None and 2 * self.suggested <= self.functions and self.gain is None:
-            few, many = self.suggested, self.functions
-            out.append(f"About {few} basis functions would do as well as these {many}, and be faster.")
+        if self.gain is None:  # neighbours see what is left
+            out += advice_on_size(self.residual_to_noise, self.functions, self.suggested, self.tried)
         if self.jitter > 10 * DEFAULT_JITTER:
             grew = f"Jitter grew to {self.jitter:.1g}"
             out.append(f"{grew}: some basis functions are nearly copies of others; use fewer.")
@@ -119,7 +143,8 @@ class Diagnosis:
         evidence = None if self.evidence is None else self.evidence + nats
         return replace(self, evidence=evidence, lower=self.lower + nats, upper=self.upper + nats)
 
-    def __str__(self) -> str:
+    @property
+    def figures(self) -> dict[str, str]:
         evidence = "not known" if self.evidence is None else f"{self.evidence:.6g}"
         if self.effective is None:
             rows = {"different rows": f"{self.rows}", "exact log evidence": evidence}
@@ -143,28 +168,25 @@ class Diagnosis:
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
         for row, y, mean, std in self.surprises[:PRINTED_SURPRISES]:
             rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"
-        width = max(map(len, rows))
-        lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-        said = [sentence for sentence in (self.verdict, *self.advice) if sentence]
-        return "\n".join([*(f"- {sentence}" for sentence in said), *lines])
+        return rows
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        gain = plain["gain"] and NeighbourGain(**{name: tupled(v) for name, v in plain["gain"].items()})
+        return super().from_json(plain | {"gain": gain})
 
-    def to_json(self) -> dict[str, Any]:
-        """The figures as plain data, for a model file."""
-        return asdict(self)
 
-    @staticmethod
-    def from_json(plain: dict[str, Any]) -> "Diagnosis":
-        """The diagnosis of such plain data."""
-        gain = plain["gain"]
-        if gain is not None:
-            gain = NeighbourGain(**(gain | {name: tuple(gain[name]) for name in ("error", "log_loss")}))
-        surprises = tuple((int(row), *map(float, rest)) for row, *rest in plain.get("surprises", ()))
-        own = {"gain": gain, "at_bounds": tuple(plain["at_bounds"]), "surprises": surprises}
-        own |= {name: tuple(map(float, plain.get(name, ()))) for name in ("jumps", "explained")}
-        return Diagnosis(**(plain | own))
+def advice_on_size(left: float, functions: int, suggested: int | None, tried: int) -> list[str]:
+    """A sentence on a basis that leaves so much of the noise unexplained, if another size would do better."""
+    if left > SLACK and (suggested is None or suggested > functions):
+        size = f"more than {tried}" if suggested is None else f"about {suggested}"
+        return [
+            f"The basis leaves {left:.3g} times the noise of the prior variance unexplained: {size} basis "
+            "functions would bring that below a tenth."
+        ]
+    if suggested is not None and 2 * suggested <= functions:
+        return [f"About {suggested} basis functions would do as well as these {functions}, and be faster."]
+    return []
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -214,7 +236,7 @@ def diagnosis_of(
         left, effective = 0.0, None
     else:
         lower, upper, left, effective = _bounds(P, trace)
-    size, tried = (len(fit.basis), len(fit.basis)) if exact else _suggested(P, noise, len(fit.basis), rng)
+    size, tried = (len(fit.basis), len(fit.basis)) if exact else suggested_size(P, noise, len(fit.basis), rng)
     return Diagnosis(
         rows=P.n,
         functions=len(fit.basis),
@@ -255,7 +277,8 @@ def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
 def mean_residual(P: Problem) -> float:
     """tr(K - Q)/n: what the basis of a problem leaves of the prior variance at its rows, on average."""
     noise = as_noise(1.0, P.X)[0]
-    P = replace(plainly(P, DTC), noise=noise, one_noise=True, weights=None, jitter=DEFAULT_JITTER)
+    P = replace(plainly(P, DTC), likelihood=None, noise=noise, one_noise=True, weights=None)
+    P = replace(P, jitter=DEFAULT_JITTER)
     return max(_prior_trace(P) - _explained(P, evidence.factorise(P)), 0.0) / P.n
 
 
@@ -287,7 +310,7 @@ def _explained(P: Problem, F: evidence.Factors) -> float:
     return float(xp.linalg.trace(ones.B)) - m
 
 
-def _suggested(P: Problem, noise: float, m: int, rng: Any) -> tuple[int | None, int]:
+def suggested_size(P: Problem, noise: float, m: int, rng: Any) -> tuple[int | None, int]:
     """The number of greedily chosen rows that leave tr(K - Q) ≤ SLACK tr Σ, or None; and the number tried."""
     rows = np.sort(np.random.default_rng(rng).permutation(P.n)[:SIZING_ROWS])
     X = to_numpy(P.X[rows])

@@ -28,7 +28,7 @@ from ..numerics.workers import blas_for
 from ..progress import Line
 from ..sources.moments import Columns, moments
 from .packing import Packing, Parameters, Summary
-from .settings import Settings
+from .settings import Alike, Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
 NEAR_TOLERANCE, NEAR_SWEEPS = 0.003, 40  # of sites along neighbours, which are held for a climb
@@ -56,7 +56,7 @@ class Objective:
             movable=None if dense else settings.movable,
             noise_floor=noise_floor(P.row) if settings.noise_floor is None else settings.noise_floor,
         )
-        unknown = set(self.priors) - set(self.packing.positive)
+        unknown = {n for n, p in self.priors.items() if not isinstance(p, Alike)} - set(self.packing.positive)
         if unknown:
             known = sorted(self.packing.positive)
             raise UnknownNameError(f"priors on {sorted(unknown)}, but the positive parameters are {known}")

@@ -21,19 +21,29 @@ Trace = Callable[["Iterate"], None]
 class LogNormal:
     """A prior on a positive parameter: log θ ~ N(log median, sigma²), its density taken over log θ."""
 
-    median: Any  # a number, or one for each entry
+    median: Any  # a number, or one for each entry; None is the mean of log θ itself
     sigma: float
 
     def __post_init__(self) -> None:
-        if not np.all(np.asarray(self.median) > 0) or not self.sigma > 0:
+        if not (self.median is None or np.all(np.asarray(self.median) > 0)) or not self.sigma > 0:
             raise ParameterError(f"a median and sigma must be positive, not {self.median}, {self.sigma}")
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:
         """Σ log N(log θ | log median, sigma²) up to a constant, and its derivative in θ."""
         value = np.asarray(value, dtype=float)
-        middle = np.log(self.median) if value.ndim else np.mean(np.log(self.median))  # of one value for all
+        middle = np.log(value if self.median is None else self.median)
+        middle = middle if value.ndim and self.median is not None else np.mean(middle)  # of one value for all
         z = (np.log(value) - middle) / self.sigma
         return float(-0.5 * np.sum(z**2)), -z / (self.sigma * value)
+
+
+class Alike(LogNormal):
+    """A prior on rows of numbers, of any sign, that are alike: each is N(their mean, sigma²)."""
+
+    def log_density(self, value: Any) -> tuple[float, np.ndarray]:
+        """Σ log N(θ | mean of all θ, sigma²) up to a constant, and its derivative in θ."""
+        z = (value - np.mean(value, axis=0)) / self.sigma
+        return float(-0.5 * np.sum(z**2)), -z / self.sigma
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,8 @@ def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
         raise NonFiniteError(
             f"{name} holds {value:g} in row {row}, beyond {most:g}; remove such rows, or use other units"
         )
-    raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows")
+    use = "; an estimator takes gaps by missing='use'" if name == "X" and np.isnan(value) else ""
+    raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows{use}")
 
 
 def refuse_fill_values(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:

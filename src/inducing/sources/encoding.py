@@ -294,7 +294,9 @@ def as_frame(X: Any) -> Any:
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         if not hasattr(X, "__arrow_c_stream__"):
-            raise ColumnError(f"a table must be a data frame, not a {type(X).__name__}")
+            if not hasattr(X, "__dataframe__"):
+                raise ColumnError(f"a table must be a data frame, not a {type(X).__name__}")
+            X = package("pyarrow.interchange").from_dataframe(X)
         frame = nw.from_arrow(X, backend="pyarrow")
     names = [str(name) for name in frame.columns]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
@@ -305,10 +307,8 @@ def as_frame(X: Any) -> Any:
 
 def is_frame(X: Any) -> bool:
     """Whether this is a data frame that `as_frame` takes, and no array."""
-    if isinstance(X, np.ndarray | list | tuple) or not (hasattr(X, "shape") and hasattr(X, "columns")):
-        return False
-    nw = package("narwhals")
-    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+    streamed = hasattr(X, "columns") and hasattr(X, "__arrow_c_stream__")  # and no column alone
+    return streamed or hasattr(X, "__dataframe__")
 
 
 def require_none(problems: Sequence[str]) -> None:

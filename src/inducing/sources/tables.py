@@ -168,13 +168,12 @@ def _require_rows(rows: int, path: Path) -> None:
 
 def _reader(path: Path, missing: Sequence[str], types: dict[str, Any], newlines: bool) -> Any:
     csv = package("pyarrow.csv")
+    gaps = ["", *missing]
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),
         parse_options=csv.ParseOptions(delimiter=SEPARATORS[kind_of(path)], newlines_in_values=newlines),
-        convert_options=csv.ConvertOptions(
-            column_types=types, null_values=["", *missing], strings_can_be_null=True
-        ),
+        convert_options=csv.ConvertOptions(column_types=types, null_values=gaps, strings_can_be_null=True),
     )
 
 

@@ -14,6 +14,12 @@ from ...numerics.special import LOG_2PI, log_sigmoid, mills, special
 from .base import LARGEST, Likelihood, number, one_namespace, refuse, scale, within
 
 
+def given_one(log_odds: np.ndarray) -> np.ndarray:
+    """The probability that each of some labels is the only positive one, given that one is. (n, c)"""
+    odds = np.exp(log_odds - np.max(log_odds, axis=1, keepdims=True))
+    return odds / np.sum(odds, axis=1, keepdims=True)
+
+
 @dataclass(frozen=True)
 class Binary(Likelihood):
     """Two classes, labels -1 and +1, with p(y|f) = p(+1|yf)."""
@@ -45,9 +51,7 @@ class Binary(Likelihood):
         if value.shape[1] == 1:
             p = np.exp(value)
             return np.hstack([1.0 - p, p])
-        log_odds = value - self.log_average(-1.0, mean, var)
-        odds = np.exp(log_odds - np.max(log_odds, axis=1, keepdims=True))
-        return odds / np.sum(odds, axis=1, keepdims=True)
+        return given_one(value - self.log_average(-1.0, mean, var))
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
         """Mean and variance of the label."""
