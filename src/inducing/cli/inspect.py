@@ -26,7 +26,8 @@ def inspect(model: shared.Model) -> None:
     rows |= {
         f"held-out {name}": text for name, text in shared.formatted(metadata.get("held_out", {})).items()
     }
-    typer.echo("\n".join([*in_words(estimator), *getattr(getattr(estimator, "report_", None), "advice", ())]))
+    advice = getattr(getattr(estimator, "report_", None), "advice", ())
+    typer.echo(shared.printable("\n".join([*in_words(estimator), *advice])))
     shared.print_table("Model", rows)
     _print_kernel(estimator)
 
@@ -174,7 +175,7 @@ def _print_kernel(estimator: Any) -> None:
             shown = in_days if names[j] in dates else "{:.4g}".format
             turn = [shown(period[i] * unit)] if "period" in part else []
             own = "constant" if weight[j] == 0 else "no unit" if turn else shown(lengthscale[i] * unit)
-            table.add_row(names[j], own, f"{lengthscale[i]:.4g}", *turn)
+            table.add_row(shared.printable(names[j]), own, f"{lengthscale[i]:.4g}", *turn)
         if len(order) > PRINTED:
             table.add_row(f"{len(order) - PRINTED} more", "longer", "longer")
         shared.show(table)

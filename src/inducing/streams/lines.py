@@ -74,7 +74,7 @@ class Lines:
 
     fd: int
     stop: Stop
-    follow: bool = False  # whether a file's end is waited at: more may be written
+    follow: bool = False  # whether a file's end is waited at: more may be written, unless it was cut
     rest: bytes = b""
     ended: bool = False
 
@@ -84,7 +84,7 @@ class Lines:
         if self.fd not in ready or self.stop.asked():
             return []
         chunk = os.read(self.fd, READ_BYTES)
-        if not chunk and self.follow:
+        if not chunk and self.follow and os.fstat(self.fd).st_size >= os.lseek(self.fd, 0, os.SEEK_CUR):
             select.select([self.stop.fd], [], [], min(max(seconds, 0.0), FOLLOW_SECONDS))
             return []
         if not chunk:  # what has no end may be half a row that is still being written
