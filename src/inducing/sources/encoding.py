@@ -290,16 +290,15 @@ def guessed(seen: Contents) -> tuple[str, str]:
 
 def as_frame(X: Any) -> Any:
     """A data frame as narwhals has it, its columns named by strings; raise if it is none."""
-    nw = package("narwhals")
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    nw, frame = package("narwhals"), _wrapped(X)
     if not isinstance(frame, nw.DataFrame):
         if not hasattr(X, "__arrow_c_stream__"):
             raise ColumnError(f"a table must be a data frame, not a {type(X).__name__}")
         frame = nw.from_arrow(X, backend="pyarrow")
     names = [str(name) for name in frame.columns]
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise ColumnError(f"the table has two columns named {twice[0]!r}: rename one")
+    _require_unique(names)
+    if several := [name for name in frame.columns if isinstance(name, tuple)]:
+        raise ColumnError(f"the table has a column with several names, {several[0]}: name each by one text")
     return frame.rename(dict(zip(frame.columns, names))) if names != list(frame.columns) else frame
 
 
@@ -307,8 +306,23 @@ def is_frame(X: Any) -> bool:
     """Whether this is a data frame that `as_frame` takes, and no array."""
     if isinstance(X, np.ndarray | list | tuple) or not (hasattr(X, "shape") and hasattr(X, "columns")):
         return False
+    return isinstance(_wrapped(X), package("narwhals").DataFrame)
+
+
+def _wrapped(X: Any) -> Any:
+    """X as narwhals has it, where it knows its kind; raise if two columns have one name."""
     nw = package("narwhals")
-    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+    try:
+        return nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        _require_unique([str(name) for name in X.columns])
+        raise
+
+
+def _require_unique(names: Sequence[str]) -> None:
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise ColumnError(f"the table has two columns named {twice[0]!r}: rename one")
 
 
 def require_none(problems: Sequence[str]) -> None:
