@@ -78,6 +78,14 @@ def test_no_command_writes_over_a_pipe_or_a_device(table: Path, model: Path) -> 
     assert pipe.is_fifo()
 
 
+def test_a_folder_that_cannot_be_written_is_known_before_a_fit(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    result = run("fit", table, "-t", "y", "-o", table.with_name("m"), *QUICK)
+    assert result.exit_code == 2 and "cannot be written" in _words(result.stderr)
+
+
 def _words(text: str) -> str:
     """Text without the frame that a box around it is."""
     return " ".join(text.replace("│", " ").split())

@@ -100,6 +100,21 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, model: ig.Posterior, ki
     assert path.stat().st_mode == before and set(tmp_path.iterdir()) == {path, out}
 
 
+def test_a_model_that_does_not_fit_into_memory_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exact process of 20,000 rows is a file of half a megabyte, and 3.2 GB when it is read."""
+
+    def full(*_: object) -> None:
+        raise MemoryError("Unable to allocate 2.98 GiB")
+
+    X = np.linspace(0.0, 1.0, 8)[:, None]
+    save(ig.condition(ig.kernels.RBF(), ig.bases.Points(X), "exact", 0.1, X, X[:, 0]), tmp_path / "m")
+    monkeypatch.setattr("inducing.files.records.gram_factor", full)
+    with pytest.raises(ModelFileError, match=r"needs more memory than there is: Unable to allocate 2.98 GiB"):
+        ig.load(tmp_path / "m")
+
+
 def test_planted_links_are_not_followed(tmp_path: Path) -> None:
     victim, path = tmp_path / "victim", tmp_path / "model"
     victim.write_bytes(b"precious")

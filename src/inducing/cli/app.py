@@ -8,6 +8,7 @@ ended.
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,8 +77,10 @@ def inducing(
 
 def in_existing_folder(path: Path) -> Path:
     """Raise if a file cannot be written there: before an hour of fitting, not after."""
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist")
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        what = "cannot be written" if folder.is_dir() else "does not exist"
+        raise typer.BadParameter(f"the folder {str(path.parent)!r} {what}")
     if path.exists() and not path.is_file():
         raise typer.BadParameter(f"{str(path)!r} is a folder, a pipe or a device; name a file")
     return path
