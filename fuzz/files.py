@@ -43,6 +43,8 @@ FOUND: list[Any] = [
     ("order", 3, 10**9),
     ("record", 0, ([], [(0.9999999999999999, "huge")])),  # predicted infinity
     ("record", 0, ([], [(0.75, "tiny")])),
+    ("noise_posterior", 7, None),  # an IndexError of what was predicted
+    ("one_output", 7, 0),
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take
@@ -140,22 +142,28 @@ def check(case: tuple[str, int, Any]) -> None:
         else:
             content = forged(raw, folder, lambda r, t: (replaced(r, kind, changes), t))
         (folder / "m").write_bytes(content)
-        tracemalloc.start()
-        try:
-            model = ig.load(folder / "m")
-        except ModelFileError as error:
-            assert "\n" not in str(error)
-            return
-        finally:
-            most = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            assert most < MOST, f"{most} bytes for a file of {len(content)}"
-        try:
-            at: Any = np.full((2, 2), 0.3)
-            if getattr(model, "encoder_", None) is not None:
-                at = pd.DataFrame({"a": [0.3, 0.4], "b": ["x", "y"]})
-            answer = model.predict(at) if hasattr(model, "predict") else model.pdf(at)
-            values = answer[0] if isinstance(answer, tuple) else answer
-            assert values.dtype.kind != "f" or np.all(np.isfinite(values)), values
-        except InducingError as error:  # units that no query fits, in one sentence
-            assert "\n" not in str(error)
+        for light in (False, True):
+            _load_and_ask(folder / "m", light)
+
+
+def _load_and_ask(path: Path, light: bool) -> None:
+    tracemalloc.start()
+    try:
+        model = ig.load(path, light=light)
+    except ModelFileError as error:
+        assert "\n" not in str(error)
+        return
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < MOST, f"{most} bytes for a file of {path.stat().st_size}"
+    try:
+        at: Any = np.full((2, 2), 0.3)
+        if (encoder := getattr(model, "encoder_", None)) is not None:
+            at = pd.DataFrame({"a": [0.3, 0.4], "b": ["x", "y"]})
+            at = encoder.transform(at) if light else at
+        answer = model.predict(at) if hasattr(model, "predict") else model.pdf(at)
+        values = answer[0] if isinstance(answer, tuple) else answer
+        assert values.dtype.kind != "f" or np.all(np.isfinite(values)), values
+    except InducingError as error:  # units that no query fits, in one sentence
+        assert "\n" not in str(error)

@@ -23,7 +23,7 @@ from .parameters import Parametrised, made, read_spec
 
 def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
-    require_numbers(value, name)
+    require_numbers(value, name, text=True)
     array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
         raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
