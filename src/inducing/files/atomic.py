@@ -92,13 +92,15 @@ def _give(descriptor: int, old: os.stat_result) -> None:
     """Give a file the owner, the group and the permissions of another, as far as this user may; without the
     group no group may open it.
     """
-    mode = old.st_mode & 0o777
-    with suppress(OSError):
-        os.fchown(descriptor, old.st_uid, -1)
-    try:
-        os.fchown(descriptor, -1, old.st_gid)
-    except OSError:
-        mode &= 0o707
+    mode, new = old.st_mode & 0o777, os.fstat(descriptor)
+    if new.st_uid != old.st_uid:
+        with suppress(OSError):
+            os.fchown(descriptor, old.st_uid, -1)
+    if new.st_gid != old.st_gid:
+        try:
+            os.fchown(descriptor, -1, old.st_gid)
+        except OSError:
+            mode &= 0o707
     os.fchmod(descriptor, mode)
 
 
