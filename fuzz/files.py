@@ -45,6 +45,7 @@ FOUND: list[Any] = [
     ("record", 0, ([], [(0.75, "tiny")])),
     ("noise_posterior", 7, None),  # an IndexError of what was predicted
     ("one_output", 7, 0),
+    ("missing_values", 10, None),  # a TypeError
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take

@@ -436,6 +436,7 @@ def test_forged_files(model, path, words, change):
         ("'x_scale' of shape", lambda record, tensors: tensors["x_scale"].fill(0.0)),
         ("'y_scale' of shape", lambda record, tensors: tensors.update(y_scale=np.array(-1.0))),
         ("columns do not give 2 inputs", lambda record, tensors: record["encoder"].update(columns=[])),
+        ("cannot be read", lambda record, tensors: record["encoder"]["options"].update(missing_values=None)),
         ("metadata", lambda record, tensors: record.update(metadata=[1])),
     ],
 )

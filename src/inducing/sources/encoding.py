@@ -140,6 +140,8 @@ class ColumnEncoder:
         """The encoder of such a dictionary; raise if it is none."""
         try:
             options = plain["options"]
+            if not isinstance(options["missing_values"], list):
+                raise ValueError(f"missing_values are {options['missing_values']!r}")
             encoder = cls(**{name: options[name] for name in OPTIONS})
             columns = []
             for record in plain["columns"]:
