@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from hypothesis import strategies as st
 from safetensors.numpy import save as to_bytes
 
@@ -32,8 +33,8 @@ TENSOR = st.lists(
     max_size=2,
 )
 CASES = st.one_of(
-    st.tuples(st.just("bytes"), st.integers(0, 5), BYTES),
-    st.tuples(st.just("record"), st.integers(0, 5), st.tuples(RECORD, TENSOR)),
+    st.tuples(st.just("bytes"), st.integers(0, 10), BYTES),
+    st.tuples(st.just("record"), st.integers(0, 10), st.tuples(RECORD, TENSOR)),
 )
 FOUND: list[Any] = [
     # "<U200000000" of a classifier's labels took 2.3 GB; 1e400 as a count was an OverflowError
@@ -42,8 +43,11 @@ FOUND: list[Any] = [
     ("order", 3, 10**9),
     ("record", 0, ([], [(0.9999999999999999, "huge")])),  # predicted infinity
     ("record", 0, ([], [(0.75, "tiny")])),
+    ("noise_posterior", 7, None),  # an IndexError of what was predicted
+    ("one_output", 7, 0),
+    ("missing_values", 10, None),  # a TypeError
 ]
-MODELS = 6
+MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take
 
 
@@ -63,6 +67,15 @@ def models() -> tuple[bytes, ...]:
         ig.condition(trigonometric, ig.bases.Points(X[:3]), "fitc", 0.1, X, y),
         ig.OnlineGPRegressor(n_inducing=5, warmup=10, max_iter=1, random_state=0).partial_fit(X, y),
         ig.condition(ig.kernels.Matern32() + ig.kernels.Linear(), ig.bases.Points(X[:3]), "exact", 0.1, X, y),
+        ig.SparseGPRegressor(n_inducing=5, max_iter=1, approximation="neighbours", random_state=0).fit(X, y),
+        ig.SparseGPRegressor(n_inducing=5, max_iter=1, noise="learned", random_state=0).fit(X, y),
+        ig.SparseGPRegressor(n_inducing=5, max_iter=1, outputs="coregionalised", random_state=0).fit(
+            X, np.column_stack([y, X[:, 1]])
+        ),
+        ig.GPDensity().fit(X),
+        ig.SparseGPRegressor(n_inducing=5, max_iter=1, random_state=0).fit(
+            pd.DataFrame({"a": X[:, 0], "b": np.where(X[:, 1] > 0.5, "x", "y")}), y
+        ),
     ]
     from inducing.files.models import save
 
@@ -130,20 +143,28 @@ def check(case: tuple[str, int, Any]) -> None:
         else:
             content = forged(raw, folder, lambda r, t: (replaced(r, kind, changes), t))
         (folder / "m").write_bytes(content)
-        tracemalloc.start()
-        try:
-            model = ig.load(folder / "m")
-        except ModelFileError as error:
-            assert "\n" not in str(error)
-            return
-        finally:
-            most = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            assert most < MOST, f"{most} bytes for a file of {len(content)}"
-        try:
-            at = np.full((2, 2), 0.3)
-            answer = model.predict(at) if hasattr(model, "predict") else model.pdf(at)
-            values = answer[0] if isinstance(answer, tuple) else answer
-            assert values.dtype.kind != "f" or np.all(np.isfinite(values)), values
-        except InducingError as error:  # units that no query fits, in one sentence
-            assert "\n" not in str(error)
+        for light in (False, True):
+            _load_and_ask(folder / "m", light)
+
+
+def _load_and_ask(path: Path, light: bool) -> None:
+    tracemalloc.start()
+    try:
+        model = ig.load(path, light=light)
+    except ModelFileError as error:
+        assert "\n" not in str(error)
+        return
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < MOST, f"{most} bytes for a file of {path.stat().st_size}"
+    try:
+        at: Any = np.full((2, 2), 0.3)
+        if (encoder := getattr(model, "encoder_", None)) is not None:
+            at = pd.DataFrame({"a": [0.3, 0.4], "b": ["x", "y"]})
+            at = encoder.transform(at) if light else at
+        answer = model.predict(at) if hasattr(model, "predict") else model.pdf(at)
+        values = answer[0] if isinstance(answer, tuple) else answer
+        assert values.dtype.kind != "f" or np.all(np.isfinite(values)), values
+    except InducingError as error:  # units that no query fits, in one sentence
+        assert "\n" not in str(error)

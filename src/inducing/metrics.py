@@ -180,6 +180,8 @@ def _baseline(y_train: "ArrayLike | Baseline") -> Baseline:
 
 
 def _vector(name: str, values: ArrayLike) -> Vector:
+    if np.ma.is_masked(values) or np.asarray(values).dtype.kind in "cMm":
+        raise ShapeError(f"{name} must hold numbers, without masked entries, dates or complex numbers.")
     v = np.asarray(values, dtype=np.float64)
     if v.ndim != 1:
         raise ShapeError(f"{name} must be one-dimensional, one output at a time; got shape {v.shape}.")

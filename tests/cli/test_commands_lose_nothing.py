@@ -64,6 +64,42 @@ def test_no_command_writes_over_what_it_reads(table: Path, model: Path) -> None:
     assert table.read_bytes() == before and model.read_bytes() == held
 
 
+def test_no_command_writes_over_a_pipe_or_a_device(table: Path, model: Path) -> None:
+    pipe = table.with_name("pipe")
+    os.mkfifo(pipe)
+    for command in (
+        ("fit", table, "-t", "y", "-o", pipe, *QUICK),
+        ("predict", model, table, "-o", pipe),
+        ("export", model, "--to", "c", "-o", pipe),
+        ("stream", table, "-t", "y", "-o", table.with_name("s"), "-p", pipe),
+    ):
+        result = run(*command)
+        assert result.exit_code == 2 and "a pipe or a device; name a file" in _words(result.stderr), command
+    assert pipe.is_fifo()
+
+
+def test_a_folder_that_cannot_be_written_is_known_before_a_fit(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    result = run("fit", table, "-t", "y", "-o", table.with_name("m"), *QUICK)
+    assert result.exit_code == 2 and "cannot be written" in _words(result.stderr)
+
+
+def _words(text: str) -> str:
+    """Text without the frame that a box around it is."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_names_of_a_stranger_do_not_command_the_terminal(tmp_path: Path) -> None:
+    names = ["a\x1b]0;owned\x07", "b\x9b31m"]
+    fitted = ig.SparseGPRegressor(n_inducing=5, optimize=None).fit(pd.DataFrame(X, columns=names), TABLE["y"])
+    fitted.save(tmp_path / "m", {"target": "y\x1b[2J"})
+    result = run("inspect", tmp_path / "m")
+    assert result.exit_code == 0 and "\\x1b]0;owned\\x07" in result.stdout and "y\\x1b[2J" in result.stdout
+    assert not any(c in result.stdout for c in "\x1b\x07\x9b")
+
+
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
     TABLE.to_csv(tmp_path / "br[1].csv", index=False)
     result = run("fit", tmp_path / "br[1].csv", "-t", "y", "-o", tmp_path / "m", *QUICK)

@@ -103,7 +103,7 @@ def same(got: Any, expected: Any, like: Any, what: str = "") -> None:
 
 
 @pytest.mark.parametrize("kind", BASES)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [*ROWS, "exact"])
 def test_evidence_and_gradient(name: str, kind: str, place: Any) -> None:
     arguments = KERNELS["RBF"], basis(kind), name, NOISE
     expected, slopes = ig.log_evidence_and_gradient(*arguments, X, Y, **options(name))
@@ -261,6 +261,7 @@ def test_blocks_of_unequal_size_go_in_batches(
     rng = np.random.default_rng(8)
     noise, weights = rng.uniform(0.02, 0.1, 300), rng.uniform(0.5, 2.0, 300)
     options = {"neighbours": 5, "blocks": labels, "weights": weights}
+    monkeypatch.setattr(neighbours, "worth_compiling", lambda entries: True)  # small blocks there, too
     expected, slopes = ig.log_evidence_and_gradient(*arguments, noise, X[:300], Y[:300], **options)
     monkeypatch.setattr(block_passes, "BATCH_BYTES", kept)
     monkeypatch.setattr(neighbours, "DEVICE_BYTES", 2 * 8 * 90 * 180)  # two blocks of 90 rows at a time

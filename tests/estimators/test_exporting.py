@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
+from inducing.estimators import exporting
 from inducing.files.exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn, to_c, to_js
 from inducing.files.onnx_graph import to_onnx
 from inducing.model.compiled import Folded, Functions, Leaf
@@ -105,6 +106,95 @@ def test_names_of_columns_and_classes_cannot_break_out(tmp_path):
     assert "</script>" not in (tmp_path / "m.js").read_text()
 
 
+@pytest.mark.parametrize("to", TOOLS)
+def test_names_and_levels_are_no_part_of_templates_and_graphs(tmp_path, to):
+    """Levels that look like places of a template; columns named as nodes of a graph may be."""
+    pandas = pytest.importorskip("pandas")
+    if not TOOLS[to]:
+        pytest.skip(f"{NEEDED[to]} is not installed")
+    rng = np.random.default_rng(2)
+    levels = np.array(["@_", "@d#", "@lines", "@m#"])[rng.integers(4, size=80)]
+    frame = pandas.DataFrame({"t0": rng.uniform(0, 9, 80), "_c1": rng.uniform(0, 9, 80), "@_row": levels})
+    y = np.sin(frame["t0"]) + (levels == "@_") + 0.1 * rng.standard_normal(80)
+    labels = np.array(["@c#", "@_x"])[(y > 0.3).astype(int)]
+    for target, kind in ((y, ig.SparseGPRegressor), (labels, ig.SparseGPClassifier)):
+        model = kind("rbf", n_inducing=7, max_iter=3, random_state=0).fit(frame, target)
+        difference = ig.export(model, tmp_path / f"m.{to}", to)
+        assert difference is not None and difference < 1e-10
+    if to == "c":
+        text = (tmp_path / "m.c").read_text()
+        assert r'{"\100_x", "\100c#"}' in text and "u0040_row" in text
+
+
+@pytest.mark.parametrize("name", ["", "mean", "std", "p"])
+def test_a_column_cannot_have_the_name_of_a_graphs_output(name):
+    column = ExportedColumn(name, 0.0, ("x", "y"))
+    with pytest.raises(ig.errors.ParameterError, match=f"cannot be named '{name}': rename that column"):
+        to_onnx(_of_one_function(column.width, columns=(column,)))
+
+
+def _of_one_function(d, root=0.0, **options):
+    """A process on one function at 0: mean x₁ + 2x₂ + …, its variance 1 - (root k)²."""
+    functions = Functions(np.zeros((d, 1)), np.zeros(d), ((1.0, (Leaf(0, np.arange(d), np.ones((d, 1))),)),))
+    process = Folded(functions, np.zeros(1), np.full((1, 1), root), 0.0, 1.0 + np.arange(d), 1.0)
+    return Exported("regression", (process,), 0.0, tuple(f"f{i}" for i in range(d)), **options)
+
+
+@pytest.mark.parametrize("to", TOOLS)
+def test_a_variance_below_zero_by_rounding_is_none(tmp_path, to):
+    if not TOOLS[to]:
+        pytest.skip(f"{NEEDED[to]} is not installed")
+    model, path = _of_one_function(1, 1.0 + 1e-9), tmp_path / "m"
+    made = {"c": to_c, "js": to_js, "onnx": to_onnx}[to](model)
+    path.write_bytes(made if to == "onnx" else made.encode())
+    run = {"c": exporting._run_c, "js": exporting._run_js, "onnx": exporting._run_onnx}[to]
+    found = run(path, np.array([[0.0], [3.0]]), model, "model")
+    np.testing.assert_allclose(found, [[0.0, 0.0], [3.0, np.sqrt(1 - np.exp(-9.0))]], atol=1e-7)
+
+
+def test_a_graph_tells_what_it_takes_and_gives():
+    """Versions that runtimes since 2021 know, names and shapes of inputs and outputs, and what they mean."""
+    onnx = pytest.importorskip("onnx")
+    X, y, f = _table(60)
+    double, text = onnx.TensorProto.DOUBLE, onnx.TensorProto.STRING
+    regressor = ig.SparseGPRegressor(n_inducing=5, optimize=None).fit(X, y)
+    classifier = ig.SparseGPClassifier(n_inducing=5, max_iter=1).fit(X, f > 0.2)
+    column = ExportedColumn("a", 0.0, ("x", "y"))
+    for model, inputs, outputs in (
+        (exporting.exported(regressor), {"X": (double, 3)}, {"mean": (double,), "std": (double,)}),
+        (exporting.exported(classifier), {"X": (double, 3)}, {"p": (double, 2)}),
+        (_of_one_function(2, columns=(column,)), {"a": (text, 1)}, {"mean": (double,), "std": (double,)}),
+    ):
+        whole = onnx.load_from_string(to_onnx(model))
+        versions = {own.domain: own.version for own in whole.opset_import}
+        assert (whole.ir_version, versions) == (8, {"": 13, "ai.onnx.ml": 3})
+        for found, expected in ((whole.graph.input, inputs), (whole.graph.output, outputs)):
+            kinds = {value.name: value.type.tensor_type for value in found}
+            shapes = {name: [d.dim_param or d.dim_value for d in k.shape.dim] for name, k in kinds.items()}
+            assert {name: k.elem_type for name, k in kinds.items()} == {k: v[0] for k, v in expected.items()}
+            assert shapes == {name: ["n", *rest] for name, (_, *rest) in expected.items()}
+        told = {entry.key: json.loads(entry.value) for entry in whole.metadata_props}
+        assert told == {"features": list(model.features), "classes": list(model.classes)}
+
+
+def test_a_module_refuses_rows_that_are_none(tmp_path):
+    """A gap is not 0, and nothing gives NaN."""
+    if not TOOLS["js"]:
+        pytest.skip("node is not installed")
+    columns = (ExportedColumn("a"), ExportedColumn("b", 0.0, ("x", "y"), "none"))
+    (tmp_path / "m.mjs").write_text(to_js(_of_one_function(3, columns=columns)))
+    rows = ['{a: 1, b: "x"}', '{a: "2", b: "x"}', "{a: new Date(3000), b: 'y'}", "[1, 0, 1]"]
+    bad = ['{b: "x"}', '{a: "", b: "x"}', '{a: null, b: "x"}', '{a: "one", b: "x"}', "{a: 1}"]
+    bad += ["{a: 1, b: ''}", "[1, 0]", "[1, 0, NaN]", "[1, 0, 1, 1]"]
+    (tmp_path / "main.mjs").write_text(
+        'import { predict } from "./m.mjs";\n'
+        "const said = (x) => { try { return predict(x).mean; } catch (e) { return e.name; } };\n"
+        f"console.log(JSON.stringify([{', '.join(rows + bad)}].map(said)));\n"
+    )
+    done = subprocess.run(["node", tmp_path / "main.mjs"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [3.0, 4.0, 6.0, 4.0, *["RangeError"] * len(bad)]
+
+
 def test_the_command_says_how_well_it_agrees(tmp_path):
     X, y, _ = _table(60)
     model = ig.SparseGPRegressor(n_inducing=5, optimize=None).fit(X, y)
@@ -173,12 +263,7 @@ def test_a_level_that_was_not_seen(tmp_path, to, unseen):
     if not TOOLS[to]:
         pytest.skip(f"{NEEDED[to]} is not installed")
     column = ExportedColumn("a", 0.0, ("x", "y"), unseen)
-    d = column.width
-    leaf = Leaf(0, np.arange(d), np.ones((d, 1)))
-    functions = Functions(np.zeros((d, 1)), np.zeros(d), ((1.0, (leaf,)),))
-    process = Folded(functions, np.zeros(1), np.zeros((1, 1)), 0.0, 1.0 + np.arange(d), 1.0)
-    names = tuple(f"f{i}" for i in range(d))
-    model = Exported("regression", (process,), 0.0, names, columns=(column,))
+    model = _of_one_function(column.width, columns=(column,))
     told = []
     for level in ("y", "z"):
         try:

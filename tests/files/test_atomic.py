@@ -17,6 +17,7 @@ from inducing.errors import CheckpointWarning, ModelFileError, ParameterError
 from inducing.files import atomic, checkpoints
 from inducing.files.atomic import replacing, require_apart
 from inducing.files.checkpoints import Checkpoint
+from inducing.files.models import save
 
 
 @pytest.fixture
@@ -46,6 +47,76 @@ def test_a_new_file_follows_the_umask(umask: int, mode: int, tmp_path: Path) -> 
     finally:
         os.umask(before)
     assert (tmp_path / "new").stat().st_mode & 0o777 == mode
+
+
+def test_the_umask_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to all threads: two that set it to nothing for a moment may leave it there."""
+    monkeypatch.setattr(os, "umask", None)
+    with replacing(tmp_path / "new") as part:
+        part.write_bytes(b"new")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_owner_and_group_stay(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    os.chown(path, 4321, 1234)
+    with replacing(path) as part:
+        part.write_bytes(b"new")
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4321, 1234, 0o640)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize(("group", "mode"), [(1234, 0o604), (None, 0o664)])
+def test_a_group_that_cannot_be_given_lets_no_other_in(
+    group: int | None, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    path = tmp_path / "theirs"
+    path.write_bytes(b"old")
+    path.chmod(0o664)
+    if group is not None:
+        os.chown(path, -1, group)
+    monkeypatch.setattr(os, "fchown", refused)
+    with replacing(path) as part:
+        part.write_bytes(b"new")
+    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, model: ig.Posterior, kind: str) -> None:
+    """-o /dev/null must not put a file in the place of the device."""
+    path = tmp_path / "thing"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    before, out = path.stat().st_mode, path
+    if kind == "link to a pipe":
+        out = tmp_path / "link"
+        os.symlink(path, out)
+    with pytest.raises(ModelFileError, match="cannot be written to .*: it is no ordinary file"):
+        save(model, out)
+    assert path.stat().st_mode == before and set(tmp_path.iterdir()) == {path, out}
+
+
+def test_a_model_that_does_not_fit_into_memory_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exact process of 20,000 rows is a file of half a megabyte, and 3.2 GB when it is read."""
+
+    def full(*_: object) -> None:
+        raise MemoryError("Unable to allocate 2.98 GiB")
+
+    X = np.linspace(0.0, 1.0, 8)[:, None]
+    save(ig.condition(ig.kernels.RBF(), ig.bases.Points(X), "exact", 0.1, X, X[:, 0]), tmp_path / "m")
+    monkeypatch.setattr("inducing.files.records.gram_factor", full)
+    with pytest.raises(ModelFileError, match=r"needs more memory than there is: Unable to allocate 2.98 GiB"):
+        ig.load(tmp_path / "m")
 
 
 def test_planted_links_are_not_followed(tmp_path: Path) -> None:
@@ -107,8 +178,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
 
 
 def test_threads_may_save_one_path(tmp_path: Path, model: ig.Posterior) -> None:
-    from inducing.files.models import save
-
     path, errors = tmp_path / "model", []
 
     def write() -> None:

@@ -303,9 +303,9 @@ def read_head(path):
     return json.loads(raw[8 : 8 + size])
 
 
-def refused(path, words="corrupt"):
+def refused(path, words="corrupt", light=False):
     with pytest.raises(errors.ModelFileError, match=words) as caught:
-        ig.load(path)
+        ig.load(path, light=light)
     message = str(caught.value)
     assert path.name in message and "\n" not in message
     return message
@@ -410,12 +410,41 @@ def forged(path, change):
         ("does not describe", lambda record, tensors: record.pop("parameters")),
         ("does not describe", lambda record, tensors: record["parameters"].pop("jitter")),
         ("names 1 features for 2", lambda record, tensors: record.update(feature_names=["a"])),
+        ("names 1 features for 2", lambda record, tensors: record.update(feature_names=["a", "a"])),
         ("metadata", lambda record, tensors: record.update(metadata=[1])),
     ],
 )
 def test_forged_files(model, path, words, change):
     model.save(path, full=True)
     refused(forged(path, change), words)
+
+
+@pytest.mark.parametrize("light", [False, True])
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("processes do not fit", lambda record, tensors: record.update(noise_posterior=None)),
+        ("processes do not fit|row by row", lambda record, tensors: record.update(likelihood=None)),
+        ("'noise.w' of shape", lambda record, tensors: record["noise_posterior"].update(one_output=False)),
+        (
+            "'noise.w' of shape",
+            lambda record, tensors: (
+                record["noise_posterior"]["kernel"].update(lengthscale=1.0),
+                tensors.update({"noise.basis.Z": tensors["noise.basis.Z"][:, :1].copy()}),
+            ),
+        ),
+        ("'x_scale' of shape", lambda record, tensors: tensors["x_scale"].fill(0.0)),
+        ("'y_scale' of shape", lambda record, tensors: tensors.update(y_scale=np.array(-1.0))),
+        ("columns do not give 2 inputs", lambda record, tensors: record["encoder"].update(columns=[])),
+        ("cannot be read", lambda record, tensors: record["encoder"]["options"].update(missing_values=None)),
+        ("metadata", lambda record, tensors: record.update(metadata=[1])),
+    ],
+)
+def test_forged_files_of_learned_noise(tmp_path, words, change, light):
+    """Refused when they are read, whole or for predictions alone, not when they are asked."""
+    rows = pd.DataFrame(X, columns=["a", "b"])
+    quick(noise="learned", max_iter=1, kernel=ig.kernels.RBF(1.0)).fit(rows, y).save(tmp_path / "m")
+    refused(forged(tmp_path / "m", change), words, light)
 
 
 def test_other_versions(path):

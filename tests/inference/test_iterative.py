@@ -327,6 +327,20 @@ def test_kin40k() -> None:
     assert np.max(np.abs(found - exact)) < 1e-6 * np.std(y)
 
 
+@pytest.mark.parametrize("cores", [1, 3])
+def test_gradients_of_blocks_are_those_of_the_matrix(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of six blocks on and below the diagonal, each thread with a sum of its own."""
+    monkeypatch.setattr(workers, "_process_cores", lambda: cores)
+    draw = np.random.default_rng(7)
+    rows, kernel = draw.uniform(-2.0, 2.0, (1100, 2)), ig.kernels.Matern32([0.7, 1.1], 1.3)
+    P = problem_of(kernel, None, "cg", NOISE, rows, rows[:, 0])
+    V = draw.standard_normal((1100, 2))
+    found, expected = iterative._over_pairs(P, V, V), kernel.pullback(rows, rows, V @ V.T)[0]
+    assert set(found) == set(expected)
+    for name, slope in expected.items():
+        assert_allclose(found[name], slope, rtol=1e-9)
+
+
 @pytest.mark.parametrize("m", [1, 64, 65, 300])
 def test_cholesky_in_panels(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What large matrices go through, with small panels."""

@@ -10,6 +10,7 @@ import inducing as ig
 import oracle
 from inducing import errors
 from inducing.inference.conjugate_gradients import products
+from inducing.numerics import workers
 
 VARIANCE = 1.7
 
@@ -23,8 +24,10 @@ def dense(kernel: Any, Z: np.ndarray, X: np.ndarray) -> np.ndarray:
     "kernel, n",
     [(ig.kernels.RBF, 1), (ig.kernels.RBF, 700), (ig.kernels.RBF, 2100), (ig.kernels.Matern32, 1100)],
 )
-def test_blocks_are_the_matrix(kernel: Any, n: int) -> None:
-    """n on either side of a block, and of several; fewer queries than a block and more."""
+@pytest.mark.parametrize("cores", [1, 3])
+def test_blocks_are_the_matrix(kernel: Any, n: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """n on either side of a block, and of several; fewer queries than a block and more; sums of threads."""
+    monkeypatch.setattr(workers, "_process_cores", lambda: cores)
     rng = np.random.default_rng(101)
     k, X, V = kernel([0.4, 0.9], VARIANCE), rng.uniform(size=(n, 2)), rng.standard_normal((n, 3))
     product, K = products.Blocked(k, X), dense(k, X, X)

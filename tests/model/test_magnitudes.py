@@ -151,6 +151,37 @@ def test_what_is_no_number_is_refused(name: str) -> None:
             call()
 
 
+@pytest.mark.parametrize("name", ["masked", "dates", "complex"])
+def test_what_is_no_number_is_refused_wherever_numbers_are_given(name: str) -> None:
+    """Weights, bases, parameters, spreads of inputs, scores: none takes what lies under a mask."""
+    wrong: Any = {"masked": np.ma.abs(MASKED), "dates": DATES[:, None] + np.zeros(2, int), "complex": X + 1j}
+    rows, column = wrong[name], wrong[name][:, 0]
+    basis, kernel, regressor = ig.bases.Points(X[:5]), ig.kernels.RBF(), ig.SparseGPRegressor(n_inducing=5)
+    post = ig.condition(kernel, basis, "fitc", 0.1, X, y)
+    calls: list[Any] = [
+        lambda: regressor.fit(X, y, sample_weight=column),
+        lambda: regressor.fit(X, y, x_std=rows),
+        lambda: ig.SparseGPClassifier(n_inducing=5).fit(X, y > 0, sample_weight=column),
+        lambda: ig.GPDensity().fit(X, sample_weight=column),
+        lambda: ig.condition(kernel, basis, "fitc", 0.1, X, y, weights=column),
+        lambda: ig.condition(kernel, basis, "pitc", 0.1, X, y, blocks=column),
+        lambda: ig.bases.Points(rows),
+        lambda: ig.bases.Multiscale(X, rows),
+        lambda: ig.kernels.RBF(column),
+        lambda: ig.means.Linear(column),
+        lambda: kernel(rows, X),
+        lambda: kernel.diag(rows),
+        lambda: post.paths(2, 0)(rows),
+        lambda: ig.metrics.nlpd(column, y, np.ones(40)),
+        lambda: ig.compare(rows, y),
+        lambda: ig.compare(X, column),
+    ]
+    for i, call in enumerate(calls):
+        with pytest.raises(InducingError) as caught:
+            call()
+        assert "\n" not in str(caught.value), i
+
+
 def test_a_mask_without_masked_entries_is_no_obstacle() -> None:
     plain = np.ma.array(X, mask=False)
     assert ig.condition(ig.kernels.RBF(), ig.bases.Points(X[:5]), "fitc", 0.1, plain, y).log_evidence
@@ -204,6 +235,24 @@ def test_targets_beyond_the_domain_are_refused() -> None:
             model.fit(X, y * 1e156)
     with pytest.raises((NonFiniteError, ShapeError), match="beyond"):
         next(ig.as_source(X * 1e80, y).parts())
+
+
+def test_targets_whose_squares_lose_digits_are_refused() -> None:
+    """With y of 1e-160 error bars were off by a hundredth; a batch of a stream may be as small as it is."""
+    for model in (ig.SparseGPRegressor(max_iter=1), ig.OnlineGPRegressor(warmup=10, max_iter=1)):
+        with pytest.raises(NonFiniteError, match=r"y spreads by .*e-157, less than 1e-150; use other units"):
+            model.fit(X, y * 1e-156)
+        mean, std = model.fit(X, y * 1e-149).predict(X, return_std=True)
+        one = model.fit(X, y).predict(X, return_std=True)
+        assert_allclose([mean * 1e149, std * 1e149], one, rtol=1e-6)
+    stream = ig.OnlineGPRegressor(warmup=10, max_iter=1).fit(X, y)
+    assert np.all(np.isfinite(stream.partial_fit(X[:5], 1e-200 * y[:5]).predict(X)))
+
+
+@pytest.mark.parametrize("std", [-1.0, np.nan, np.inf])
+def test_spreads_of_inputs_that_are_none_are_refused(std: float) -> None:
+    with pytest.raises(ShapeError, match="x_std must hold standard deviations of zero or more"):
+        ig.SparseGPRegressor(n_inducing=5).fit(X, y, x_std=std)
 
 
 @pytest.mark.parametrize("column", ["x", "y"])

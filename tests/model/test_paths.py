@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import inducing as ig
+from inducing.model import paths as drawing
+from inducing.model.kernels.waves import waves
 
 K = ig.kernels
 KERNELS = {
@@ -60,6 +62,17 @@ def test_a_multiscale_basis_is_met_by_its_own_functionals():
     kernel = K.RBF([1.0, 1.5], 1.3)
     post = ig.condition(kernel, ig.bases.Multiscale(X[:12], widths), "vfe", 0.05, X, y)
     _agree(post, Xs, post.paths(DRAWS, 1, features=8192), 1.3)
+
+
+def test_waves_on_gaussians_have_their_covariance_with_f():
+    """Of widths other than the lengthscales, neither of them 1."""
+    X, _, _ = _data()
+    kernel = K.RBF([0.6, 1.7], 1.3)
+    widths = np.random.default_rng(3).uniform(0.8, 1.9, (12, 2)) * [0.6, 1.7]
+    basis = ig.bases.Multiscale(X[:12], widths)
+    prior = waves(kernel, 2, 1 << 16, np.random.default_rng(0))
+    found = drawing._on_basis(prior, kernel, basis) @ prior(X).T
+    np.testing.assert_allclose(found, basis.cross(kernel, X).T, rtol=0, atol=0.003)
 
 
 def test_draws_of_few_features_are_exact_on_the_basis():

@@ -369,6 +369,12 @@ def test_tables_and_parameters_that_are_none_are_named():
         encoder.transform([[1.0]])
     with pytest.raises(ColumnError, match="two columns named '1'"):
         ig.TableEncoder().fit(pd.DataFrame([[1.0, 2.0]], columns=[1, "1"]))
+    with pytest.raises(ColumnError, match="two columns named 'a': rename one"):
+        ig.SparseGPRegressor().fit(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), [1.0])
+    with pytest.raises(ColumnError, match=r"with several names, \('a', 1\): name each by one text"):
+        ig.TableEncoder().fit(pd.DataFrame([[1.0]], columns=pd.MultiIndex.from_tuples([("a", 1)])))
+    with pytest.raises(ColumnError, match="'a' holds lists or the like, no number, date or text"):
+        ig.TableEncoder().fit(pd.DataFrame({"a": [[1, 2], [3]]}))
     wrong = dict(missing="fill"), dict(categories="hash"), dict(calendar=["month"]), dict(kinds={"size": "x"})
     for options in wrong:
         with pytest.raises(ParameterError, match="must be one of"):

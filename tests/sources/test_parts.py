@@ -178,6 +178,12 @@ print(json.dumps(dict(bytes=peak() - before, finite=bool(np.isfinite(values).all
 """
 
 
+def test_one_row_is_enough() -> None:
+    one = parts([0], X[:1], Y[:1])
+    expected = ig.log_evidence(KERNEL, BASIS, "fitc", NOISE, X[:1], Y[:1])
+    assert_allclose(ig.log_evidence(KERNEL, BASIS, "fitc", NOISE, one), expected, rtol=1e-12)
+
+
 def test_memory_does_not_grow_with_the_rows() -> None:
     """Of a million rows X alone takes 16 MB and Kfu 400 MB; ten times the rows take no more than a part's
     buffers.

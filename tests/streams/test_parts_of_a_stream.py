@@ -1,6 +1,7 @@
 """The small parts of a stream, each by itself: waiting for lines, recognising a format, running scores."""
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -54,6 +55,20 @@ def test_the_end_of_a_file(follow: bool, tmp_path, pipes: tuple[int, int, int, i
         assert not follow or time.monotonic() - start > 0.04  # it does not turn round and round
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_closes_ends_a_stream_unless_it_should_not(ignored: bool) -> None:
+    """SIGHUP ended the process with rows that were not saved; `nohup` ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with lines.stop_on_signals() as stop:
+            assert (signal.getsignal(signal.SIGHUP) == signal.SIG_IGN) == ignored
+            assert ignored or signal.getsignal(signal.SIGHUP) == stop.ask
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.asked() != ignored
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_format_is_recognised_by_its_first_line() -> None:

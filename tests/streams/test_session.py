@@ -37,6 +37,21 @@ def test_a_session_reads_resumes_and_scores(tmp_path):
     assert_allclose(again.scores.values()["NLPD"], -np.mean(forecast.log_density), rtol=1e-7)
 
 
+def test_rows_of_labels_wait_for_the_warm_up_and_no_longer(tmp_path, monkeypatch):
+    """Then predictions and saves come on the way, not at the end of a stream that may have none."""
+    path, seen = tmp_path / "rows.csv", []
+    TABLE.assign(y=np.where(TABLE["y"] > 0, "a", "b")).to_csv(path, index=False)
+    classifier = ig.SparseGPClassifier(method="online", n_inducing=10, warmup=40, max_iter=2, random_state=0)
+    current = Session.begun(tmp_path / "model", "y", classifier)
+    monkeypatch.setattr("inducing.streams.session.BATCH", 10)
+    read = Session._read
+    monkeypatch.setattr(
+        Session, "_read", lambda self, rows: (seen.append((self.place.rows, len(rows))), read(self, rows))[1]
+    )
+    current.run(str(path))
+    assert seen == [(40, 40), *((row, 10) for row in range(50, 121, 10))]
+
+
 def test_a_strict_session_stops_before_a_bad_row(tmp_path, capsys):
     lines = TABLE.to_csv(index=False).splitlines()
     lines[61] = "1,nothing,2"

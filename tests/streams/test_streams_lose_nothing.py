@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +44,64 @@ def test_half_a_row_at_the_end_is_left_until_it_is_whole(
     whole = session(tmp_path / "other")
     whole.run(str(path))
     np.testing.assert_array_equal(again.model.posterior_.w, whole.model.posterior_.w)
+
+
+def test_rows_that_changed_before_the_place_are_not_read_from_the_middle_of_a_line(tmp_path: Path) -> None:
+    """One digit more in a row that was read: the place would be one byte too early, in the row before."""
+    path, out = tmp_path / "live.csv", tmp_path / "model"
+    many = pd.DataFrame(np.random.default_rng(6).uniform(100, 999, (300, 2)), columns=["a", "y"]).round(4)
+    path.write_text(rows_of(many[:299]))
+    session(out).run(str(path))
+    lines = rows_of(many).splitlines(keepends=True)
+    lines[290] = "1" + lines[290]  # beyond the bytes that tell one file from another
+    for changed in ("".join(lines), "".join(lines[:285]), "".join(lines[:290] + lines[291:])):
+        path.write_text(changed)
+        with pytest.raises(ParameterError, match="has changed before row 300, where its model stopped"):
+            Session.resumed(out).run(str(path))
+    path.write_text("".join(lines))
+    again = Session.resumed(out)
+    again.run(str(path), skip=299)
+    assert again.read == 1 and again.model.n_rows_ == 300 and again.place.rows == 300
+
+
+def test_rows_to_skip_are_counted_from_the_beginning_of_a_file_that_was_read(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.csv", tmp_path / "model"
+    path.write_text(rows_of(TABLE))
+    session(out).run(str(path))
+    again = Session.resumed(out)
+    again.run(str(path), skip=45)
+    assert again.read == 15 and again.model.n_rows_ == 75
+    assert again.place.rows == 60 and again.place.offset == path.stat().st_size
+
+
+def test_a_file_that_is_cut_while_it_is_followed_is_another_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path, out = tmp_path / "live.csv", tmp_path / "model"
+    path.write_text(rows_of(TABLE))
+    first = session(out)
+
+    def cut() -> None:
+        end = time.monotonic() + 20
+        while first.read < 60 and time.monotonic() < end:
+            time.sleep(0.01)
+        os.truncate(path, 10)
+        while thread.is_alive() and time.monotonic() < end and not over:
+            time.sleep(0.01)
+        if not over:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    over: list[bool] = []
+    thread = threading.Thread(target=cut)
+    thread.start()
+    first.run(str(path), follow=True)
+    over.append(True)
+    thread.join()
+    assert first.read == 60 and "the file was cut" in capsys.readouterr().err
+    path.write_text(rows_of(TABLE[::-1]))
+    again = Session.resumed(out)
+    again.run(str(path))
+    assert again.read == 60 and again.model.n_rows_ == 120
 
 
 def test_a_whole_object_needs_no_end_of_line(tmp_path: Path) -> None:

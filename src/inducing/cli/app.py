@@ -8,6 +8,7 @@ ended.
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,13 +35,15 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda text, *_, **__: typer.echo(f"inducing: warning: {text}", err=True)
+            warnings.showwarning = lambda text, *_, **__: typer.echo(
+                f"inducing: warning: {printable(str(text))}", err=True
+            )
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
                 raise
             except (InducingError, OSError, ModuleNotFoundError) as error:
-                typer.echo(f"inducing: error: {error}", err=True)
+                typer.echo(f"inducing: error: {printable(str(error))}", err=True)
                 raise typer.Exit(1) from error
 
 
@@ -74,10 +77,12 @@ def inducing(
 
 def in_existing_folder(path: Path) -> Path:
     """Raise if a file cannot be written there: before an hour of fitting, not after."""
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist")
-    if path.is_dir():
-        raise typer.BadParameter(f"{str(path)!r} is a folder; name a file")
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        what = "cannot be written" if folder.is_dir() else "does not exist"
+        raise typer.BadParameter(f"the folder {str(path.parent)!r} {what}")
+    if path.exists() and not path.is_file():
+        raise typer.BadParameter(f"{str(path)!r} is a folder, a pipe or a device; name a file")
     return path
 
 
@@ -246,8 +251,13 @@ def print_table(title: str, rows: dict[str, str], *, to_stderr: bool = False) ->
     table.add_column(style="bold")
     table.add_column(justify="right", overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, value)
-    show(title, table, to_stderr=to_stderr)
+        table.add_row(printable(name), printable(value))
+    show(printable(title), table, to_stderr=to_stderr)
+
+
+def printable(text: str) -> str:
+    """Text as it is, but for characters that a terminal would obey: names may come from a stranger."""
+    return "".join(repr(c)[1:-1] if c < " " and c not in "\n\t" or "\x7f" <= c < "\xa0" else c for c in text)
 
 
 def show(*things: Any, to_stderr: bool = False) -> None:

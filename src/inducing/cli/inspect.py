@@ -27,7 +27,7 @@ def inspect(model: shared.Model) -> None:
     rows |= {f"held-out {name}": text for name, text in scores.items()}
     report: Any = getattr(estimator, "report_", "")
     said = [report] if isinstance(report, str) else [report.verdict, *report.advice]
-    typer.echo("\n".join([*in_words(estimator), *filter(None, said)]))
+    typer.echo(shared.printable("\n".join([*in_words(estimator), *filter(None, said)])))
     shared.print_table("Model", rows)
     _print_kernel(estimator)
 
@@ -169,7 +169,7 @@ def _print_kernel(estimator: Any) -> None:
             shown = in_days if names[j] in dates else "{:.4g}".format
             turn = [shown(period[i] * unit)] if "period" in part else []
             own = "constant" if weight[j] == 0 else "no unit" if turn else shown(lengthscale[i] * unit)
-            table.add_row(names[j], own, f"{lengthscale[i]:.4g}", *turn)
+            table.add_row(shared.printable(names[j]), own, f"{lengthscale[i]:.4g}", *turn)
         if len(order) > PRINTED:
             table.add_row(f"{len(order) - PRINTED} more", "longer", "longer")
         shared.show(table)

@@ -72,8 +72,8 @@ def stream(
     """Learn from a stream, row by row: predict each row, then read it.
 
     Rows that cannot be used are refused with their numbers, from 1 on without the header, and leave the model
-    as it was; after 20 they are counted. The exit code is 1 where nothing was learned. SIGINT and SIGTERM
-    save the model and end the stream.
+    as it was; after 20 they are counted. The exit code is 1 where nothing was learned. SIGINT, SIGTERM and
+    SIGHUP save the model and end the stream.
     """
     from ..streams.session import Session
 

@@ -221,8 +221,8 @@ class Estimator(Judged, Inputs):
         model.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         names, d = plain["feature_names"], int(plain.get("n_features", d))
         if names is not None:
-            if len(names) != d or not all(isinstance(name, str) for name in names):
-                raise ModelFileError(f"it names {len(names)} features for {d} inputs")
+            if len(set(names)) != d or len(names) != d or not all(isinstance(name, str) for name in names):
+                raise ModelFileError(f"it names {len(set(names))} features for {d} inputs")
             model.feature_names_in_ = np.array(names, dtype=object)
         if plain.get("encoder") is not None:
             model.encoder_ = TableEncoder.from_json(plain["encoder"])

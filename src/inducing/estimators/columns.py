@@ -209,10 +209,10 @@ def deviations(std: Any, X: np.ndarray) -> np.ndarray:
     """Standard deviations of the entries of X, from one number, one for each column or one for each entry."""
     std = as_floats(std, "x_std")
     fits = std.shape in ((), X.shape[1:], X.shape)
-    if not fits or not np.all(std >= 0.0):
+    if not fits or not np.all((std >= 0.0) & (std < np.inf)):
         raise ShapeError(
             f"x_std must hold standard deviations of zero or more, one for each entry of X {X.shape}, "
-            f"but {f'holds {std.min():g}' if fits else f'has shape {std.shape}'}"
+            f"but {f'holds {std.min():g} to {std.max():g}' if fits else f'has shape {std.shape}'}"
         )
     return np.broadcast_to(std, X.shape)
 

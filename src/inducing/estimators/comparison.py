@@ -15,6 +15,7 @@ from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
 from ..model.problem import as_inputs, as_targets
 from ..model.table import TABLE
+from ..numerics.arrays import as_floats, require_numbers
 from .classifier import SparseGPClassifier
 from .regressor import SparseGPRegressor
 
@@ -156,8 +157,9 @@ def _jobs(
 
 
 def _checked(X: Any, y: Any, test_fraction: float, labelled: bool) -> tuple[np.ndarray, np.ndarray]:
-    X = as_inputs(np.asarray(X, dtype=np.float64))
-    y = np.asarray(y) if labelled else as_targets(np.asarray(y, dtype=np.float64), X)
+    X = as_inputs(as_floats(X, "X"))
+    require_numbers(y, "y", text=labelled)
+    y = np.asarray(y) if labelled else as_targets(as_floats(y, "y"), X)
     if y.ndim != 1:
         raise ParameterError(f"one target can be compared at a time, but y has shape {y.shape}")
     if not 0 < test_fraction < 1:

@@ -19,7 +19,7 @@ from ..numerics.arrays import require_numbers
 from ..sources.encoding import ColumnEncoder
 from .classes import latent_of_classes, restored_classes
 from .columns import Kinds
-from .predictive import Predictive, PredictiveClasses
+from .predictive import Predictive, PredictiveClasses, noise_process
 
 
 class LightModel:
@@ -31,13 +31,17 @@ class LightModel:
         self.n_features_in_, self.metadata_ = int(plain.get("n_features", d)), plain["metadata"]
         self.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         self.x_mean_, self.x_scale_ = (array(arrays, name, 1) for name in ("x_mean", "x_scale"))
-        for name in ("x_mean", "x_scale"):
-            expect(arrays[name].shape == (d,), name, arrays[name])
+        expect(self.x_mean_.shape == (d,), "x_mean", self.x_mean_)
+        expect(self.x_scale_.shape == (d,) and bool(np.all(self.x_scale_ > 0)), "x_scale", self.x_scale_)
         if not self.posterior_.one_output:
             raise ModelFileError("it predicts several targets; load it without light=True")
         self.missing = plain["parameters"].get("missing", "refuse")
         encoder = plain.get("encoder")
         self.encoder_ = None if encoder is None else ColumnEncoder.from_json(encoder)
+        if self.encoder_ and len(self.encoder_.get_feature_names_out()) != self.n_features_in_:
+            raise ModelFileError(f"its columns do not give {self.n_features_in_} inputs")
+        if not isinstance(self.metadata_, dict):
+            raise ModelFileError("its metadata are no dictionary")
         if plain["feature_names"] is not None:
             self.feature_names_in_ = np.array(plain["feature_names"], dtype=object)
 
@@ -62,7 +66,8 @@ class LightRegressor(Predictive, LightModel):
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
         super().__init__(plain, arrays)
         self.y_mean_, self.y_scale_ = (float(array(arrays, name, 0)) for name in ("y_mean", "y_scale"))
-        spec, second = plain.get("likelihood"), plain.get("noise_posterior")
+        expect(self.y_scale_ > 0, "y_scale", arrays["y_scale"])
+        spec = plain.get("likelihood")
         if spec is not None:
             self.likelihood = likelihoods.from_spec(spec)
         elif "noise" in arrays:
@@ -76,9 +81,8 @@ class LightRegressor(Predictive, LightModel):
             from ..inference.neighbours import NeighboursPredictor
 
             self._processes = (NeighboursPredictor.from_record(plain, arrays, self.posterior_),)
-        if second is not None:
-            own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
-            self._processes += (posterior_from(second, own),)
+        second = noise_process(plain, arrays, self.likelihood)
+        self._processes += () if second is None else (second,)
 
     @property
     def observations_(self) -> Observations:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
-from ..files.records import Arrays, Plain, array, expect, posterior_from, posterior_record
+from ..files.records import Arrays, Plain, array, expect, posterior_record
 from ..inference.left_out import Jackknife, LeftOut, left_out_of, upper_quantile
 from ..inference.pic import PICPredictor
 from ..inference.sensitivity import Sobol, sobol_indices
@@ -22,7 +22,7 @@ from ..model.problem import Problem, scatter
 from ..numerics.arrays import to_numpy
 from .base import Estimator, Regression, generator
 from .guide import refuse_guided
-from .predictive import Predictive, distribution_of
+from .predictive import Predictive, distribution_of, noise_process
 from .preparation import fitted_problem, per_output
 
 
@@ -219,14 +219,13 @@ class Observing(Predictive, Regression, Estimator):
 
     def _restore_observing(self, plain: Plain, arrays: Arrays) -> None:
         """Take what `_observing_record` has described; older files have neither."""
-        spec, second, report = (plain.get(name) for name in ("likelihood", "noise_posterior", "report"))
+        spec, report = plain.get("likelihood"), plain.get("report")
         if report is not None:
             self.report_ = Diagnosis.from_json(report) if isinstance(report, dict) else str(report)
         if plain.get("n_rows") is not None:
             self.n_rows_ = int(plain["n_rows"])
         self._likelihood = None if spec is None else likelihoods.from_spec(spec)
-        own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
-        self.noise_posterior_ = None if second is None else posterior_from(second, own)
+        self.noise_posterior_ = noise_process(plain, arrays, self._likelihood)
         if "scores" in arrays:
             self.scores_ = array(arrays, "scores", 1)
             expect(bool(np.all(np.diff(self.scores_) >= 0)), "scores", self.scores_)

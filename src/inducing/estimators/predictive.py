@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ModelFileError
+from ..files.records import Arrays, Plain, expect, posterior_from
 from ..model.distributions import AnyDistribution, ClassDistribution, Distribution, OutputDistributions
-from ..model.likelihoods import Likelihood
+from ..model.likelihoods import LearnedNoise, Likelihood
 from ..model.observations import LEAST_VARIANCE
+from ..model.posterior import Posterior
 
 
 class Predictive:
@@ -71,3 +74,18 @@ def nameless(model: Any) -> Any:
     for name in ("feature_names_in_", "encoder_"):
         vars(light).pop(name, None)
     return light
+
+
+def noise_process(plain: Plain, arrays: Arrays, likelihood: Likelihood | None) -> Posterior | None:
+    """The process of learned noise in a record; raise if it is not there, or does not fit the likelihood."""
+    spec = plain.get("noise_posterior")
+    if (spec is None) == isinstance(likelihood, LearnedNoise):
+        raise ModelFileError("its likelihood and its processes do not fit together")
+    if spec is None:
+        return None
+    own = {name.removeprefix("noise."): a for name, a in arrays.items() if name.startswith("noise.")}
+    second = posterior_from(spec, own)
+    Z = next(iter(second.basis.parameters.values()))
+    d = next(arrays[f"basis.{name}"].shape[1] for name in ("Z", "centers") if f"basis.{name}" in arrays)
+    expect(second.one_output and Z.shape[1] == d, "noise.w", second.w)
+    return second

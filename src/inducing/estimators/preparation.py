@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +31,7 @@ from ..model.likelihoods import BY_NAME, Binary, Gaussian, Likelihood, SeveralLi
 from ..model.means import Constant, Mean
 from ..model.problem import NoiseByLevel, Problem, as_noise
 from ..model.table import TABLE
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import as_floats, to_numpy
 from ..sources.moments import center_and_scale
 from ..sources.source import Part, Source
 from .columns import Kinds
@@ -38,6 +39,7 @@ from .guide import check_guide
 
 ONLY_NUMBERS: Kinds = Kinds()
 LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
+SMALLEST_SPREAD = 1e-150  # of targets, whose noise may be a thousandth of it
 OTHERS = (Binary, SeveralLikelihood, Squared)  # likelihoods of classes, several processes and densities
 
 
@@ -52,6 +54,13 @@ class Scaling:
     output: int | None = (
         None  # the column of X with the number of the output that a row has, where it has one
     )
+
+    def __post_init__(self) -> None:
+        """Raise if targets spread by so little that their squares lose digits."""
+        if np.any(self.y_scale < SMALLEST_SPREAD):
+            raise NonFiniteError(
+                f"y spreads by {np.min(self.y_scale):g}, less than {SMALLEST_SPREAD:g}; use other units"
+            )
 
     @staticmethod
     def none(d: int, p: int) -> Scaling:
@@ -251,10 +260,7 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     """One weight for each row of X; None and a number give every row the same."""
     if sample_weight is None:
         return np.ones(len(X))
-    try:
-        weights = np.array(sample_weight, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"sample_weight must hold numbers: {error}") from error
+    weights = as_floats(sample_weight, "sample_weight").copy()
     weights = np.full(len(X), weights) if weights.ndim == 0 else weights
     if weights.shape != (len(X),):
         raise ShapeError(f"sample_weight must have {len(X)} entries, one per row, not {weights.shape}")
@@ -375,7 +381,7 @@ def block_centres(model: Any, X: np.ndarray, m: int, rng: Any) -> np.ndarray | N
 
 def named(error: ValueError) -> InducingError:
     """The error of this package for one of scikit-learn's."""
-    text = str(error)
+    text = re.sub(r":\narray=.*\n", "; ", str(error), flags=re.DOTALL)  # without the numbers themselves
     if "sample(s)" in text:
         return EmptyDataError(text)
     if "NaN" in text or "infinity" in text:

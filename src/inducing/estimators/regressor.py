@@ -17,7 +17,7 @@ from ..inference import selection
 from ..inference.pic import PICPredictor
 from ..inference.regression import DENSE, problem_of
 from ..learning import outofcore, recipes
-from ..learning.choice import Choice, choose
+from ..learning.choice import AIMS, Choice, choose
 from ..learning.diagnosis import Diagnosis
 from ..learning.noise import NOISE_WAYS, NoiseFit, jointly_over, learn_noise, noise_of_sample
 from ..learning.stages import Fit
@@ -251,9 +251,13 @@ class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
 
     def _settled(self) -> SparseGPRegressor:
         """This regressor with FITC and 100 functions where row and size are left open."""
-        for name, value in (("n_inducing", self.n_inducing), ("time_budget", self.time_budget)):
-            if isinstance(value, str) and (name, value) != ("n_inducing", "auto"):
-                raise ParameterError(f"{name} must be a number, not {value!r}")
+        if isinstance(self.n_inducing, str) and self.n_inducing != "auto":
+            raise ParameterError(f"n_inducing must be a number, not {self.n_inducing!r}")
+        for name, value in (("time_budget", self.time_budget or 0.0), ("max_iter", self.max_iter)):
+            if not isinstance(value, float | int | np.number) or not value >= 0:
+                raise ParameterError(f"{name} must be a number of at least 0, not {value!r}")
+        if self.objective not in AIMS:
+            raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {self.objective!r}")
         settled = copy(self)
         settled.left_open = self.n_inducing == "auto"
         if settled.left_open:

@@ -1,5 +1,6 @@
 """Atomic writes: a file is replaced as a whole when its successor is complete, or stays as it was."""
 
+import errno
 import fcntl
 import os
 import secrets
@@ -16,7 +17,7 @@ PART = ".inducing-part-"  # how the names of temporary files begin, hidden besid
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`, whose file takes its place when the block ends well and vanishes
-    when it does not. It is on the disk before it takes it, with the permissions of what it replaces.
+    when it does not. It is on the disk before it takes it, with owner and permissions of what it replaces.
 
     While it is written it is locked. What a killed process left is not, and is removed by the next.
     """
@@ -64,18 +65,19 @@ def sync_folder(folder: Path) -> None:
 
 
 def _created(path: Path) -> tuple[Path, int]:
-    """A new locked file with a name nobody can guess, and its descriptor."""
-    try:
-        mode = os.stat(path).st_mode & 0o777
-    except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        mode = 0o666 & ~mask
+    """A new locked file with a name nobody can guess, and its descriptor. Raise if it would take the place of
+    a folder, a pipe or a device.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
+    old = os.stat(path) if path.exists() else None
     while True:
         part = path.with_name(f"{PART}{secrets.token_hex(8)}{path.suffix}")
-        lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        mode = 0o666 if old is None else 0o600  # a new one by the umask, which belongs to all threads
+        lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
-            os.fchmod(lock, mode)
+            if old is not None:
+                _give(lock, old)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if os.fstat(lock).st_nlink:  # nobody took it for a leftover before it was locked
                 return part, lock
@@ -84,6 +86,22 @@ def _created(path: Path) -> tuple[Path, int]:
             os.close(lock)
             raise
         os.close(lock)
+
+
+def _give(descriptor: int, old: os.stat_result) -> None:
+    """Give a file the owner, the group and the permissions of another, as far as this user may; without the
+    group no group may open it.
+    """
+    mode, new = old.st_mode & 0o777, os.fstat(descriptor)
+    if new.st_uid != old.st_uid:
+        with suppress(OSError):
+            os.fchown(descriptor, old.st_uid, -1)
+    if new.st_gid != old.st_gid:
+        try:
+            os.fchown(descriptor, -1, old.st_gid)
+        except OSError:
+            mode &= 0o707
+    os.fchmod(descriptor, mode)
 
 
 def _remove_unlocked(part: Path) -> None:

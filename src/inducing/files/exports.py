@@ -190,7 +190,7 @@ def _rows(a: np.ndarray) -> str:
 
 def _c_text(text: str) -> str:
     """A string in C, what is not plain ASCII by the octal numbers of its bytes."""
-    plain = set(range(32, 127)) - set(b'"\\?')
+    plain = set(range(32, 127)) - set(b'"\\?@')  # @ begins what templates replace
     return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'
 
 
@@ -215,8 +215,8 @@ def _c_columns(columns: tuple[ExportedColumn, ...], piece: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that cannot end a comment or a line."""
-    return json.dumps(text).replace("*/", "* /")
+    """Text that cannot end a comment or a line, or be a place of a template."""
+    return json.dumps(text).replace("*/", "* /").replace("@", "\\u0040")
 
 
 # JavaScript

@@ -125,6 +125,8 @@ def load(path: str | Path, light: bool = False) -> Any:
         return getattr(import_module(f"inducing.{SAVED[name]}"), name).from_record(plain, arrays)
     except ModelFileError as error:
         raise ModelFileError(f"{str(path)!r} cannot be used: {error}") from error
+    except MemoryError as error:
+        raise ModelFileError(f"{str(path)!r} needs more memory than there is: {error}") from error
     except NOT_A_MODEL as error:
         raise ModelFileError(
             f"{str(path)!r} does not describe a model ({type(error).__name__}: {error})"

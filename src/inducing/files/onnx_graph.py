@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import package
+from ..errors import ParameterError
 from ..model.compiled import LINEAR, RATIONAL, Folded, Functions, Leaf
 from .exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn
 
@@ -16,7 +17,9 @@ def to_onnx(model: Exported) -> bytes:
     """
     onnx = package("onnx")
     TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
-    graph = _Graph(helper, numpy_helper)
+    graph = _Graph(helper, numpy_helper, [column.name for column in model.columns])
+    for name in {"", "mean", "std", "p"} & {column.name for column in model.columns}:
+        raise ParameterError(f"an input of an ONNX graph cannot be named {name!r}: rename that column")
     if model.columns:
         graph.X = graph.add("Concat", *(part for c in model.columns for part in graph.column(c)), axis=1)
     values = [graph.kernel(f) for f in model.functions]
@@ -54,8 +57,9 @@ def to_onnx(model: Exported) -> bytes:
 class _Graph:
     """Nodes and constants of an ONNX graph, added one by one."""
 
-    def __init__(self, helper: Any, numpy_helper: Any) -> None:
+    def __init__(self, helper: Any, numpy_helper: Any, taken: list[str]) -> None:
         self.helper, self.numpy_helper = helper, numpy_helper
+        self.prefix = "_" * (1 + max((len(name) for name in taken), default=0))  # of no name that is taken
         self.X = "X"  # the features (n, d)
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -65,12 +69,13 @@ class _Graph:
         names = []
         for given in inputs:
             if not isinstance(given, str):
-                name = f"c{len(self.constants)}"
+                name = f"{self.prefix}c{len(self.constants)}"
                 self.constants.append(self.numpy_helper.from_array(np.array(given), name))
                 given = name
             names.append(given)
-        self.nodes.append(self.helper.make_node(kind, names, [f"t{len(self.nodes)}"], **attributes))
-        return f"t{len(self.nodes) - 1}"
+        output = f"{self.prefix}t{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(kind, names, [output], **attributes))
+        return output
 
     def column(self, column: ExportedColumn) -> list[str]:
         """The features of a column. (n, 1) or (n, levels), and (n, 1) of all others"""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NonFiniteError, ParameterError, ShapeError, WidthError
-from ..numerics.arrays import Array, asarray_like, is_foreign, is_numpy, namespace, to_numpy
+from ..numerics.arrays import Array, as_floats, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.distances import Exponents
 from .kernels.stationary import PROFILES, RBF, Stationary
@@ -25,7 +25,7 @@ BothGradients = tuple[Gradients, Gradients]  # of the kernel and of the basis
 
 def _matrix(name: str, value: Array) -> Array:
     """`value` as a finite (m, d) array of floats."""
-    array = value if is_foreign(value) else np.asarray(value, dtype=float)
+    array = value if is_foreign(value) else as_floats(value, name)
     if array.ndim != 2:
         raise ShapeError(f"{name} must have two dimensions (m, d), but has shape {tuple(array.shape)}")
     if not bool(namespace(array).all(namespace(array).isfinite(array))):

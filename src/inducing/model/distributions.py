@@ -17,7 +17,7 @@ from .likelihoods.classes import ranked_score
 
 def checked_level(level: float) -> float:
     """The probability of an interval; raise if it is none."""
-    if not 0.0 < level < 1.0:
+    if not isinstance(level, float | int | np.floating) or not 0.0 < level < 1.0:
         raise ParameterError(f"level must lie between 0 and 1, but is {level}")
     return level
 

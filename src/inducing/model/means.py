@@ -8,13 +8,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..numerics.arrays import Array, Given, as_columns, asarray_like, namespace, to_numpy, zeros_like_rows
+from ..numerics.arrays import (
+    Array,
+    Given,
+    as_columns,
+    asarray_like,
+    namespace,
+    require_numbers,
+    to_numpy,
+    zeros_like_rows,
+)
 from .kernels.base import Gradients
 from .parameters import Parametrised, made, read_spec
 
 
 def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
+    require_numbers(value, name, text=True)
     array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
         raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")

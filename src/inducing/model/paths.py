@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import ConditionalError, ParameterError
-from ..numerics.arrays import Array, Given, Seed, to_numpy
+from ..numerics.arrays import Array, Given, Seed, as_floats, to_numpy
 from ..numerics.linalg import solve_lower
 from ..numerics.special import special
 from .bases import Basis, Multiscale
@@ -104,7 +104,7 @@ class Paths:
 
     def _own(self, X: Array) -> np.ndarray:
         """Queries in the units of the process."""
-        X = np.atleast_2d(np.asarray(to_numpy(X), dtype=float))
+        X = np.atleast_2d(as_floats(to_numpy(X), "X"))
         return (X - self.units[0]) / self.units[1]
 
 

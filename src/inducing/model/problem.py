@@ -254,6 +254,7 @@ def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
 def _as_weights(weights: Given, X: Array) -> Array | None:
     if weights is None:
         return None
+    require_numbers(weights, "weights")
     values = asarray_like(weights, X)
     if values.ndim != 1 or values.shape[0] != X.shape[0]:
         raise ShapeError(
@@ -270,6 +271,7 @@ def _as_weights(weights: Given, X: Array) -> Array | None:
 
 def as_blocks(labels: Given, n: int) -> list[np.ndarray]:
     """Row numbers of each block, in the order of the labels."""
+    require_numbers(labels, "blocks", text=True)
     labels = to_numpy(labels)
     if labels.shape != (n,):
         raise ShapeError(f"blocks must hold one label per row ({n}), but has shape {labels.shape}")

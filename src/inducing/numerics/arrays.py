@@ -70,6 +70,8 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
     """Raise if `a` has masked entries, dates, complex numbers or, unless allowed, text: NumPy would take what
     lies below for numbers.
     """
+    if isinstance(a, float | int) or (type(a) is np.ndarray and a.dtype.kind in "fiub"):
+        return
     rows = a if isinstance(a, list | tuple) else [a]
     if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
         raise ShapeError(f"{name} has masked entries; fill them in, or leave those rows out")

@@ -111,7 +111,10 @@ def _texts(array: np.ndarray, missing: np.ndarray, marks: tuple[str, ...], categ
     pd = package("pandas")
     array = array.astype(object)
     array[missing] = None
-    codes, values = pd.factorize(array)
+    try:
+        codes, values = pd.factorize(array)
+    except TypeError as error:
+        raise ColumnError("holds lists or the like, no number, date or text: make columns of it") from error
     texts = [as_text(value) for value in values]
     empty = np.array([text == "" or text in marks for text in texts] + [True])
     return Values(codes, empty[codes], tuple(texts), category)

@@ -140,6 +140,8 @@ class ColumnEncoder:
         """The encoder of such a dictionary; raise if it is none."""
         try:
             options = plain["options"]
+            if not isinstance(options["missing_values"], list):
+                raise ValueError(f"missing_values are {options['missing_values']!r}")
             encoder = cls(**{name: options[name] for name in OPTIONS})
             columns = []
             for record in plain["columns"]:
@@ -290,8 +292,7 @@ def guessed(seen: Contents) -> tuple[str, str]:
 
 def as_frame(X: Any) -> Any:
     """A data frame as narwhals has it, its columns named by strings; raise if it is none."""
-    nw = package("narwhals")
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    nw, frame = package("narwhals"), _wrapped(X)
     if not isinstance(frame, nw.DataFrame):
         if not hasattr(X, "__arrow_c_stream__"):
             if not hasattr(X, "__dataframe__"):
@@ -299,9 +300,9 @@ def as_frame(X: Any) -> Any:
             X = package("pyarrow.interchange").from_dataframe(X)
         frame = nw.from_arrow(X, backend="pyarrow")
     names = [str(name) for name in frame.columns]
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise ColumnError(f"the table has two columns named {twice[0]!r}: rename one")
+    _require_unique(names)
+    if several := [name for name in frame.columns if isinstance(name, tuple)]:
+        raise ColumnError(f"the table has a column with several names, {several[0]}: name each by one text")
     return frame.rename(dict(zip(frame.columns, names))) if names != list(frame.columns) else frame
 
 
@@ -309,6 +310,22 @@ def is_frame(X: Any) -> bool:
     """Whether this is a data frame that `as_frame` takes, and no array."""
     streamed = hasattr(X, "columns") and hasattr(X, "__arrow_c_stream__")  # and no column alone
     return streamed or hasattr(X, "__dataframe__")
+
+
+def _wrapped(X: Any) -> Any:
+    """X as narwhals has it, where it knows its kind; raise if two columns have one name."""
+    nw = package("narwhals")
+    try:
+        return nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        _require_unique([str(name) for name in X.columns])
+        raise
+
+
+def _require_unique(names: Sequence[str]) -> None:
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise ColumnError(f"the table has two columns named {twice[0]!r}: rename one")
 
 
 def require_none(problems: Sequence[str]) -> None:

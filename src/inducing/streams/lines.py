@@ -26,7 +26,7 @@ HEAD = 4096  # bytes that tell one file from another
 
 
 class Stop:
-    """A flag that SIGINT or SIGTERM has asked the stream to end; `fd` can then be read, which ends a wait."""
+    """A flag that a signal has asked the stream to end; `fd` can then be read, which ends a wait."""
 
     def __init__(self, fd: int) -> None:
         self.fd, self._asked = fd, False
@@ -40,12 +40,17 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Turn SIGINT and SIGTERM into a request to end, so that a row is read whole or not at all."""
+    """Turn SIGINT, SIGTERM and, unless `nohup` ignores it, SIGHUP into a request to end, so that a row is
+    read whole or not at all.
+    """
     read, write = os.pipe()
     os.set_blocking(write, False)
     stop = Stop(read)
     wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop.ask) for number in numbers}
     try:
         yield stop
     finally:
@@ -74,7 +79,7 @@ class Lines:
 
     fd: int
     stop: Stop
-    follow: bool = False  # whether a file's end is waited at: more may be written
+    follow: bool = False  # whether a file's end is waited at: more may be written, unless it was cut
     rest: bytes = b""
     ended: bool = False
 
@@ -84,7 +89,7 @@ class Lines:
         if self.fd not in ready or self.stop.asked():
             return []
         chunk = os.read(self.fd, READ_BYTES)
-        if not chunk and self.follow:
+        if not chunk and self.follow and os.fstat(self.fd).st_size >= os.lseek(self.fd, 0, os.SEEK_CUR):
             select.select([self.stop.fd], [], [], min(max(seconds, 0.0), FOLLOW_SECONDS))
             return []
         if not chunk:  # what has no end may be half a row that is still being written

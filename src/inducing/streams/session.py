@@ -61,7 +61,8 @@ class Place:
     refused: int = 0
     source: str | None = None  # None is stdin
     offset: int = 0  # bytes of the source that these rows are
-    head: str = ""  # the source's fingerprint
+    head: str = ""  # the source's fingerprint, none where it was cut
+    end: str = ""  # the checksum of its last bytes up to there
     written: int = 0  # bytes of the predictions
     predictions: str | None = None  # their file, None is none or stdout
     tail: str = ""  # the checksum of the last bytes written there
@@ -229,6 +230,11 @@ class Session:
             lines.rest, first = first + lines.rest, b""
         known = path is not None and skip is None and path == place.source
         if known and fingerprint(lines.fd, place.offset) == place.head:
+            if place.end and _tail(lines.fd, place.offset) != place.end:
+                raise ParameterError(
+                    f"{source!r} has changed before row {place.rows + 1}, where its model stopped: pass "
+                    "--skip, the number of rows to pass over"
+                )
             os.lseek(lines.fd, place.offset, os.SEEK_SET)
             lines.rest = b""
             self.status.note(f"inducing: going on after row {place.rows} of {source}")
@@ -256,7 +262,9 @@ class Session:
                     if lines.stop.asked():
                         break
                 if lines.ended:
-                    if lines.rest.strip():
+                    if lines.follow:
+                        self.status.note("inducing: the file was cut: --resume reads it from its beginning")
+                    elif lines.rest.strip():
                         self.status.note("inducing: the last line has no end and may be half a row: not read")
                     break
                 due = self._saved_at + self.save_seconds - time.monotonic()
@@ -379,7 +387,9 @@ class Session:
             self._save(fd)
 
     def _save(self, fd: int) -> None:
-        self.place.head = "" if self.place.source is None else fingerprint(fd, self.place.offset)
+        whole = self.place.source is not None and os.fstat(fd).st_size >= self.place.offset
+        self.place.head = fingerprint(fd, self.place.offset) if whole else ""
+        self.place.end = _tail(fd, self.place.offset) if whole else ""
         self.place.written, file = self.predictions.size(), self.predictions.file
         self.place.predictions = os.path.realpath(file.name) if self.place.written else None
         self.place.tail = _tail(file.fileno(), self.place.written) if self.place.written else ""

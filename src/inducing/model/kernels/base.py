@@ -197,7 +197,7 @@ def _checked(X: Given) -> Array:
     """X as finite floats."""
     if isinstance(X, list | tuple):
         X = np.asarray(X)
-    if is_numpy(X) and X.dtype.kind != "f":
+    if is_numpy(X) and (X.dtype.kind != "f" or type(X) is not np.ndarray):
         require_numbers(X, "X")
         X = X.astype(float)
     if is_numpy(X):
@@ -243,9 +243,10 @@ def positive(name: str, value: Given, *, scalar: bool = False, most: float = LAR
     beyond `most` either way.
     """
     try:
+        require_numbers(value, name)
         array = np.array(value, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ParameterError(f"{name} must be a number, but is {value!r}") from error
+        raise ParameterError(f"{name} must be a number, but is {' '.join(repr(value).split())}") from error
     if array.ndim > (0 if scalar else 1) or array.size == 0:
         allowed = "one number" if scalar else "a number or one number per input"
         raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
