@@ -41,7 +41,7 @@ def test_the_index_is_that_of_the_pages(tmp_path: Path) -> None:
 
 
 # pages that were not run in full since they test their reasons
-WAITING = {"W1", "Q5"}
+WAITING = {"Q5"}
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - WAITING))
