@@ -208,12 +208,7 @@ def _greedy(report: Report, ax: Axes) -> None:
                 post = condition(start.kernel, Points(Z), "dtc", start.noise, X[~held], y[~held])
                 table[r, j] = metrics.smse(y[held], post.mean(X[held]), y[~held])
         errors[rule] = table
-    for (rule, table), colour in zip(errors.items(), (INK, BLUE, RED, GREEN), strict=True):
-        ax.loglog(sizes, table.mean(axis=0), "o-", color=colour, label=rule)
-    ax.set_xticks(sizes, list(map(str, sizes)))
-    ax.minorticks_off()
-    ax.set(xlabel="m", ylabel="SMSE", title="SARCOS, PP, held-out blocks")
-    ax.legend(frameon=False)
+    _draw_greedy(ax, sizes, {rule: table.mean(axis=0) for rule, table in errors.items()})
     rows = [(rule, *(f"{v:.4f}" for v in table.mean(axis=0))) for rule, table in errors.items()]
     report.table("SMSE of PP by the rule that chose the subset", ("rule", *(f"m = {m}" for m in sizes)), rows)
     for rule in ("information-gain", "variance", "matching-pursuit"):
@@ -233,3 +228,13 @@ def _greedy(report: Report, ax: Axes) -> None:
     report.notes.append(
         "The official training file is not at hand: blocks of the 4,449 official test rows instead."
     )
+
+
+def _draw_greedy(ax: Axes, sizes: tuple[int, ...], errors: dict[str, np.ndarray]) -> None:
+    for (rule, means), colour in zip(errors.items(), (INK, BLUE, RED, GREEN), strict=True):
+        ax.plot(sizes, means, "o-", color=colour, label=rule)
+    ax.set_xscale("log")
+    ax.set_xticks(sizes, list(map(str, sizes)))
+    ax.minorticks_off()
+    ax.set(xlabel="m", ylabel="SMSE", title="SARCOS, PP, held-out blocks")
+    ax.legend(frameon=False)
