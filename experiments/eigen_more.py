@@ -115,7 +115,7 @@ def _explained(v: np.ndarray, x: np.ndarray, s: float) -> float:
 
 def _orders(report: Report) -> None:
     """ν by the exact GP's evidence."""
-    runs, rows = (3, []) if report.quick else (12, [])
+    runs, rows = (3, []) if report.quick else (24, [])
     for truth in (0.5, 1.5, 3.0):
         learned = []
         for run in range(runs):
@@ -131,7 +131,9 @@ def _orders(report: Report) -> None:
             (f"{truth:g}", f"{np.exp(logs.mean()):.2f}", f"{np.exp(logs.std(ddof=1)):.2f}", f"{away:.1f}")
         )
     found = ", ".join(f"{row[1]} for {row[0]}" for row in rows)
-    report.claim("The evidence learns ν", "–", found, all(float(row[3]) < 3 for row in rows))
+    farthest = max(float(row[3]) for row in rows)
+    holds = True if farthest < 2 else None if farthest < 3 else False
+    report.claim("The evidence learns ν", "–", f"{found}; {farthest:.1f} standard errors away at most", holds)
     report.table(
         "ν by evidence", ("truth", "geometric mean", "spread, a factor", "standard errors away"), rows
     )
@@ -206,22 +208,33 @@ def _greedy(report: Report, ax: Axes) -> None:
                 post = condition(start.kernel, Points(Z), "dtc", start.noise, X[~held], y[~held])
                 table[r, j] = metrics.smse(y[held], post.mean(X[held]), y[~held])
         errors[rule] = table
-    for (rule, table), colour in zip(errors.items(), (INK, BLUE, RED, GREEN), strict=True):
-        ax.loglog(sizes, table.mean(axis=0), "o-", color=colour, label=rule)
-    ax.set(xlabel="m", ylabel="SMSE", title="SARCOS, PP, held-out blocks")
-    ax.legend(frameon=False)
+    _draw_greedy(ax, sizes, {rule: table.mean(axis=0) for rule, table in errors.items()})
     rows = [(rule, *(f"{v:.4f}" for v in table.mean(axis=0))) for rule, table in errors.items()]
     report.table("SMSE of PP by the rule that chose the subset", ("rule", *(f"m = {m}" for m in sizes)), rows)
     for rule in ("information-gain", "variance", "matching-pursuit"):
         ratio = errors[rule].mean(axis=0) / errors["random"].mean(axis=0)
         cells = ", ".join(f"{v:.2f} at {m}" for v, m in zip(ratio, sizes, strict=True))
-        holds = True if np.all(ratio < 1) else False if np.all(ratio > 1) else None
+        logs = np.log(errors[rule] / errors["random"]).mean(axis=1)  # (repeats,)
+        error = logs.std(ddof=1) / np.sqrt(repeats)
+        clear = abs(logs.mean()) > 2.0 * error
+        holds = True if clear and np.all(ratio < 1) else False if clear and np.all(ratio > 1) else None
         report.claim(
             f"Greedy selection ({rule}) beats random",
             "an open question of the slides",
-            f"SMSE ratio {cells}",
+            f"SMSE ratio {cells}; {np.exp(logs.mean()):.2f} over all m, within a factor of "
+            f"{np.exp(2.0 * error):.2f} (two standard errors)",
             holds,
         )
     report.notes.append(
         "The official training file is not at hand: blocks of the 4,449 official test rows instead."
     )
+
+
+def _draw_greedy(ax: Axes, sizes: tuple[int, ...], errors: dict[str, np.ndarray]) -> None:
+    for (rule, means), colour in zip(errors.items(), (INK, BLUE, RED, GREEN), strict=True):
+        ax.plot(sizes, means, "o-", color=colour, label=rule)
+    ax.set_xscale("log")
+    ax.set_xticks(sizes, list(map(str, sizes)))
+    ax.minorticks_off()
+    ax.set(xlabel="m", ylabel="SMSE", title="SARCOS, PP, held-out blocks")
+    ax.legend(frameon=False)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import EXPERIMENTS
 from .report import markdown_table
@@ -93,7 +94,9 @@ def _rows(page: Path, head: str) -> list[list[str]]:
     lines = page.read_text(encoding="utf-8").split("\n") if page.exists() else []
     start = next((i for i, line in enumerate(lines) if line.startswith(head)), len(lines))
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+    return [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table
+    ]
 
 
 def counted(claims: Sequence[tuple[str, bool | None]]) -> str:
@@ -165,28 +168,34 @@ def _cells(
 
 
 def write_seeds(folder: Path, target: Path) -> Path:
-    """Write target/SEEDS.md: verdicts of the pages in `folder` beside those in its folders seed-1, seed-2."""
+    """Write target/SEEDS.md: verdicts of the pages in `folder` beside those in its folders seed-1, seed-2.
+
+    Pages that were not run keep the lines they had there.
+    """
     others = sorted(folder.glob("seed-*"), key=lambda path: int(path.name[5:]))
-    word = {True: "yes", False: "no", None: "open"}
-    lines, same, judged, missing = [], 0, 0, []
+    word: dict[Any, str] = {True: "yes", False: "no", None: "open"}
+    names = ["first seed", *(path.name.replace("-", " ") for path in others)]
+    head, file = ("page", "claim", *names), target / "SEEDS.md"
+    before = _rows(file, f"| {' | '.join(head)} |")
+    lines: list[list[str]] = []
     for name in EXPERIMENTS:
         first, *rest = (claims_of(root / name / "README.md") for root in (folder, *others))
         if not first or not all(rest):
-            missing.append(name)
+            lines += [line for line in before if line[0] == name]
             continue
         for k, (text, holds) in enumerate(first):
-            marks = [word[holds], *(word[run[k][1]] if k < len(run) else "–" for run in rest)]
-            lines.append((name, text, *marks))
-            same, judged = same + (len(set(marks)) == 1), judged + 1
-    names = ["first seed", *(path.name.replace("-", " ") for path in others)]
+            others_say = (run[k][1] if len(run) == len(first) else dict(run).get(text, "–") for run in rest)
+            marks = [word.get(mark, "–") for mark in (holds, *others_say)]
+            lines.append([name, text, *marks])
+    missing = [name for name in EXPERIMENTS if all(line[0] != name for line in lines)]
+    same = sum(len(set(line[2:])) == 1 for line in lines)
     text = [
         f"# Verdicts under {len(names)} seeds",
         "The quick form of every page, `python -m experiments --all --quick --seeds 3`: small sizes, "
         "so that a verdict "
-        f"here may differ from its page's. {same} of {judged} are the same under all seeds."
+        f"here may differ from its page's. {same} of {len(lines)} are the same under all seeds."
         + (f" Not run so: {', '.join(missing)}." if missing else ""),
-        markdown_table(("page", "claim", *names), lines),
+        markdown_table(head, lines),
     ]
-    file = target / "SEEDS.md"
     file.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     return file

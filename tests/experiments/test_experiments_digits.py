@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 
 from experiments import EXPERIMENTS, reproduce
-from experiments.csato_digits import BLUR, SMOOTH, Digits, digits, rejection
+from experiments.csato_digits import BLUR, SMOOTH, THRESHOLDS, Digits, digits, rejection, right_of_rejected
 
 pytestmark = pytest.mark.skipif("INDUCING_DATA" not in os.environ, reason="needs the folder INDUCING_DATA")
 
@@ -139,3 +139,11 @@ def test_c11_counts(tmp_path):
         assert wrong_and_rejected[0][t] == pytest.approx(100 * wrong / len(z), abs=1e-9)
         assert wrong_and_rejected[1][t] == pytest.approx(100 * (1 - len(accepted) / len(z)), abs=1e-9)
     assert all(claim.holds for claim in report.claims if claim.text.startswith("Misclassified"))
+
+
+def test_right_among_rejected_and_what_probabilities_say() -> None:
+    p, wrong = np.array([0.105, 0.305, 0.305, 0.905]), np.array([True, True, False, False])
+    accepted = p >= THRESHOLDS[:, None]
+    curves = 25.0 * np.sum(wrong & accepted, axis=1), 25.0 * np.sum(~accepted, axis=1)
+    right, stated = right_of_rejected(*curves, 50)
+    assert right == pytest.approx(1 / 3) and stated == pytest.approx((0.105 + 2 * 0.305) / 3)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import reproduce, sarcos, unifying_algebra, unifying_view
+from experiments import reproduce, sarcos, unifying_algebra, unifying_costs, unifying_view
+from experiments.report import Report
 from inducing.model.posterior import Marginals
 
 
@@ -26,6 +27,18 @@ def test_every_identity_holds_and_a_wrong_one_would_show() -> None:
     dtc, fitc = (unifying_algebra.answer(D.condition(name), D.Xs) for name in ("dtc", "fitc"))
     assert unifying_algebra.gap(dtc, D.posterior(D.prior("fitc"))) > 1e-3
     assert unifying_algebra.gap(fitc, D.posterior(D.prior("fitc"))) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("square", "cube", "shown"), [(1e-6, 1e-9, True), (1e-4, 1e-9, False), (1e-6, 0.0, False)]
+)
+def test_times_are_the_stated_order_and_one_below(square: float, cube: float, shown: bool) -> None:
+    sizes = 500, 1000, 2000, 4000
+    report = Report("Q2", "", "", False)
+    report.claim("a start is O(nm²), that of the exact GP O(n³)", "", "", False)
+    seconds = [square * n**2 + cube * n**3 for n in sizes]
+    unifying_costs.why_flatter(report, {"exact GP, start, by n": (sizes, seconds, 2.5, 3.0)})
+    assert [why.shown for why in report.whys] == [shown]
 
 
 @pytest.mark.parametrize("name", ["Q1", "Q2"])

@@ -40,11 +40,7 @@ def test_the_index_is_that_of_the_pages(tmp_path: Path) -> None:
     assert write_index(tmp_path).read_text() == (RESULTS / "README.md").read_text()
 
 
-# pages that were not run in full since they test their reasons
-WAITING = {"W1", "W5", "Q2", "E2", "E4", "C8", "C13", "C17", "Q5"}
-
-
-@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - WAITING))
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS))
 def test_every_no_has_a_reason_that_was_tested(name: str) -> None:
     page = RESULTS / name / "README.md"
     assert [text for text, holds in claims_of(page) if holds is False and text not in whys_of(page)] == []
@@ -89,6 +85,26 @@ def test_claims_are_read_back(tmp_path: Path) -> None:
     filled(1).write(tmp_path / "seed-1" / "W1")
     text = write_seeds(tmp_path, tmp_path).read_text()
     assert "2 of 3 are the same" in text and "| W1 | second | yes | no |" in text
+    assert claims[0][0] == "a | b" and "| W1 | a \\| b | yes | yes |" in text
+
+
+def test_a_claim_that_a_seed_does_not_make_shifts_no_other(tmp_path: Path) -> None:
+    filled().write(tmp_path / "W1")
+    other = filled(1)
+    del other.claims[0]
+    other.write(tmp_path / "seed-1" / "W1")
+    text = write_seeds(tmp_path, tmp_path).read_text()
+    assert "| W1 | a \\| b | yes | – |" in text and "| W1 | second | yes | no |" in text
+
+
+def test_verdicts_of_pages_that_were_not_run_again_are_kept(tmp_path: Path) -> None:
+    for folder, name in (("first", "W1"), ("again", "S1")):
+        for seed, place in ((0, tmp_path / folder), (1, tmp_path / folder / "seed-1")):
+            filled(seed).write(place / name)
+        text = write_seeds(tmp_path / folder, tmp_path).read_text()
+    assert "4 of 6 are the same" in text
+    assert all(f"| {name} | a \\| b | yes | yes |" in text for name in ("W1", "S1"))
+    assert "W1" not in text.partition("Not run so: ")[2].partition(".")[0].split(", ")
 
 
 @pytest.mark.parametrize(("mean", "verdict"), [(0.9, True), (1.1, None), (2.0, False)])

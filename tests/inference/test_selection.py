@@ -163,6 +163,15 @@ def test_bad_options_have_a_named_error(name, options):
         choose(name, X, 5, **options)
 
 
+def test_as_many_are_new_as_a_polynomial_has_dimensions_though_variances_differ_by_far():
+    """k(x, x) of POL-10 goes from 1 to 1e20 on [-10, 10]; all streams need 11 rows (by rational numbers)."""
+    kernel = ig.kernels.Polynomial(10)
+    for seed in range(20):
+        x = np.random.default_rng(seed).uniform(-10.0, 10.0, (150, 1))
+        assert len(selection.novelty(x, 100, rng=seed, kernel=kernel)) == 11
+        assert len(ig.update(ig.prior(kernel), ig.likelihoods.Gaussian(0.01), x, x[:, 0], None, 1e-6)) == 11
+
+
 @pytest.mark.parametrize("name", WITH_TARGETS)
 def test_bad_targets_and_noise_have_a_named_error(name):
     with pytest.raises(errors.ShapeError):

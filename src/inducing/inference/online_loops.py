@@ -206,7 +206,13 @@ def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
     m = state.size[0]
     if not scored:
         solve(state.at, state.U, state.phi, state.e, m, True)
-    return beyond_rounding(gamma, nugget(m) * kss, dot(state.e, state.e, m))
+    squares = 0.0
+    for j in range(m):
+        own = 0.0  # k_jj
+        for i in range(j + 1):
+            own += state.U[i, j] * state.U[i, j]
+        squares += state.e[j] * state.e[j] * own
+    return beyond_rounding(gamma, nugget(m) * kss, squares / kss)
 
 
 @_jit

@@ -56,7 +56,8 @@ class PivotedCholesky:
         """Whether row i is outside the span of those chosen by more than rounding. O(size²)"""
         own, factor = self.Phi[i, : self.size], self.Phi[self.chosen, : self.size]
         e = solve_lower(factor, own, transposed=True)  # ê
-        return beyond_rounding(self.residual[i], nugget(self.size) * self.diagonal[i], e @ e)
+        own_share = self.diagonal[self.chosen] / self.diagonal[i]
+        return beyond_rounding(self.residual[i], nugget(self.size) * self.diagonal[i], own_share @ (e * e))
 
     def add(self, i: int) -> None:
         self._extend(i, lambda: (), lambda sums, s, phi: None)

@@ -21,8 +21,8 @@ def nugget(m: int) -> float:
 
 
 def beyond_rounding(gamma: float, nu: float, squares: float) -> bool:
-    """Whether γ, what the basis leaves of k(x, x), is by half or more f's own: of γ = (ê, -1)ᵀ(K + νI)(ê,
-    -1), ê = (K + νI)⁻¹k_u, the part ν(1 + |ê|²) comes from the nuggets. |ê|² is `squares`.
+    """Whether γ, what the basis leaves of k(x, x), is by half or more f's own: of γ = (ê, -1)ᵀ(K + N)(ê, -1),
+    ê = (K + N)⁻¹k_u, the part ν(1 + Σ ê_j² k_jj/k(x, x)) comes from the nuggets N. `squares` is that sum.
     """
     return gamma > 2.0 * nu * (1.0 + squares)
 
