@@ -20,7 +20,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import inducing as ig
-from contract import check_array_api_input
 from inducing import errors
 from inducing.learning import classes
 from inducing.model.likelihoods import Probit
@@ -55,10 +54,6 @@ def without_weights(estimator):
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
-
-
-def test_scikit_learn_contract_for_array_api_input():
-    check_array_api_input("SparseGPClassifier")
 
 
 def moons(n, seed):

@@ -14,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import inducing as ig
-from contract import check_array_api_input
 from inducing import errors
 from inducing.inference.regression import NAMES
 
@@ -25,10 +24,6 @@ from inducing.inference.regression import NAMES
 @pytest.mark.filterwarnings("ignore::inducing.errors.ReducedBasisWarning")
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
-
-
-def test_scikit_learn_contract_for_array_api_input():
-    check_array_api_input("SparseGPRegressor")
 
 
 def make_data(n=80, d=2, seed=0):

@@ -17,7 +17,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import inducing as ig
 import oracle
 import oracle_online
-from contract import check_array_api_input
 from inducing import errors
 from inducing.inference.online import Learner
 from inducing.model.likelihoods import Custom, Gaussian, Laplace, Poisson, Probit, StudentT
@@ -33,10 +32,6 @@ from online_problem import K0, KERNEL, NOISE
 )
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
-
-
-def test_scikit_learn_contract_for_array_api_input():
-    check_array_api_input("OnlineGPRegressor")
 
 
 rng = np.random.default_rng(5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 import inducing as ig
 
@@ -36,6 +36,23 @@ def fitted(seed: int) -> np.ndarray:
 @cache
 def alone(seed: int) -> np.ndarray:
     return fitted(seed)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    """Two threads for every library, also where a variable asks for one: set, not held as a limit."""
+    alone(0)  # loads all libraries
+    libraries = ThreadpoolController().lib_controllers
+    before = [library.num_threads for library in libraries]
+    set_threads(libraries, [2] * len(libraries))
+    yield
+    set_threads(libraries, before)
+
+
+def set_threads(libraries: list[Any], counts: list[int]) -> None:
+    for library, count in zip(libraries, counts, strict=True):
+        library.set_num_threads(count)
+        getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
 
 
 def in_threads(seeds: list[int]) -> list[np.ndarray]:
@@ -63,7 +80,7 @@ WAYS |= {"joblib forks": by_joblib("multiprocessing"), "dask": by_dask}
 @pytest.mark.parametrize(("way", "limit"), [*((way, None) for way in WAYS), ("threads", 1)])
 def test_fits_at_once_are_those_alone(way: str, limit: int | None) -> None:
     seeds = [0, 1, 0]
-    expected = [alone(seed) for seed in seeds]  # loads all libraries, too
+    expected = [alone(seed) for seed in seeds]
     with threadpool_limits(limit):
         before = settings()
         together = WAYS[way](seeds)
@@ -123,7 +140,6 @@ def test_fits_of_all_kinds_at_once_are_those_alone() -> None:
 
 
 def test_a_fit_that_fails_leaves_the_thread_settings() -> None:
-    alone(0)
     before = settings()
 
     def interrupt(iteration: int, value: float) -> None:

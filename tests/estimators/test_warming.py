@@ -31,26 +31,6 @@ mirror(G)
 print(float(G.sum()))
 """
 
-AHEAD = """
-import sys
-from numba.core import event
-from inducing.engine.site_tiles import marginals
-from inducing.numerics import ahead
-from inducing.numerics.loops import mirror
-import numpy as np
-ahead.cores = lambda: int(sys.argv[1])
-sys.executable = sys.argv[2]
-ahead.expect("engine.site_tiles.marginals")
-with event.install_recorder("numba:compile") as recorded:
-    mirror(np.eye(3))
-    A, ends = np.eye(3), [np.empty(3) for _ in range(2)]
-    from inducing.numerics.blas import addresses
-    marginals(addresses(), A, 2.0 * A, np.arange(3.0), np.empty((3, 3)), *ends)
-here = {e.data["dispatcher"] for _, e in recorded.buffer}
-print(*sorted(each.py_func.__name__ for each in here if each.stats.cache_path))
-print(*np.concatenate(ends))
-"""
-
 PROBE = """
 import numpy as np
 from inducing.numerics.compiling import FAST, compiled, helper
@@ -137,26 +117,11 @@ def test_compiled_and_cached_code_round_alike(tmp_path: Path) -> None:
     assert values == pytest.approx([expected, 2.0 * expected], rel=1e-12)
 
 
-@pytest.mark.parametrize("way", ["two cores", "one core", "a Python that fails", "no Python"])
-def test_a_second_process_compiles_what_is_expected(tmp_path: Path, way: str) -> None:
-    """Where there is a core for it; else, and where it fails, everything is compiled here."""
-    program, cores = sys.executable, "1" if way == "one core" else "2"
-    if way in ("a Python that fails", "no Python"):
-        program = str(tmp_path / ("python" if way == "a Python that fails" else "server"))
-        Path(program).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
-        Path(program).chmod(0o755)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(SOURCE.parent)}
-    run = [sys.executable, "-c", AHEAD, cores, program]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120)
-    names, numbers = done.stdout.splitlines()
-    assert names == ("mirror" if way == "two cores" else "marginals mirror"), done.stderr
-    assert [float(word) for word in numbers.split()] == [0.0, 1.0, 2.0, 4.0, 4.0, 4.0]  # φᵀw and |2φ|²
-    assert (tmp_path / "started").exists() == (way == "a Python that fails")
-    assert len(list(tmp_path.rglob("*marginals*.nbi"))) == 1
-
-
 def test_without_any_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is compiled here, in every process: another one would compile it for nobody."""
+    told: list[str] = []
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(ahead, "missed", told.append)
 
     @compiling.compiled()
     def twice(x: float) -> float:
@@ -167,7 +132,7 @@ def test_without_any_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         return 3.0 * x
 
     try:
-        assert twice(1.5) == 3.0 and compiling.pointer(thrice) > 0
+        assert twice(1.5) == 3.0 and compiling.pointer(thrice) > 0 and told == []
     finally:
         for function in (twice, thrice):
             name = next(key for key, value in compiling.FUNCTIONS.items() if value is function)

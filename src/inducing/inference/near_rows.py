@@ -16,7 +16,7 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import Array, to_numpy, worth_compiling
 from ..numerics.blas import addresses
 from ..numerics.linalg import inverse_lower
-from ..numerics.workers import interruptible, row_slices, run_over
+from ..numerics.workers import interruptible, row_slices, run_over, single_threaded_blas
 
 LEAF_ROWS = 256  # rows at most
 DEEP = 24  # coordinates from which boxes around leaves tell too little
@@ -145,7 +145,8 @@ class NearestRows:
             from sklearn.neighbors import NearestNeighbors
 
             self._plain = NearestNeighbors(algorithm="brute").fit(self.Z)
-        return self._plain.kneighbors(Q, count, return_distance=False)
+        with single_threaded_blas():  # scikit-learn's own limit could outlast another thread's
+            return self._plain.kneighbors(Q, count, return_distance=False)
 
 
 def near_queries(Z: np.ndarray, most: int) -> Iterator[np.ndarray]:

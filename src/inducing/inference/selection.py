@@ -303,7 +303,8 @@ def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
     """The number of the row of Z nearest to each row of X, in chunks. O(n m d). (n,)"""
     from sklearn.metrics import pairwise_distances_argmin
 
-    return pairwise_distances_argmin(X, Z)
+    with single_threaded_blas():  # scikit-learn's own limit could outlast another thread's
+        return pairwise_distances_argmin(X, Z)
 
 
 def merge_repeats(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

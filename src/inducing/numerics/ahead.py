@@ -2,36 +2,41 @@
 
 `expect` says which functions will be called. Nothing comes of it until Numba compiles something here, having
 found it in no cache: then another Python compiles those functions, one after the other, into the cache that
-both share, and `wait_for` one of them waits until it is there. If that fails, it is compiled here.
+both share, and `wait_for` one of them waits until it is there. If that fails, or nothing is heard of it for
+`STUCK_AFTER` seconds, it is compiled here.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
-from .compiling import FUNCTIONS
 from .workers import cores
 
 if TYPE_CHECKING:
     import subprocess
 
-_lock = threading.Lock()
+STUCK_AFTER = 60.0  # seconds for one function, of which the longest takes ten; then the process is stuck
+PYTHON = re.compile(r"pythonw?[0-9.]*t?(\.exe)?", re.IGNORECASE)  # other programs may run anything
 HEARD: set[str] = set()  # all that was ever expected
+_turn = threading.Condition()  # of what follows
 _due: list[str] = []  # expected, and nobody is at it
 _away: list[str] = []  # with the other process
-_cold = False
-_other: subprocess.Popen[str] | None = None
+_cold = _stuck = False
+_other: subprocess.Popen[bytes] | None = None
+_last_word = 0.0  # of the other process, by the clock
 
 
 def expect(*names: str) -> None:
     """Hear that these functions, whose one signature is known, will be called."""
     if HEARD.issuperset(names):
         return
-    with _lock:
+    with _turn:
         _due.extend(name for name in names if name not in HEARD)
         HEARD.update(names)
         if _cold:
@@ -41,7 +46,7 @@ def expect(*names: str) -> None:
 def missed(name: str) -> None:
     """Hear that a function was found in no cache, and is now compiled here."""
     global _cold
-    with _lock:
+    with _turn:
         _cold = True
         if name in _due:
             _due.remove(name)
@@ -50,62 +55,102 @@ def missed(name: str) -> None:
 
 def wait_for(name: str) -> None:
     """Let the other process finish this function, if it has been given it."""
-    with _lock:
+    global _stuck
+    with _turn:
         if name in _due:
             _due.remove(name)
-        while name in _away and _other is not None and _other.stdout is not None:
-            done = _other.stdout.readline().strip()
-            if done in _away:
-                _away.remove(done)
-            else:  # it has ended
-                _away.clear()
+        while name in _away:
+            if time.monotonic() > _last_word + STUCK_AFTER:
+                _stuck = True
+                _end()
+            else:
+                _turn.wait(0.2)  # not for longer: on Windows Ctrl-C is heard in between
 
 
 def _start() -> None:
     """Give all that is due to another process, unless one is still at work, or there is no core for it."""
-    global _other
+    global _other, _last_word
+    alone = cores() >= 2 and not _has_parent()  # processes that another one has started share the cores
+    known = PYTHON.fullmatch(os.path.basename(sys.executable or "")) and not hasattr(sys, "frozen")
+    if not (_due and alone and known) or _stuck or _other is not None:
+        return
     import subprocess
 
-    program = os.path.basename(sys.executable or "").lower()
-    if not _due or cores() < 2 or hasattr(sys, "frozen") or not program.startswith("python"):
-        return
-    if _other is not None and _other.poll() is None:
-        return
-    _end()
+    # the paths of this process come last: no file of the user's stands for one of Python's
+    paths = [path for path in sys.path if path and isinstance(path, str)]
     modules = ", ".join(f"inducing.{name.rpartition('.')[0]}" for name in _due)
-    code = f"import {modules}; from {__name__} import compile_for_another; compile_for_another()"
-    words = [sys.executable, "-P", "-c", code, *_due]
-    paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-    try:
-        _other = subprocess.Popen(words, env=paths, stdin=quiet, stdout=pipe, stderr=quiet, text=True)
+    code = f"import sys; sys.path += {paths!a}; import {modules}, {__name__} as a; a.compile_for_another()"
+    flags = "-P" + "E" * sys.flags.ignore_environment + "s" * sys.flags.no_user_site
+    words, quiet = [sys.executable, flags, "-c", code, *_due], subprocess.DEVNULL
+    try:  # no buffer, whose lock a fork could find taken
+        other = subprocess.Popen(words, bufsize=0, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
     except OSError:  # no process to be had
         return
+    _other, _last_word = other, time.monotonic()
     _away[:], _due[:] = _due, []
+    try:
+        threading.Thread(target=_listen, args=(other,), name="inducing ahead", daemon=True).start()
+    except RuntimeError:  # no thread to be had, or Python is about to end
+        other.kill()
+        _listen(other)
+
+
+def _has_parent() -> bool:
+    """Whether `multiprocessing` has started this process: a pool, a Dask worker."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
+
+
+def _listen(other: subprocess.Popen[bytes]) -> None:
+    """Hear of each function that the other process has compiled, and of its end."""
+    global _other, _last_word
+    assert other.stdout is not None
+    with other.stdout as words:
+        for word in words:
+            with _turn:
+                _last_word = time.monotonic()
+                _away[:] = [name for name in _away if name != word.decode(errors="replace").strip()]
+                _turn.notify_all()
+    with _turn:
+        _away.clear()
+        _turn.notify_all()
+    other.wait()
+    with _turn:
+        _other = None
+        _turn.notify_all()
 
 
 def compile_for_another() -> None:
     """Compile the functions named on the command line, and name each when it is in the cache."""
-    for name in sys.argv[1:]:
+    import faulthandler
+
+    from .compiling import FUNCTIONS
+
+    names = sys.argv[1:]
+    faulthandler.dump_traceback_later(STUCK_AFTER * (len(names) + 1), exit=True)  # whatever holds it up
+    for name in names:
         FUNCTIONS[name].ready()
         print(name, flush=True)
 
 
 def _forget() -> None:
     """Leave the other process to the one that started it."""
-    global _other, _lock
+    global _other, _turn
     if _other is not None and _other.stdout is not None:
         _other.returncode = 0  # nothing to wait for
         _other.stdout.close()
-    _other, _lock = None, threading.Lock()
+    _other, _turn = None, threading.Condition()
     _away.clear()
 
 
 def _end() -> None:
-    """End the other process, if there still is one, and close what it writes to."""
-    if _other is not None:
-        _other.kill()
-        _other.communicate()
+    """End the other process, if there still is one, and give it a second to be gone."""
+    with _turn:
+        _away.clear()
+        _turn.notify_all()
+        if _other is not None:
+            _other.kill()
+            _turn.wait_for(lambda: _other is None, 1.0)
 
 
 atexit.register(_end)

@@ -7,11 +7,14 @@ Numba itself is imported then and not before. `FUNCTIONS` lists all that are imp
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import cache, update_wrapper
 from types import CodeType
 from typing import Any
+
+from . import ahead
 
 Numbers = Any  # an array, a tuple of arrays and numbers, or an address, inside compiled code
 FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -112,13 +115,14 @@ class Compiled:
 
     def ready(self) -> Any:
         """The function that Numba compiled."""
+        if self._ready is None:
+            ahead.wait_for(self._name)  # without the lock: other threads may load theirs meanwhile
         with _lock:
             if self._ready is None:
                 _with_helpers(self._function)
                 _, linking, _ = _numba()
                 while HELD:
                     linking.hold(HELD.pop())
-                linking.ahead.wait_for(self._name)
                 try:
                     self._ready = self._make(**self._options, cache=True)(self._function)
                 except RuntimeError as error:  # of a cache that cannot be written
@@ -178,3 +182,7 @@ def expected() -> None:
     """Let compiling go on without a notice: it was asked for."""
     notice = _numba()[2]
     notice.spent = notice.patience
+
+
+if hasattr(os, "register_at_fork"):  # in a child no thread of the parent gives back what it holds
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

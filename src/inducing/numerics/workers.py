@@ -157,7 +157,6 @@ class _BlasLimit:
         with self._lock:
             if self._limiter is None:
                 self._limiter = _controller().limit(limits=1, user_api="blas")
-                self._owner = threading.get_ident()
             self._depth += 1
         try:
             yield
@@ -168,10 +167,9 @@ class _BlasLimit:
                     self._restore()
 
     def _restore(self) -> None:
-        """Lift the limit; only the thread that set it may, though the last call may run in another."""
-        if self._owner != threading.get_ident():
-            for library in _controller().lib_controllers:
-                getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
+        """Lift the limit; only one thread may, and that may be another by now."""
+        for library in _controller().lib_controllers:
+            getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
         with self._limiter:  # leaving it restores
             self._limiter = None
 
