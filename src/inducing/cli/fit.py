@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ..errors import (
-    ColumnError,
-    EmptyDataError,
-    InducingError,
-    InducingWarning,
-    ModelFileError,
-    ParameterError,
-    UnknownNameError,
-)
+from .. import errors
 from ..files.atomic import require_apart
 from ..progress import stop_on_interrupt
 from . import app as shared
@@ -172,13 +164,13 @@ def _check(approximation: str, task: str | None, noise: str | None) -> None:
     from ..model.table import TABLE
 
     if approximation in TABLE and TABLE[approximation].own_block:
-        raise ModelFileError(
+        raise errors.ModelFileError(
             f"A file holds no data, which {approximation!r} needs to predict: choose another."
         )
     if task not in (None, "regression", "classification"):
-        raise UnknownNameError(f"--task must be regression or classification, not {task!r}.")
+        raise errors.UnknownNameError(f"--task must be regression or classification, not {task!r}.")
     if noise not in (None, "learned", "learned-jointly"):
-        raise UnknownNameError(f"--noise must be learned or learned-jointly, not {noise!r}.")
+        raise errors.UnknownNameError(f"--noise must be learned or learned-jointly, not {noise!r}.")
 
 
 def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
@@ -197,7 +189,9 @@ def _held_out(n: int, share: float, seed: int) -> np.ndarray:
 
     count = max(1, round(share * n)) if share > 0 else 0
     if n - count < 2:
-        raise EmptyDataError(f"{n - count} of {n} rows are left to train on and two are needed: add rows.")
+        raise errors.EmptyDataError(
+            f"{n - count} of {n} rows are left to train on and two are needed: add rows."
+        )
     test = np.zeros(n, dtype=bool)
     test[np.random.default_rng(seed).permutation(n)[:count]] = True
     return test
@@ -234,7 +228,7 @@ def _numbered(rows: Any) -> Iterator[None]:
     """Errors that speak of a row with its number in the table, one of `rows` (n,)."""
     try:
         yield
-    except InducingError as error:
+    except errors.InducingError as error:
         error.args = (re.sub(r"\brow (\d+)", lambda found: f"row {rows[int(found[1])]}", str(error)),)
         raise
 
@@ -246,7 +240,7 @@ def _scored(score: Callable[[], tuple[dict[str, float], int]], some: bool) -> tu
     try:
         return score() if some else ({}, 0)
     except (ValueError, ArithmeticError, OSError) as error:
-        warnings.warn(f"the held-out rows cannot be scored: {error}", InducingWarning, stacklevel=2)
+        warnings.warn(f"the held-out rows cannot be scored: {error}", errors.InducingWarning, stacklevel=2)
         return {}, 0
 
 
@@ -288,13 +282,13 @@ def _source_of(
     names = files.layout.feature_names or ()
     require_columns(names, [*targets, *exclude])
     if target in exclude:
-        raise ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
+        raise errors.ColumnError(f"Column {target!r} is both the target and excluded; choose one.")
     used = [name for name in names if name not in exclude]
     require_in_files(files, used)
     seen = survey_of(files, encoder, used)
     kind = shared.settle(encoder, seen, target, further, task)
     if kind != "number" and further is not None:
-        raise ParameterError(f"Classes take no further column, but --further is {further!r}.")
+        raise errors.ParameterError(f"Classes take no further column, but --further is {further!r}.")
     gaps = {name: seen[name].missing for name in (*encoder.inputs, *targets)}  # type: ignore[union-attr]
     where = listing([f"{name} ({count})" for name, count in gaps.items() if count], quote=False)
     if encoder.missing == "use" and where:
@@ -333,7 +327,7 @@ def _fit_source(
             else:
                 metrics, held = _metrics(test.total(_scores, nameless(model.light())))
             if held == 0:
-                raise EmptyDataError("none was held out; raise --test-fraction, or set it to 0")
+                raise errors.EmptyDataError("none was held out; raise --test-fraction, or set it to 0")
             return metrics, held
 
         return _scored(score, test is not None)

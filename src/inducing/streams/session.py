@@ -20,17 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import package
-from ..errors import (
-    ColumnError,
-    DriftWarning,
-    InducingWarning,
-    LabelError,
-    ModelFileError,
-    NonFiniteError,
-    ParameterError,
-    ShapeError,
-)
+from .. import errors, package
 from ..files.atomic import require_apart
 from ..files.models import load
 from ..progress import Status
@@ -89,7 +79,7 @@ class Predictions:
             if size and not (
                 ours and place.written <= size and _tail(file.fileno(), place.written) == place.tail
             ):
-                raise ParameterError(
+                raise errors.ParameterError(
                     f"{name!r} exists and is not what this stream wrote up to its last save: name another"
                 )
             os.ftruncate(file.fileno(), place.written if size else 0)
@@ -165,14 +155,16 @@ class Session:
         metadata = getattr(model, "metadata_", {})
         state = metadata.get("stream")
         if not isinstance(state, dict):
-            raise ModelFileError(f"{str(out)!r} is no model of a stream: name another file.")
+            raise errors.ModelFileError(f"{str(out)!r} is no model of a stream: name another file.")
         encoder = getattr(model, "encoder_", None)
         known = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
         classes, labels = None if getattr(model, "open_classes_", True) else known, state.get("labels", known)
         try:
             scores, place = scores_from(state["metrics"]), Place(**state["place"])
         except (KeyError, TypeError) as error:
-            raise ModelFileError(f"{str(out)!r} does not say where its stream stood ({error!r}).") from error
+            raise errors.ModelFileError(
+                f"{str(out)!r} does not say where its stream stood ({error!r})."
+            ) from error
         target = str(metadata.get("target"))
         return Session(out, target, model, scores, classes, labels, place, encoder=encoder)
 
@@ -202,9 +194,9 @@ class Session:
         if predictions not in (None, "-"):
             require_apart(predictions, read, self.out)
         with opened(source) as fd, stop_on_signals() as stop, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DriftWarning)  # it is said with the row's number
+            warnings.simplefilter("ignore", errors.DriftWarning)  # it is said with the row's number
             warnings.filterwarnings(
-                "ignore", r".* hold levels not seen before", InducingWarning
+                "ignore", r".* hold levels not seen before", errors.InducingWarning
             )  # as streams do
             lines = Lines(fd, stop, follow and read is not None)
             self._find_rows(lines, source, format, exclude, skip)
@@ -231,7 +223,7 @@ class Session:
         known = path is not None and skip is None and path == place.source
         if known and fingerprint(lines.fd, place.offset) == place.head:
             if place.end and _tail(lines.fd, place.offset) != place.end:
-                raise ParameterError(
+                raise errors.ParameterError(
                     f"{source!r} has changed before row {place.rows + 1}, where its model stopped: pass "
                     "--skip, the number of rows to pass over"
                 )
@@ -311,7 +303,7 @@ class Session:
             if unlabelled:
                 self.labels = sorted({row.y for row in first})
             if unlabelled and len(self.labels or ()) < 2:
-                raise LabelError(
+                raise errors.LabelError(
                     f"The first {len(self._waiting)} rows hold the label {self.labels} alone: name all with "
                     "--classes."
                 )
@@ -331,7 +323,7 @@ class Session:
             if self.encoder is not None:
                 X = self.encoder.transform(self._frame(rows))
             forecast = self.model.predict_then_fit(X, y, *([self.classes] if self.classes else []))
-        except (LabelError, NonFiniteError, ShapeError, ColumnError) as error:
+        except (errors.LabelError, errors.NonFiniteError, errors.ShapeError, errors.ColumnError) as error:
             if len(rows) > 1:
                 self._read(rows[: len(rows) // 2])
                 self._read(rows[len(rows) // 2 :])
