@@ -128,7 +128,9 @@ def test_each_word_renews_the_patience(bench: Bench) -> None:
     assert until(lambda: (bench.folder / "whole").exists())
 
 
-def test_ctrl_c_is_heard_and_leaves_no_lock(bench: Bench) -> None:
+def test_ctrl_c_is_heard_and_leaves_no_lock(bench: Bench, request: pytest.FixtureRequest) -> None:
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of a test run may ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, usual))
     bench.start("exec sleep 1000", "a.first")
     pid = bench.pid
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))

@@ -128,7 +128,7 @@ class Observing(Predictive, Regression, Estimator):
         """Draws of the whole function f, to be called at any X: values (size, n), `gradient` (size, n, d)."""
         check_is_fitted(self)
         refuse_guided(self, "there are no paths of")
-        if not hasattr(self.posterior_, "paths"):
+        if not isinstance(self.posterior_, Posterior):
             raise ParameterError(
                 "this model has no whole functions: it needs the data at every query; fit 'fitc' instead"
             )
@@ -146,7 +146,7 @@ class Observing(Predictive, Regression, Estimator):
             np.full(self.n_features_in_, side) if given is None else self._in_model_units(np.ravel(given))
             for given, side in ((low, -np.sqrt(3.0)), (high, np.sqrt(3.0)))
         ]
-        process = self.posterior_ if hasattr(self.posterior_, "paths") else self.paths()
+        process = self.posterior_ if isinstance(self.posterior_, Posterior) else self.paths()
         return sobol_indices(process, *ends, rng=generator(random_state))
 
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
