@@ -184,12 +184,12 @@ def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
             if not isfinite(state.q[c, o]):
                 return FAILED
     new = rule.grow and gamma > max(rule.tolerance, FINEST * nugget(m)) * kss
-    if new and rule.tolerance >= COARSE_TOLERANCE:
-        new = certain(state, gamma, kss, rule.scored)
     i = m
     if new and m >= rule.capacity:
         i = least(state, gamma, rule.margin)
         new = i < m
+    if new and rule.tolerance >= COARSE_TOLERANCE:
+        new = certain(state, gamma, kss, rule.scored)
     if not new:
         project(state, gamma, rule.scored)
         return PROJECTED
@@ -206,12 +206,11 @@ def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
     m = state.size[0]
     if not scored:
         solve(state.at, state.U, state.phi, state.e, m, True)
-    squares = 0.0
-    for j in range(m):
-        own = 0.0  # k_jj
-        for i in range(j + 1):
-            own += state.U[i, j] * state.U[i, j]
-        squares += state.e[j] * state.e[j] * own
+    squares, e = 0.0, state.e
+    for i in range(m):  # Σ_j e_j² k_jj, with K = UᵀU
+        row = state.U[i]
+        for j in range(i, m):
+            squares += (e[j] * row[j]) * (e[j] * row[j])
     return beyond_rounding(gamma, nugget(m) * kss, squares / kss)
 
 
