@@ -15,6 +15,7 @@ from experiments.gauss_transform import Gauss
 from experiments.linear_systems import choose
 from inducing import errors
 from inducing.inference.conjugate_gradients.products import Blocked
+from inducing.numerics.compiling import Helper
 
 N, T = 500, 100
 APPROXIMATE = {"tree": Tree, "gauss": Gauss}
@@ -125,8 +126,14 @@ def test_truncation_bounds_the_series() -> None:
             assert radius * reach > 1.0 or bound < math.e * error  # exp(ab) stands for a sum from 1 on
 
 
+def called(helper: Any) -> Any:
+    """A function for Python from one that compiled functions call, whether any has been compiled or not."""
+    made = helper.made() if isinstance(helper, Helper) else helper
+    return numba.njit(lambda a, b, c, d: made(a, b, c, d))
+
+
 def test_monomials_in_their_order() -> None:
-    monomials = numba.njit(lambda x, order, heads, out: gauss_transform.monomials(x, order, heads, out))
+    monomials = called(gauss_transform.monomials)
     heads, factors, below = gauss_transform.heads_and_factors(3, 5)
     assert list(below) == [0] + [math.comb(3 + p - 1, 3) for p in range(1, 6)]
     out = np.empty(len(factors))
@@ -145,9 +152,7 @@ def test_monomials_in_their_order() -> None:
 def test_exponentials() -> None:
     t = np.concatenate([-np.logspace(-300, 2.8, 3000), np.linspace(-40.0, 0.0, 3000), [0.0, -1e5]])
     values = -2.0 * t
-    numba.njit(lambda s, n, kind, scratch: dual_tree.profiles(s, n, kind, scratch))(
-        values, len(t), 0, np.empty_like(t)
-    )
+    called(dual_tree.profiles)(values, len(t), 0, np.empty_like(t))
     assert_allclose(values, np.exp(t), rtol=0, atol=4e-16)
 
 
