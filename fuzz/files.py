@@ -46,6 +46,7 @@ FOUND: list[Any] = [
     ("noise_posterior", 7, None),  # an IndexError of what was predicted
     ("one_output", 7, 0),
     ("missing_values", 10, None),  # a TypeError
+    ("record", 9, ([], [(0.75, "tiny")])),  # a density in a box without volume was NaN
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take

@@ -18,7 +18,7 @@ from inducing.inference import neighbours as near
 from inducing.inference.regression import gradient_of
 from inducing.model.problem import make_problem
 from inducing.model.table import TABLE
-from inducing.numerics import linalg
+from inducing.numerics import linalg, workers
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
@@ -550,7 +550,8 @@ def test_the_graph_stays_out() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_memory_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows stream there as well: n x m alone would be 8 GB, and chunks are limited, where little is free."""
-    monkeypatch.setattr(sums, "device_room", lambda like: 0)
+    for module in (sums, workers):
+        monkeypatch.setattr(module, "device_room", lambda like: 0)
     n, m = 2_000_000, 512
     A = torch.randn(
         (n, 4), device="cuda", dtype=torch.float64, generator=torch.Generator("cuda").manual_seed(0)

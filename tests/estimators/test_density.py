@@ -282,3 +282,10 @@ def test_deviations_and_evidence_in_the_units_of_any_box():
     assert repeated.log_evidence_ == pytest.approx(moved.log_evidence_, rel=1e-9)
     one = ig.GPDensity(order=2, bounds=[[5.0, 8.0], [5.0, 8.0]]).fit(3.0 * rows + 5.0)
     assert not np.allclose(one.pdf(3.0 * at + 5.0), moved.pdf(3.0 * at + 5.0), rtol=1e-3)
+
+
+def test_a_box_without_volume_is_refused() -> None:
+    """Its density would be infinite, and next to it 0/0."""
+    X = 1e-200 * np.random.default_rng(0).uniform(size=(30, 2))
+    with pytest.raises(ig.errors.ParameterError, match="has no volume in floats; use other units for X"):
+        ig.GPDensity().fit(X)

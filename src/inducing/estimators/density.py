@@ -25,6 +25,7 @@ KERNELS = ("trigonometric", "ornstein-uhlenbeck")
 GIVE_UP = 4  # orders in a row that bring no evidence
 LENGTHSCALES = np.geomspace(0.02, 0.64, 6)  # of the unit interval, tried where none is given
 PROPOSALS = 1 << 14  # points at which a draw is tried at once
+LEAST_VOLUME = 1e-290  # of the box, by which densities are divided
 
 
 @dataclass(eq=False, repr=False)
@@ -87,6 +88,8 @@ class GPDensity(DensityMixin, Estimator):
         weights = checked_weights(sample_weight, X)
         X, weights = selection.merge_repeats(X[weights > 0], weights[weights > 0])
         self.low_, self.span_ = self._box(X)
+        if not LEAST_VOLUME <= np.prod(self.span_) < np.inf:
+            raise ParameterError(f"a box of sides {self.span_} has no volume in floats; use other units for X")
         shuffled = np.random.default_rng(0).permutation(len(X))
         U, times = ((X - self.low_) / self.span_)[shuffled], weights[shuffled]
         if np.any((U < 0.0) | (U > 1.0)):
@@ -162,8 +165,8 @@ class GPDensity(DensityMixin, Estimator):
             self.order_ = posterior.kernel.order
         else:
             self.lengthscale_ = float(plain["smoothness"])
-        if not self.mass_ > 0.0:
-            raise ModelFileError(f"its density has the mass {self.mass_}")
+        if not (self.mass_ > 0.0 and np.prod(self.span_) >= LEAST_VOLUME):
+            raise ModelFileError(f"its density has the mass {self.mass_} in a box of sides {self.span_}")
 
     def _box(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The box's lower corner and its sides. (d,) each"""

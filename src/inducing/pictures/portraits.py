@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,11 +54,22 @@ def portrait(
     Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
     if kind == "reasons":
         return reasons(_shapley(model, Z), names, target)
+    seen = _Seen(model, Z, names, target, dates)
     if kind in ("slices", "dependence"):
-        return _slices(model, Z, order[:MOST_SLICES], names, target, dates, averaged=kind == "dependence")
+        return _slices(seen, order[:MOST_SLICES], averaged=kind == "dependence")
     if len(order) < 2:
         raise ParameterError(f"a map needs two inputs that matter, and the model has {len(order)}")
-    return _map(model, Z, order[:2], names, target, dates, dots=X is not None and len(names) == 2)
+    return _map(seen, order[:2], dots=X is not None and len(names) == 2)
+
+
+class _Seen(NamedTuple):
+    """A model that takes arrays of features, rows of them, their names, the target's, and which are dates."""
+
+    model: Any
+    Z: np.ndarray
+    names: Sequence[str]
+    target: str
+    dates: dict[int, int]
 
 
 def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, Sequence[str], Any]:
@@ -157,15 +168,8 @@ def _label(model: Any, target: str) -> str:
     return f"probability of {target} = {model.classes_[-1]}" if hasattr(model, "classes_") else target
 
 
-def _slices(
-    model: Any,
-    Z: np.ndarray,
-    order: Sequence[int],
-    names: Sequence[str],
-    target: str,
-    dates: dict[int, int],
-    averaged: bool,
-) -> Figure:
+def _slices(seen: _Seen, order: Sequence[int], averaged: bool) -> Figure:
+    model, Z, names, target, dates = seen
     rows = -(-len(order) // 3)
     picture = canvas(11.0, 3.2 * rows)
     axes = picture.subplots(rows, min(3, len(order)), squeeze=False, sharey=True).ravel()
@@ -189,16 +193,8 @@ def _slices(
     return picture
 
 
-def _map(
-    model: Any,
-    Z: np.ndarray,
-    order: Sequence[int],
-    names: Sequence[str],
-    target: str,
-    dates: dict[int, int],
-    dots: bool,
-) -> Figure:
-    i, j = order
+def _map(seen: _Seen, order: Sequence[int], dots: bool) -> Figure:
+    (model, Z, names, target, dates), (i, j) = seen, order
     X = np.tile(np.median(Z, axis=0), (GRID * GRID, 1))
     across, up = (np.linspace(Z[:, k].min(), Z[:, k].max(), GRID) for k in order)
     X[:, i], X[:, j] = (grid.ravel() for grid in np.meshgrid(across, up))
@@ -215,14 +211,8 @@ def _map(
         drawn = ax.contourf(across, up, values.reshape(GRID, GRID), levels=20, cmap=colours)
         picture.colorbar(drawn, ax=ax, label=title)
         if dots:
-            ax.plot(
-                *(_as_dates(Z[:, k], dates.get(k)) for k in order),
-                ".",
-                color="white",
-                markeredgecolor=INK,
-                markersize=5,
-                markeredgewidth=0.5,
-            )
+            rows = (_as_dates(Z[:, k], dates.get(k)) for k in order)
+            ax.plot(*rows, ".", color="white", markeredgecolor=INK, markersize=5, markeredgewidth=0.5)
         ax.set_xlabel(names[i])
         ax.set_ylabel(names[j])
     return picture
