@@ -191,7 +191,8 @@ def saves(runs: int, rng: np.random.Generator) -> int:
 
 
 def fits(runs: int, rng: np.random.Generator) -> int:
-    """Kill or interrupt `inducing fit` at random moments: no torn model, and Ctrl-C leaves one."""
+    """Kill or interrupt `inducing fit` at random moments: no torn model, and Ctrl-C leaves one, from the first
+    checkpoint on."""
     lost = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -222,9 +223,10 @@ def fits(runs: int, rng: np.random.Generator) -> int:
             code = _killed(command, float(rng.uniform(0.5, 0.95)) * whole, number)
             if (folder / "m").exists():
                 ig.load(folder / "m")
-            lost += number == signal.SIGINT and not (folder / "m").exists()
+            learning = (folder / "c").exists()
+            lost += number == signal.SIGINT and learning and not (folder / "m").exists()
             kills += code == -signal.SIGKILL
-            print(f"  run {run + 1}: signal {number}, exit code {code}", flush=True)
+            print(f"  run {run + 1}: signal {number}, exit code {code}, learning {learning}", flush=True)
         assert _killed(command, 600.0) == 0
         lost += table.read_bytes() != before or len(_left(folder)) > 0
         print(f"  {kills} kills, {runs // 2} interrupts of a fit of {whole:.1f} s", flush=True)
