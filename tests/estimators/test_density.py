@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
+from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -287,5 +288,16 @@ def test_deviations_and_evidence_in_the_units_of_any_box():
 def test_a_box_without_volume_is_refused() -> None:
     """Its density would be infinite, and next to it 0/0."""
     X = 1e-200 * np.random.default_rng(0).uniform(size=(30, 2))
-    with pytest.raises(ig.errors.ParameterError, match="has no volume in floats; use other units for X"):
+    with pytest.raises(ig.errors.ParameterError, match="has no volume in floats; rescale X"):
         ig.GPDensity().fit(X)
+
+
+@pytest.mark.parametrize("seed", [1001000, 2001000])
+def test_a_first_sweep_that_leaves_next_to_no_process_is_made_again(seed: int) -> None:
+    """Of these rows it took the mass from 9 to 4e29, and the next one had no finite site."""
+    rng = np.random.default_rng(seed)
+    part = rng.choice(2, 610, p=(0.4, 0.6))
+    x = rng.normal(np.array([0.3, 0.7])[part], np.array([0.08, 0.06])[part])[:300]
+    model, grid = ig.GPDensity().fit(x[:, None]), np.linspace(0.0, 1.0, 501)
+    truth = 0.4 * norm.pdf(grid, 0.3, 0.08) + 0.6 * norm.pdf(grid, 0.7, 0.06)
+    assert np.sqrt(np.mean((model.pdf(grid[:, None]) - truth) ** 2)) < 0.3

@@ -34,6 +34,7 @@ from ..numerics.linalg import row_squares
 from ..numerics.workers import blas_for
 
 LEAST_DAMPING = 1.0 / 64.0
+MOST_GROWTH = 1e4  # of the mass in a sweep; beyond it the process is next to none
 ENOUGH_SWEEPS = 40  # sweeps that should be enough
 
 
@@ -212,12 +213,14 @@ def sweeps(
                     post.kernel, Squared(), X, times, sweeps=1, damping=damping, start=post
                 )
                 total = mass(new)
-                if not total > 0.0:
+                if not 0.0 < total <= MOST_GROWTH * mass(post):
                     raise FactorisationError(f"the process has the mass {total:.3g}, which is rounding")
             except FactorisationError:
                 damping *= 0.5
                 if damping < LEAST_DAMPING:
                     raise
+                seen = max(post.sites.n_sweeps, 1)  # the very first sweep would not be damped
+                post = replace(post, sites=replace(post.sites, n_sweeps=seen))
                 continue
         evidence = None
         if isinstance(prior, Fourier) and new.log_evidence is not None:
