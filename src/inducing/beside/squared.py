@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FactorisationError, ParameterError, ShapeError
+from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeError
 from ..inference.propagation import expectation_propagation, from_sites
 from ..model.bases import Basis, Points
 from ..model.kernels import Kernel, Matern12, Trigonometric
@@ -215,7 +215,7 @@ def sweeps(
                 total = mass(new)
                 if not 0.0 < total <= MOST_GROWTH * mass(post):
                     raise FactorisationError(f"the process has the mass {total:.3g}, which is rounding")
-            except FactorisationError:
+            except (FactorisationError, NonFiniteError):
                 damping *= 0.5
                 if damping < LEAST_DAMPING:
                     raise
