@@ -346,3 +346,29 @@ def test_what_was_read_before_a_bad_row_is_forgotten() -> None:
     for model in models:
         model.partial_fit(X[40:], y[40:])
     np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))
+
+
+def test_whole_numbers_that_floats_do_not_tell_apart_are_refused() -> None:
+    """2⁵³ + 1 is no float; nanoseconds since 1970 lose less than a millionth of a day's range, and pass."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 1)), rng.normal(size=40)
+    near = 2**53 + np.arange(40)
+    model = ig.SparseGPRegressor(n_inducing=3, max_iter=1, random_state=0)
+    for rows, targets, name in ((near[:, None], y, "X"), (X, near, "y"), (X, near.astype(np.uint64), "y")):
+        with pytest.raises(ShapeError, match=f"{name} holds whole numbers that floats do not tell apart"):
+            model.fit(rows, targets)
+    day = 1_700_000_000_000_000_000 + rng.integers(0, 86_400 * 10**9, size=(40, 1))
+    rows = np.hstack([day, np.full((40, 1), 2**60)])  # a constant loses nothing
+    assert np.all(np.isfinite(model.fit(rows, y).predict(rows)))
+
+
+def test_quantiles_and_prior_means_that_are_none_are_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 1))
+    model = ig.SparseGPRegressor(n_inducing=3, max_iter=1, random_state=0).fit(X, X[:, 0])
+    for wrong in ([], 0.0, [0.5, 1.0], np.nan):
+        with pytest.raises(
+            ParameterError, match="probability of a quantile must lie between 0 and 1, but is"
+        ):
+            model.predict_quantiles(X, wrong)
+    with pytest.raises(ParameterError, match="mean must be None or one of inducing.means, but is 'x'"):
+        ig.SparseGPRegressor(mean="x", n_inducing=3).fit(X, X[:, 0])  # type: ignore[arg-type]

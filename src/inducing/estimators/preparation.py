@@ -205,6 +205,8 @@ def start_noise(
     model: Any, data: Data, scaling: Scaling, likelihood: Likelihood | None
 ) -> tuple[Any, Mean | None]:
     """The noise or likelihood, and the prior mean, that a regressor starts from, in the model's units."""
+    if not isinstance(model.mean, Mean | None):
+        raise ParameterError(f"mean must be None or one of inducing.means, but is {model.mean!r}")
     if likelihood is None:
         given = getattr(model.likelihood, "variance", None)  # of Gaussian noise as an object
         return data.noise if given is None else given / scaling.y_scale[0] ** 2, model.mean

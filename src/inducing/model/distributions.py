@@ -101,7 +101,7 @@ class Distribution(Marginal):
         return density - np.log(self.scale) * (y[:, 1] == 0.0 if self.likelihood.located else 1.0)
 
     def quantile(self, p: Given) -> np.ndarray:
-        p = np.asarray(p, dtype=float)
+        p = Likelihood.probability_of(p)
         column = None if self.further is None else self.further[:, None]
         each = [self.likelihood.quantile(float(q), self.f_mean, self.f_variance, column) for q in p.ravel()]
         return (np.stack(each, axis=-1) if p.ndim else each[0]) * self.scale + self.center
@@ -216,9 +216,7 @@ class ClassDistribution(Marginal):
         return ranked_score(self.probabilities, self._codes(y))
 
     def quantile(self, p: Given) -> np.ndarray:
-        p = np.asarray(p, dtype=float)
-        if not np.all((p > 0.0) & (p < 1.0)):
-            raise ParameterError("the probability of a quantile must lie between 0 and 1")
+        p = Likelihood.probability_of(p)
         below = np.cumsum(self.probabilities, axis=1)[:, :-1]  # (n, c - 1)
         return self.classes[
             np.sum(below.reshape(*below.shape[:1], *(1,) * p.ndim, -1) < p[..., None], axis=-1)

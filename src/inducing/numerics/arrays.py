@@ -21,9 +21,8 @@ LARGEST_FLOAT = float(np.finfo(np.float64).max)
 LARGEST_TARGET = 1e152  # in units of its own, whose variance is a number
 FILLED = 1e30  # size of a number that may stand for one that is missing, as 9.97e36 does in netCDF files
 FAR_OFF = 1e15  # times what is usual: no number that was measured
-LARGEST_NUMBER = (
-    1e70  # of numbers in data and parameters, and 1/LARGEST_NUMBER: ratios have squares with finite sums
-)
+LARGEST_NUMBER = 1e70  # of data and parameters; 1/LARGEST_NUMBER: ratios have squares with finite sums
+TOLD_APART = 1e-6 * 2.0**53  # sizes over ranges of whole numbers that lose a millionth of the range as floats
 COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.1 ms at most below it
 
 
@@ -70,6 +69,12 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
     """Raise if `a` has masked entries, dates, complex numbers or, unless allowed, text: NumPy would take what
     lies below for numbers.
     """
+    whole = type(a) is np.ndarray and a.dtype.kind in "iu" and a.size > 0 and not text
+    if whole and max(-int(a.min()), int(a.max())) > 2**53:
+        low, high = 1.0 * a.min(axis=0), 1.0 * a.max(axis=0)
+        near = (high - low) * TOLD_APART < np.maximum(np.abs(low), np.abs(high))
+        if np.any(near & (a.min(axis=0) < a.max(axis=0))):
+            raise ShapeError(f"{name} holds whole numbers that floats do not tell apart; subtract the least")
     if isinstance(a, float | int) or (type(a) is np.ndarray and a.dtype.kind in "fiub"):
         return
     rows = a if isinstance(a, list | tuple) else [a]

@@ -311,14 +311,20 @@ class Likelihood(Parametrised):
             parts.append(crps_by_quadrature(below, slope, at, f[s], scale))
         return np.concatenate([*parts, np.empty(0)])
 
+    @staticmethod
+    def probability_of(quantile: Any) -> np.ndarray:
+        """The probabilities of quantiles as floats; raise if there is none, or one that is no probability."""
+        p = np.asarray(to_numpy(quantile), dtype=float)
+        if p.size == 0 or not np.all((p > 0.0) & (p < 1.0)):
+            raise ParameterError(f"the probability of a quantile must lie between 0 and 1, but is {quantile}")
+        return p
+
     def quantile(self, p: Array, mean: Array, var: Array, further: Array | None = None) -> np.ndarray:
         """The y that an observation stays below, or at, with probability p where f ~ N(mean, var).
 
         p broadcasts with mean and var.
         """
-        p, mean, var = (np.asarray(to_numpy(v), dtype=float) for v in (p, mean, var))
-        if not np.all((p > 0.0) & (p < 1.0)):
-            raise ParameterError("the probability of a quantile must lie between 0 and 1")
+        p, mean, var = self.probability_of(p), *(np.asarray(to_numpy(v), dtype=float) for v in (mean, var))
         shape = np.broadcast_shapes(p.shape, mean.shape, var.shape)
         p, mean, var = (np.broadcast_to(v, shape).ravel() for v in (p, mean, var))
         if further is not None:

@@ -84,9 +84,7 @@ class SeveralLikelihood(Likelihood):
     def quantile(self, p: Array, means: Array, variances: Array, further: Array | None = None) -> np.ndarray:
         """The y that an observation stays at or below with probability p, for moments (n, c). (n,)"""
         means, variances = np.asarray(means, dtype=float), np.asarray(variances, dtype=float)
-        p = np.broadcast_to(np.asarray(p, dtype=float), len(means))
-        if not np.all((p > 0.0) & (p < 1.0)):
-            raise ParameterError("the probability of a quantile must lie between 0 and 1")
+        p = np.broadcast_to(self.probability_of(p), len(means))
         return self._quantile(p, means, variances, None)
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
