@@ -10,7 +10,7 @@ import numpy as np
 from .curves import Job, Record, Store, exact_job
 from .report import Report
 
-ITERATIONS = 1000
+ITERATIONS, LONG = 1000, 4000  # the latter are as many as 000 has
 QUICK_ROWS, QUICK_ITERATIONS, QUICK_SIZES = 600, 30, {10: 1, 20: 1}
 RULES = {"info-gain": "information-gain", "smo-bart": "smola-bartlett"}
 SMALL_NOISE = (
@@ -171,6 +171,30 @@ def table(report: Report, title: str, curves: dict[str, Series], digits: str = "
 
     rows = [(label, *(cell(values.get(m)) for m in sizes)) for label, values in curves.items()]
     report.table(title, ("", *(f"m = {m}" for m in sizes)), rows)
+
+
+def longer(
+    report: Report,
+    store: Store,
+    found: dict[str, Series],
+    data: str,
+    methods: tuple[str, ...],
+    sizes: dict[int, int],
+    **options: Any,
+) -> list[Record]:
+    """The records of some methods with 000's 4,000 iterations, beside those with fewer in a table."""
+    records = store.all(learned(report, data, methods, sizes, LONG, **options))
+    far, both = curves_of(records, methods, {}), {}
+    for name in methods:
+        both[name] = {m: found[name][m] for m in far[name]}
+        both[f"{name}, {LONG} iterations"] = far[name]
+    table(report, f"SMSE with {LONG} iterations", both)
+    gains = {name: [1 - r for r in ratios(far[name], found[name]).values()] for name in methods}
+    text = " and ".join(
+        f"{name} by {span([100 * -g for g in gain], '.0f')} %" for name, gain in gains.items()
+    )
+    report.notes.append(f"{LONG} iterations instead of {ITERATIONS} change the error of {text}.")
+    return records
 
 
 def conclude(report: Report, records: Sequence[Record]) -> None:

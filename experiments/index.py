@@ -121,7 +121,8 @@ def write_index(folder: Path) -> Path:
         "is a figure "
         "without a verdict, or a difference within two standard errors. Times are seconds of the run "
         "on the page, "
-        "most on two cores shared with other work.",
+        "most on two cores shared with other work. The quick form of all pages, "
+        "`python -m experiments --all --quick`, took 143 s of one core.",
     ]
     if (folder / "SEEDS.md").exists():
         text.append("Verdicts under three seeds: [SEEDS.md](SEEDS.md).")
