@@ -470,3 +470,15 @@ def test_json_that_is_none(path):
         }
         save_file(tensors, path, head)
         refused(path, "does not describe a model")
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_the_factor_of_an_exact_process_is_bounded_on_request(tmp_path: Path, light: bool) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    model = ig.SparseGPRegressor("rbf", "exact", max_iter=1, random_state=0).fit(X, X[:, 0])
+    model.save(tmp_path / "m")
+    needed = 8 * 200**2
+    ig.load(tmp_path / "m", light=light, max_bytes=needed)
+    words = f"its factor takes {needed} bytes, beyond max_bytes={needed - 1}"
+    with pytest.raises(errors.ModelFileError, match=words):
+        ig.load(tmp_path / "m", light=light, max_bytes=needed - 1)
