@@ -206,3 +206,23 @@ def test_exponentials_to_the_last_digits() -> None:
     deep = np.array([[-709.0, -1e4, -1e300, -np.inf]])
     exponentials(deep)
     assert np.all(deep == 0.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["vfe", "fitc", "pitc"])
+def test_rows_in_two_places_far_apart_are_two_problems(name: str, kernel: str) -> None:
+    """Each keeps its digits where squares of distances from the middle have none left."""
+    away = np.array([2.0**24, 0.0])
+    here, centers = np.round(2.0**20 * X) / 2.0**20, np.round(2.0**20 * Z) / 2.0**20  # these shift exactly
+    k = getattr(ig.kernels, kernel)(LENGTHSCALE, VARIANCE)
+    options = ROWS[name]
+    alone = ig.log_evidence_and_gradient(k, ig.bases.Points(centers), name, NOISE, here, Y, **options)
+    basis = ig.bases.Points(np.concatenate([centers, centers + away]))
+    if name == "pitc":
+        options = {"blocks": np.concatenate([BLOCKS, BLOCKS + 10])}
+    rows = np.concatenate([here, here + away])
+    both = ig.log_evidence_and_gradient(k, basis, name, NOISE, rows, np.tile(Y, 2), **options)
+    assert both[0] == pytest.approx(2.0 * alone[0], rel=1e-9)
+    for key, slope in alone[1].items():
+        expected = np.concatenate([slope, slope]) if key == "basis.Z" else 2.0 * slope
+        assert_allclose(both[1][key], expected, rtol=1e-6, atol=1e-6, err_msg=key)

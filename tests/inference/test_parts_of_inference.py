@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
-from inducing.inference import fields, neighbours
+from inducing.inference import fields, neighbours, selection
 from inducing.inference.conjugate_gradients import predictor as iterative
 from inducing.inference.conjugate_gradients.predictor import Solver
 from inducing.inference.mixtures import Mixtures
@@ -79,8 +79,10 @@ def test_the_evidence_of_a_field_of_gaussian_nodes(n: int) -> None:
 
 
 def test_blocks_of_rows_on_a_grid_do_not_depend_on_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rows share each coordinate."""
+    """Many rows share each coordinate, and k-means looks at some of them."""
     monkeypatch.setattr(neighbours, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(selection, "LOOKED_AT", 40)
+    monkeypatch.setattr(selection, "LOOKED_AT_EACH", 2)
     grid = np.stack(np.meshgrid(np.arange(12.0), np.arange(9.0)), axis=-1).reshape(-1, 2)
     moved = np.random.default_rng(0).permutation(len(grid))
     own, other = neighbours.clusters(grid), neighbours.clusters(grid[moved])
