@@ -11,9 +11,11 @@ from inducing.inference import fields, neighbours, selection
 from inducing.inference.conjugate_gradients import predictor as iterative
 from inducing.inference.conjugate_gradients.predictor import Solver
 from inducing.inference.mixtures import Mixtures
+from inducing.inference.online_start import carried
 from inducing.inference.regression import problem_of
 from inducing.inference.shapley import sampled_values
 from inducing.model.kernels import DivergenceFree
+from inducing.model.likelihoods import Gaussian
 
 RNG = np.random.default_rng(4)
 X = RNG.uniform(-2.0, 2.0, (60, 2))
@@ -101,14 +103,14 @@ def test_as_many_neighbours_as_asked_for_or_all_rows(count: int) -> None:
     assert ("_L" in vars(far)) == ("_L" in vars(here)) == (count == 59)  # the factor of all rows
 
 
-def test_a_first_row_is_a_neighbour_where_others_have_no_weight() -> None:
-    weights = np.where(np.arange(60) % 4 == 3, 0.0, 1.0)
-    post: Any = ig.condition(
-        KERNEL, ig.bases.Points(X[:4]), "neighbours", NOISE, X, Y, neighbours=5, weights=weights
-    )
-    kept = np.flatnonzero(weights)
-    few: Any = ig.condition(
-        KERNEL, ig.bases.Points(X[:4]), "neighbours", NOISE, X[kept], Y[kept], neighbours=5
-    )
-    assert np.any(few.sets == 0)
-    assert np.array_equal(post.sets[kept], np.where(few.sets < 0, -1, kept[few.sets]))
+def test_what_little_was_learned_is_carried_over() -> None:
+    """Of noise a hundred billion times the prior's variance the sites are 1e-11 of it, and large targets."""
+    start = ig.prior(KERNEL)
+    old = ig.update(start, Gaussian(1e11), X[:6], 1e11 * Y[:6], capacity=None, tolerance=1e-9)
+    expected = KERNEL(XS, X[:6]) @ Y[:6]
+    assert_allclose(old.predict(XS)[0], expected, rtol=1e-6, atol=1e-6)
+    same = carried(old, KERNEL, old.mean_function)
+    assert_allclose(same.predict(XS)[0], expected, rtol=1e-4, atol=1e-4)
+    kernel = ig.kernels.RBF([0.5, 1.2], 0.7)
+    other = carried(old, kernel, old.mean_function)
+    assert_allclose(other.predict(XS)[0], kernel(XS, X[:6]) @ Y[:6], rtol=1e-3, atol=1e-3)

@@ -239,3 +239,11 @@ def test_a_model_is_learned_again_200_rows_after_an_alarm() -> None:
         state = Adaptation.begun(None, "relearn", True, memory)
         state.unlearned, state.drift = True, Drift(rows=rows)
         assert state.to_be_learned == (rows == 200)
+
+
+def test_an_alarm_waits_for_thirty_rows() -> None:
+    """The level is far above its threshold by then: 20 rows of 4 after 10 of 0."""
+    state = Drift().after([0.0] * 10 + [4.0] * 19, 1)
+    assert state.alarms == 0 and state.up > 20.0 and state.rows == 29
+    state = state.after([4.0, 4.0], 30)
+    assert state.at == (30,) and state.rows == 1
