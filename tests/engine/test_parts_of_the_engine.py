@@ -42,7 +42,7 @@ def problem(name: Any = "fitc", **options: Any) -> Any:
 def test_the_sums_of_all_workers_are_added(workers: int) -> None:
     P = problem()
     states = [Work(P, True, True) for _ in range(workers)]
-    given = RNG.standard_normal((workers, 5, 5))
+    given = np.random.default_rng(workers).standard_normal((workers, 5, 5))
     for state, G in zip(states, given, strict=True):
         state.G[...] = G
         state.b += 1.0

@@ -64,7 +64,8 @@ def test_the_covariance_of_queries_far_from_all_is_the_prior() -> None:
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_evidence_of_a_field_of_gaussian_nodes(n: int) -> None:
     """Mixtures of one component are Gaussian data: log N(centres; 0, K + spread)."""
-    nodes, centres = RNG.normal(size=(n, 2)), RNG.normal(size=(n, 1, 2))
+    rng = np.random.default_rng(n)
+    nodes, centres = rng.normal(size=(n, 2)), rng.normal(size=(n, 1, 2))
     t = Mixtures.of(np.ones((n, 1)), centres, np.broadcast_to(0.3 * np.eye(2), (n, 1, 2, 2)))
     kernel = DivergenceFree(1.5, 2.0)
     post = fields.expectation_propagation(kernel, t, nodes, jitter=1e-12)
