@@ -13,6 +13,7 @@ import inducing as ig
 import oracle
 from inducing.engine import compiled_passes as _rows
 from inducing.engine import passes as _passes
+from inducing.engine.sums import Work
 from inducing.model.kernels.stationary import PROFILES
 from inducing.model.problem import make_problem
 from inducing.model.table import TABLE
@@ -206,3 +207,19 @@ def test_exponentials_to_the_last_digits() -> None:
     deep = np.array([[-709.0, -1e4, -1e300, -np.inf]])
     exponentials(deep)
     assert np.all(deep == 0.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("away", [0.0, 780.0])
+def test_values_in_two_places_far_apart_keep_their_digits(kernel: str, away: float) -> None:
+    """Where these are taken from squares of distances from one point, they lose two of twelve."""
+    shift = np.array([away, 0.0])
+    rows, centers = np.concatenate([X, X + shift]), np.concatenate([Z, Z + shift])
+    k = getattr(ig.kernels, kernel)(LENGTHSCALE, VARIANCE)
+    P = make_problem(k, ig.bases.Points(centers), TABLE["fitc"], NOISE, rows, np.tile(Y, 2))
+    form, K = _rows.form_of(P), np.empty((2 * N, 2 * M))
+    assert form is not None
+    _, R = _rows.whitened_rows(P, form, np.eye(2 * M), Work(P, True, True), slice(0, 2 * N), K)
+    expected = KERNELS[kernel](rows, centers, lengthscale=LENGTHSCALE, variance=VARIANCE)
+    assert_allclose(K, expected, rtol=1e-11, atol=1e-250)
+    assert_allclose(R, VARIANCE - np.sum(expected**2, axis=1), rtol=1e-9, atol=1e-10)

@@ -198,6 +198,14 @@ def test_heavy_weights_settle(name: str) -> None:
     assert slope == pytest.approx((at(50.01)[0] - at(49.99)[0]) / 0.02, rel=1e-5)
 
 
+@pytest.mark.parametrize("likelihood, weight", [(Probit(), 1e3), (Logistic(), 1e4)], ids=str)
+def test_heavy_weights_settle_soon(likelihood: Any, weight: float) -> None:
+    """In steps that are too long they go to and fro for a hundred sweeps."""
+    kernel, weights = ig.kernels.RBF(LENGTHSCALE, 50.0), np.where(LABELS > 0, weight, 1e-3)
+    post = ig.condition(kernel, ig.bases.Points(CENTERS), "vfe", likelihood, X, LABELS, weights=weights)
+    assert post.sites.converged and post.sites.n_sweeps < 65
+
+
 @pytest.mark.parametrize("name", ["vfe", "fitc", "pep", "dtc"])
 @pytest.mark.parametrize("likelihood", ["probit", "student"])
 def test_sources_give_the_same_numbers(name: str, likelihood: str) -> None:

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 import inducing as ig
 from inducing import errors
 from inducing.files import models as files
-from inducing.files import tensors
+from inducing.files import records, tensors
 from inducing.inference.regression import NAMES
 
 RNG = np.random.default_rng(0)
@@ -482,3 +482,22 @@ def test_the_factor_of_an_exact_process_is_bounded_on_request(tmp_path: Path, li
     words = f"its factor takes {needed} bytes, beyond max_bytes={needed - 1}"
     with pytest.raises(errors.ModelFileError, match=words):
         ig.load(tmp_path / "m", light=light, max_bytes=needed - 1)
+
+
+def test_inputs_may_be_as_large_as_floats_and_all_else_less():
+    """The mean and scale of inputs are in their own units; of what is squared the square is to be a float."""
+    arrays = {"x_mean": np.array([1e300, -1.0]), "w": np.array([[1e152, -1e152]]), "A": np.array([[1e153]])}
+    for name in ("x_mean", "w"):
+        np.testing.assert_array_equal(records.array(arrays, name), arrays[name])
+    for name, value in (("A", 1e153), ("x_mean", np.inf), ("w", np.nan)):
+        with pytest.raises(errors.ModelFileError, match=f"{name!r} holds NaN, infinity or a number beyond"):
+            records.array({name: np.array([0.0, value])}, name)
+
+
+@pytest.mark.parametrize("m", [1, 7, 100])
+def test_the_size_of_a_basis_that_fits_a_file(m):
+    """Two square matrices of doubles beside 4,000 bytes, with as much again to spare."""
+    room = 4000 + 4 * 8 * m**2
+    assert files.fitting_size(room) == m and files.fitting_size(np.int64(room)) == m
+    assert files.fitting_size(room - 1) == max(m - 1, 1)
+    assert files.fitting_size(0) == files.fitting_size(None) == 1

@@ -84,3 +84,42 @@ def test_likely_parameters_spread_as_their_evidence_does():
     found = sensitivity.likely_parameters(post, 8, 0)
     assert len({own.log_evidence for own in found}) == 8
     assert all(own.log_evidence > post.log_evidence - 15.0 for own in found)
+
+
+def test_likely_parameters_are_drawn_about_laplace_s_approximation(monkeypatch):
+    """With one direction of its spread after the other as the draws: these make up its covariance, and the
+    weight of each is the posterior's density over the approximation's.
+    """
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2, 2, (40, 1))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(40)
+    start = np.log([0.8, 1.1, 0.09])
+
+    def evidence(logs):
+        length, variance, noise = np.exp(logs)
+        A = variance * np.exp(-0.5 * ((X - X.T) / length) ** 2) + noise * np.eye(40)
+        return -0.5 * (y @ np.linalg.solve(A, y) + np.linalg.slogdet(2.0 * np.pi * A)[1])
+
+    def directions(log_weight, d, count, generator):
+        weights.extend(log_weight(z) for z in np.eye(d))
+        return list(np.eye(d))
+
+    weights = []
+    monkeypatch.setattr(sensitivity, "_elliptical_slices", directions)
+    post = ig.condition(ig.kernels.RBF(0.8, 1.1), None, "exact", 0.09, X, y)
+    found = sensitivity.likely_parameters(post, 3)
+    drawn = np.array(
+        [[own.kernel.lengthscale, own.kernel.variance, np.unique(own.added)[0]] for own in found], dtype=float
+    )
+    away = np.log(drawn) - start
+    h, E = 1e-3, 1e-3 * np.eye(3)
+    H = [
+        [sum(s * t * evidence(start + s * a + t * b) for s in (1, -1) for t in (1, -1)) for b in E] for a in E
+    ]
+    values, vectors = np.linalg.eigh(-np.array(H) / (4.0 * h**2))
+    expected = vectors @ np.diag(1.0 / (np.maximum(values, 0.0) + 1.5**-2)) @ vectors.T
+    np.testing.assert_allclose(away.T @ away, expected, rtol=1e-3, atol=1e-5)
+    for weight, step in zip(weights, away, strict=True):
+        assert weight == pytest.approx(
+            evidence(start + step) - 0.5 * np.sum(step**2) / 1.5**2 + 0.5, abs=1e-4
+        )

@@ -23,6 +23,13 @@ def test_generators_repeat_with_a_seed_and_accept_a_generator(generate):
 
 
 @pytest.mark.parametrize("generate", GENERATORS)
+def test_by_default_there_are_200_rows_of_the_seed_0(generate):
+    X, y = generate()
+    assert X.shape[0] == 200 and y.shape == (200,)
+    np.testing.assert_array_equal(y, generate(200, rng=0)[1])
+
+
+@pytest.mark.parametrize("generate", GENERATORS)
 def test_generators_refuse_bad_numbers(generate):
     with pytest.raises(ParameterError, match="at least 1; got 0"):
         generate(0)

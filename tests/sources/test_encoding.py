@@ -444,3 +444,30 @@ def test_whole_seconds_and_the_rest_in_every_unit(unit: str) -> None:
 def test_times_of_day_are_seconds() -> None:
     assert columns.parsed_clock("12:30") == 45000.0 and columns.parsed_clock("01:02:03.5") == 3723.5
     assert np.isnan(columns.parsed_clock("12")) and np.isnan(columns.parsed_clock("noon"))
+
+
+def test_notes_of_a_summary_begin_in_one_column():
+    encoder = ig.TableEncoder().fit(pd.DataFrame({"a": [1.0, 1.0], "name": ["u", "v"], "b": [2.0, 2.0]}))
+    lines = encoder.summary().splitlines()
+    noted = [line for line in lines if "constant" in line]
+    at = lines[0].index("becomes") + len("category of 2 levels, 2 features of 0 and 1") + 2
+    assert len(noted) == 2 and all(line[at - 2 : at] == "  " != line[at : at + 1] for line in noted)
+
+
+@pytest.mark.parametrize(
+    "seconds, said",
+    [
+        *((1.0, "1 seconds"), (59.9, "59.9 seconds"), (60.0, "1 minutes"), (3600.0, "1 hours")),
+        *((5400.0, "1.5 hours"), (86400.0, "1 days"), (31556952.0, "1 years"), (0.25, "0.25 seconds")),
+    ],
+)
+def test_times_are_told_in_the_unit_that_suits_them(seconds, said):
+    assert columns.in_days(seconds) == said
+
+
+def test_a_header_in_one_piece_is_told_to_be_one():
+    with pytest.raises(ColumnError, match=r"no column 'y'; its columns are 'a;y'\. Are commas between\?"):
+        columns.require_columns(["a;y"], ["y"])
+    for have in (["a;y", "b"], ["a"]):
+        with pytest.raises(ColumnError, match=r"no column 'y'; .*'\.$"):
+            columns.require_columns(have, ["y"])

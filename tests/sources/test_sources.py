@@ -1,6 +1,8 @@
 """Rows in parts: the same sums wherever the rows lie, and errors that say which part and which row."""
 
 import pickle
+import sys
+import types
 
 import numpy as np
 import pandas as pd
@@ -17,11 +19,12 @@ from inducing.errors import (
     ParameterError,
     ShapeError,
 )
-from inducing.sources import parquet
-from inducing.sources.arrays import is_parted
-from inducing.sources.moments import moments
+from inducing.numerics.arrays import FILLED
+from inducing.sources import distributed, parquet
+from inducing.sources.arrays import from_arrays, is_parted
+from inducing.sources.moments import Columns, center_and_scale, moments, together
 from inducing.sources.parquet import from_parquet, reading, table_files
-from inducing.sources.source import Part, split, tree_sum
+from inducing.sources.source import Layout, Part, checked_part, split, tree_sum
 
 CHUNK = 70
 NAMES = ["a", "b", "c"]
@@ -367,3 +370,65 @@ def test_text_becomes_categories_of_all_parts(tmp_path):
         source.part(0)
     files, encoder = table_files(tmp_path)[0], source.layout.encoder
     assert len(reading(files, encoder, "y", drop_missing=True).part(0).X) == 1
+
+
+def test_parts_may_be_of_one_row_and_not_of_none():
+    X, y = problem(n=5)
+    parts = list(from_arrays(X, y, chunk_rows=1).parts())
+    assert [part.X.tolist() for part in parts] == [[row] for row in X.tolist()]
+    with pytest.raises(ParameterError, match="at least one, but is 0"):
+        from_arrays(X, y, chunk_rows=0)
+
+
+def test_a_constant_column_has_its_own_value_and_its_size():
+    A = np.array([[1.0, -3.0, 0.0], [2.0, -3.0, 0.0], [6.0, -3.0, 0.0]])
+    for parts in ([A], [A[:1], A[1:]], [A[:0], A]):
+        center, scale = tree_sum(Columns.of(part) for part in parts).center_and_scale()
+        np.testing.assert_allclose(center, [3.0, -3.0, 0.0], rtol=1e-14)
+        np.testing.assert_allclose(scale, [np.sqrt(14.0 / 3.0), 3.0, 1.0], rtol=1e-14)
+
+
+def test_rows_far_out_do_not_count_in_center_and_scale():
+    A = np.array([[1.0], [2.0], [3.0], [6.0]])
+    for far in (np.empty((0, 1)), np.array([[-1e12], [1e13]])):
+        center, scale = center_and_scale(np.concatenate([A, far]), np.ones(len(A) + len(far)))
+        np.testing.assert_allclose([center[0], scale[0]], [3.0, np.sqrt(3.5)], rtol=1e-14)
+    assert together(A) == slice(None)
+    assert together(np.concatenate([A, [[1e13]]])).tolist() == [True] * 4 + [False]  # type: ignore[union-attr]
+
+
+def test_the_largest_number_is_not_taken_for_what_stands_for_none():
+    X = np.array([[FILLED], [-FILLED], [2.0 * FILLED]])
+    with pytest.raises(NonFiniteError, match=r"holds 2e\+30, beyond 1e\+30 .*, row 2;"):
+        list(from_arrays(X).parts())
+    assert len(next(iter(from_arrays(X[:2]).parts())).X) == 2
+
+
+def test_targets_of_a_part_are_a_vector_where_others_are_and_gaps_are_of_several_outputs():
+    X, y = problem(n=4)
+    part = checked_part(0, X, y[:, None], "here", Layout(3, 1, True))
+    np.testing.assert_array_equal(part.y, y)
+    Y = np.stack([y, np.full(4, np.nan)], axis=1)
+    np.testing.assert_array_equal(checked_part(0, X, Y, "here", Layout(3, 2, False, gaps=True)).y, Y)
+    for targets, layout in ((Y, Layout(3, 2, False)), (Y[:, 1], Layout(3, 1, True, gaps=True))):
+        with pytest.raises(NonFiniteError, match="NaN in here, row 0"):
+            checked_part(0, X, targets, "here", layout)
+
+
+def test_rows_go_to_the_workers_of_a_client_where_there_is_one(monkeypatch):
+    rows = from_arrays(*problem(n=4))
+    calls = []
+    monkeypatch.setattr(distributed, "spread", lambda source, client: calls.append((source, client)))
+
+    def get_client():
+        if not clients:
+            raise ValueError("no client")
+        return clients[0]
+
+    clients = []
+    monkeypatch.setitem(sys.modules, "distributed", types.SimpleNamespace(get_client=get_client))
+    assert distributed.with_workers(rows) is rows and calls == []
+    clients.append("client")
+    assert distributed.with_workers(rows) is None and calls == [(rows, "client")]
+    monkeypatch.delitem(sys.modules, "distributed")
+    assert distributed.with_workers(rows) is rows and "distributed" not in sys.modules

@@ -40,6 +40,7 @@ FILES = [
     ("bad.parquet", b"not parquet", ColumnError, "could not be read as parquet"),
     ("t.xlsx", b"", UnknownNameError, r"end in one of \.csv"),
     ("t.parquet.gz", b"", UnknownNameError, r"end in one of \.csv"),
+    ("t.gz", b"", UnknownNameError, r"end in one of \.csv"),
     ("twice.csv", b"a,a\n1,2\n", ColumnError, "two columns named 'a'"),
     ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], ColumnError, "could not be read as csv"),
 ]
@@ -92,6 +93,8 @@ def test_a_large_csv_file_is_read_in_parts(tmp_path, monkeypatch, name):
     frame = pd.DataFrame({"a": np.arange(301), "b": ['x, "y"\nz'] * 301})
     assert not tables.is_large(tmp_path / name)
     frame["b"] = "x"
+    frame[:300].to_csv(tmp_path / name, index=False)
+    assert not tables.is_large(tmp_path / name)
     frame.to_csv(tmp_path / name, index=False)
     assert tables.is_large(tmp_path / name)
     files, plain = table_files(tmp_path / name)

@@ -2,17 +2,24 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from inducing import errors
+from inducing.inference.online import Seen
+from inducing.model.likelihoods import Gaussian, Probit, StudentT
 from inducing.streams import lines
-from inducing.streams.drift import Drift
+from inducing.streams.adapting import Adaptation, _scale_slope
+from inducing.streams.drift import Drift, rows_of, standardised
+from inducing.streams.memory import Memory
 from inducing.streams.scores import RunningClassification, RunningRegression, scores_from
+from inducing.streams.session import Place, Predictions
 
 
 @pytest.fixture
@@ -147,3 +154,96 @@ def test_the_test_for_drift_keeps_the_moments_of_all_errors_since_the_last_alarm
     state = Drift().after(errors[:40], 1).after(errors[40:], 41)
     assert state.rows == 90 and state.alarms == 0
     assert_allclose([state.mean, state.square], [np.mean(errors), np.mean(errors**2)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("last", [b'{"a": 2', b" {", b"2", b"[2]"])
+def test_half_a_row_at_the_end_is_no_row(last: bytes, pipes: tuple[int, int, int, int]) -> None:
+    read, write, stop_read, _ = pipes
+    os.write(write, b'{"a": 1}\n' + last)
+    waiting = lines.Lines(read, lines.Stop(stop_read))
+    assert waiting.wait(1.0) == [b'{"a": 1}\n']
+    ended = os.open(os.devnull, os.O_RDONLY)
+    try:
+        waiting.fd = ended
+        assert waiting.wait(1.0) == [] and waiting.ended and waiting.rest == last
+    finally:
+        os.close(ended)
+
+
+def test_nobody_asked_for_predictions_or_they_go_to_the_terminal() -> None:
+    with Predictions.opened(None, Place()) as nothing, Predictions.opened("-", Place()) as shown:
+        assert nothing.file is None and shown.file is sys.stdout
+
+
+def test_the_test_for_drift_is_three_sums_that_never_fall_below_zero() -> None:
+    z = np.clip(1.3 * np.random.default_rng(2).normal(size=60), -4.0, 4.0)
+    n = np.arange(1, 61)
+    level, square = z - np.cumsum(z) / n, z**2 - np.cumsum(z**2) / n
+    state, seen = Drift(), set()
+    for i in range(60):
+        state = state.after(z[i : i + 1], i + 1)
+        for found, steps in ((state.up, level - 0.5), (state.down, -level - 0.5), (state.spread, square - 1)):
+            walk = np.concatenate([[0.0], np.cumsum(steps[: i + 1])])
+            assert_allclose(found, walk[-1] - np.min(walk), rtol=1e-10, atol=1e-12)
+        seen.add((state.up > 0, state.down > 0, 0 < state.spread < 1))
+    assert state.alarms == 0 and {part[2] for part in seen} == {True, False} and len(seen) > 3
+
+
+def test_errors_in_standard_deviations_of_what_was_predicted() -> None:
+    rng = np.random.default_rng(0)
+    mean, variance, Y = rng.normal(size=(5, 2, 3)), rng.uniform(0.1, 2.0, (5, 2)), rng.normal(size=(5, 2, 3))
+    seen = Seen(mean, variance, np.zeros((5, 2)))
+    errors = standardised(Gaussian(0.3), seen, Y)
+    assert_allclose(errors, (Y - mean) / np.sqrt(variance[:, :, None] + 0.3), rtol=1e-12)
+    assert_allclose(rows_of(errors), [np.sum(part) / np.sqrt(6.0) for part in errors], rtol=1e-12)
+    assert rows_of(errors[:, :1, :1]) == errors[:, 0, 0].tolist()
+    told = standardised(StudentT(df=5.0, scale=0.4), seen, Y)
+    spread = np.sqrt(variance[:, :, None] + 0.4**2 * 5.0 / 3.0)
+    assert_allclose(told, (Y - mean) / spread, rtol=1e-9)
+
+
+def test_errors_of_labels_are_their_surprise() -> None:
+    """-log p less its mean under the prediction, over its standard deviation: of p and 1 - p, two values."""
+    p = np.array([0.05, 0.3, 0.7, 0.99])
+    seen = Seen(np.zeros((4, 1, 1)), np.ones((4, 1)), np.log(p)[:, None])
+    found = standardised(Probit(), seen, np.ones((4, 1, 1)))
+    values, shares = -np.log(np.stack([p, 1 - p])), np.stack([p, 1 - p])
+    average = np.sum(shares * values, axis=0)
+    spread = np.sqrt(np.sum(shares * (values - average) ** 2, axis=0))
+    assert_allclose(found, (values[0] - average) / spread, rtol=1e-10)
+    assert rows_of(found) == found.tolist()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_noise_that_is_too_small_by_a_little_is_told_by_as_much(outputs: int) -> None:
+    """The information about a log scale is 2: errors that are e^δ too wide ask for 2δ a row."""
+    n, delta = 20_000, 0.05
+    z = stats.norm.ppf((np.arange(n) + 0.5) / n)
+    errors = np.repeat(np.exp(delta) * z[:, None, None], outputs, axis=2)
+    seen = Seen(np.zeros_like(errors), np.zeros((n, 1)), np.zeros((n, 1)))
+    assert_allclose(_scale_slope(Gaussian(1.0), errors, seen, errors) / n, 2.0 * delta, rtol=0.1)
+    assert abs(_scale_slope(Gaussian(1.0), errors, seen, np.exp(-delta) * errors)) < 2.0e-3 * n
+
+
+def test_a_memory_ranks_rows_by_their_leverage() -> None:
+    variance, noise = np.array([0.02, 0.5, 3.0, 1e-6]), 0.7
+    empty, row = Memory.empty(100.0, 1, 1), np.ones((1, 1))
+    keys = [empty.with_rows(row, row, v[None], Gaussian(noise), 5).keys[0] for v in variance]
+    leverage = np.maximum(variance / (variance + noise), 0.01)
+    assert_allclose(np.diff(keys), np.diff(np.log(leverage)), rtol=1e-10)
+
+
+def test_a_model_is_learned_again_200_rows_after_an_alarm() -> None:
+    memory = Memory.empty(100.0, 1, 1)
+    for rows in (199, 200):
+        state = Adaptation.begun(None, "relearn", True, memory)
+        state.unlearned, state.drift = True, Drift(rows=rows)
+        assert state.to_be_learned == (rows == 200)
+
+
+def test_an_alarm_waits_for_thirty_rows() -> None:
+    """The level is far above its threshold by then: 20 rows of 4 after 10 of 0."""
+    state = Drift().after([0.0] * 10 + [4.0] * 19, 1)
+    assert state.alarms == 0 and state.up > 20.0 and state.rows == 29
+    state = state.after([4.0, 4.0], 30)
+    assert state.at == (30,) and state.rows == 1
