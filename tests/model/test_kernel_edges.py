@@ -6,7 +6,18 @@ import pytest
 from numpy.testing import assert_allclose
 
 from inducing.errors import ParameterError
-from inducing.model.kernels import RBF, Matern, Matern12, Matern32, Matern52, Periodic, Polynomial
+from inducing.model.kernels import (
+    RBF,
+    Levels,
+    Linear,
+    Matern,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    Polynomial,
+    spectral_density,
+)
 from inducing.numerics.arrays import LARGEST_NUMBER
 
 rng = np.random.default_rng(3)
@@ -95,3 +106,26 @@ def test_triangles_of_many_inputs(kind: type[RBF], d: int) -> None:
     assert_allclose(gradient["variance"], np.sum(Kbar * g), rtol=1e-10)
     expected = np.einsum("ij,ijk->k", 1.7 * Kbar * slope, squares) / scales
     assert_allclose(gradient["lengthscale"], expected, rtol=1e-9, atol=1e-11)
+
+
+def test_kernels_of_levels_see_inputs_and_hats() -> None:
+    """Of a linear kernel, whose diagonal is not the same everywhere; and in the units of a lengthscale."""
+    X, slopes = rng.uniform(-1.0, 2.0, (6, 2)), np.array([0.4, 1.0, 2.5, 0.7])
+    hats = [np.interp(X[:, 1], [0.0, 1.0], row) for row in np.eye(2)]
+    F = np.column_stack([X, *hats])
+    kernel, kbar = Levels(Linear(slopes), [(1, 0.0), (1, 1.0)]), rng.normal(size=6)
+    assert_allclose(kernel.diagonal(X), F**2 @ slopes, rtol=1e-12)
+    assert_allclose(kernel.diag_pullback(X, kbar)["0.variance"], kbar @ F**2, rtol=1e-12)
+    assert_allclose(Levels(RBF(slopes), kernel.levels).scaled(X), F / slopes, rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("nu", [0.5, 1.5, 1.8, 2.5])
+def test_the_spectral_density_of_matern_kernels_is_the_formula(nu: float, d: int) -> None:
+    """Student's t: 2^D π^(D/2) Γ(ν + D/2)/Γ(ν) (2ν)^ν (2ν + 4π²|t|²)^-(ν + D/2). [002]"""
+    frequencies, scales = rng.normal(size=(5, d)), np.linspace(0.4, 0.9, d)
+    for s, got in zip(frequencies, spectral_density(Matern(scales, 1.3, nu), frequencies)):
+        t2 = float(np.sum((s * scales) ** 2))
+        c = 2**d * mp.pi ** (mp.mpf(d) / 2) * mp.gamma(nu + d / 2) / mp.gamma(nu) * (2 * nu) ** nu
+        expected = 1.3 * np.prod(scales) * float(c * (2 * nu + 4 * mp.pi**2 * t2) ** (-nu - d / 2))
+        assert_allclose(got, expected, rtol=1e-11)
