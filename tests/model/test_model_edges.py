@@ -19,7 +19,6 @@ from inducing.numerics.arrays import LARGEST_NUMBER
 rng = np.random.default_rng(8)
 X = rng.uniform(-2, 2, (30, 1))
 Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(30)
-Z = np.array([[-1.5], [-0.4], [0.6], [1.7]])
 
 
 @pytest.mark.parametrize(("keeps", "said"), [("blocks", "blocks of R"), ("neighbours", "R along neighbours")])
@@ -85,12 +84,42 @@ def test_processes_without_functions_do_not_differ() -> None:
     assert kl_divergence(prior(ig.kernels.RBF()), prior(ig.kernels.RBF())) == 0.0
 
 
-def test_bases_that_all_but_coincide_need_no_warning() -> None:
-    """Each is well apart in itself; the union of both is singular, to rounding."""
+@pytest.mark.parametrize("shift", [1e-12, 1e-9, 1e-7, 1e-6, 1e-5])
+def test_bases_that_all_but_coincide_need_no_warning(shift: float) -> None:
+    """Each is well apart in itself; the union of both is singular, to rounding of Bessel functions."""
+    kernel, at = ig.kernels.Matern(1.0, 1.0, 20.0), np.linspace(-2.0, 2.0, 7)[:, None]
     first, second = (
-        ig.condition(ig.kernels.RBF(), ig.bases.Points(Z + shift), "vfe", 0.1, X, Y, jitter=0.0)
-        for shift in (0.0, 1e-9)
+        ig.condition(kernel, ig.bases.Points(places), "vfe", 0.1, X, Y, jitter=0.0)
+        for places in (at, at + shift)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert abs(kl_divergence(first, second)) < 1e-4
+        assert abs(kl_divergence(first, second)) < 1e-6
+
+
+def test_compiled_predictors_of_slopes_and_levels_in_the_units_of_the_user() -> None:
+    """Against the exact process, which this is with a function at every row."""
+    rows, y = np.column_stack([rng.uniform(-2, 2, 9), np.tile([0.0, 1.0, 2.5], 3)]), rng.normal(size=9)
+    slopes, scales = np.array([0.5, 0.3, 1.1, 0.8, 0.6]), np.array([0.9, 2.0, 1.5, 1.2, 1.7])
+    kernel = ig.kernels.Levels(
+        ig.kernels.Linear(slopes) + ig.kernels.RBF(scales, 1.3), [(1, 0.0), (1, 1.0), (1, 2.5)]
+    )
+
+    def k(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        A, B = (
+            np.column_stack([C, *(np.interp(C[:, 1], [0.0, 1.0, 2.5], one) for one in np.eye(3))])
+            for C in (A, B)
+        )
+        squares = np.sum(((A[:, None] - B) / scales) ** 2, axis=2)
+        return (A * slopes) @ B.T + 1.3 * np.exp(-0.5 * squares)
+
+    post = ig.condition(kernel, ig.bases.Points(rows), "vfe", 0.2, rows, y, jitter=0.0)
+    x_mean, x_scale = np.array([0.7, -2.0]), np.array([1.9, 0.6])
+    predictor = post.compile().in_units(x_mean=x_mean, x_scale=x_scale, y_mean=4.0, y_scale=3.0, noise=0.1)
+    inverse = np.linalg.inv(k(rows, rows) + 0.2 * np.eye(9))
+    for z in ([0.3, 1.0], [-1.1, 0.4], [2.5, 1.9], [0.0, 3.0], [-0.8, -1.0]):
+        at = np.array([z])
+        across = k(at, rows)
+        mean, variance = predictor(at[0] * x_scale + x_mean)
+        assert_allclose(mean, 4.0 + 3.0 * (across @ inverse @ y)[0], rtol=1e-6)
+        assert_allclose(variance, 9.0 * (0.1 + (k(at, at) - across @ inverse @ across.T)[0, 0]), rtol=1e-6)
