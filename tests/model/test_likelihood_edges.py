@@ -1,5 +1,6 @@
 """Likelihoods at the edges: sharp shares, narrow classes, probabilities of all that can be, ranges."""
 
+import itertools
 from typing import Any
 
 import mpmath as mp
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from likelihood_cases import CASES, IDS, Case, refined, rows
 from numpy.testing import assert_allclose
-from scipy.special import betaln, expit, logit, logsumexp, softmax
+from scipy.special import betaln, digamma, expit, log_expit, log_ndtr, logit, logsumexp, softmax
 
 from inducing.errors import LabelError, ParameterError
 from inducing.model import likelihoods as L
@@ -114,3 +115,53 @@ def test_the_probability_of_a_class_or_one_before_it() -> None:
     p = np.einsum("ijk,ijkc->c", weight, softmax(f, axis=-1))
     got = L.Softmax(3).cumulative(np.arange(3.0), np.tile(mean, (3, 1)), np.tile(var, (3, 1)))
     assert_allclose(got, np.cumsum(p), rtol=1e-7)
+
+
+def average_slope(
+    log_density: Any, slope: Any, at: float, unit: float, row: tuple[float, float, float]
+) -> float:
+    """power ⟨slope⟩ under N(mean, var) p^power, for rows (mean, var, power)."""
+    mean, var, power = row
+    scale = np.sqrt(var)
+    edges = np.unique([*(mean + scale * REACH), *(at + unit * REACH)])
+    f, log_weight = refined(
+        lambda f: power * log_density(f) - 0.5 * ((f - mean) / scale) ** 2,
+        edges[np.abs(edges - mean) <= 100 * scale],
+    )
+    return power * float(np.exp(log_weight - logsumexp(log_weight)) @ slope(f))
+
+
+@pytest.mark.parametrize("shape", [0.1, 2.0])
+def test_the_slope_in_the_shape_of_counts(shape: float) -> None:
+    """To nine digits, for counts that lie far above what is expected."""
+    for y, mean, var, power in itertools.product((290.0, 344.0, 379.0), (-0.1, 0.6), (1.4, 2.3), (1.0, 2.0)):
+
+        def log_density(f: np.ndarray, y: float = y) -> np.ndarray:
+            z = f - np.log(shape)
+            return y * log_expit(z) + shape * log_expit(-z)
+
+        def slope(f: np.ndarray, y: float = y) -> np.ndarray:
+            z = f - np.log(shape)
+            ways = digamma(y + shape) - digamma(shape)
+            return ways + log_expit(-z) + expit(z) - y * expit(-z) / shape
+
+        got = L.NegativeBinomial(shape).parameter_gradient(y, mean, var, power)["shape"]
+        expected = average_slope(log_density, slope, float(np.log(y)), 1.0, (mean, var, power))
+        assert_allclose(got, expected, rtol=5e-10, atol=5e-10)
+
+
+@pytest.mark.parametrize("power", [0.3, 2.0])
+def test_the_slope_in_the_noise_of_labels(power: float) -> None:
+    """Noise of a hundredth, to nine digits."""
+
+    def log_density(f: np.ndarray) -> np.ndarray:
+        return log_ndtr(10.0 * f)
+
+    def slope(f: np.ndarray) -> np.ndarray:
+        z = 10.0 * f
+        return -50.0 * z * np.exp(-0.5 * (z * z + np.log(2 * np.pi)) - log_ndtr(z))
+
+    for mean, var in itertools.product((-1.5, -0.3, 0.0, 0.2, 1.0), (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)):
+        got = L.Probit(0.01).parameter_gradient(1.0, mean, var, power)["noise"]
+        expected = average_slope(log_density, slope, 0.0, 0.1, (mean, var, power))
+        assert_allclose(got, expected, rtol=5e-10, atol=5e-10)
