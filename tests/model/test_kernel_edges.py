@@ -20,10 +20,9 @@ from inducing.model.kernels import (
 )
 from inducing.numerics.arrays import LARGEST_NUMBER
 
-rng = np.random.default_rng(3)
-
 
 def test_parameters_that_are_not_given_are_one() -> None:
+    rng = np.random.default_rng(3)
     X, Z = rng.normal(size=(4, 2)), rng.normal(size=(3, 2))
     assert_allclose(Polynomial(3)(X, Z), (1.0 + X @ Z.T / 2.0) ** 3, rtol=1e-12)
     squares = np.sum(np.sin(np.pi * (X[:, None] - Z)) ** 2, axis=2)
@@ -44,6 +43,7 @@ def test_the_largest_and_the_smallest_that_are_taken() -> None:
 @pytest.mark.parametrize("rows", [1, 4])
 def test_the_slope_of_a_period_does_not_depend_on_the_origin(rows: int) -> None:
     """A thousand million periods away, inputs that are exact there."""
+    rng = np.random.default_rng(3)
     X, Z = (rng.integers(0, 1 << 12, (n, 1)) / (1 << 12) for n in (5, rows))
     kernel, Kbar = Periodic(0.8, 1.5, 1.3), rng.normal(size=(5, rows))
     near, far = (kernel.pullback(X + shift, Z + shift, Kbar.copy())[0] for shift in (0.0, 2.0**30))
@@ -70,6 +70,7 @@ def test_the_slope_in_the_order_of_a_matern_kernel(nu: float) -> None:
 
 
 def test_orders_beyond_a_hundred_count_as_a_hundred() -> None:
+    rng = np.random.default_rng(3)
     X, Z, Kbar = rng.normal(size=(4, 1)), rng.normal(size=(3, 1)), np.ones((4, 3))
     assert_allclose(Matern(1.0, 1.0, 150.0)(X, Z), Matern(1.0, 1.0, 100.0)(X, Z), rtol=1e-14)
     assert Matern(1.0, 1.0, 150.0).pullback(X, Z, Kbar)[0]["nu"] == 0.0
@@ -89,6 +90,7 @@ def test_smooth_matern_kernels_of_inputs_that_all_but_coincide(nu: float) -> Non
 @pytest.mark.parametrize("kind", [RBF, Matern12, Matern32, Matern52])
 def test_triangles_of_many_inputs(kind: type[RBF], d: int) -> None:
     """Compiled loops take four inputs at a time: the lower triangle and its derivatives from the formula."""
+    rng = np.random.default_rng(3)
     scales = np.linspace(1.0, 2.0, d) * np.sqrt(d)
     X, Kbar = rng.normal(size=(96, d)), np.tril(rng.normal(size=(96, 96)))
     kernel = kind(scales, 1.7)
@@ -110,6 +112,7 @@ def test_triangles_of_many_inputs(kind: type[RBF], d: int) -> None:
 
 def test_kernels_of_levels_see_inputs_and_hats() -> None:
     """Of a linear kernel, whose diagonal is not the same everywhere; and in the units of a lengthscale."""
+    rng = np.random.default_rng(3)
     X, slopes = rng.uniform(-1.0, 2.0, (6, 2)), np.array([0.4, 1.0, 2.5, 0.7])
     hats = [np.interp(X[:, 1], [0.0, 1.0], row) for row in np.eye(2)]
     F = np.column_stack([X, *hats])
@@ -123,6 +126,7 @@ def test_kernels_of_levels_see_inputs_and_hats() -> None:
 @pytest.mark.parametrize("nu", [0.5, 1.5, 1.8, 2.5])
 def test_the_spectral_density_of_matern_kernels_is_the_formula(nu: float, d: int) -> None:
     """Student's t: 2^D π^(D/2) Γ(ν + D/2)/Γ(ν) (2ν)^ν (2ν + 4π²|t|²)^-(ν + D/2). [002]"""
+    rng = np.random.default_rng(3)
     frequencies, scales = rng.normal(size=(5, d)), np.linspace(0.4, 0.9, d)
     for s, got in zip(frequencies, spectral_density(Matern(scales, 1.3, nu), frequencies)):
         t2 = float(np.sum((s * scales) ** 2))

@@ -61,6 +61,7 @@ def test_noise_that_is_too_large_is_named(least: float) -> None:
 
 
 def test_distributions_take_a_number_a_row_or_several() -> None:
+    rng = np.random.default_rng(8)
     mean, var = np.array([0.3, -1.0, 2.0]), np.array([0.4, 0.1, 1.0])
     each = Distribution(L.Gaussian(0.2), mean, var)
     exact = stats.norm(mean[:, None], np.sqrt(var + 0.2)[:, None])
@@ -99,6 +100,7 @@ def test_bases_that_all_but_coincide_need_no_warning(shift: float) -> None:
 
 def test_compiled_predictors_of_slopes_and_levels_in_the_units_of_the_user() -> None:
     """Against the exact process, which this is with a function at every row."""
+    rng = np.random.default_rng(8)
     rows, y = np.column_stack([rng.uniform(-2, 2, 9), np.tile([0.0, 1.0, 2.5], 3)]), rng.normal(size=9)
     slopes, scales = np.array([0.5, 0.3, 1.1, 0.8, 0.6]), np.array([0.9, 2.0, 1.5, 1.2, 1.7])
     kernel = ig.kernels.Levels(
