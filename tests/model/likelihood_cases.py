@@ -137,3 +137,31 @@ POWERS = (0.0, 0.5, 1.0)
 def rows(y: float | tuple[float, float], n: int) -> np.ndarray:
     """The observation n times. (n,) or (n, 2)"""
     return np.tile(np.asarray(y, dtype=float), (n, 1) if isinstance(y, tuple) else n)
+
+
+def refined(logs: Callable[[np.ndarray], np.ndarray], edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and log weights of panels that are halved until each agrees with its halves."""
+    low, high = edges[:-1], edges[1:]
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+
+    def panels(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        half = 0.5 * (high - low)[:, None]
+        f = low[:, None] + half * (1.0 + nodes)
+        with np.errstate(divide="ignore"):  # of halves without a length
+            return f, logs(f) + np.log(half * weights)
+
+    for _ in range(20):
+        middle = 0.5 * (low + high)
+        parts = [panels(*ends)[1] for ends in ((low, high), (low, middle), (middle, high))]
+        top = max(np.max(part) for part in parts)
+        whole, first, second = (np.sum(np.exp(part - top), axis=1) for part in parts)
+        rough = np.abs(first + second - whole) > 1e-14 * np.sum(first + second)
+        rough &= (low < middle) & (middle < high)
+        if not np.any(rough):
+            break
+        low, high = (
+            np.concatenate([low[~rough], low[rough], middle[rough]]),
+            np.concatenate([high[~rough], middle[rough], high[rough]]),
+        )
+    f, log_weight = panels(low, high)
+    return f.ravel(), log_weight.ravel()
