@@ -372,3 +372,18 @@ def test_quantiles_and_prior_means_that_are_none_are_refused() -> None:
             model.predict_quantiles(X, wrong)
     with pytest.raises(ParameterError, match="mean must be None or one of inducing.means, but is 'x'"):
         ig.SparseGPRegressor(mean="x", n_inducing=3).fit(X, X[:, 0])  # type: ignore[arg-type]
+
+
+def test_nothing_under_a_mask_is_scored() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 1))
+    y, ones = np.ma.masked_less(X[:, 0], -1.0), np.ma.masked_array(np.ones(40), np.arange(40) < 3)
+    assert 0 < np.sum(y.mask) < 20
+    model = ig.SparseGPRegressor(n_inducing=3, max_iter=1, random_state=0).fit(X, X[:, 0])
+    with pytest.raises(ShapeError, match="y has masked entries"):
+        model.score(X, y)
+    with pytest.raises(ShapeError, match="sample_weight has masked entries"):
+        model.score(X, X[:, 0], ones)
+    labels = ig.SparseGPClassifier(n_inducing=3, max_iter=1, random_state=0).fit(X, X[:, 0] > 0)
+    with pytest.raises(ShapeError, match="y has masked entries"):
+        labels.score(X, np.ma.masked_array(X[:, 0] > 0, np.arange(40) < 3))
+    assert labels.score(X, X[:, 0] > 0) == np.mean(labels.predict(X) == (X[:, 0] > 0))

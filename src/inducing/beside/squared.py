@@ -15,6 +15,7 @@ both against its remarks that λ grows with N and the process then roughens.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import lgamma, log, log1p, sqrt
 from typing import Any
@@ -238,12 +239,9 @@ def sweeps(
             continue
         following, c = prior.next(lam, total, n)
         stretched = replace(new.sites, tau=new.sites.tau / c**2, nu=new.sites.nu / c)
-        try:
-            with blas_for(len(basis)):
-                post = from_sites(prior.kernel(following), basis, stretched, X)
+        with suppress(FactorisationError), blas_for(len(basis)):  # sites of λ < 0 need the wider prior now
+            post = from_sites(prior.kernel(following), basis, stretched, X)
             lam = following
-        except FactorisationError:  # sites of λ < 0 need the wider prior for now
-            pass
 
 
 def estimate(

@@ -40,6 +40,16 @@ LATER += "neighbours max_file_size objective time_budget half_life on_drift rele
 LATER += "categorical allow_unseen missing outputs rank guide".split()
 
 
+class Rated:
+    """Mixin, ahead of scikit-learn's, of estimators with a score: nothing under a mask counts as a target."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """scikit-learn's score of these rows: R² of a regressor, the share of right labels of others."""
+        for name, values in (("y", y), ("sample_weight", sample_weight)):
+            require_numbers(values, name, text=True)
+        return super().score(X, y, sample_weight)  # type: ignore[misc]
+
+
 class Inputs(BaseEstimator, CallbackSupport):
     """Base of all estimators: checks of input, and the way of X to the model's units."""
 

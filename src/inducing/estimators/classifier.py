@@ -32,7 +32,7 @@ from ..sources.distributed import with_workers
 from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
-from .base import RENAMED, Estimator, Sized, generator
+from .base import RENAMED, Estimator, Rated, Sized, generator
 from .classes import ClassesOfRows, binary_likelihood, class_record, require_labels, restored_classes
 from .columns import kinds_of
 from .outputs import prepared_source
@@ -46,7 +46,7 @@ CLASSIFIER_METHODS, PLACING_RULES = (None, "ep", "fitc", "online"), ("kmeans", "
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPClassifier(ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, Sized, Estimator):
+class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Streaming, Sized, Estimator):
     """Sparse Gaussian process classification for scikit-learn: two classes, or one against the rest for each
     of many.
 

@@ -12,7 +12,7 @@ from ..inference import selection
 from ..model.kernels import RBF, in_units
 from ..model.problem import as_inputs, as_targets
 from ..sources.moments import center_and_scale
-from .base import RENAMED, Inputs, Sized, generator
+from .base import RENAMED, Inputs, Rated, Sized, generator
 from .classes import require_labels
 from .preparation import checked_weights
 from .watching import with_callbacks
@@ -62,7 +62,7 @@ class _Machine(Sized, Inputs):
 
 
 @dataclass(eq=False, repr=False)
-class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
+class MultiscaleKernelRidge(Rated, MultiOutputMixin, RegressorMixin, _Machine):
     """Kernel ridge regression on few Gaussian basis functions, whose centres and widths are learned. [000 §6]
 
     It minimises Σ (y - f(x))² + alpha |f|² over f in the span of n_inducing functions, |f| being the norm of
@@ -123,7 +123,7 @@ class MultiscaleKernelRidge(MultiOutputMixin, RegressorMixin, _Machine):
 
 
 @dataclass(eq=False, repr=False)
-class MultiscaleSVM(ClassifierMixin, _Machine):
+class MultiscaleSVM(Rated, ClassifierMixin, _Machine):
     """A support vector machine on few Gaussians, whose centres and widths are learned. [000 §5, §6]
 
     It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_inducing functions plus a constant, |f|

@@ -24,7 +24,7 @@ from ..model.problem import as_inputs
 from ..numerics.arrays import FAR_OFF, LARGEST_TARGET, require_finite, some_rows
 from ..streams.feeding import Reading, all_or_nothing, most_informative_rows
 from ..streams.memory import FEWEST_REMEMBERED, Memory
-from .base import RENAMED, Estimator, Regression, Sized, generator
+from .base import RENAMED, Estimator, Rated, Regression, Sized, generator
 from .predictive import Predictive, distribution_of
 from .preparation import Data, per_output
 from .streaming import Streaming, times_of
@@ -44,7 +44,7 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(RegressorMixin, Predictive, Regression, Streaming, Teaching, Sized, Estimator):
+class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming, Teaching, Sized, Estimator):
     """Sparse Gaussian process regression from a stream: each row is read once, in O(n_inducing²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`

@@ -51,9 +51,7 @@ class Scaling:
     x_scale: np.ndarray
     y_mean: np.ndarray  # (p,)
     y_scale: np.ndarray
-    output: int | None = (
-        None  # the column of X with the number of the output that a row has, where it has one
-    )
+    output: int | None = None  # the column of X with the number of a row's output, where there is one
 
     def __post_init__(self) -> None:
         """Raise if targets spread by so little that their squares lose digits."""

@@ -30,7 +30,7 @@ from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
-from .base import generator
+from .base import Rated, generator
 from .guide import check_guide, cross_fitted
 from .judging import report_of, with_left_out
 from .outputs import Outputs, in_rows, prepared_source
@@ -60,7 +60,7 @@ PASSED_ON = ("power", "jitter", "fixed", "validation_fraction", "restarts", "che
 
 
 @dataclass(eq=False, repr=False)
-class SparseGPRegressor(MultiOutputMixin, RegressorMixin, Outputs):
+class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     """Sparse Gaussian process regression for scikit-learn.
 
     Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,

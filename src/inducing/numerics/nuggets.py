@@ -2,6 +2,8 @@
 above rounding.
 """
 
+from contextlib import suppress
+
 import numpy as np
 
 from ..errors import FactorisationError
@@ -37,12 +39,10 @@ def independent_rows(K: np.ndarray, span: float) -> tuple[np.ndarray, np.ndarray
     and the lower factor of K at these rows. [004 eq. C.6]
     """
     m = len(K)
-    try:
+    with suppress(FactorisationError):
         L = cholesky(K)
         if np.all(np.diag(L) ** 2 > span * np.diag(K)):
             return np.arange(m), L
-    except FactorisationError:
-        pass
     kept: list[int] = []
     L = np.zeros((m, m))
     for j in range(m):

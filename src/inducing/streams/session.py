@@ -130,9 +130,7 @@ class Session:
     save_seconds: float = 30.0
     stopped_at: int | None = None  # the row that was refused, where that ends the stream
     read: int = 0  # rows that this session has read
-    encoder: TableEncoder | None = (
-        None  # of a stream with text or dates among its inputs, from the warm-up on
-    )
+    encoder: TableEncoder | None = None  # of inputs with text or dates, from the warm-up on
     format: Format = field(init=False)
     predictions: Predictions = field(init=False, default_factory=Predictions)
     status: Status = field(init=False, default_factory=Status)

@@ -312,7 +312,7 @@ class Likelihood(Parametrised):
         return np.concatenate([*parts, np.empty(0)])
 
     @staticmethod
-    def probability_of(quantile: Any) -> np.ndarray:
+    def probability_of(quantile: Array) -> np.ndarray:
         """The probabilities of quantiles as floats; raise if there is none, or one that is no probability."""
         p = np.asarray(to_numpy(quantile), dtype=float)
         if p.size == 0 or not np.all((p > 0.0) & (p < 1.0)):
