@@ -47,6 +47,7 @@ FOUND: list[Any] = [
     ("one_output", 7, 0),
     ("missing_values", 10, None),  # a TypeError
     ("record", 9, ([], [(0.75, "tiny")])),  # a density in a box without volume was NaN
+    ("feature_names", 10, {"": None, "0": None, "00": None}),  # names in a dictionary were an array of none
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take

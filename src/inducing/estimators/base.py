@@ -231,12 +231,14 @@ class Estimator(Judged, Inputs):
         model.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         names, d = plain["feature_names"], int(plain.get("n_features", d))
         if names is not None:
+            names = list(names)
             if len(set(names)) != d or len(names) != d or not all(isinstance(name, str) for name in names):
                 raise ModelFileError(f"it names {len(set(names))} features for {d} inputs")
             model.feature_names_in_ = np.array(names, dtype=object)
         if plain.get("encoder") is not None:
             model.encoder_ = TableEncoder.from_json(plain["encoder"])
-            if len(model.encoder_.get_feature_names_out()) != d:
+            given = list(model.encoder_.get_feature_names_out())
+            if len(given) != d or names not in (None, given):
                 raise ModelFileError(f"its columns do not give {d} inputs")
         if not isinstance(plain["metadata"], dict):
             raise ModelFileError("its metadata are no dictionary")
