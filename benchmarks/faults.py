@@ -191,8 +191,8 @@ def saves(runs: int, rng: np.random.Generator) -> int:
 
 
 def fits(runs: int, rng: np.random.Generator) -> int:
-    """Kill or interrupt `inducing fit` at random moments: no torn model, and from the first checkpoint on Ctrl-C
-    leaves one.
+    """Kill or interrupt `inducing fit` at random moments: no torn model, and Ctrl-C leaves one, if there was a
+    checkpoint.
     """
     lost = 0
     with tempfile.TemporaryDirectory() as name:
