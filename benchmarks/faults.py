@@ -191,8 +191,8 @@ def saves(runs: int, rng: np.random.Generator) -> int:
 
 
 def fits(runs: int, rng: np.random.Generator) -> int:
-    """Kill or interrupt `inducing fit` at random moments: no torn model, and Ctrl-C leaves one, if there was a
-    checkpoint.
+    """Kill or interrupt `inducing fit` at random moments: no torn model, and Ctrl-C leaves one
+    from the first checkpoint on.
     """
     lost = 0
     with tempfile.TemporaryDirectory() as name:
