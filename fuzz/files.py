@@ -48,6 +48,7 @@ FOUND: list[Any] = [
     ("missing_values", 10, None),  # a TypeError
     ("record", 9, ([], [(0.75, "tiny")])),  # a density in a box without volume was NaN
     ("feature_names", 10, {"": None, "0": None, "00": None}),  # names in a dictionary were an array of none
+    ("record", 6, ([], [(0.375, "tiny"), (0.3125, "tiny")])),  # rows all alike without noise: NaN
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take
