@@ -24,6 +24,7 @@ from ..model.posterior import Marginals, Posterior, draws, warn_if_negative
 from ..model.problem import Problem, as_blocks, queries_like
 from ..numerics import batched as small
 from ..numerics.arrays import (
+    LARGEST_NUMBER,
     SMALL,
     Array,
     indices_like,
@@ -210,7 +211,7 @@ class NeighboursPredictor(Corrected):
         d = post.basis.centers.shape[1]
         expect(X.shape[1] == d and n > 0, "rows.X", X)
         expect(residuals.shape == (n, post.w.shape[1]), "rows.residuals", residuals)
-        expect(noise.shape in ((), (n,)) and bool(np.all(noise >= 1e-70)), "rows.noise", noise)
+        expect(noise.shape in ((), (n,)) and bool(np.all(noise >= 1.0 / LARGEST_NUMBER)), "rows.noise", noise)
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= n:
             raise ModelFileError(f"it has {count!r} neighbours for {n} rows")
         return cls(post, Rows(X, residuals, np.broadcast_to(noise, (n,))), count)
