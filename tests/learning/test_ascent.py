@@ -5,7 +5,7 @@ import pytest
 
 import inducing as ig
 from inducing.errors import FactorisationError
-from inducing.learning.ascent import CHECK, WINDOW, Rules, climb_from
+from inducing.learning.ascent import CHECK, Rules, climb_from
 from inducing.progress import Line
 
 
@@ -75,15 +75,16 @@ def narrow(n):
     return Bowl(rng.standard_normal(60), 10.0 ** np.linspace(0, 6, 60), n=n)
 
 
-def test_it_ends_when_ten_iterations_gain_too_little():
+@pytest.mark.parametrize("window", [10, 5])
+def test_it_ends_when_some_iterations_gain_too_little(window):
     least = 1e-3
-    run, _ = climb(narrow(1000), Rules(1000, 0.0, least))
+    run, _ = climb(narrow(1000), Rules(1000, 0.0, least, window))
     assert run.converged and "0.001 nats per row" in run.message
-    gains = [run.history[i] - run.history[i - WINDOW] for i in range(WINDOW, len(run.history))]
+    gains = [run.history[i] - run.history[i - window] for i in range(window, len(run.history))]
     assert (
         gains[-1] < 1000 * least <= min(gains[:-1])
     )  # the rule is about rows: the objective is a sum over 1000 of them
-    longer, _ = climb(narrow(1000), Rules(1000, 0.0, least / 100))
+    longer, _ = climb(narrow(1000), Rules(1000, 0.0, least / 100, window))
     assert longer.iterations > run.iterations
 
 
@@ -95,7 +96,7 @@ def test_the_point_of_the_best_score_is_kept():
         best.setdefault(len(best), x.copy())
         return -abs(len(best) - 1 - 20 // CHECK)
 
-    run, seen = climb(bowl, Rules(1000, 0.0, 0.0, score, patience=15))
+    run, seen = climb(bowl, Rules(1000, 0.0, score=score, patience=15))
     np.testing.assert_array_equal(run.x, best[20 // CHECK])
     assert run.score == 0 and len(seen) == 35 and "15 iterations" in run.message and run.converged
     assert run.value == pytest.approx(seen[19][1]) and run.value < seen[-1][1]

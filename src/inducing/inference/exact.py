@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from ..model.kernels.base import SEVERAL_THREADS, TRIANGLE, Gradients, add_gradients, gram_factor
+from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram_factor, strips
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..numerics.arrays import Array, is_numpy, namespace
 from ..numerics.linalg import IN_PANELS, inverse_lower, log_det_from_factor, row_squares, solve_lower
-from ..numerics.workers import row_slices, run_over
+from ..numerics.workers import run_over
 
 
 def exact_evidence(P: Problem) -> float:
@@ -59,7 +59,7 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
         add_gradients(total, P.kernel.triangle_pullback(P.X, inverse, rows))
 
     kernel = {}
-    for part in run_over(row_slices(P.n, TRIANGLE), dict, add_strip, parallel=P.n >= SEVERAL_THREADS):
+    for part in run_over(strips(P.n), dict, add_strip, parallel=P.n >= SEVERAL_THREADS):
         add_gradients(kernel, part)
     return value, gradient_by_name(P, kernel, diagonal, alpha)
 
@@ -119,7 +119,7 @@ def _inverse_diagonal(L: Array) -> Array:
     from scipy.linalg import lapack
 
     Linv, total = lapack.dtrtri(L.T, lower=0, overwrite_c=1)[0].T, np.zeros(len(L))
-    for rows in row_slices(len(L), TRIANGLE):
+    for rows in strips(len(L)):
         strip = np.tril(Linv[rows, : rows.stop], rows.start)
         total[: rows.stop] += np.einsum("ij,ij->j", strip, strip)
     return total

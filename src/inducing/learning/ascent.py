@@ -16,7 +16,6 @@ from ..progress import stop_asked
 Progress = Callable[[int, float], None]
 
 MEMORY = 50  # steps that L-BFGS-B remembers: with 20 it needs more evaluations for the same bound
-WINDOW = 10  # iterations over which a gain is judged
 INTERRUPTED = "interrupted; this is the best point so far"
 OUT_OF_TIME = "the time budget is spent"
 CHECK = 5  # iterations from one look at the held-out rows to the next
@@ -47,15 +46,16 @@ class BoundedFunction(Protocol):
 class Rules:
     """The rules that end a climb, if the objective does not end it by being flat.
 
-    least_gain is in nats per row: it ends when the last ten iterations together gained less. With a score (of
-    held-out rows, say) it ends when that has not risen for `patience` iterations, and the point of the best
-    score is kept, not of the best value. It ends after the iteration in which time.monotonic() passes the
-    deadline.
+    least_gain is in nats per row: it ends when the last `window` iterations together gained less. With a
+    score (of held-out rows, say) it ends when that has not risen for `patience` iterations, and the point of
+    the best score is kept, not of the best value. It ends after the iteration in which time.monotonic()
+    passes the deadline.
     """
 
     max_iterations: int = 200
     tolerance: float = 1e-8  # of L-BFGS-B, for one iteration's relative gain
     least_gain: float = 0.0
+    window: int = 10  # iterations
     score: Callable[[np.ndarray], float] | None = None
     patience: int = 40
     deadline: float = math.inf
@@ -227,9 +227,9 @@ class _Climb:
         if time.monotonic() > rules.deadline:
             run.message = OUT_OF_TIME
             raise StopIteration
-        least = rules.least_gain / self.objective.scale
-        if run.iterations > WINDOW and run.history[-1] - run.history[-1 - WINDOW] < least:
-            run.message = f"the last {WINDOW} iterations gained less than {rules.least_gain:g} nats per row"
+        least, window = rules.least_gain / self.objective.scale, rules.window
+        if run.iterations > window and run.history[-1] - run.history[-1 - window] < least:
+            run.message = f"the last {window} iterations gained less than {rules.least_gain:g} nats per row"
             raise StopIteration
 
     def _is_flat(self) -> bool:

@@ -25,9 +25,13 @@ from .settings import Alike, LogNormal
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN, times
 
-COMPARED_ROWS = 500  # rows that each kernel is learned from
+FEW_ROWS = 1_000  # below which each group of rows is judged with parameters of the others
+THIRDS = 3  # such groups
+COMPARED_ROWS = 350  # of more rows, that each kernel is learned from; those up to FEW_ROWS judge
 KERNEL_ITERATIONS = 40  # of each kernel there
-THIRDS = 3  # groups of fewer than twice as many rows, each judged with parameters of the others
+SETTLED = (
+    5  # iterations that together gain next to nothing and end a climb: a candidate need not be at its best
+)
 LEAST_ROWS = 10  # that can be parted at all
 LEVELS_ALIKE, LEVEL_SIGMA = 10, 0.3  # of a category: more are alike, up to that
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
@@ -79,7 +83,7 @@ class Learned:
 
 
 def different(learned: Sequence[Learned]) -> list[Learned]:
-    """The candidates whose scores differ from those before: an unused term or second start adds none."""
+    """The candidates whose scores differ from those before: an unused term adds none."""
     kept: list[Learned] = []
     for each in learned:
         a = each.trial
@@ -99,35 +103,33 @@ class Comparison:
         order = np.random.default_rng(n + 1).permutation(n)
         self.rows = np.sort(order[:judged])
         self.judging = start.exact_on(self.rows)
-        groups = [order[learned:judged]] if n >= 2 * learned else [order[k::THIRDS] for k in range(THIRDS)]
+        groups = [order[learned:judged]] if n >= FEW_ROWS else [order[k::THIRDS] for k in range(THIRDS)]
         rest = [order[:learned]] if len(groups) == 1 else [np.setdiff1d(order, group) for group in groups]
         if n < LEAST_ROWS:
             groups, rest = [order], [order]
         self.fresh = [np.isin(self.rows, group) for group in groups]
-        start = replace(start, trace=None, checkpoint=None, restarts=0, least_gain=LEAST_GAIN)
-        start = replace(start, max_iterations=iterations)
+        start = replace(start, trace=None, checkpoint=None, restarts=0, max_iterations=iterations)
+        start = replace(start, window=SETTLED, least_gain=0.1 * SETTLED * LEAST_GAIN)
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
 
     def climbed(
         self,
-        start: Parameters,
+        starts: Sequence[Parameters],
         priors: Mapping[str, LogNormal],
         hopeless: Callable[[Outcome], bool] | None = None,
     ) -> list[Outcome]:
         """Learn from the rows to learn from; nothing where these parameters leave no exact GP of them. Of
-        several groups the first is learned from `start`, the others from where it ended, which is near; or
-        not at all where that end is hopeless.
+        several groups the first is learned from all starts, the others from the highest end of these, which
+        is near; or not at all where that end is hopeless.
         """
-        outcomes: list[Outcome] = []
-        for stage in self.learning:
-            if len(outcomes) == 1 and hopeless is not None and hopeless(outcomes[0]):
-                break
-            if not (outcomes and outcomes[-1].run.interrupted):
-                try:
-                    own = outcomes[0].parameters if outcomes else start
-                    outcomes.append(replace(at_own_basis(stage, own), priors=priors).run())
-                except FactorisationError:  # too little noise
-                    return []
+        outcomes = [outcome for start in starts for outcome in _climb(self.learning[0], start, priors)]
+        outcomes = sorted(outcomes, key=lambda outcome: outcome.run.value)[-1:]
+        if outcomes and len(self.learning) > 1 and not (hopeless is not None and hopeless(outcomes[0])):
+            for stage in self.learning[1:]:
+                if not outcomes[-1].run.interrupted:
+                    outcomes += (ends := _climb(stage, outcomes[0].parameters, priors))
+                    if not ends:
+                        return []
         return outcomes
 
     def left_out(self, parameters: Parameters) -> LeftOut:
@@ -151,26 +153,24 @@ class Comparison:
 def ranked_kernels(
     start: Stage, kernels: Mapping[str, Kernel], aim: str = "both", levels: bool = False
 ) -> list[Learned]:
-    """The kernels with parameters learned by an exact GP on 500 of the rows, the best first by other rows.
+    """The kernels with parameters learned by exact GPs on some of the rows, the best first by other rows.
 
     The first kernel of the dictionary is learned from its own lengthscales and from shorter ones; the others
-    start with the better of the two. Where there are others, further candidates have one lengthscale for all
-    inputs, or are linear, or see `levels` of columns with few values; and the best of all gets a linear term,
-    and a curve of each input. Lengthscales have broad log-normal priors about those given.
+    start where the better of the two ended. Where there are others, further candidates have one lengthscale
+    for all inputs, or are linear, or see `levels` of columns with few values; and the best of all gets a
+    linear term, and a curve of each input. Lengthscales have broad log-normal priors about those given.
     """
     ranking = Ranking(start, aim)
     given = parameters_of(ranking.compared.judging.problem)
     (name, first), *others = kernels.items()
-    ranking.learn(name, first, given, broad_priors(first))
     short = times(first, "lengthscale", SHORTER_START)
-    ranking.learn(f"{name}, from short lengthscales", short, given, broad_priors(first))
+    ranking.learn(name, [first, short], given, broad_priors(first))
     if not ranking.learned:
         return []
     # with little noise all may become noise
-    base = max(ranking.learned, key=lambda each: each.outcome.run.value).outcome.parameters
-    base = base._replace(noise=given.noise)
+    base = ranking.learned[0].outcome.parameters._replace(noise=given.noise)
     for name, kernel in others:
-        ranking.learn(name, _like(kernel, base.kernel), base, broad_priors(kernel))
+        ranking.learn(name, [_like(kernel, base.kernel)], base, broad_priors(kernel))
     X = to_numpy(start.rows.X)
     several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
     if others and several and isinstance(first, Stationary) and not first.uncertain:
@@ -190,18 +190,23 @@ class Ranking:
     """Candidates that were learned and judged, by a comparison on some rows of a stage."""
 
     def __init__(self, start: Stage, aim: str) -> None:
-        self.compared = Comparison(start, COMPARED_ROWS, 2 * COMPARED_ROWS, KERNEL_ITERATIONS)
+        self.compared = Comparison(start, COMPARED_ROWS, FEW_ROWS, KERNEL_ITERATIONS)
         self.aim, self.learned = aim, list[Learned]()
         self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 
-    def learn(self, name: str, kernel: Kernel, base: Parameters, priors: Mapping[str, LogNormal]) -> None:
-        """Add a kernel, unless learning was interrupted, is out of time or has no end."""
+    def learn(
+        self, name: str, starts: Sequence[Kernel], base: Parameters, priors: Mapping[str, LogNormal]
+    ) -> None:
+        """Add a kernel, learned from these starts, unless learning was interrupted, is out of time or has no
+        end.
+        """
         began = time.perf_counter()
         late = time.monotonic() > self.compared.judging.deadline
         if self.learned and (late or self.learned[-1].outcome.run.interrupted):
             return
         try:
-            outcomes = self.compared.climbed(base._replace(kernel=kernel), priors, self._hopeless)
+            given = [base._replace(kernel=kernel) for kernel in starts]
+            outcomes = self.compared.climbed(given, priors, self._hopeless)
             if not outcomes:
                 return
             trial = self.compared.judged([outcome.parameters for outcome in outcomes], name, began)
@@ -243,7 +248,7 @@ def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.
     scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
     kernel = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
     name = f"{type(first).__name__.lower()} of levels"
-    ranking.learn(name, kernel, given, broad_priors(kernel))
+    ranking.learn(name, [kernel], given, broad_priors(kernel))
 
     def wins(each: Learned) -> bool:
         return each.trial.log_density > likeliest and each.trial.rmse < least
@@ -256,30 +261,28 @@ def _learn_further(
 ) -> None:
     """One lengthscale, a linear kernel, levels, and the best of all with a linear term or a curve of each
     input. Curves begin with all of the variance, since from little they do not find that a function is a sum,
-    and with little where that does not win. Terms that end with next to none of it are given up.
+    and with little. Terms that end with next to none of it are given up.
     """
     d = X.shape[1]
     one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
-    ranking.learn("rationalquadratic, one lengthscale", one, given, broad_priors(one))
-    ranking.learn("linear", Linear(variance=first.variance / d), given, {})
+    ranking.learn("rationalquadratic, one lengthscale", [one], given, broad_priors(one))
+    ranking.learn("linear", [Linear(variance=first.variance / d)], given, {})
     if levels:
         _learn_levels(ranking, first, given, X)
     best, share = ranking.in_order()[0], TERM_SHARE * given.noise
     end = best.outcome.parameters
-    terms: dict[str, Kernel] = {"linear": Linear(variance=share)}
+    terms: dict[str, list[Kernel]] = {"linear": [Linear(variance=share)]}
     if d <= MOST_CURVES:
         scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
         curves = Sum(tuple(Matern52(float(scales[k]), first.variance / d, columns=(k,)) for k in range(d)))
-        terms["curves"] = curves
-        terms["curves, from little"] = times(curves, "variance", share / first.variance)
-    for name, term in terms.items():
-        won = name.startswith("curves,") and ranking.in_order()[0].name == f"{best.name} + curves"
-        if name != best.name and not won:
-            kernel = end.kernel + term
-            own = {name.replace("kernel.", "kernel.0."): prior for name, prior in best.priors.items()}
-            ranking.learn(f"{best.name} + {name}", kernel, end, broad_priors(kernel) | own)
-            count = len(term.parts) if isinstance(term, Sum) else 1
-            ranking.give_up(partial(_shrank, f"{best.name} + {name}", count, share / count))
+        terms["curves"] = [curves, times(curves, "variance", share / first.variance)]
+    for term, starts in terms.items():
+        if term != best.name:
+            kernels, name = [end.kernel + start for start in starts], f"{best.name} + {term}"
+            own = {key.replace("kernel.", "kernel.0."): prior for key, prior in best.priors.items()}
+            ranking.learn(name, kernels, end, broad_priors(kernels[0]) | own)
+            count = d if term == "curves" else 1
+            ranking.give_up(partial(_shrank, name, count, share / count))
 
 
 def _shrank(name: str, count: int, least: float, each: Learned) -> bool:
@@ -296,6 +299,14 @@ def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
     broad = {name: LogNormal(v, PRIOR_SIGMA) for name, v in known.items() if name.endswith("lengthscale")}
     many = [name for name, v in known.items() if name.endswith(("W", "kappa")) and len(v) > LEVELS_ALIKE]
     return broad | {name: (Alike if name[-1] == "W" else LogNormal)(None, LEVEL_SIGMA) for name in many}
+
+
+def _climb(stage: Stage, start: Parameters, priors: Mapping[str, LogNormal]) -> list[Outcome]:
+    """The end of a climb, or none where there is too little noise for an exact GP."""
+    try:
+        return [replace(at_own_basis(stage, start), priors=priors).run()]
+    except FactorisationError:
+        return []
 
 
 def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:

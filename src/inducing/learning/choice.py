@@ -25,7 +25,8 @@ from ..model.table import VFE
 from ..numerics.arrays import some_rows, to_numpy
 from .ascent import INTERRUPTED
 from .candidates import (
-    COMPARED_ROWS,
+    CLOSE,
+    FEW_ROWS,
     Comparison,
     Learned,
     Trial,
@@ -43,9 +44,10 @@ from .starts import LEAST_GAIN, times
 
 AIMS = ("both", "rmse", "log_loss")
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
-FINAL_ITERATIONS = 40
+RACE_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
+RACE_ROWS = 8_000  # of twice as many rows or more, by which a basis and neighbours are first compared
 JUDGED = 2_500  # rows that are left out in turn at most
 MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
@@ -93,7 +95,7 @@ def choose(
     learned = ranked_kernels(start, kernels, aim, levels=n <= EXACT_UP_TO)
     deadline = -math.inf if aim == "rmse" or start.rows.p > 1 else task.deadline  # of learned noise
     if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
-        found = exact_trials(start, learned)
+        found = exact_trials(start, learned, aim)
         if found:
             trials = [trial for trial, _ in found]
             best = best_of(trials, aim)
@@ -106,11 +108,11 @@ def choose(
             noise, more = learned_noise(some.rows, trials[best], deadline)
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
-    trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
+    trials, raced, fits, tasks = _sparse(task, learned, aim, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
     noise, more = learned_noise(P, trials[best], deadline)
-    return Choice(fits[best], trials[best].name, (*trials, *more), noise)
+    return Choice(fits[best], trials[best].name, (*trials, *more, *raced), noise)
 
 
 def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior | None, list[Trial]]:
@@ -140,24 +142,51 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
 
 
 def _sparse(
-    task: Task, learned: Sequence[Learned], neighbours: int, most_bytes: float
-) -> tuple[list[Trial], list[Fit], list[Task]]:
-    """FITC and neighbours, the latter with the best kernel: trials, fits, and what they were fitted to."""
+    task: Task, learned: Sequence[Learned], aim: str, neighbours: int, most_bytes: float
+) -> tuple[list[Trial], list[Trial], list[Fit], list[Task]]:
+    """FITC and neighbours, the latter with the best kernel: trials, those of a race on some of the rows,
+    fits, and what they were fitted to. Of many rows the race may leave one alone.
+    """
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
     if 8.0 * n * (d + task.problem.p) < most_bytes:
         kernel = learned[0].outcome.parameters.kernel if learned else task.kernel
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
         tasks["neighbours"] = replace(near, neighbours=neighbours)
-    trials: list[Trial] = []
-    fits: list[Fit] = []
+    raced: list[Trial] = []
+    if len(tasks) > 1 and n > 2 * RACE_ROWS:
+        raced, tasks = _raced(tasks, some_rows(n, RACE_ROWS, n + 2), aim)
+    trials, fits = _trained(tasks)
+    return trials, raced, fits, list(tasks.values())
+
+
+def _trained(tasks: Mapping[str, Task]) -> tuple[list[Trial], list[Fit]]:
+    """Trials and fits of these tasks, as far as time allows and nobody interrupts."""
+    trials, fits = list[Trial](), list[Fit]()
     for name, each in tasks.items():
-        if fits and (time.monotonic() > task.deadline or fits[-1].message == INTERRUPTED):
+        if fits and (time.monotonic() > each.deadline or fits[-1].message == INTERRUPTED):
             break
         began = time.perf_counter()
         fits.append(train("auto", each))
         trials.append(_judged(each, fits[-1], name, began))
-    return trials, fits, list(tasks.values())
+    return trials, fits
+
+
+def _raced(tasks: dict[str, Task], rows: np.ndarray, aim: str) -> tuple[list[Trial], dict[str, Task]]:
+    """The trials of a race on some of the rows, and the tasks that it leaves: the best, and neighbours unless
+    they are behind in error and log density, since they gain more from further rows than a basis does. A race
+    that was cut short leaves the best as it is.
+    """
+    trials, fits = _trained({name: each.on(rows) for name, each in tasks.items()})
+    best, names = best_of(trials, aim), list(tasks)
+    late = fits[-1].message == INTERRUPTED or time.monotonic() > tasks[names[0]].deadline
+    won = tasks[names[best]]
+    left = {names[best]: won.after(fits[best]).set(prelude="none") if late else won}
+    if not late and best == 0:
+        basis, near = trials
+        if near.rmse <= (1.0 + CLOSE) * basis.rmse or near.log_density >= basis.log_density:
+            left = tasks
+    return [replace(trial, name=f"{trial.name}, {len(rows)} rows") for trial in trials], left
 
 
 def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:
@@ -185,15 +214,15 @@ def best_kernel(task: Task, kernels: Mapping[str, Kernel]) -> Kernel:
     return learned[0].outcome.parameters.kernel if learned else next(iter(kernels.values()))
 
 
-def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, Outcome]]:
+def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tuple[Trial, Outcome]]:
     """Exact GPs with the best of these kernels, judged by rows that they were not learned from and the others
     predict. Of few rows these trials are known, and the best is learned from all rows; of more the best three
-    that differ are learned further.
+    that differ are learned from more rows for some iterations, and the best of these to its end.
     """
     n = start.rows.n
     whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
     whole = replace(whole, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
-    if n < 2 * COMPARED_ROWS:
+    if n < FEW_ROWS:
         for each in learned:
             try:
                 outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=each.priors).run()
@@ -201,15 +230,23 @@ def exact_trials(start: Stage, learned: Sequence[Learned]) -> list[tuple[Trial, 
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
-    final = Comparison(start, min(LEARNED, n // 2), JUDGED, FINAL_ITERATIONS)
-    trials: list[tuple[Trial, Outcome]] = []
+    size = min(LEARNED, n // 2)
+    race, trials, priors = Comparison(start, size, JUDGED, RACE_ITERATIONS), list[tuple[Trial, Outcome]](), []
     for each in different(learned)[:FINALISTS]:
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
-        for outcome in final.climbed(each.outcome.parameters, each.priors):
-            trial = final.judged([outcome.parameters], f"exact, {each.name}", began)
-            trials.append((trial, outcome))
+        for outcome in race.climbed([each.outcome.parameters], each.priors):
+            trials.append((race.judged([outcome.parameters], f"exact, {each.name}", began), outcome))
+            priors.append(each.priors)
+    if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
+        best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
+        further = Comparison(start, size, JUDGED, FINAL_ITERATIONS)
+        for outcome in further.climbed([trials[best][1].parameters], priors[best]):
+            trial = further.judged(
+                [outcome.parameters], trials[best][0].name, began - trials[best][0].seconds
+            )
+            trials[best] = trial, outcome
     return trials
 
 

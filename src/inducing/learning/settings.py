@@ -70,6 +70,7 @@ class Settings:
     max_iterations: int = 200
     tolerance: float = 1e-8
     least_gain: float = 0.0
+    window: int = 10  # iterations over which least_gain is judged
     patience: int = 40
     deadline: float = math.inf  # of time.monotonic()
     noise_floor: float | None = None

@@ -246,7 +246,7 @@ class Stage(Settings):
         generator = np.random.default_rng(self.rng)
         starts = [objective.start if saved is None else saved.load(objective.start)]
         starts += [objective.packing.perturbed(generator) for _ in range(self.restarts)]
-        ends = self.max_iterations, self.tolerance, self.least_gain
+        ends = self.max_iterations, self.tolerance, self.least_gain, self.window
         rules = Rules(*ends, score, self.patience, self.deadline)
 
         def tell(run: Ascent) -> None:

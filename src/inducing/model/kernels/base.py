@@ -26,8 +26,8 @@ from ..parameters import Parametrised
 
 Gradients = dict[str, Array]
 
-TRIANGLE = 128  # rows of a triangle that are computed together
-SEVERAL_THREADS = 512  # rows from which the strips of a triangle are worth several threads
+TRIANGLE = 128  # rows of a strip of a triangle
+SEVERAL_THREADS = 512  # rows from which a triangle is worth strips, and several threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,12 +224,14 @@ def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
     def fill(_: None, rows: slice) -> None:
         kernel.triangle(X, K, rows)
 
-    if n <= TRIANGLE:
-        K = kernel.triangle(X)
-    else:
-        run_over(row_slices(n, TRIANGLE), lambda: None, fill, parallel=n >= SEVERAL_THREADS)
+    run_over(strips(n), lambda: None, fill, parallel=n >= SEVERAL_THREADS)
     K[np.diag_indices(n)] += added
     return cholesky(K, overwrite=True)
+
+
+def strips(n: int) -> list[slice]:
+    """The rows of a triangle that are computed together: all of a small one."""
+    return row_slices(n, TRIANGLE if n >= SEVERAL_THREADS else max(n, 1))
 
 
 def add_gradients(total: Gradients, part: Gradients) -> None:
