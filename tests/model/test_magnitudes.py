@@ -226,6 +226,20 @@ def test_tiny_noise_is_refused_or_gives_numbers(method: str, noise: float) -> No
     assert np.all(np.abs(mean) < 10.0)
 
 
+@pytest.mark.parametrize("noise", [1e-14, 1e-16, 1e-30, 1e-60])
+@pytest.mark.parametrize("method", ["exact", "cg", "bcm"])
+def test_rows_all_alike_with_noise_that_rounding_drowns_are_refused(method: str, noise: float) -> None:
+    """The mean of rows all alike is that of y, which K + Σ cannot say; means of 1024 and NaN came of it."""
+    alike, y = np.full((40, 2), 0.3), np.random.default_rng(0).standard_normal(40)
+    more: Any = {"blocks": np.arange(40) // 20} if method == "bcm" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(errors.FactorisationError, match="merge duplicate rows, or give more noise"):
+            ig.condition(ig.kernels.RBF(), None, method, noise, alike, y, **more).predict(alike[:1])
+        seen = ig.condition(ig.kernels.RBF(), None, method, 1e-10, alike, y, **more).predict(alike[:1])
+    assert_allclose(seen.mean, y.mean(), atol=1e-3)
+
+
 def test_targets_beyond_the_domain_are_refused() -> None:
     kernel, basis = ig.kernels.RBF(), ig.bases.Points(X[:5])
     with pytest.raises(NonFiniteError, match=r"y holds .* beyond 1e\+70"):
