@@ -251,6 +251,25 @@ def test_targets_beyond_the_domain_are_refused() -> None:
         next(ig.as_source(X * 1e80, y).parts())
 
 
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_whole_numbers_beyond_floats_are_refused_by_name(digits: int) -> None:
+    """Python's whole numbers have no end; NumPy's OverflowError is no sentence of this package."""
+    big = 10**digits
+    kernel, basis = ig.kernels.RBF(), ig.bases.Points(X[:5])
+    table, model = [[big, 1.0]] * 40, ig.SparseGPRegressor(max_iter=1)
+    calls: list[Any] = [
+        lambda: ig.condition(kernel, basis, "vfe", 0.1, table, y),
+        lambda: ig.condition(kernel, basis, "vfe", big, X, y),
+        lambda: ig.condition(kernel, basis, "vfe", 0.1, X, y, weights=[big] * 40),
+        lambda: ig.kernels.RBF(big),
+        lambda: model.fit(table, y),
+        lambda: model.fit(X, [big] * 40),
+    ]
+    for call in calls:
+        with pytest.raises(InducingError, match="a whole number beyond 1.8e.308"):
+            call()
+
+
 def test_targets_whose_squares_lose_digits_are_refused() -> None:
     """With y of 1e-160 error bars were off by a hundredth; a batch of a stream may be as small as it is."""
     for model in (ig.SparseGPRegressor(max_iter=1), ig.OnlineGPRegressor(warmup=10, max_iter=1)):
