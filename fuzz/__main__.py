@@ -28,6 +28,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 
 NAMES = ("numbers", "files", "checkpoints", "tables", "lines", "commands")
 HANG = 120.0  # seconds of a case, compilation among them
+COLD = 600.0  # of the first one, which makes models and compiles most
 MEMORY = 8 << 30  # bytes of address space beyond what is taken at the start
 TOLD = 20.0  # seconds between two lines that tell how far it is
 BATCH = 200  # cases between two looks at the clock
@@ -43,7 +44,7 @@ def run(name: str, seconds: float, first: int) -> int:
     def one(case: Any) -> None:
         nonlocal count
         count += 1
-        faulthandler.dump_traceback_later(HANG, exit=True)
+        faulthandler.dump_traceback_later(HANG if count > 1 else COLD, exit=True)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
