@@ -155,6 +155,7 @@ class NeighboursPredictor(Corrected):
     ) -> None:
         noise = above_rounding(data.noise, post.kernel, data.X)
         self.posterior, self.data, self.n_neighbours = post, replace(data, noise=noise), n_neighbours
+        self._least = float(noise.min())
         # the rows that each training row looks at, -1 for none, in the numbers of the data as given: what
         # `condition(..., neighbours=sets)` takes; None where blocks are kept as a whole, and from a file
         self.sets = sets
@@ -343,10 +344,9 @@ class NeighboursPredictor(Corrected):
         """`step` over groups of near queries, on all cores; `batched` on a device as many as fit at once."""
         Z, q = coordinates(self.kernel, X), self.n_neighbours
         numbers, _ = self._nearest(Z), self._kept  # made once, before the threads ask
-        least = float(self.data.noise.min())
 
         def sound(near: Near) -> None:
-            near.given.require_digits(near.given.coef, least, self.kernel.diagonal(X[near.queries]))
+            near.given.require_digits(near.given.coef, self._least, self.kernel.diagonal(X[near.queries]))
             step(None, near)
 
         if batched and not is_numpy(X) and 0 < q < len(self.data) and isinstance(self.kernel, Stationary):

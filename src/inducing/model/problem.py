@@ -150,8 +150,7 @@ def above_rounding(noise: Array, kernel: Kernel, X: Array) -> Array:
     rows that are all alike has digits then.
     """
     xp = namespace(X)
-    least = LEAST_NOISE * xp.finfo(X.dtype).eps * kernel.diagonal(X)
-    return xp.maximum(noise, least) if bool(xp.any(noise < least)) else noise
+    return xp.maximum(noise, LEAST_NOISE * xp.finfo(X.dtype).eps * kernel.diagonal(X))
 
 
 def scatter(kernel: Kernel, X: Array) -> Array | float:
