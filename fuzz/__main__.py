@@ -1,6 +1,8 @@
 """Run the harnesses: `python -m fuzz [names] [--seconds 60] [--seed 0] [--jobs 2]`, each for so long.
 
-Counts of cases are printed; the first case that fails is shrunk and shown, and belongs into its FOUND. A case
+With more jobs than names harnesses have several processes, each with seeds of its own. Cases and processor
+seconds are printed as they come, so that a run that is cut off has its figures, and for each harness at the
+end; the first case that fails is shrunk and shown, and belongs into its FOUND. A case
 that hangs ends the process with a traceback, compiled loops among them; memory is limited. Hypothesis draws
 the cases; with `--guided` atheris, where it is installed, looks for those that reach new lines.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib
+import re
 import resource
 import subprocess
 import sys
@@ -25,9 +28,12 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 
 NAMES = ("numbers", "files", "checkpoints", "tables", "lines", "commands")
 HANG = 120.0  # seconds of a case, compilation among them
+COLD = 600.0  # of the first one, which makes models and compiles most
 MEMORY = 8 << 30  # bytes of address space beyond what is taken at the start
-TOLD = 60.0  # seconds between two lines that tell how far it is
+TOLD = 20.0  # seconds between two lines that tell how far it is
 BATCH = 200  # cases between two looks at the clock
+FIGURES = re.compile(r"\w+: (\d+) cases, (\d+) processor s")
+APART = 10**6  # seeds between two processes of a harness
 
 
 def run(name: str, seconds: float, first: int) -> int:
@@ -38,7 +44,7 @@ def run(name: str, seconds: float, first: int) -> int:
     def one(case: Any) -> None:
         nonlocal count
         count += 1
-        faulthandler.dump_traceback_later(HANG, exit=True)
+        faulthandler.dump_traceback_later(HANG if count > 1 else COLD, exit=True)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -63,8 +69,46 @@ def run(name: str, seconds: float, first: int) -> int:
         number += 1
         if time.monotonic() > told + TOLD:
             told = time.monotonic()
-            print(f"{name}: {count} cases so far, seeds {first} to {number - 1}", flush=True)
+            print(f"{name}: {count} cases, {spent():.0f} processor s so far, seed {first}", flush=True)
     return count
+
+
+def spent() -> float:
+    """Processor seconds of this process and of those it started."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def side_by_side(names: list[str], jobs: int, seconds: float, first: int) -> int:
+    """Run harnesses in processes, so many at a time, and add up their figures; returns an exit code."""
+    processes = [
+        (names[i % len(names)], first + i // len(names) * APART) for i in range(max(jobs, len(names)))
+    ]
+    last: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def one(process: tuple[str, int]) -> int:
+        given_on = [process[0], "--seconds", str(seconds), "--seed", str(process[1])]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "fuzz", *given_on],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout is not None
+        for line in child.stdout:
+            print(line, end="", flush=True)
+            if figures := FIGURES.match(line):
+                last[process] = int(figures[1]), int(figures[2])
+        return child.wait()
+
+    with ThreadPoolExecutor(jobs) as pool:
+        codes = list(pool.map(one, processes))
+    for name in names:
+        own = [figures for (of, _), figures in last.items() if of == name]
+        failed = [code != 0 for (of, _), code in zip(processes, codes) if of == name]
+        cases, used = (sum(column) for column in zip(*own, (0, 0)))
+        print(f"{name}: {cases} cases in {used} processor s in all, {sum(failed)} of {len(failed)} failed")
+    return int(any(codes))
 
 
 def guided(name: str, seconds: float, first: int) -> None:
@@ -91,27 +135,20 @@ def main() -> None:
     options.add_argument("names", nargs="*", default=list(NAMES))
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--jobs", type=int, default=1, help="harnesses at a time, a process each")
+    options.add_argument("--jobs", type=int, default=1, help="processes at a time")
     options.add_argument("--guided", action="store_true", help="by coverage, with atheris; one harness")
     told = options.parse_args()
     if told.guided:
         guided(told.names[0], told.seconds, told.seed)
     if told.jobs > 1:
-        given_on = ["--seconds", str(told.seconds), "--seed", str(told.seed)]
-        commands = [[sys.executable, "-m", "fuzz", name, *given_on] for name in told.names]
-        with ThreadPoolExecutor(told.jobs) as pool:
-            codes = pool.map(
-                lambda command: subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode,
-                commands,
-            )
-            sys.exit(int(any(codes)))
+        sys.exit(side_by_side(told.names, told.jobs, told.seconds, told.seed))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     for name in told.names:
-        start = time.monotonic()
+        before = spent()
         cases = run(name, told.seconds, told.seed)
         print(
-            f"{name}: {cases} cases in {time.monotonic() - start:.0f} s, seed {told.seed}: all hold",
+            f"{name}: {cases} cases, {spent() - before:.0f} processor s, seed {told.seed}: all hold",
             flush=True,
         )
 

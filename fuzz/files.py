@@ -28,7 +28,9 @@ RECORD = st.lists(st.tuples(SHARE, st.sampled_from(["set", "delete", "copy"]), J
 TENSOR = st.lists(
     st.tuples(
         SHARE,
-        st.sampled_from(["drop", "ravel", "single", "int", "empty", "nan", "huge", "tiny", "grow", "zero"]),
+        st.sampled_from(
+            ["drop", "ravel", "single", "int", "empty", "nan", "huge", "tiny", "grow", "zero", "faint"]
+        ),
     ),
     max_size=2,
 )
@@ -49,6 +51,7 @@ FOUND: list[Any] = [
     ("record", 9, ([], [(0.75, "tiny")])),  # a density in a box without volume was NaN
     ("feature_names", 10, {"": None, "0": None, "00": None}),  # names in a dictionary were an array of none
     ("record", 6, ([], [(0.375, "tiny"), (0.3125, "tiny")])),  # rows all alike without noise: NaN
+    ("record", 6, ([], [(0.375, "faint"), (0.3125, "tiny")])),  # and with noise that rounding drowns
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take
@@ -105,7 +108,7 @@ def with_tensors(tensors: dict[str, np.ndarray], changes: list[tuple[float, str]
     for share, kind in changes:
         name = sorted(tensors)[min(int(share * len(tensors)), len(tensors) - 1)]
         a = tensors[name]
-        number = {"nan": np.nan, "huge": 1e308, "tiny": 1e-308, "zero": 0.0}
+        number = {"nan": np.nan, "huge": 1e308, "tiny": 1e-308, "zero": 0.0, "faint": 1e-30}
         if kind == "drop":
             del tensors[name]
         elif kind in number:

@@ -5,6 +5,7 @@ of rows.
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,60 @@ def test_more_equal_rows_than_neighbours_are_safe(noise: float) -> None:
     if noise > 1e-3:
         R = oracle.jittered(oracle.points(K32, X[:9]), JITTER)
         assert_allclose(value, dense.log_evidence(K32, R, noise, A, y, post.sets), rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [1e-18, 1e-60])
+@pytest.mark.parametrize("n", [15, 60])  # 15: all rows are neighbours of a query
+def test_rows_all_alike_are_their_mean_whatever_the_noise(n: int, noise: float) -> None:
+    """Noise that rounding drowns counts as what rounding leaves, in a fit and in a file with so little."""
+    at = np.full((1, 2), 0.3)
+    A, y = np.repeat(at, n, axis=0), np.random.default_rng(n).standard_normal(n)
+    post: Any = ig.condition(ig.kernels.RBF(), ig.bases.Points(Z), "neighbours", noise, A, y, neighbours=20)
+    less = replace(post.data, noise=np.full(n, noise))
+    file: Any = inference.NeighboursPredictor(post.posterior, less, post.n_neighbours)
+    near, weaker = y[post.rows(at)[0]].mean(), replace(post.data, noise=np.full(n, 1e-10))
+    slope = inference.NeighboursPredictor(post.posterior, weaker, post.n_neighbours).gradient(at)
+    for model in (post, file):
+        mean, variance = model.predict(at)
+        assert_allclose([mean, model.mean(at)], near, atol=0.02)
+        assert_allclose(model.covariance(at)[0], variance, atol=1e-13)
+        assert 0.0 <= variance[0] < 1e-13
+        assert_allclose(model.gradient(at), slope, atol=0.1)
+    if n > 20:
+        assert_allclose(file.compile()(at[0]), (near, 0.0), atol=0.02)
+    else:
+        block = {"blocks": np.zeros(n, dtype=int)}
+        pitc: Any = ig.condition(ig.kernels.RBF(), ig.bases.Points(Z), "pitc", noise, A, y, **block)
+        assert_allclose(pitc.mean(at), y.mean(), atol=0.02)
+
+
+def test_rows_too_alike_for_their_noise_are_refused_by_name() -> None:
+    """Errors of Φ far from the origin, or of a factor that is another basis's, are more than the least noise:
+    rounding would decide.
+    """
+    near = np.random.default_rng(26)
+    A = 1e6 + near.uniform(size=(200, 2))
+    A[1::2] = A[::2] + 1e-9 * near.standard_normal((100, 2))
+    problem = ig.kernels.Matern32(3.0), ig.bases.Points(A[near.integers(0, 200, 12)]), "neighbours"
+    refused = pytest.raises(ig.errors.FactorisationError, match="merge duplicate rows, give more noise")
+    with np.errstate(all="ignore"):
+        try:  # arrays have the digits, compiled loops have not
+            fitted: Any = ig.condition(*problem, 1e-30, A, A[:, 0] - 1e6, neighbours=20)
+            assert_allclose(fitted.mean(A), A[:, 0] - 1e6, atol=1e-5)
+        except ig.errors.FactorisationError as error:
+            assert "merge duplicate rows, give more noise" in str(error)
+    post: Any = ig.condition(ig.kernels.RBF(), ig.bases.Points(Z), "neighbours", 1e-4, X, Y, neighbours=20)
+    less = replace(post.data, noise=np.full(N, 1e-30))
+    wrong: Any = inference.NeighboursPredictor(replace(post.posterior, L=0.5 * post.posterior.L), less, 20)
+    for ask in (
+        wrong.predict,
+        wrong.mean,
+        wrong.covariance,
+        wrong.gradient,
+        lambda A: wrong.compile().many(A),
+    ):
+        with refused, np.errstate(all="ignore"):
+            ask(XS)
 
 
 def test_a_row_of_weight_zero_is_not_there() -> None:

@@ -436,6 +436,22 @@ def test_the_kernel_of_classes_can_be_left_open(rough):
         assert not isinstance(model.kernel_, ig.kernels.RBF)
 
 
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        (np.arange(30.0) % 3 * 1e150, "continuous"),
+        (np.r_[np.zeros(29), 1e100], "continuous"),
+        (np.array(["a", "b", None] * 10, dtype=object), "of one kind"),
+        (np.array(["a", 1] * 15, dtype=object), "of one kind"),
+    ],
+)
+def test_labels_that_are_none_are_one_sentence(labels, message):
+    """Whole numbers beyond integers were a StopIteration, labels of two kinds a TypeError of NumPy."""
+    X = np.random.default_rng(0).uniform(size=(30, 2))
+    with pytest.raises(errors.LabelError, match=message):
+        ig.SparseGPClassifier(n_inducing=5, max_iter=1).fit(X, labels)
+
+
 def test_many_held_out_labels_let_a_lengthscale_for_each_pixel_win():
     if "INDUCING_DATA" not in os.environ:
         pytest.skip("real data: INDUCING_DATA is not set")

@@ -226,6 +226,20 @@ def test_tiny_noise_is_refused_or_gives_numbers(method: str, noise: float) -> No
     assert np.all(np.abs(mean) < 10.0)
 
 
+@pytest.mark.parametrize("noise", [1e-14, 1e-16, 1e-30, 1e-60])
+@pytest.mark.parametrize("method", ["exact", "cg", "bcm"])
+def test_rows_all_alike_with_noise_that_rounding_drowns_are_refused(method: str, noise: float) -> None:
+    """The mean of rows all alike is that of y, which K + Σ cannot say; means of 1024 and NaN came of it."""
+    alike, y = np.full((40, 2), 0.3), np.random.default_rng(0).standard_normal(40)
+    more: Any = {"blocks": np.arange(40) // 20} if method == "bcm" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(errors.FactorisationError, match="merge duplicate rows, or give more noise"):
+            ig.condition(ig.kernels.RBF(), None, method, noise, alike, y, **more).predict(alike[:1])
+        seen = ig.condition(ig.kernels.RBF(), None, method, 1e-10, alike, y, **more).predict(alike[:1])
+    assert_allclose(seen.mean, y.mean(), atol=1e-3)
+
+
 def test_targets_beyond_the_domain_are_refused() -> None:
     kernel, basis = ig.kernels.RBF(), ig.bases.Points(X[:5])
     with pytest.raises(NonFiniteError, match=r"y holds .* beyond 1e\+70"):
@@ -235,6 +249,25 @@ def test_targets_beyond_the_domain_are_refused() -> None:
             model.fit(X, y * 1e156)
     with pytest.raises((NonFiniteError, ShapeError), match="beyond"):
         next(ig.as_source(X * 1e80, y).parts())
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_whole_numbers_beyond_floats_are_refused_by_name(digits: int) -> None:
+    """Python's whole numbers have no end; NumPy's OverflowError is no sentence of this package."""
+    big = 10**digits
+    kernel, basis = ig.kernels.RBF(), ig.bases.Points(X[:5])
+    table, model = [[big, 1.0]] * 40, ig.SparseGPRegressor(max_iter=1)
+    calls: list[Any] = [
+        lambda: ig.condition(kernel, basis, "vfe", 0.1, table, y),
+        lambda: ig.condition(kernel, basis, "vfe", big, X, y),
+        lambda: ig.condition(kernel, basis, "vfe", 0.1, X, y, weights=[big] * 40),
+        lambda: ig.kernels.RBF(big),
+        lambda: model.fit(table, y),
+        lambda: model.fit(X, [big] * 40),
+    ]
+    for call in calls:
+        with pytest.raises(InducingError, match="a whole number beyond 1.8e.308"):
+            call()
 
 
 def test_targets_whose_squares_lose_digits_are_refused() -> None:

@@ -64,6 +64,13 @@ def test_the_end_of_a_file(follow: bool, tmp_path, pipes: tuple[int, int, int, i
         os.close(fd)
 
 
+def test_a_closed_standard_input_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has no sys.stdin where a program is started with `<&-`, as services are."""
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(errors.DataNotFoundError, match="Standard input is closed"), lines.opened("-"):
+        pass
+
+
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_terminal_that_closes_ends_a_stream_unless_it_should_not(ignored: bool) -> None:
     """SIGHUP ended the process with rows that were not saved; `nohup` ignores it."""

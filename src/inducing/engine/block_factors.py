@@ -34,7 +34,7 @@ class Whole:
         X = P.X[rows]
         K = P.kernel.covariances(X, X)
         D = la.add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
-        return Whole(K, la.cholesky_and_inverse(la.plus_diagonal(D, P.noise[rows] / P.weight(rows)))[1])
+        return Whole(K, la.cholesky_and_inverse(la.plus_diagonal(D, P.added_noise(rows)))[1])
 
     @property
     def log_det(self) -> Array:

@@ -314,7 +314,7 @@ def _operations(group: Group, m: int) -> float:
 def rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
     """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
     assert isinstance(P.kernel, Stationary)
-    X, noise = plain(P.X[group.rows]), plain(P.noise[group.rows] / P.weight(group.rows))
+    X, noise = plain(P.X[group.rows]), plain(P.added_noise(group.rows))
     return (X, plain(P.Y[group.rows]), noise, group.edges), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
 
 

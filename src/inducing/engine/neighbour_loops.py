@@ -192,8 +192,9 @@ def predict_near(
     kernel: tuple[int, float],
     q: int,
     out: np.ndarray,
-) -> None:
-    """Mean and variance of f at each row of X, without the prior mean. out (t, 2)
+) -> bool:
+    """Mean and variance of f at each row of X, without the prior mean. Returns False where bᵀΣb is beyond the
+    prior variance, as only rounding makes it. out (t, 2)
 
     leaves: Zt, edges, low, high of `nearest_rows`; process: a table of v, p, h, α of the basis functions
     (CompiledPredictor), Luu⁻¹, Aᵀ and lengthscales; rows, leaf after leaf: Φ (n, m), residuals and noise.
@@ -207,6 +208,7 @@ def predict_near(
     K, z, level = np.empty(m), np.empty(g), np.zeros(q + 1)
     coef = np.empty(q)
     for i in range(len(X)):
+        share = 0.0
         for k in range(g):
             z[k] = near[k, q] = X[i, k] / scales[k]
         if q:
@@ -232,11 +234,15 @@ def predict_near(
         variance = _condition(space[1], q, level, coef)
         for j in range(q):
             mean += coef[j] * e[numbers[j]]
+            share += coef[j] * coef[j] * level[j] / kernel[1]
             add(-coef[j], P[j], P[q], m)
         for j in range(m):
             half = dot(Atrans[j], P[q], m)
             variance += half * half
         out[i, 0], out[i, 1] = mean, variance
+        if not share <= 4.0:
+            return False
+    return True
 
 
 @helper(fastmath=FAST)

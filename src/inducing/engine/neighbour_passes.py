@@ -61,9 +61,10 @@ def first_near(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group
 
     first: Any = neighbour_tiles.first_near
     sets, b, c = group.batch or _pairs(P, group), np.zeros((s.m, P.p)), len(group.rows)
-    factors, (work, A) = room_for(sets), _space(s, F, c)
-    arguments = F.basis, _near_rows(P, group), plain(Linv), sets, factors, work, A, s.G, b
+    factors, (work, A), rows = room_for(sets), _space(s, F, c), _near_rows(P, group)
+    arguments = F.basis, rows, plain(Linv), sets, factors, work, A, s.G, b
     s.log_D += aside(first, _operations(sets, s.m), *arguments) + log_copies(P, group.rows)
+    Conditionals.require_digits(factors[1], float(rows[2].min()), P.kernel.diagonal(rows[0]))
     s.b += b
     if held.blocks is not None and held.runs is not None:
         if sum(a.nbytes for a in sets + factors) <= c / P.n * BLOCK_BYTES:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import FactorisationError
 from ..model.kernels.base import Gradients, Kernel
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
@@ -46,6 +47,13 @@ PairSets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 PairFactors = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
+def too_alike(noise: float) -> FactorisationError:
+    """The error of rows whose covariance is singular to rounding."""
+    why = "the covariance of a row's neighbours is singular to rounding"
+    todo = "merge duplicate rows, give more noise, or spread the basis"
+    return FactorisationError(f"rows are too nearly alike for noise of {noise:.3g}: {why}; {todo}")
+
+
 @dataclass(frozen=True, eq=False)
 class Conditionals:
     """Rows given their neighbours: coefficients b and variance d of each, and the factor they came from."""
@@ -64,7 +72,7 @@ class Conditionals:
     def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work, held: Held, number: int) -> Conditionals:
         """All rows of one block of the problem; its R may be shared, by the number of the block."""
         assert P.sets is not None
-        own, sets, noise = np.arange(len(rows)), P.sets[rows], P.noise[rows] / P.weight(rows)
+        own, sets, noise = np.arange(len(rows)), P.sets[rows], P.added_noise(rows)
         place = np.empty(P.n, dtype=np.int64)
         place[rows] = own
         R, b = None if held.shared is None else held.shared.R.get(number), len(rows)
@@ -73,7 +81,9 @@ class Conditionals:
             R = add_outer(P.kernel.triangle(P.X[rows], None if keep else s.square(b)), Phi, -1.0)
             if held.shared is not None and keep:
                 held.shared.R[number] = R
-        return conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
+        found = conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
+        Conditionals.require_digits(found.coef, float(noise.min()), P.kernel.diagonal(P.X[rows]))
+        return found
 
     @staticmethod
     def of_batch(P: Problem, Phi: Array, group: Group) -> Conditionals:
@@ -83,7 +93,13 @@ class Conditionals:
         k, b, rows = group.count, len(group.rows) // group.count, group.rows
         Phis, X = Phi.reshape(k, b, -1), P.X[rows].reshape(k, b, -1)
         R = batched.add_products(P.kernel.grams(X), Phis, namespace(X).matrix_transpose(Phis), -1.0)
-        return conditionals(R, own, N, P.noise[rows] / P.weight(rows), real)
+        return conditionals(R, own, N, P.added_noise(rows), real)
+
+    @staticmethod
+    def require_digits(coef: Array, noise: float, prior: Array) -> None:
+        """Raise where rounding made up b: with noise of so much at least, b²noise ≤ cᵀb ≤ R_ii ≤ k_ii."""
+        if len(coef) and not float(row_squares(coef).max()) * noise <= 4.0 * float(prior.max()):
+            raise too_alike(noise)
 
     @property
     def log_det(self) -> Array:

@@ -104,7 +104,7 @@ class Inputs(BaseEstimator, CallbackSupport):
         try:
             options |= {"dtype": np.float64, "ensure_all_finite": False}
             checked = validate_data(self, X, y, reset=reset, **options)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise named(error) from error
         if isinstance(checked, tuple) and checked[1].dtype.kind == "f":
             require_finite(checked[1], "y", LARGEST_TARGET)

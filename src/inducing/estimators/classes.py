@@ -28,11 +28,14 @@ def require_labels(y: np.ndarray) -> None:
     from sklearn.utils.multiclass import check_classification_targets
 
     try:
-        check_classification_targets(y)
+        with np.errstate(invalid="ignore"):  # numbers beyond integers
+            check_classification_targets(y)
+    except TypeError as error:
+        raise LabelError(f"labels must be of one kind, all text or all numbers: {error}") from error
     except ValueError as error:
         message = str(error)
         if "type: continuous." in message and np.ndim(y) == 1:
-            some = next(value for value in np.ravel(y).tolist() if value != round(value))
+            some = next((value for value in np.ravel(y).tolist() if value != round(value)), float(np.max(y)))
             message = (
                 f"Unknown label type: continuous. The target has {len(np.unique(y))} different numbers, such "
                 f"as {some:g}, and classes are whole numbers or text: fit a regressor, or sort the target "

@@ -379,9 +379,10 @@ def block_centres(model: Any, X: np.ndarray, m: int, rng: Any) -> np.ndarray | N
     return selection.kmeans(X, max(1, round(len(X) / m)) if model.n_blocks is None else model.n_blocks, rng)
 
 
-def named(error: ValueError) -> InducingError:
+def named(error: ValueError | OverflowError) -> InducingError:
     """The error of this package for one of scikit-learn's."""
     text = re.sub(r":\narray=.*\n", "; ", str(error), flags=re.DOTALL)  # without the numbers themselves
+    text = re.sub(r"\s*\n-?\s*", " ", text)
     if "sample(s)" in text:
         return EmptyDataError(text)
     if "NaN" in text or "infinity" in text:

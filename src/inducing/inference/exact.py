@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..errors import FactorisationError
 from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram_factor, strips
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient, scatter_pullback
@@ -14,17 +15,19 @@ from ..numerics.workers import run_over
 
 def exact_evidence(P: Problem) -> float:
     """The log evidence log N(y | m0, K + Σ)."""
-    return _value(P, gram_factor(P.kernel, P.X, _added(P)))
+    return _value(P, _factor(P))
 
 
 def exact_posterior(P: Problem) -> Posterior:
     """The exact GP, whatever the problem's row of the table."""
-    L = gram_factor(P.kernel, P.X, _added(P))
+    L = _factor(P)
+    w = solve_lower(L, P.Y)
+    require_digits(P, solve_lower(L, w, transposed=True))
     return Posterior(
         kernel=P.kernel,
         basis=P.basis,
         L=L,
-        w=solve_lower(L, P.Y),
+        w=w,
         A=None,
         added=_added(P),
         mean_function=P.mean,
@@ -40,7 +43,7 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
     One factor of K + Σ and one inverse in its place are n³ operations; of K̄ and of K only the lower triangles
     are made, off-diagonal entries standing for two, and a kernel sees a strip of rows at a time.
     """
-    L = gram_factor(P.kernel, P.X, _added(P))
+    L = _factor(P)
     value = _value(P, L)
     alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
     inverse = _inverse_of(L)
@@ -66,7 +69,7 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
 
 def exact_left_out(P: Problem) -> tuple[Array, Array]:
     """y less its mean given all other rows (n, p), and the variance of f there (n,)."""
-    L = gram_factor(P.kernel, P.X, _added(P))
+    L = _factor(P)
     alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
     precision = _inverse_diagonal(L)
     return alpha / precision[:, None], 1.0 / precision - _added(P)
@@ -100,6 +103,30 @@ def log_density(P: Problem, quadratic: float, log_det: float) -> float:
 def _added(P: Problem) -> Array:
     """The noise added to the diagonal of K: each row's, divided by the times the row counts."""
     return P.noise / P.weight(slice(None))
+
+
+def _factor(P: Problem) -> Array:
+    """The Cholesky factor of K + Σ; where it has none, little noise is named as the reason."""
+    try:
+        return gram_factor(P.kernel, P.X, _added(P))
+    except FactorisationError as error:
+        little = 1e-8 * float(namespace(P.X).max(P.kernel.diagonal(P.X)))
+        raise (_too_alike(P) if float(_added(P).min()) < little else error) from None
+
+
+def require_digits(P: Problem, alpha: Array) -> None:
+    """Raise if rounding of a mean k_uᵀα is a twentieth of the targets."""
+    xp = namespace(P.X)
+    total = float(xp.max(xp.sum(xp.abs(alpha), axis=0))) * float(xp.max(P.kernel.diagonal(P.X)))
+    if not total * xp.finfo(P.X.dtype).eps <= 0.05 * float(xp.max(xp.abs(P.Y))):
+        raise _too_alike(P)
+
+
+def _too_alike(P: Problem) -> FactorisationError:
+    return FactorisationError(
+        f"K + Σ of {P.n} rows is singular to rounding at noise of {float(_added(P).min()):.3g}: rows are too "
+        "nearly alike; merge duplicate rows, or give more noise"
+    )
 
 
 def _inverse_of(L: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.neighbours import Conditionals
+from ..engine.neighbours import Conditionals, too_alike
 from ..errors import ParameterError
 from ..model.compiled import Folded, function_shapes
 from ..model.kernels.stationary import PROFILES, Stationary
@@ -113,7 +113,8 @@ class CompiledNear:
         """Mean and variance of f at each row. (t,) each"""
         out = np.empty((len(X), 2))
         for some in [slice(None)] if len(X) == 1 else interruptible(len(X), self._work):
-            self._function(addresses(), X[some], *self._arguments, self._count, out[some])
+            if not self._function(addresses(), X[some], *self._arguments, self._count, out[some]):
+                raise too_alike(float(self._arguments[2][2].min()))
         return out[:, 0] + (self._plain.bias + X @ self._plain.slope), out[:, 1]
 
     def __call__(self, x: np.ndarray) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from ..model.kernels.base import Kernel
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.means import Zero
 from ..model.posterior import Marginals, Posterior, draws, warn_if_negative
-from ..model.problem import Problem, as_blocks, queries_like
+from ..model.problem import Problem, above_rounding, as_blocks, queries_like
 from ..numerics import batched as small
 from ..numerics.arrays import (
     LARGEST_NUMBER,
@@ -153,7 +153,9 @@ class NeighboursPredictor(Corrected):
     def __init__(
         self, post: Posterior, data: Rows, n_neighbours: int, sets: np.ndarray | None = None
     ) -> None:
-        self.posterior, self.data, self.n_neighbours = post, data, n_neighbours
+        noise = above_rounding(data.noise, post.kernel, data.X)
+        self.posterior, self.data, self.n_neighbours = post, replace(data, noise=noise), n_neighbours
+        self._least = float(noise.min())
         # the rows that each training row looks at, -1 for none, in the numbers of the data as given: what
         # `condition(..., neighbours=sets)` takes; None where blocks are kept as a whole, and from a file
         self.sets = sets
@@ -342,10 +344,15 @@ class NeighboursPredictor(Corrected):
         """`step` over groups of near queries, on all cores; `batched` on a device as many as fit at once."""
         Z, q = coordinates(self.kernel, X), self.n_neighbours
         numbers, _ = self._nearest(Z), self._kept  # made once, before the threads ask
+
+        def sound(near: Near) -> None:
+            near.given.require_digits(near.given.coef, self._least, self.kernel.diagonal(X[near.queries]))
+            step(None, near)
+
         if batched and not is_numpy(X) and 0 < q < len(self.data) and isinstance(self.kernel, Stationary):
             widest = (q + 1) * (q + 1 + len(self.basis) + X.shape[1])
             for s in row_slices(X.shape[0], max(1, DEVICE_BYTES // (2 * X.dtype.itemsize * widest))):
-                step(None, self._given_each(X, np.arange(s.start, s.stop), numbers[s]))
+                sound(self._given_each(X, np.arange(s.start, s.stop), numbers[s]))
             return
         most = NEAR_QUERIES if self._by_pairs(X) else max(1, UNION_ROWS // max(q, 1))
         groups = list(near_queries(Z, most))
@@ -355,7 +362,7 @@ class NeighboursPredictor(Corrected):
         near = self._given_all if q == len(self.data) else self._given
 
         def one(_: None, queries: np.ndarray) -> None:
-            step(None, near(X, queries, numbers[queries]))
+            sound(near(X, queries, numbers[queries]))
 
         with blas_for(len(self.basis)):
             run_over(groups, lambda: None, one, parallel=parallel)

@@ -119,7 +119,7 @@ class PICPredictor(Corrected):
         Xb = P.X[rows]
         Phib = post.features(Xb)
         D = post.kernel.covariances(Xb, Xb) - Phib @ Phib.T
-        L = cholesky(plus_diagonal(D, P.noise[rows] / P.weight(rows)))
+        L = cholesky(plus_diagonal(D, P.added_noise(rows)))
         T = solve_lower(L, post.kernel.covariances(Xb, X) - Phib @ Phi.T)  # L⁻¹R_b*
         E = solve_lower(L, P.Y[rows] - Phib @ post.w)
         H = Phi - T.T @ solve_lower(L, Phib)

@@ -29,6 +29,7 @@ from .means import Mean, Zero
 from .table import Approximation
 
 DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
+LEAST_NOISE = 64.0  # in roundings of the prior variance: less is drowned where rows are alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +129,10 @@ class Problem:
     def weight(self, rows: slice | np.ndarray) -> Array | float:
         return 1.0 if self.weights is None else self.weights[rows]
 
+    def added_noise(self, rows: slice | np.ndarray) -> Array:
+        """The noise of some rows over their weights, as a covariance between them takes it. (c,)"""
+        return above_rounding(self.noise[rows] / self.weight(rows), self.kernel, self.X[rows])
+
     def copies(self, rows: slice | np.ndarray) -> Array:
         """The number of sites of each row's likelihood: its weight, or 1 where that is less."""
         xp, ones = namespace(self.X), self.noise[rows]
@@ -138,6 +143,14 @@ class Problem:
     def observed(self, rows: slice | np.ndarray) -> Array:
         """y of some rows as a likelihood takes it: (c,), or (c, q) with further numbers of each row."""
         return self.Y[rows, 0] if self.Y.shape[1] == 1 else self.Y[rows]
+
+
+def above_rounding(noise: Array, kernel: Kernel, X: Array) -> Array:
+    """The noise of rows, or what rounding leaves of their prior variance where that is more: a covariance of
+    rows that are all alike has digits then.
+    """
+    xp = namespace(X)
+    return xp.maximum(noise, LEAST_NOISE * xp.finfo(X.dtype).eps * kernel.diagonal(X))
 
 
 def scatter(kernel: Kernel, X: Array) -> Array | float:

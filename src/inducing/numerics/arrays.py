@@ -75,7 +75,8 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
         near = (high - low) * TOLD_APART < np.maximum(np.abs(low), np.abs(high))
         if np.any(near & (a.min(axis=0) < a.max(axis=0))):
             raise ShapeError(f"{name} holds whole numbers that floats do not tell apart; subtract the least")
-    if isinstance(a, float | int) or (type(a) is np.ndarray and a.dtype.kind in "fiub"):
+    number = isinstance(a, float | int) and not LARGEST_FLOAT < abs(a) < np.inf
+    if number or (type(a) is np.ndarray and a.dtype.kind in "fiub"):
         return
     rows = a if isinstance(a, list | tuple) else [a]
     if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
@@ -88,7 +89,10 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
     kinds = [a.dtype] if hasattr(a, "dtype") else list(a.dtypes)
     names = {getattr(kind, "kind", "c" if getattr(kind, "is_complex", False) else "f") for kind in kinds}
     if "O" in names and not text:
-        names |= {"U" for value in np.asarray(a, dtype=object).flat if isinstance(value, str)}
+        values = np.asarray(a, dtype=object)
+        names |= {"U" for value in values.flat if isinstance(value, str)}
+        if any(type(value) is int and abs(value) > LARGEST_FLOAT for value in values.flat):
+            raise NonFiniteError(f"{name} holds a whole number beyond {LARGEST_FLOAT:.2g}; use other units")
     for kind, what in {"c": "complex numbers", "M": "dates", "m": "times", "U": "text", "S": "text"}.items():
         if kind in names and not (text and what == "text"):
             known = "Complex data not supported: " if kind == "c" else ""  # which scikit-learn looks for
@@ -102,7 +106,7 @@ def as_floats(a: Given, name: str, what: str = "must hold numbers") -> np.ndarra
     require_numbers(a, name)
     try:
         return np.asarray(a, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ShapeError(f"{name} {what}: {error}") from error
 
 

@@ -64,9 +64,11 @@ def stop_on_signals() -> Iterator[Stop]:
 @contextmanager
 def opened(source: str) -> Iterator[int]:
     """The file descriptor of a file, or of stdin for "-"."""
-    if source == "-":
+    if source == "-" and sys.stdin is not None:
         yield sys.stdin.fileno()
         return
+    if source == "-":
+        raise DataNotFoundError("Standard input is closed: give a file, or a pipe.")
     if not Path(source).is_file():
         raise DataNotFoundError(f"There is no file {source!r}: check the name.")
     with open(source, "rb", buffering=0) as file:

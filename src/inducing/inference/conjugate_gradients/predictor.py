@@ -25,7 +25,7 @@ from ...model.problem import Problem, queries_like
 from ...numerics.arrays import SMALL, Array, as_columns, is_numpy, namespace, to_numpy
 from ...numerics.linalg import contiguous, row_dots
 from ...numerics.workers import DEVICE_BYTES, blas_for, row_slices, run_over
-from ..exact import gradient_by_name, log_density
+from ..exact import gradient_by_name, log_density, require_digits
 from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 from .products import Blocked, KernelProduct, block_pairs
 
@@ -195,7 +195,9 @@ class Iterative:
 def predictor_of(P: Problem, solver: Solver = DEFAULT) -> Iterative:
     """Solve for the mean weights of a checked problem's exact GP."""
     system = System.of(P, solver)
-    return Iterative(system, system.solve(P.Y, system.target_of_means(), "the mean"))
+    solution = system.solve(P.Y, system.target_of_means(), "the mean")
+    require_digits(P, solution.X)
+    return Iterative(system, solution)
 
 
 def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evidence, dict[str, Any]]:

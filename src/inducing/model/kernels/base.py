@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError
+from ...errors import NonFiniteError, ParameterError, ShapeError
 from ...numerics.arrays import (
     LARGEST_NUMBER,
     Array,
@@ -247,6 +247,8 @@ def positive(name: str, value: Given, *, scalar: bool = False, most: float = LAR
     try:
         require_numbers(value, name)
         array = np.array(value, dtype=float)
+    except NonFiniteError as error:
+        raise ParameterError(str(error)) from error
     except (TypeError, ValueError) as error:
         raise ParameterError(f"{name} must be a number, but is {' '.join(repr(value).split())}") from error
     if array.ndim > (0 if scalar else 1) or array.size == 0:
