@@ -23,6 +23,7 @@ from ..model.problem import Problem
 from ..numerics.blas import addresses
 
 LINEAR = len(PROFILES)  # the number of a part x'z
+FEW_INPUTS = 2  # of which differences are quicker than a product of features
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +61,25 @@ class Part:
         return out
 
     def arrays(self, d: int) -> tuple[Any, ...]:
-        """Centre, scale, v, P, constants, coefficients and the four numbers of `tiles.FormType`."""
+        """Centre, scale, vᵀ, Pᵀ, constants, coefficients and the four numbers of `tiles.FormType`."""
         (m, g), e = self.Z.shape, self.exponents
-        one = np.ones((m, d))
         if e is None:
             slopes = self.Z * per_input("variance", self.kernel.variance, self.Z)
             coefficients = self.placed(np.concatenate([slopes, np.zeros((m, 2))], axis=1), d)
-            scale, numbers = self.placed(np.ones(g), d), np.array([0.0, LINEAR, 1.0, 1.0])
+            scale, numbers, one = (
+                self.placed(np.ones(g), d),
+                np.array([0.0, LINEAR, 1.0, 1.0]),
+                np.ones((d, m)),
+            )
             return np.zeros(d), scale, one, one, np.zeros(m), coefficients, numbers
         profile, variance, shape = self.kernel.in_loops
-        numbers = np.array([e.reach, profile, 1.0 if profile == 0 else variance, shape])
-        constants = -2.0 * (e.constants + np.zeros(m))
-        places = (self.placed(a, d) for a in (e.centre, e.scale, e.v))
-        return *places, one if e.P is None else e.P, constants, self.placed(-2.0 * e.coefficients, d), numbers
+        reach = np.inf if g <= FEW_INPUTS else e.reach
+        numbers = np.array([reach, profile, 1.0 if profile == 0 else variance, shape])
+        constants, P = -2.0 * (e.constants + np.zeros(m)), np.ones((m, g)) if e.P is None else e.P
+        centre, scale, v, P, coefficients = (
+            self.placed(a, d) for a in (e.centre, e.scale, e.v, P, -2.0 * e.coefficients)
+        )
+        return centre, scale, v.T, P.T, constants, coefficients, numbers
 
     def gradients(self, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, np.ndarray]:
         """dJ/dparameters and dJ/dZ (m, d), from Wᵀ[u, …, 1] (m, d + 2) and sums (d + 2,)."""
@@ -106,7 +113,7 @@ class Form:
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:
         """Zeros for the sums of the second pass."""
-        count, m, d = self.form[0].shape
+        count, d, m = self.form[0].shape
         return np.zeros((count, m, self.form[3].shape[2])), np.zeros((count, d + 2))
 
     def gradients(self, P: Problem, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, Gradients]:
@@ -147,6 +154,5 @@ def form_with(P: Problem) -> Form | None:
 
 def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays one above the other, as compiled loops take them; one alone without a copy."""
-    if len(arrays) > 1:
-        return np.stack(arrays, dtype=float)
-    return np.ascontiguousarray(arrays[0], dtype=float)[None]
+    joined = arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+    return np.ascontiguousarray(joined, dtype=float)

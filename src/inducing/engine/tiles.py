@@ -35,8 +35,8 @@ from ..numerics.triangles import add, copy, dot
 _jit = helper(fastmath=FAST)
 LINEAR = 5  # the number of a part x'z, beside those of profiles
 Frame = tuple_of(Out2, Out2, Flag)  # centre, scale of each part; whether each function has widths of its own
-# v, P, constants, coefficients; largest |v|², profile, factor (1 where it is in the constants) and shape, all
-# by part; whether parts are multiplied
+# vᵀ, Pᵀ, constants, coefficients; largest |v|² (infinite where differences are quicker), profile, factor
+# (1 where it is in the constants) and shape: all by part; whether parts are multiplied
 FormType = tuple_of(Out3, Out3, Out2, Out3, Out2, Flag)
 KernelType = tuple_of(Int, Real, Real)  # profile, variance, shape
 BasisType = tuple_of(Addresses, Frame, FormType, KernelType)  # BLAS, frame, form; the kernel, if it is one
@@ -72,46 +72,32 @@ def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A
 
 
 @_jit
-def distance(u: np.ndarray, v: np.ndarray, P: np.ndarray) -> float:
-    """Σ_k P_k (u_k - v_k)²."""
-    s = 0.0
-    for k in range(len(v)):
-        t = u[k] - v[k]
-        s += P[k] * t * t
-    return s
-
-
-@_jit
-def part_of(form: Numbers, p: int) -> Numbers:
-    """v, P, constants, coefficients, largest |v|² and kernel of a part."""
-    v, P, constants, coefficients, numbers, _ = form
-    kernel = int(numbers[p, 1]), numbers[p, 2], numbers[p, 3]
-    return v[p], P[p], constants[p], coefficients[p], numbers[p, 0], kernel
-
-
-@_jit
-def distances(at: np.ndarray, A: np.ndarray, part: Numbers, out: np.ndarray) -> None:
-    """s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j: a product of features; by differences where that would
-    cancel, far out and, for a profile with a root of s, near 0. Of a linear part its values.
+def distances(at: np.ndarray, A: np.ndarray, form: Numbers, p: int, out: np.ndarray) -> None:
+    """s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j of a part: a product of features; by differences where
+    that would cancel, far out and, for a profile with a root of s, near 0, and where they are quicker. Of a
+    linear part its values.
     """
-    v, P, constants, coefficients, reach, (profile, _, _) = part
-    if profile == LINEAR:
-        product(at, A, coefficients, out)
-        return
+    v, P, constants, reach, profile = form[0][p], form[1][p], form[2][p], form[4][p, 0], form[4][p, 1]
     largest = 0.0
     for i in range(len(A)):
         s = 0.0
-        for k in range(v.shape[1]):
+        for k in range(len(v)):
             s += A[i, k] * A[i, k]
         largest = max(largest, s)
-    near = NEAR_ZERO * NEAR_ZERO * (largest + reach) * (largest + reach)
-    if largest + reach > NEAR_CENTRE:
+    if profile != LINEAR and largest + reach > NEAR_CENTRE:
         for i in range(len(out)):
-            fill(out[i], -1.0)  # all of them
-    else:
-        product(at, A, coefficients, out)
-        if profile == 0 or profile == 4:
-            return
+            row = out[i]
+            copy(constants, row, len(row))
+            for k in range(len(v)):
+                u, z, w = A[i, k], v[k], P[k]
+                if w[0] > 0.0:
+                    for j in range(len(row)):
+                        row[j] += w[j] * (u - z[j]) * (u - z[j])
+        return
+    product(at, A, form[3][p], out)
+    if profile == 0 or profile > 3:
+        return
+    near = NEAR_ZERO * NEAR_ZERO * (largest + reach) * (largest + reach)
     for i in range(len(out)):
         row, count = out[i], 0
         for j in range(len(row)):
@@ -119,7 +105,16 @@ def distances(at: np.ndarray, A: np.ndarray, part: Numbers, out: np.ndarray) -> 
         if count > 0:
             for j in range(len(row)):
                 if row[j] < near:
-                    row[j] = distance(A[i], v[j], P[j]) + constants[j]
+                    s = constants[j]
+                    for k in range(len(v)):
+                        s += P[k, j] * (A[i, k] - v[k, j]) * (A[i, k] - v[k, j])
+                    row[j] = s
+
+
+@_jit
+def kernel_of(form: Numbers, p: int) -> tuple[int, float, float]:
+    """Profile, factor and shape of a part."""
+    return int(form[4][p, 1]), form[4][p, 2], form[4][p, 3]
 
 
 @_jit
@@ -135,12 +130,12 @@ def fill_tile(
         features(X, centre[p], scale[p], wide, own)
         if kept:
             continue
-        part, to = part_of(form, p), K if p == 0 else room
-        distances(at, own, part, to)
+        to, kernel = K if p == 0 else room, kernel_of(form, p)
+        distances(at, own, form, p, to)
         for i in range(len(to)):
             row, k = to[i], K[i]
-            if part[5][0] != LINEAR:
-                to_values(part[5], row)
+            if kernel[0] != LINEAR:
+                to_values(kernel, row)
             if p > 0 and form[5]:
                 for j in range(len(k)):
                     k[j] *= row[j]
@@ -236,11 +231,10 @@ def finish(
     at, form, alone, d = basis[0], basis[2], len(A) == 1, sums.shape[1] - 2
     summed = not alone and not form[5]
     for p in range(len(A)):
-        part, own, W = part_of(form, p), A[p, :c], S if alone else room
-        kernel = part[5]
+        own, W, kernel = A[p, :c], S if alone else room, kernel_of(form, p)
         linear = kernel[0] == LINEAR
         if (kernel[0] > 0 or summed) and not linear:
-            distances(at, own, part, s)
+            distances(at, own, form, p, s)
         for i in range(c):
             bar, row, square = S[i], W[i], 0.0
             if p == 0:

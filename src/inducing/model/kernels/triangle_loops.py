@@ -97,17 +97,16 @@ def times_slope(kernel: Numbers, s: np.ndarray, W: np.ndarray) -> float:
             W[j] = w * share
             s[j] = w * (t * share - log_one_plus(t))
         return total(s)
+    order = 2.0 * profile - 1.0  # (a + b r)/(c + e r + f r²) is 1/r, 3/(1 + r), 5(1 + r)/(3 + 3r + r²)
+    a, b, c, e, f, least = order, 0.0, 1.0, 1.0, 0.0, -1.0
     if profile == 1:
-        for j in range(len(s)):
-            r = sqrt(s[j])
-            W[j] = W[j] / r if r > 1e-7 else 0.0  # nearer than that, points coincide to rounding
-    elif profile == 2:
-        for j in range(len(s)):
-            W[j] *= 3.0 / (1.0 + sqrt(3.0 * s[j]))
+        c, least = 0.0, 1e-7  # nearer than that, points coincide to rounding
     elif profile == 3:
+        b, c, e, f = 5.0, 3.0, 3.0, 1.0
+    if profile > 0:
         for j in range(len(s)):
-            r = sqrt(5.0 * s[j])
-            W[j] *= 5.0 * (1.0 + r) / (3.0 + 3.0 * r + r * r)
+            r = sqrt(order * s[j])
+            W[j] = W[j] * (a + b * r) / (c + r * (e + f * r)) if r > least else 0.0
     return 0.0
 
 
