@@ -18,16 +18,15 @@ from ..model.kernels.base import Gradients, Kernel, per_input
 from ..model.kernels.composite import Composite, Product, Sum
 from ..model.kernels.distances import FAR_OUT, Exponents, within_reach
 from ..model.kernels.dot import Linear
-from ..model.kernels.stationary import PROFILES, RationalQuadratic, Stationary
+from ..model.kernels.stationary import LINEAR, PROFILES, RationalQuadratic, Stationary
 from ..model.problem import Problem
 from ..numerics.blas import addresses
 
-LINEAR = len(PROFILES)  # the number of a part x'z
 FEW_INPUTS = 2  # of which differences are quicker than a product of features
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class KernelPart:
     """One of the kernels of a form, on its columns."""
 
     kernel: Any  # stationary or linear
@@ -35,11 +34,11 @@ class Part:
     exponents: Exponents | None  # of a stationary kernel
 
     @staticmethod
-    def of(kernel: Any, basis: Basis) -> Part:
+    def of(kernel: Stationary | Linear, basis: Basis) -> KernelPart:
         if isinstance(basis, Multiscale):
-            return Part(kernel, basis.centers, basis.exponents(kernel))
+            return KernelPart(kernel, basis.centers, basis.exponents(kernel))
         Z = basis.Z if kernel.columns is None else basis.Z[:, list(kernel.columns)]
-        return Part(kernel, Z, kernel.exponents(Z) if isinstance(kernel, Stationary) else None)
+        return KernelPart(kernel, Z, kernel.exponents(Z) if isinstance(kernel, Stationary) else None)
 
     def reaches(self, X: np.ndarray) -> bool:
         """Whether moments give gradients to their digits: profiles but this one are 0 at rows far out."""
@@ -84,9 +83,10 @@ class Part:
     def gradients(self, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, np.ndarray]:
         """dJ/dparameters and dJ/dZ (m, d), from Wᵀ[u, …, 1] (m, d + 2) and sums (d + 2,)."""
         d, e = len(sums) - 2, self.exponents
-        seen = list(range(d) if self.kernel.columns is None else self.kernel.columns)
-        own = [*seen, d, d + 1]
-        given = (self.Z, moments[:, seen]) if e is None else (e, moments[:, own], sums[own])
+        if self.kernel.columns is not None:
+            own = [*self.kernel.columns, d, d + 1]
+            moments, sums = moments[:, own], sums[own]
+        given = (self.Z, moments[:, :-2]) if e is None else (e, moments, sums)
         gradients, Zbar = self.kernel.from_moments(*given)
         return gradients, self.placed(Zbar, d)
 
@@ -95,7 +95,7 @@ class Part:
 class Form:
     """The parts of a kernel with a basis, and their arrays one above the other."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[KernelPart, ...]
     frame: tuple[np.ndarray, np.ndarray, bool]
     form: tuple[Any, ...]
 
@@ -117,7 +117,7 @@ class Form:
         return np.zeros((count, m, self.form[3].shape[2])), np.zeros((count, d + 2))
 
     def gradients(self, P: Problem, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, Gradients]:
-        """Those of kernel and basis from the sums of the second pass."""
+        """Gradients of kernel and basis from the sums of the second pass."""
         if isinstance(P.basis, Multiscale):
             assert self.parts[0].exponents is not None
             return P.basis.from_moments(P.kernel, self.parts[0].exponents, moments[0])
@@ -144,7 +144,7 @@ def leaves_in_loops(kernel: Kernel) -> Sequence[Any]:
 
 def form_with(P: Problem) -> Form | None:
     """The form of a kernel that `leaves_in_loops` knows; None where sums of moments would lose digits."""
-    parts, d = tuple(Part.of(leaf, P.basis) for leaf in leaves_in_loops(P.kernel)), P.X.shape[1]
+    parts, d = tuple(KernelPart.of(leaf, P.basis) for leaf in leaves_in_loops(P.kernel)), P.X.shape[1]
     if not all(part.reaches(P.X) for part in parts):
         return None
     centre, scale, *arrays = map(_stacked, zip(*(part.arrays(d) for part in parts), strict=True))

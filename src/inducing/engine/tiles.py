@@ -11,6 +11,7 @@ from math import sqrt
 import numpy as np
 
 from ..model.kernels.distances import NEAR_CENTRE
+from ..model.kernels.stationary import LINEAR
 from ..model.kernels.triangle_loops import fill, times_slope, to_values, total
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
 from ..numerics.compiling import (
@@ -33,7 +34,6 @@ from ..numerics.compiling import (
 from ..numerics.triangles import add, copy, dot
 
 _jit = helper(fastmath=FAST)
-LINEAR = 5  # the number of a part x'z, beside those of profiles
 Frame = tuple_of(Out2, Out2, Flag)  # centre, scale of each part; whether each function has widths of its own
 # vᵀ, Pᵀ, constants, coefficients; largest |v|² (infinite where differences are quicker), profile, factor
 # (1 where it is in the constants) and shape: all by part; whether parts are multiplied

@@ -19,11 +19,11 @@ from .kernels.dot import Constant as ConstantKernel
 from .kernels.dot import Linear as LinearKernel
 from .kernels.dot import Polynomial
 from .kernels.levels import Levels
-from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
+from .kernels.stationary import LINEAR, PROFILES, RationalQuadratic, Stationary
 from .kernels.triangle_loops import to_values
 from .means import Constant, Linear, Mean, Zero
 
-RATIONAL, LINEAR = PROFILES[RationalQuadratic], len(PROFILES)  # that with a shape; the one beside profiles
+RATIONAL = PROFILES[RationalQuadratic]
 LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, LinearKernel: LINEAR, Polynomial: LINEAR}
 
 

@@ -348,3 +348,4 @@ def _log_matern_constant(nu: float) -> float:
 
 # the number by which compiled loops know each profile g
 PROFILES: dict[type[Kernel], int] = {RBF: 0, Matern12: 1, Matern32: 2, Matern52: 3, RationalQuadratic: 4}
+LINEAR: int = len(PROFILES)  # that of a linear kernel, beside them

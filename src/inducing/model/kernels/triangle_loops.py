@@ -106,7 +106,7 @@ def times_slope(kernel: Numbers, s: np.ndarray, W: np.ndarray) -> float:
     if profile > 0:
         for j in range(len(s)):
             r = sqrt(order * s[j])
-            W[j] = W[j] * (a + b * r) / (c + r * (e + f * r)) if r > least else 0.0
+            W[j] *= (a + b * r if r > least else 0.0) / max(c + r * (e + f * r), 1e-100)
     return 0.0
 
 
