@@ -44,6 +44,19 @@ matern12, matern32 = _matern(0.5, np.ones_like), _matern(1.5, lambda r: 1.0 + r)
 matern52 = _matern(2.5, lambda r: 1.0 + r + r * r / 3.0)
 
 
+def rational_quadratic(
+    X: Array, Z: Array, lengthscale: Any = 1.0, variance: float = 1.0, shape: float = 1.0
+) -> Array:
+    """variance (1 + sum_i (x_i - z_i)^2 / (2 shape l_i^2))^-shape."""
+    T = (X[:, None, :] - Z[None, :, :]) / np.asarray(lengthscale)
+    return variance * (1.0 + np.sum(T * T, axis=-1) / (2.0 * shape)) ** -shape
+
+
+def linear(X: Array, Z: Array, variance: Any = 1.0) -> Array:
+    """sum_i variance_i x_i z_i."""
+    return (X * np.asarray(variance)) @ Z.T
+
+
 def bind(kernel: Callable[..., Array], **parameters: Any) -> Kernel:
     return lambda X, Z: kernel(X, Z, **parameters)
 

@@ -36,6 +36,7 @@ K32 = oracle.bind(oracle.matern32, lengthscale=np.array([0.6, 1.1]), variance=1.
 START: dict[str, dict[str, np.ndarray]] = {
     "rbf": ONE | {"basis.Z": Z},
     "matern": ONE | {"basis.Z": Z, "noise": rng.uniform(0.02, 0.4, N)},
+    "rational": ONE | {"basis.Z": Z, "kernel.shape": np.array(0.8)},
     "sum": {"basis.Z": Z, "noise": np.array(0.09)}
     | {"kernel.0.lengthscale": np.array([0.9, 1.3]), "kernel.0.variance": np.array(1.2)}
     | {"kernel.1.lengthscale": np.array(0.5), "kernel.1.variance": np.array(0.6)},
@@ -64,7 +65,8 @@ def package(kind: str, values: dict[str, np.ndarray]) -> tuple[Any, ...]:
         second = kernels.RBF(k["1.lengthscale"], k["1.variance"], columns=(1,))
         kernel = first + second if kind == "sum" else first * second
     else:
-        kernel = (kernels.Matern32 if kind == "matern" else kernels.RBF)(**k)
+        named = {"matern": kernels.Matern32, "rational": kernels.RationalQuadratic}
+        kernel = named.get(kind, kernels.RBF)(**k)
     basis = ig.bases.Multiscale(**b) if kind == "multiscale" else ig.bases.Points(**b)
     return kernel, basis, "neighbours", values["noise"]
 
@@ -79,7 +81,8 @@ def reference(kind: str, values: dict[str, np.ndarray]) -> tuple[Any, ...]:
             second = oracle.rbf(A[:, 1:], B[:, 1:], k["1.lengthscale"], k["1.variance"])
             return first + second if kind == "sum" else first * second
     else:
-        kernel = oracle.bind(oracle.matern32 if kind == "matern" else oracle.rbf, **k)
+        named = {"matern": oracle.matern32, "rational": oracle.rational_quadratic}
+        kernel = oracle.bind(named.get(kind, oracle.rbf), **k)
     basis = oracle.multiscale(**b, **k) if kind == "multiscale" else oracle.points(kernel, b["Z"])
     return kernel, oracle.jittered(basis, JITTER), values["noise"]
 

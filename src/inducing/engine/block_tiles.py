@@ -31,7 +31,7 @@ from ..numerics.compiling import (
     tuple_of,
 )
 from ..numerics.triangles import dot
-from .tiles import BasisType, MatricesType, Space, Totals, copied, cross, features, finish
+from .tiles import BasisType, MatricesType, Space, Totals, copied, fill_tile, finish
 
 _jit = helper(fastmath=FAST)
 BlockRows = tuple_of(Given2, Given2, Given1, Addresses)  # X, Y, noise over weight, edges of the blocks
@@ -86,7 +86,7 @@ def first_blocks(
     b: np.ndarray,
 ) -> float:
     """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Ks and Ls keep K and L⁻¹, all or a tile's."""
-    at, (centre, scale, wide), form, prior = basis
+    at, _, _, kernel = basis
     (X, Y, noise, edges), (own_centre, inverse) = rows, own_frame
     (keep, Ks, Ls), (work, A) = factors, space
     log_D, at_block = 0.0, 0
@@ -95,8 +95,7 @@ def first_blocks(
         last = last_of(edges, first, work.shape[1])
         lo, c = edges[first], edges[last] - edges[first]
         Phi, Yc = work[0, :c], Y[lo : lo + c].copy()
-        features(X[lo : lo + c], centre, scale, wide, A[:c])
-        cross(at, A[:c], form, Phi)
+        fill_tile(basis, X[lo : lo + c], False, Phi, A, work[1, :c])
         times_lower(at, Phi, Linv, True)
         for g in range(first, last):
             start, stop = edges[g] - lo, edges[g + 1] - lo
@@ -104,7 +103,7 @@ def first_blocks(
             K = Ks[at_block : at_block + size * size].reshape(size, size)
             D = Ls[at_block : at_block + size * size].reshape(size, size)
             Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
-            fill_triangle(Xt, form[5], prior, 0, size, K)
+            fill_triangle(Xt, kernel, 0, size, K)
             log_D += covariance(at, K, Phi[start:stop], noise[lo + start : lo + stop], D)
             lower_times(at, D, Phi[start:stop], False)
             lower_times(at, D, Yc[start:stop], False)
@@ -139,11 +138,11 @@ def second_blocks(
     Fills V = D⁻¹(Y - Φᵀw) and the diagonal of G_D; adds 2ΦG_DΦᵀ to G, and to the moments of W and of the
     kernel's own.
     """
-    at, (centre, scale, wide), form, prior = basis
+    at, _, _, kernel = basis
     (X, Y, noise, edges), (own_centre, inverse), (Linv, LBinv, w, alpha) = rows, own_frame, matrices
     (kept, Ks, Ls), (V, diagonal, own) = factors, filled
     work, A = space
-    p, d, m = Y.shape[1], X.shape[1], len(G)
+    p, m = Y.shape[1], len(G)
     most = 0
     for g in range(len(edges) - 1):
         most = max(most, edges[g + 1] - edges[g])
@@ -154,8 +153,7 @@ def second_blocks(
         lo, hi = edges[first], edges[last]
         c = hi - lo
         K, Phi, S, GPhi = work[0, :c], work[1, :c], work[2, :c], work[3, :c]
-        features(X[lo:hi], centre, scale, wide, A[:c])
-        cross(at, A[:c], form, K)
+        fill_tile(basis, X[lo:hi], False, K, A, Phi)
         copied(K, Phi)
         times_lower(at, Phi, Linv, True)
         copied(Phi, S)
@@ -170,7 +168,7 @@ def second_blocks(
             if not kept:
                 Kb = Ks[place : place + size * size].reshape(size, size)
                 Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
-                fill_triangle(Xt, form[5], prior, 0, size, Kb)
+                fill_triangle(Xt, kernel, 0, size, Kb)
                 covariance(at, Kb, Phi[start:stop], noise[lo + start : lo + stop], D)
             lower_times(at, D, S[start:stop], False)
             lower_times(at, D, S[start:stop], True)  # D⁻¹Φᵀ
@@ -198,7 +196,7 @@ def second_blocks(
                 for j in range(i):
                     GD[i, j] *= 2.0  # for its mirror image
             Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
-            own[d] += add_triangle(Xt, form[5], prior, 0, size, GD, own[:d])
+            add_triangle(Xt, kernel, 0, size, GD, own)
             place += size * size
         if kept:
             at_block = place
@@ -208,6 +206,6 @@ def second_blocks(
                 S[i, j] = -p * S[i, j] - GPhi[i, j]
         add_symmetric(at, S, Phi, G)
         times_lower(at, S, Linv, False)
-        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], form, GPhi, totals)
+        finish(basis, S, 1.0, V[lo:hi], alpha, K, A, (GPhi, Phi), totals)
         first = last
     return residual

@@ -2,15 +2,13 @@
 double precision: what passes.py computes for any kernel, by tiles.py and block_tiles.py.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
-from ..model.kernels.distances import FAR_OUT, Exponents, within_reach
-from ..model.kernels.stationary import PROFILES, Stationary
+from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..model.table import evidence_correction
 from ..numerics.ahead import expect
@@ -18,6 +16,7 @@ from ..numerics.arrays import Array, is_numpy
 from ..numerics.blas import addresses
 from ..numerics.workers import aside, row_slices, run_over, workers_for
 from .block_factors import Whole
+from .forms import Form, form_with, leaves_in_loops
 from .row_sites import add_terms
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, log_copies
 
@@ -30,54 +29,20 @@ HANDED_OVER = 1 << 26  # ... of as many products and sums or more: some millisec
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
 
 
-@dataclass(frozen=True, eq=False)
-class Form:
-    """Kfu as the compiled loops take it: a profile of squared distances."""
-
-    exponents: Exponents
-    prior: float  # k(x, x)
-    frame: tuple[np.ndarray, np.ndarray, bool]  # centre, scale, whether each function has widths of its own
-    # v, P, constants, coefficients, largest |v|², profile and its factor
-    form: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, int, float]
-
-    @property
-    def width(self) -> int:
-        """The number of features of a row."""
-        return self.form[3].shape[1]
-
-    @property
-    def basis(self) -> tuple[Any, ...]:
-        """The first argument of the compiled loops: BLAS by address, and the basis."""
-        return addresses(), self.frame, self.form, self.prior
-
-    def totals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Zeros for the sums of the second pass."""
-        m, d = self.form[0].shape
-        return np.zeros((m, self.width)), np.zeros(d + 1)
-
-
 def form_of(P: Problem) -> Form | None:
     """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
     if not expects(P) or (P.sets is not None and P.sets.shape[1] == 0):
         return None
-    profile = PROFILES[type(P.kernel)]
-    e = P.basis.exponents(P.kernel)
-    if e is None or not within_reach(FAR_OUT, e.v):
-        return None
-    assert isinstance(P.kernel, Stationary)
-    v, wide, variance = plain(e.v), e.P is not None, float(P.kernel.variance)
-    widths = plain(e.P) if wide else np.ones_like(v)
-    constants = -2.0 * np.broadcast_to(e.constants, (len(v),)).astype(np.float64)
-    form = v, widths, constants, -2.0 * plain(e.coefficients), float(np.max(np.vecdot(v, v)))
-    frame, factor = (np.array(e.centre), np.array(e.scale), wide), 1.0 if profile == 0 else variance
-    return Form(e, variance, frame, (*form, profile, factor))
+    return form_with(P)
 
 
 def expects(P: Problem) -> bool:
     """Whether compiled loops know the kernel, and pay; if so, those that are called last are expected."""
-    known = type(P.kernel) in PROFILES  # a subclass may differ in anything
+    known = leaves_in_loops(P.kernel)
     if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
         return False
+    if P.blocks is not None and (P.kernel is not known[0] or getattr(P.kernel, "columns", None)):
+        return False  # the loops over blocks know the kernel between rows of a block by one profile
     if P.row.keeps == "neighbours":
         expect("engine.neighbour_tiles.second_near", "engine.neighbour_tiles.first_near")
     elif P.row.keeps == "blocks":
@@ -114,6 +79,8 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     share, data = P.row.share, _data(P, held, s, rows)
     _, _, noise, weight, _ = data
     R = held.R[rows] if held.R is not None else np.empty_like(noise)
+    if share or P.row.bound:
+        R[:] = P.kernel.diagonal(data[0])
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
     first(F.basis, data, root, plain(whitener), share, P.uniform, R, space_of(s, F), s.G, b)
     s.b += b.T
@@ -121,15 +88,15 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     if share:
         s.correction += float(weight @ evidence_correction(P.row.power, R, noise)[0])
     elif P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
-        s.correction += 0.5 * F.prior * float(np.sum(weight / noise))
+        s.correction += 0.5 * float(np.sum(weight / noise * R))
 
 
 def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: Array) -> tuple[Array, Array]:
     """Φ of some rows, made in `Phi` (c, m), and R = k(x, x) - φᵀφ (c,)."""
     from .tiles import whiten
 
-    R = np.empty(len(Phi))
-    whiten(F.basis, plain(P.X[rows]), plain(Linv), space_of(s, F)[1], Phi, R)
+    R = np.array(P.kernel.diagonal(P.X[rows]))
+    whiten(F.basis, plain(P.X[rows]), plain(Linv), space_of(s, F), Phi, R)
     return Phi, R
 
 
@@ -179,7 +146,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
     R: Array | float = 0.0
     if P.general:  # R is in D
-        R = np.empty_like(noise) if held.R is None else held.R[rows]
+        R = np.array(P.kernel.diagonal(X)) if held.R is None else held.R[rows]
         matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
         filled, residual = (mean, V, spread, rbar), (R, held.R is not None)
         second(F.basis, data, (tau, given), P.row.power, residual, matrices, filled, space, s.G, totals)
@@ -189,7 +156,9 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
         second_deterministic(F.basis, data, (tau, given), pair, sign, P.uniform, plain_filled, space, totals)
         if P.uniform:  # √(pΠ) is in T
             lengths /= P.p * tau
-        spread = F.prior - lengths if P.row.bound else lengths  # a bound's φᵀφ cancels against R's
+        spread = (
+            P.kernel.diagonal(X) - lengths if P.row.bound else lengths
+        )  # a bound's φᵀφ cancels against R's
         rbar = -0.5 * P.p * tau
     if given:
         add_terms(P, s, rows, mean[:, 0], spread, R, tau, Y[:, 0])
@@ -207,7 +176,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
 
 def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple[np.ndarray, ...]) -> None:
     """Gradients of kernel and basis from sums of W = -2 K̄∘dK/ds, and of the prior mean, from v."""
-    kernel, basis = P.basis.from_moments(P.kernel, F.exponents, *totals)
+    kernel, basis = F.gradients(P, *totals)
     add_gradients(s.kernel, kernel)
     add_gradients(s.basis, basis)
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
@@ -231,7 +200,8 @@ def plain(A: Array | None) -> np.ndarray:
 def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
     """A worker's buffers: some of a tile of rows, and their features."""
     if s.tiles is None or s.tiles[0].shape[1] != tile:
-        buffers, features = s.scratch((count, tile, s.m), (tile, F.width))
+        parts, width = F.features
+        buffers, features = s.scratch((count, tile, s.m), (parts, tile, width))
         s.tiles = buffers, features
     return s.tiles
 
@@ -274,7 +244,7 @@ def second_blocks(
     n, d = rows[0].shape
     stored = (held.runs or {}).get(group.first)
     Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
-    V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 1)
+    V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 2)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
     totals = F.totals()
@@ -298,10 +268,8 @@ def finish_blocks(
     (V, diagonal, own), weight, X = filled, P.weight(group.rows), P.X[group.rows]
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
     noise_bar[group.rows] = diagonal / weight - extra
-    lengths = own[:-1] / P.kernel.scales(X)  # Σ W (x - x')²/ℓ³
-    if np.ndim(P.kernel.lengthscale) == 0:
-        lengths = lengths.sum()
-    add_gradients(s.kernel, {"lengthscale": lengths, "variance": own[-1] / F.prior})
+    lengths = own[:-2] / P.kernel.scales(X)  # Σ W (x - x')²/ℓ³
+    add_gradients(s.kernel, P.kernel.from_sums(lengths, own[-2], own[-1]))
     add_moments(P, F, s, X, V, totals)
 
 

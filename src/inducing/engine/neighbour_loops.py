@@ -19,7 +19,7 @@ def residuals(
     at: np.ndarray,
     near: np.ndarray,
     P: np.ndarray,
-    kernel: tuple[int, float],
+    kernel: tuple[int, float, float],
     k: int,
     space: tuple[np.ndarray, np.ndarray],
 ) -> None:
@@ -28,7 +28,7 @@ def residuals(
     for j in range(k + 1):
         row = R[j, : j + 1]
         squared_distances(near, 0, near[:, j], row)
-        to_values(kernel[0], kernel[1], row)
+        to_values(kernel, row)
     if P.shape[1]:
         add_outer(at, P, -1.0, R)  # rows of P and R beyond k are not read
     for j in range(k + 1):
@@ -189,7 +189,7 @@ def predict_near(
     leaves: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     process: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     rows: tuple[np.ndarray, np.ndarray, np.ndarray],
-    kernel: tuple[int, float],
+    kernel: tuple[int, float, float],
     q: int,
     out: np.ndarray,
 ) -> bool:
@@ -224,7 +224,7 @@ def predict_near(
             for k in range(g):
                 t = X[i, k] - table[j, k]
                 K[j] += table[j, g + k] * t * t
-        to_values(kernel[0], 1.0, K)
+        to_values((kernel[0], 1.0, kernel[2]), K)
         mean = 0.0
         for j in range(m):
             K[j] *= table[j, 2 * g]

@@ -10,7 +10,8 @@ import numpy as np
 from ..model.problem import Problem
 from ..numerics.arrays import is_numpy
 from ..numerics.workers import aside
-from .compiled_passes import Form, finish_blocks, form_of, plain, rows_of_blocks, space_of
+from .compiled_passes import finish_blocks, form_of, plain, rows_of_blocks, space_of
+from .forms import Form
 from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, log_copies
 
@@ -90,7 +91,7 @@ def second_near(
         factors, unused = room_for(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
         neighbour_tiles.first_near(F.basis, rows, plain(back.Linv), sets, factors, work, A, *unused)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
-    V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 1)
+    V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 2)
     arguments = F.basis, rows, matrices, sets, factors, filled, work, A, s.G, totals
     s.residual += aside(second, _operations(sets, s.m), *arguments)
     finish_blocks(P, F, s, group, noise_bar, filled, totals)

@@ -13,7 +13,7 @@ from math import log, sqrt
 
 import numpy as np
 
-from ..model.kernels.triangle_loops import fill, times_slope, to_values
+from ..model.kernels.triangle_loops import fill, times_slope, to_values, total
 from ..numerics.compiled_blas import add_cross, add_gram, add_symmetric, times_lower
 from ..numerics.compiling import (
     FAST,
@@ -32,7 +32,7 @@ from ..numerics.compiling import (
 from ..numerics.lanes import LANES, factorise_lanes, solve_lanes
 from ..numerics.triangles import add, dot
 from .neighbour_loops import add_multiples
-from .tiles import BasisType, MatricesType, Out3, Totals, copied, cross, features, finish
+from .tiles import BasisType, MatricesType, Out3, Totals, copied, fill_tile, finish
 
 _jit = helper(fastmath=FAST)
 PAIR_ZERO, PAIR_ONE = 0, 1  # numbers of pairs that stand for entries 0 and 1
@@ -91,11 +91,11 @@ def squared_distance(x: np.ndarray, z: np.ndarray) -> float:
 def residuals_of_pairs(
     Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, pairs: np.ndarray, R: np.ndarray
 ) -> None:
-    """R of each pair, of a stationary kernel given by its profile and variance. Z (b, g) in lengthscales"""
+    """R of each pair, of a stationary kernel as loops know it. Z (b, g) in lengthscales"""
     first, second = pairs
     for t in range(2, len(R)):
         R[t] = squared_distance(Z[first[t]], Z[second[t]])
-    to_values(kernel[0], kernel[1], R)
+    to_values(kernel, R)
     whole = 2 + (len(R) - 2) // 4 * 4
     for t in range(2, whole, 4):  # four pairs at a time
         x0, x1, x2, x3 = Phi[first[t]], Phi[first[t + 1]], Phi[first[t + 2]], Phi[first[t + 3]]
@@ -175,7 +175,7 @@ def times_rows(N: np.ndarray, coef: np.ndarray, A: np.ndarray, out: np.ndarray) 
 
 
 @compiled(
-    signature(Real, BasisType, NearRows, Given2, PairsType, NearFactors, Out3, Out2, Out2, Out2),
+    signature(Real, BasisType, NearRows, Given2, PairsType, NearFactors, Out3, Out3, Out2, Out2),
     fastmath=FAST,
 )
 def first_near(
@@ -190,16 +190,14 @@ def first_near(
     b: np.ndarray,
 ) -> float:
     """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|."""
-    at, (centre, scale, wide), form, prior = basis
+    at, _, _, kernel = basis
     (X, Y, noise, Z), (_, N, _, pairs), (_, coef, var) = rows, sets, factors
     c = len(X)
-    A = A[:c]
     Phi, H, t = work[0, :c], work[1, :c], np.empty(Y.shape)
-    features(X, centre, scale, wide, A)
-    cross(at, A, form, Phi)
+    fill_tile(basis, X, False, Phi, A, H)
     times_lower(at, Phi, Linv, True)
     R = np.empty(pairs.shape[1])
-    residuals_of_pairs(Z, Phi, (form[5], prior), pairs, R)
+    residuals_of_pairs(Z, Phi, kernel, pairs, R)
     condition_rows(R, noise, sets, factors)
     times_rows(N, coef, Phi, H)
     times_rows(N, coef, Y, t)
@@ -315,7 +313,7 @@ def carry_back(
 
 @_jit
 def back_through_pairs(
-    Z: np.ndarray, profile: int, prior: float, pairs: np.ndarray, bars: np.ndarray, filled: Numbers
+    Z: np.ndarray, kernel: Numbers, pairs: np.ndarray, bars: np.ndarray, filled: Numbers
 ) -> None:
     """The diagonal of G_D and the moments of the kernel's own, from dJ/dD of each pair."""
     (first, second), (_, diagonal, own) = pairs, filled
@@ -326,13 +324,12 @@ def back_through_pairs(
         s[t] = squared_distance(Z[first[t]], Z[second[t]])
     for t in range(len(s)):
         W[t] = s[t]
-    to_values(profile, prior, W)
-    bars[0] = bars[1] = total = 0.0
+    to_values(kernel, W)
+    bars[0] = bars[1] = 0.0
     for t in range(len(s)):
         W[t] *= bars[t]
-        total += W[t]
-    own[d] += total
-    times_slope(profile, s, W)
+    own[d] += total(W)
+    own[d + 1] += times_slope(kernel, s, W)
     for t in range(2, len(bars)):
         x, z, w = Z[first[t]], Z[second[t]], W[t]
         for k in range(d):
@@ -344,7 +341,7 @@ def back_through_pairs(
 
 @compiled(
     signature(
-        Real, BasisType, NearRows, MatricesType, PairsType, NearFactors, NearFilled, Out3, Out2, Out2, Totals
+        Real, BasisType, NearRows, MatricesType, PairsType, NearFactors, NearFilled, Out3, Out3, Out2, Totals
     ),
     fastmath=FAST,
 )
@@ -363,14 +360,12 @@ def second_near(
     """Add (Φ̄ - w vᵀ)Φᵀ to G, and to the moments; fill V = D⁻¹(Y - Φᵀw) and the diagonal of G_D. Returns
     Σ eᵀD⁻¹e.
     """
-    at, (centre, scale, wide), form, prior = basis
+    at, _, _, kernel = basis
     (X, Y, _, Z), (_, N, ids, pairs), (_, coef, var) = rows, sets, factors
     (Linv, LBinv, w, alpha), V = matrices, filled[0]
     (b, p), q = Y.shape, N.shape[1]
     K, Phi, MPhi, S, T = work[0, :b], work[1, :b], work[2, :b], work[3, :b], work[4, :b]
-    A = A[:b]
-    features(X, centre, scale, wide, A)
-    cross(at, A, form, K)
+    fill_tile(basis, X, False, K, A, Phi)
     copied(K, Phi)
     times_lower(at, Phi, Linv, True)
     E, ME, dbar, residual = np.empty(Y.shape), np.empty(Y.shape), np.zeros(len(ids) * LANES), 0.0
@@ -399,14 +394,14 @@ def second_near(
                 V[N[i, j], o] -= coef[i, j] * t
     bars = np.zeros(pairs.shape[1])
     carry_back((Phi, Phi, MPhi, S, S), E, ME, dbar, sets, factors, T, bars)
-    back_through_pairs(Z, form[5], prior, pairs, bars, filled)
+    back_through_pairs(Z, kernel, pairs, bars, filled)
     for i in range(b):
         row = T[i]
         for k in range(len(row)):
             row[k] = -row[k]
     add_symmetric(at, T, Phi, G)
     times_lower(at, T, Linv, False)
-    finish(at, T, 1.0, V, alpha, K, A, form, S, totals)
+    finish(basis, T, 1.0, V, alpha, K, A, (S, Phi), totals)
     return residual
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..errors import FactorisationError
 from ..model.kernels.base import Gradients, Kernel
-from ..model.kernels.stationary import PROFILES, Stationary
+from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics import batched
 from ..numerics.arrays import (
@@ -260,8 +260,8 @@ def conditionals_by_pairs(
     from .neighbour_tiles import condition_near
 
     sets, factors = pairs_of(rows, N, len(X))
-    Z, form = np.ascontiguousarray(kernel.scaled(X)), (PROFILES[type(kernel)], float(kernel.variance))
-    aside(condition_near, N.size * (N.shape[1] ** 2 + Phi.shape[1]), Z, Phi, form, noise, sets, factors)
+    Z, work = np.ascontiguousarray(kernel.scaled(X)), N.size * (N.shape[1] ** 2 + Phi.shape[1])
+    aside(condition_near, work, Z, Phi, kernel.in_loops, noise, sets, factors)
     return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
 
 

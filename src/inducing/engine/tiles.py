@@ -1,9 +1,9 @@
 """The passes over rows as compiled loops, for stationary kernels: a few hundred rows stay in cache.
 
 What is computed is in evidence.py, for any kernel in passes.py; here squared distances s of rows and basis
-functions are a product of features and coefficients (kernels/distances.py), Kfu is a profile of s, and
-kernels differ in its number alone. One call does a range of rows, and holds neither the interpreter nor its
-lock.
+functions are a product of features and coefficients (kernels/distances.py), Kfu is a profile of s, or a sum
+or product of several parts (forms.py), and kernels differ in numbers alone. One call does a range of rows,
+and holds neither the interpreter nor its lock.
 """
 
 from math import sqrt
@@ -11,7 +11,8 @@ from math import sqrt
 import numpy as np
 
 from ..model.kernels.distances import NEAR_CENTRE
-from ..model.kernels.triangle_loops import fill, times_slope, to_values
+from ..model.kernels.stationary import LINEAR
+from ..model.kernels.triangle_loops import fill, times_slope, to_values, total
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
 from ..numerics.compiling import (
     FAST,
@@ -30,16 +31,19 @@ from ..numerics.compiling import (
     signature,
     tuple_of,
 )
-from ..numerics.triangles import add, dot
+from ..numerics.triangles import add, copy, dot
 
 _jit = helper(fastmath=FAST)
-Frame = tuple_of(Out1, Out1, Flag)  # centre, scale, whether each function has widths of its own
-# v, P, constants, coefficients, largest |v|²; the profile and its factor: 1 where it is in the constants
-FormType = tuple_of(Out2, Out2, Out1, Out2, Real, Int, Real)
-BasisType = tuple_of(Addresses, Frame, FormType, Real)  # BLAS, frame, form and k(x, x)
+Frame = tuple_of(Out2, Out2, Flag)  # centre, scale of each part; whether each function has widths of its own
+# vᵀ, Pᵀ, constants, coefficients; largest |v|² (infinite where differences are quicker), profile, factor
+# (1 where it is in the constants) and shape: all by part; whether parts are multiplied
+FormType = tuple_of(Out3, Out3, Out2, Out3, Out2, Flag)
+KernelType = tuple_of(Int, Real, Real)  # profile, variance, shape
+BasisType = tuple_of(Addresses, Frame, FormType, KernelType)  # BLAS, frame, form; the kernel, if it is one
 RowsType = tuple_of(Given2, Given2, Given1, Given1, Out2)  # X, Y, noise, weight, Kfu where it is kept
-Space = tuple_of(Out3, Out2)  # four buffers of a tile of rows, and their features
-Totals = tuple_of(Out2, Out1)  # Wᵀ[features] (m, q); Σ_ij W_ij u_i² and Σ K̄∘K (d + 1,)
+Space = tuple_of(Out3, Out3)  # four buffers of a tile of rows, and their features by part
+# by part Wᵀ[features] (m, q); Σ_ij W_ij u_i², Σ K̄∘K and its derivative in the shape (d + 2,)
+Totals = tuple_of(Out3, Out2)
 SitesType, GivenSites = tuple_of(Out1, Flag), tuple_of(Given1, Flag)  # τ, and whether it is given
 ResidualType = tuple_of(Out1, Flag)  # R, and whether it is known
 PairType = tuple_of(Given2, Given2)  # T, αᵀ
@@ -68,35 +72,32 @@ def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A
 
 
 @_jit
-def distance(u: np.ndarray, v: np.ndarray, P: np.ndarray) -> float:
-    """Σ_k P_k (u_k - v_k)²."""
-    s = 0.0
-    for k in range(len(v)):
-        t = u[k] - v[k]
-        s += P[k] * t * t
-    return s
-
-
-@_jit
-def distances(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> None:
-    """s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j: a product of features; by differences where that would
-    cancel, far out and, for a profile with a root of s, near 0.
+def distances(at: np.ndarray, A: np.ndarray, form: Numbers, p: int, out: np.ndarray) -> None:
+    """s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j of a part: a product of features; by differences where
+    that would cancel, far out and, for a profile with a root of s, near 0, and where they are quicker. Of a
+    linear part its values.
     """
-    v, P, constants, coefficients, reach, profile, _ = form
+    v, P, constants, reach, profile = form[0][p], form[1][p], form[2][p], form[4][p, 0], form[4][p, 1]
     largest = 0.0
     for i in range(len(A)):
         s = 0.0
-        for k in range(v.shape[1]):
+        for k in range(len(v)):
             s += A[i, k] * A[i, k]
         largest = max(largest, s)
-    near = NEAR_ZERO * NEAR_ZERO * (largest + reach) * (largest + reach)
-    if largest + reach > NEAR_CENTRE:
+    if profile != LINEAR and largest + reach > NEAR_CENTRE:
         for i in range(len(out)):
-            fill(out[i], -1.0)  # all of them
-    else:
-        product(at, A, coefficients, out)
-        if profile == 0:
-            return
+            row = out[i]
+            copy(constants, row, len(row))
+            for k in range(len(v)):
+                u, z, w = A[i, k], v[k], P[k]
+                if w[0] > 0.0:
+                    for j in range(len(row)):
+                        row[j] += w[j] * (u - z[j]) * (u - z[j])
+        return
+    product(at, A, form[3][p], out)
+    if profile == 0 or profile > 3:
+        return
+    near = NEAR_ZERO * NEAR_ZERO * (largest + reach) * (largest + reach)
     for i in range(len(out)):
         row, count = out[i], 0
         for j in range(len(row)):
@@ -104,26 +105,42 @@ def distances(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> 
         if count > 0:
             for j in range(len(row)):
                 if row[j] < near:
-                    row[j] = distance(A[i], v[j], P[j]) + constants[j]
+                    s = constants[j]
+                    for k in range(len(v)):
+                        s += P[k, j] * (A[i, k] - v[k, j]) * (A[i, k] - v[k, j])
+                    row[j] = s
 
 
 @_jit
-def cross(at: np.ndarray, A: np.ndarray, form: Numbers, out: np.ndarray) -> None:
-    """Kfu of some rows, from their features."""
-    distances(at, A, form, out)
-    for i in range(len(out)):
-        to_values(form[5], form[6], out[i])
+def kernel_of(form: Numbers, p: int) -> tuple[int, float, float]:
+    """Profile, factor and shape of a part."""
+    return int(form[4][p, 1]), form[4][p, 2], form[4][p, 3]
 
 
 @_jit
 def fill_tile(
-    at: np.ndarray, X: np.ndarray, frame: Numbers, form: Numbers, kept: bool, K: np.ndarray, A: np.ndarray
+    basis: Numbers, X: np.ndarray, kept: bool, K: np.ndarray, A: np.ndarray, room: np.ndarray
 ) -> None:
-    """Fill A with the features of some rows, and K with their Kfu unless it was kept."""
-    centre, scale, wide = frame
-    features(X, centre, scale, wide, A)
-    if not kept:
-        cross(at, A, form, K)
+    """Fill A with the features of some rows by part, and K with their Kfu, from those of each part in `room`,
+    unless it was kept.
+    """
+    at, (centre, scale, wide), form, _ = basis
+    for p in range(len(A)):
+        own = A[p, : len(X)]
+        features(X, centre[p], scale[p], wide, own)
+        if kept:
+            continue
+        to, kernel = K if p == 0 else room, kernel_of(form, p)
+        distances(at, own, form, p, to)
+        for i in range(len(to)):
+            row, k = to[i], K[i]
+            if kernel[0] != LINEAR:
+                to_values(kernel, row)
+            if p > 0 and form[5]:
+                for j in range(len(k)):
+                    k[j] *= row[j]
+            elif p > 0:
+                add(1.0, row, k, len(k))
 
 
 @_jit
@@ -148,10 +165,10 @@ def first(
     G: np.ndarray,
     b: np.ndarray,
 ) -> None:
-    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); fill R where share > 0, and Kfu where it has room. With share = 0
-    root is √Π, and is in the whitener, too, where it is uniform.
+    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); subtract φᵀφ from R, k(x, x) at first, where share > 0, and fill Kfu
+    where it has room. With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
     """
-    at, frame, form, prior = basis
+    at = basis[0]
     X, Y, noise, weight, Kfu = rows
     work, A = space
     n, m, tile = X.shape[0], G.shape[0], work.shape[1]
@@ -160,13 +177,13 @@ def first(
         c = hi - lo
         K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
         Phi = work[1, :c]
-        fill_tile(at, X[lo:hi], frame, form, False, K, A[:c])
+        fill_tile(basis, X[lo:hi], False, K, A, Phi)
         copied(K, Phi)
         times_lower(at, Phi, whitener, True)
         for i in range(c):
             row = Phi[i]
             if share > 0.0:
-                R[lo + i] = prior - dot(row, row, m)
+                R[lo + i] -= dot(row, row, m)
                 root[lo + i] = sqrt(weight[lo + i] / (share * R[lo + i] + noise[lo + i]))
             if not uniform or share > 0.0:
                 t = root[lo + i]
@@ -179,60 +196,69 @@ def first(
                 add(root[lo + i] * Y[lo + i, o], Phi[i], total, m)
 
 
-@compiled(signature("void", BasisType, Given2, Given2, Out2, Out2, Out1), fastmath=FAST)
+@compiled(signature("void", BasisType, Given2, Given2, Space, Out2, Out1), fastmath=FAST)
 def whiten(
-    basis: Numbers, X: np.ndarray, Linv: np.ndarray, A: np.ndarray, Phi: np.ndarray, R: np.ndarray
+    basis: Numbers, X: np.ndarray, Linv: np.ndarray, space: Numbers, Phi: np.ndarray, R: np.ndarray
 ) -> None:
-    """Fill Φ and R = k(x, x) - φᵀφ of rows; A is room for the features of a tile of them."""
-    at, frame, form, prior = basis
-    tile = A.shape[0]
+    """Fill Φ of rows, and subtract φᵀφ from R, k(x, x) at first."""
+    at, (work, A) = basis[0], space
+    tile = work.shape[1]
     for lo in range(0, len(X), tile):
         hi = min(lo + tile, len(X))
         part = Phi[lo:hi]
-        fill_tile(at, X[lo:hi], frame, form, False, part, A[: hi - lo])
+        fill_tile(basis, X[lo:hi], False, part, A, work[0, : hi - lo])
         times_lower(at, part, Linv, True)
         for i in range(hi - lo):
-            R[lo + i] = prior - dot(part[i], part[i], part.shape[1])
+            R[lo + i] -= dot(part[i], part[i], part.shape[1])
 
 
 @_jit
 def finish(
-    at: np.ndarray,
+    basis: Numbers,
     S: np.ndarray,
     sign: float,
     V: np.ndarray,
     alpha: np.ndarray,
     K: np.ndarray,
     A: np.ndarray,
-    form: Numbers,
-    s: np.ndarray,
+    rooms: Numbers,
     totals: Numbers,
 ) -> None:
-    """K̄ = sign S + v αᵀ; add to the sums W = -2 K̄∘dK/ds, which is made in S, with s as room for distances."""
-    c, m = S.shape
-    profile, (moments, sums) = form[5], totals
-    d = len(sums) - 1
-    if profile > 0:
-        distances(at, A, form, s)
-    for i in range(c):
-        row, k = S[i], K[i]
-        for j in range(m):
-            row[j] *= sign
-        for o in range(len(alpha)):
-            add(V[i, o], alpha[o], row, m)
-        total = 0.0
-        for j in range(m):
-            row[j] *= k[j]
-            total += row[j]
-        sums[d] += total
-        if profile > 0:
-            times_slope(profile, s[i], row)
-            total = 0.0
+    """K̄ = sign S + v αᵀ; add to the sums of each part W = -2 K̄∘dK/ds, which is made in S where there is one
+    part, with rooms for distances and for W where there are several.
+    """
+    (c, m), (s, room), (moments, sums) = S.shape, rooms, totals
+    at, form, alone, d = basis[0], basis[2], len(A) == 1, sums.shape[1] - 2
+    summed = not alone and not form[5]
+    for p in range(len(A)):
+        own, W, kernel = A[p, :c], S if alone else room, kernel_of(form, p)
+        linear = kernel[0] == LINEAR
+        if (kernel[0] > 0 or summed) and not linear:
+            distances(at, own, form, p, s)
+        for i in range(c):
+            bar, row, square = S[i], W[i], 0.0
+            if p == 0:
+                for j in range(m):
+                    bar[j] *= sign
+                for o in range(len(alpha)):
+                    add(V[i, o], alpha[o], bar, m)
+            factor = K[i] if alone else bar
+            if linear:
+                fill(row, 1.0)
+            elif not alone:  # K of the part in a sum, of all parts in a product
+                copy(s[i] if summed else K[i], row, m)
+                if summed:
+                    to_values(kernel, row)
             for j in range(m):
-                total += row[j]
-        for k_ in range(d):
-            sums[k_] += total * A[i, k_] * A[i, k_]
-    add_cross(at, S, A, moments)
+                row[j] *= factor[j]
+                square += row[j]
+            sums[p, d] += square
+            if kernel[0] > 0 and not linear:
+                sums[p, d + 1] += times_slope(kernel, s[i], row)
+                square = total(row)
+            for k in range(d):
+                sums[p, k] += square * own[i, k] * own[i, k]
+        add_cross(at, W, own, moments[p])
 
 
 @compiled(
@@ -254,8 +280,7 @@ def second_deterministic(
 
     V is τ(Y - mean), or Y - τ mean where Y holds ν, given; √(pτ) is in T where it is uniform.
     """
-    at, frame, form, prior = basis
-    (tau, given), (T, alpha), (mean, V, lengths) = sites, matrices, filled
+    at, (tau, given), (T, alpha), (mean, V, lengths) = basis[0], sites, matrices, filled
     X, Y, noise, weight, Kfu = rows
     work, A = space
     n, m, tile, p = X.shape[0], T.shape[0], work.shape[1], Y.shape[1]
@@ -263,8 +288,8 @@ def second_deterministic(
         hi = min(lo + tile, n)
         c = hi - lo
         K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
-        fill_tile(at, X[lo:hi], frame, form, len(Kfu) > 0, K, A[:c])
         S = work[1, :c]
+        fill_tile(basis, X[lo:hi], len(Kfu) > 0, K, A, S)
         copied(K, S)
         for i in range(c):
             k = K[i]
@@ -284,7 +309,7 @@ def second_deterministic(
                 for j in range(m):
                     row[j] *= t
         times_lower(at, S, T, False)
-        finish(at, S, sign, V[lo:hi], alpha, K, A[:c], form, work[2, :c], totals)
+        finish(basis, S, sign, V[lo:hi], alpha, K, A, (work[2, :c], work[3, :c]), totals)
 
 
 @compiled(
@@ -315,12 +340,11 @@ def second(
     G: np.ndarray,
     totals: Numbers,
 ) -> None:
-    """The second pass where R is in D: fill R unless it is known, τ unless it is given (then Y holds ν), the
-    mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add 2Φ diag(r̄)Φᵀ
-    to G, and to the totals.
+    """The second pass where R is in D: make R of k(x, x) unless it is known; fill τ unless it is given (then
+    Y holds ν), the mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add
+    2Φ diag(r̄)Φᵀ to G, and to the totals.
     """
-    at, frame, form, prior = basis
-    (tau, given), (R, known), (Linv, Binv, w, alpha) = sites, residual, matrices
+    at, (tau, given), (R, known), (Linv, Binv, w, alpha) = basis[0], sites, residual, matrices
     mean, V, spread, rbar = filled
     X, Y, noise, weight, Kfu = rows
     work, A = space
@@ -329,8 +353,8 @@ def second(
         hi = min(lo + tile, n)
         c = hi - lo
         K = Kfu[lo:hi] if len(Kfu) else work[0, :c]
-        fill_tile(at, X[lo:hi], frame, form, len(Kfu) > 0, K, A[:c])
         Phi, S, signed = work[1, :c], work[2, :c], work[3, :c]
+        fill_tile(basis, X[lo:hi], len(Kfu) > 0, K, A, Phi)
         copied(K, Phi)
         times_lower(at, Phi, Linv, True)
         product(at, Phi, Binv, S)
@@ -338,7 +362,7 @@ def second(
         for i in range(c):
             phi, row = Phi[i], S[i]
             if not known:
-                R[lo + i] = prior - dot(phi, phi, m)
+                R[lo + i] -= dot(phi, phi, m)
             if not given:
                 tau[lo + i] = weight[lo + i] / (power * R[lo + i] + noise[lo + i])
             precision = tau[lo + i]
@@ -365,4 +389,4 @@ def second(
         add_gram(at, signed[:top], 1.0, G)
         add_gram(at, signed[top:], -1.0, G)
         times_lower(at, S, Linv, False)
-        finish(at, S, 1.0, V[lo:hi], alpha, K, A[:c], form, signed, totals)
+        finish(basis, S, 1.0, V[lo:hi], alpha, K, A, (signed, Phi), totals)

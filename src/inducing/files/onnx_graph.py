@@ -7,7 +7,8 @@ import numpy as np
 
 from .. import package
 from ..errors import ParameterError
-from ..model.compiled import LINEAR, RATIONAL, Folded, Functions, Leaf
+from ..model.compiled import RATIONAL, Folded, Functions, Leaf
+from ..model.kernels.stationary import LINEAR
 from .exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn
 
 

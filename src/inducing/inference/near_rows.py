@@ -88,8 +88,8 @@ class CompiledNear:
         kernel, A = post.kernel, post.A
         if type(kernel) not in PROFILES or kernel.columns is not None:  # type: ignore[attr-defined]
             raise ParameterError(
-                f"only RBF and Matérn kernels of all inputs are compiled along neighbours, not {kernel}; "
-                "use predict"
+                "only RBF, Matérn and rational quadratic kernels of all inputs are compiled along "
+                f"neighbours, not {kernel}; use predict"
             )
         assert isinstance(kernel, Stationary) and A is not None
         Linv = inverse_lower(post.L)
@@ -103,7 +103,7 @@ class CompiledNear:
             (tree.Zt, tree.edges, tree.low, tree.high),
             (table, np.ascontiguousarray(Linv), np.ascontiguousarray(A.T), np.array(kernel.scales(data.X))),
             rows,
-            (PROFILES[type(kernel)], float(kernel.variance)),
+            kernel.in_loops,
         )
         m = len(table)
         self._work = data.X.size + 3.0 * m * m + (m + count) * count**2

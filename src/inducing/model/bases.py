@@ -16,7 +16,7 @@ from ..errors import NonFiniteError, ParameterError, ShapeError, WidthError
 from ..numerics.arrays import Array, as_floats, asarray_like, is_foreign, is_numpy, namespace, to_numpy
 from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.distances import Exponents
-from .kernels.stationary import PROFILES, RBF, Stationary
+from .kernels.stationary import RBF
 
 MANY_WIDTHS = 64  # functions of different widths whose Gram matrix is worth compiled loops
 
@@ -83,19 +83,6 @@ class Points:
     def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> BothGradients:
         """The gradients of kernel and basis from Kbar = dJ/dKfu (n, m), which may be overwritten."""
         gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
-        return gradients, {"Z": Zbar}
-
-    def exponents(self, kernel: Kernel) -> Exponents | None:
-        """log Kfu, or -s/2 of a kernel that compiled loops know by its profile."""
-        if type(kernel) not in PROFILES:  # a subclass may differ in anything
-            return None
-        assert isinstance(kernel, Stationary)
-        return kernel.exponents(self.Z) if kernel.columns is None else None
-
-    def from_moments(self, kernel: Kernel, form: Exponents, moments: Array, sums: Array) -> BothGradients:
-        """The gradients again, from sums over rows: see `Stationary.from_moments`."""
-        assert isinstance(kernel, Stationary)
-        gradients, Zbar = kernel.from_moments(form, moments, sums)
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
@@ -225,9 +212,7 @@ class Multiscale:
         U = form.within(X)
         return self.from_moments(kernel, form, W.T @ form.features(U, U[:, 0]))
 
-    def from_moments(
-        self, kernel: Kernel, form: Exponents, moments: Array, sums: Array | None = None
-    ) -> BothGradients:
+    def from_moments(self, kernel: Kernel, form: Exponents, moments: Array) -> BothGradients:
         """The gradients of kernel and basis from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
         assert isinstance(kernel, RBF)
         xp, v, s = namespace(moments), form.v, self.widths

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import comb, exp, log1p
+from math import comb
 from typing import Self
 
 import numpy as np
@@ -19,13 +19,12 @@ from .kernels.dot import Constant as ConstantKernel
 from .kernels.dot import Linear as LinearKernel
 from .kernels.dot import Polynomial
 from .kernels.levels import Levels
-from .kernels.stationary import PROFILES, RationalQuadratic, Stationary
+from .kernels.stationary import LINEAR, PROFILES, RationalQuadratic, Stationary
 from .kernels.triangle_loops import to_values
 from .means import Constant, Linear, Mean, Zero
 
-RATIONAL, LINEAR = 4, 5  # kinds of leaves beside the profiles
-LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, RationalQuadratic: RATIONAL}
-LEAF_KINDS |= {LinearKernel: LINEAR, Polynomial: LINEAR}
+RATIONAL = PROFILES[RationalQuadratic]
+LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, LinearKernel: LINEAR, Polynomial: LINEAR}
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +246,7 @@ def _leaf_values(
     for i in range(c):
         k = int(leaf[4 + i])
         here, z, p = x[k], table[k], leaf[4 + c + i * each :]
-        if kind == 5:
+        if kind == LINEAR:
             t = p[0] * (here - origin[k])
             own += t * (here - origin[k])
             for j in range(m):
@@ -258,13 +257,9 @@ def _leaf_values(
         else:
             for j in range(m):
                 s[j] += p[j] * (here - z[j]) * (here - z[j])
-    if kind == 5:
+    if kind == LINEAR:
         return own
-    if kind == 4:
-        for j in range(m):
-            s[j] = exp(-shape * log1p(s[j] / (2.0 * shape)))
-    else:
-        to_values(int(kind), 1.0, s)
+    to_values((int(kind), 1.0, shape), s)
     return 1.0
 
 

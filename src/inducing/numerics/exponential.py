@@ -1,4 +1,6 @@
-"""The exponential for compiled loops, as straight arithmetic that becomes vector instructions."""
+"""The exponential and the logarithm for compiled loops, as straight arithmetic that becomes vector
+instructions.
+"""
 
 from typing import Any
 
@@ -51,3 +53,40 @@ def exponential(x: float) -> float:
     p = p * r + 1.0
     p = p * r + 1.0
     return 0.0 if x < TINY else _scaled_by_bits(p, t)
+
+
+@intrinsic
+def _split(context: Any, u: Any) -> Any:
+    """k and v of u = 2ᵏv > 0, v from √½ to √2: by u's exponent, when that of √½ is taken for zero."""
+    from llvmlite import ir
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        word, real = ir.IntType(64), ir.DoubleType()
+        half, one, whole = 0x3FE6A09E00000000, 0x3FF0000000000000, 0x4330000000000000  # √½, 1, 2⁵²
+        bits = builder.add(builder.bitcast(values[0], word), ir.Constant(word, one - half))
+        k = builder.or_(builder.lshr(bits, ir.Constant(word, 52)), ir.Constant(word, whole))
+        v = builder.add(builder.and_(bits, ir.Constant(word, (1 << 52) - 1)), ir.Constant(word, half))
+        shift = ir.Constant(real, 2.0**52 + 1023.0)
+        pair = [builder.fsub(builder.bitcast(k, real), shift), builder.bitcast(v, real)]
+        return context.make_tuple(builder, signature.return_type, pair)
+
+    return types.UniTuple(types.float64, 2)(types.float64), generate
+
+
+@helper(inline="always")
+def log_one_plus(t: float) -> float:
+    """log(1 + t) to the last digit, for t ≥ 0, by log v = 2 artanh((v - 1)/(v + 1)) of 1 + t = 2ᵏv."""
+    u = 1.0 + t
+    k, v = _split(u)
+    f = v - 1.0
+    s, h, lost = f / (2.0 + f), 0.5 * f * f, (t - (u - 1.0)) / u
+    z = s * s
+    p = 0.1479819860511658591  # the best of its degree for 2 artanh
+    p = p * z + 0.1531383769920937332
+    p = p * z + 0.1818357216161805012
+    p = p * z + 0.2222219843214978396
+    p = p * z + 0.2857142874366239149
+    p = p * z + 0.3999999999940941908
+    p = p * z + 0.6666666666666735130
+    return k * 0.6931471803691238 + (f + ((s * (h + p * z) + (k * 1.9082149292705877e-10 + lost)) - h))

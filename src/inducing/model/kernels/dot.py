@@ -35,9 +35,12 @@ class Linear(Kernel):
         return (X * X) @ per_input("variance", self.variance, X)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
-        KX = Kbar.T @ X  # (m, d)
-        gradient = namespace(X).sum(KX * Z, axis=0)  # (d,)
-        Zbar = KX * per_input("variance", self.variance, X)
+        return self.from_moments(Z, Kbar.T @ X)
+
+    def from_moments(self, Z: Array, KX: Array) -> tuple[Gradients, Array]:
+        """dJ/dparameters and dJ/dZ from K̄ᵀX. (m, d)"""
+        gradient = namespace(Z).sum(KX * Z, axis=0)  # (d,)
+        Zbar = KX * per_input("variance", self.variance, Z)
         return {"variance": as_parameter(gradient, self.variance)}, Zbar
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:

@@ -55,13 +55,13 @@ def _meet(kernel: Kernel, d: int) -> Meet:
     assert isinstance(kernel, Stationary)
     columns = None if kernel.columns is None else list(kernel.columns)
     scales = 1.0 / np.asarray(kernel.scales(np.zeros((1, d if columns is None else len(columns)))))
-    profile, variance = PROFILES[type(kernel)], float(kernel.variance)
+    form = kernel.in_loops
 
     def meet(X: np.ndarray, Z: np.ndarray, earlier: bool) -> np.ndarray:
         if columns is not None:
             X, Z = np.ascontiguousarray(X[:, columns]), np.ascontiguousarray(Z[:, columns])
         K = np.zeros((len(X), len(Z) + len(X) * earlier))
-        rows_with(X, Z, scales, profile, variance, K)
+        rows_with(X, Z, scales, form, K)
         return K
 
     return meet

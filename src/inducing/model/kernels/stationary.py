@@ -65,7 +65,7 @@ class Stationary(Kernel):
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
         for rows in interruptible(last - first, last * (len(Xt) + PER_ROOT)):
             ends = first + rows.start, first + rows.stop
-            triangle(Xt, PROFILES[type(self)], self.variance, *ends, K)
+            triangle(Xt, self.in_loops, *ends, K)
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
@@ -75,13 +75,21 @@ class Stationary(Kernel):
 
         first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
-        squares = np.zeros(len(Xt))
-        total = 0.0
+        sums = np.zeros(len(Xt) + 2)
         for rows in interruptible(last - first, last * (3 * len(Xt) + PER_ROOT)):
-            given = Xt, PROFILES[type(self)], self.variance, first + rows.start, first + rows.stop
-            total += triangle_pullback(*given, Kbar, squares)
-        lengthscale = as_parameter(squares / self.scales(self._select(X)), self.lengthscale)
-        return {"lengthscale": lengthscale, "variance": total / self.variance}
+            triangle_pullback(Xt, self.in_loops, first + rows.start, first + rows.stop, Kbar, sums)
+        return self.from_sums(sums[:-2] / self.scales(self._select(X)), sums[-2], sums[-1])
+
+    @property
+    def in_loops(self) -> tuple[int, float, float]:
+        """The number of the profile, variance and shape, by which compiled loops know the kernel."""
+        return PROFILES[type(self)], float(self.variance), float(getattr(self, "shape", 1.0))
+
+    def from_sums(self, lengths: Array, total: Array, shape: Array) -> Gradients:
+        """dJ/dparameters, from that in ℓ of each input, Σ K̄∘K, and Σ K̄∘K d(log g)/dshape."""
+        lengthscale = as_parameter(lengths, self.lengthscale)
+        found = {"lengthscale": lengthscale, "variance": total / self.variance}
+        return found | ({"shape": shape} if "shape" in self.names else {})
 
     def grams(self, X: Array) -> Array:
         return self._profile(self._squares_within(X)[1])
@@ -129,7 +137,8 @@ class Stationary(Kernel):
         if not within_reach(FAR_OUT, U, form.reach):
             lengthscale, Zbar = self._by_differences(X, Z, 1.0 / form.scale, W)
         else:
-            lengthscale, Zbar = self._from_moments(form.v, form.scale, *_moments(W, U))
+            lengths, Zbar = self._from_moments(form.v, form.scale, *_moments(W, U))
+            lengthscale = as_parameter(lengths, self.lengthscale)
         gradients["lengthscale"] = lengthscale
         if s is None:  # W = K̄∘K
             gradients["variance"] = xp.sum(W) / self.variance
@@ -140,19 +149,21 @@ class Stationary(Kernel):
         return Exponents.of(Z, self.scales(Z), 0.0)
 
     def from_moments(self, form: Exponents, moments: Array, sums: Array) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ, from Wᵀ[u, …, 1] (m, d + 2), and Σ_ij W_ij u_i² and Σ K̄∘K (d + 1,)."""
+        """dJ/dparameters and dJ/dZ, from Wᵀ[u, …, 1] (m, d + 2), and Σ_ij W_ij u_i², Σ K̄∘K and its derivative
+        in the shape (d + 2,).
+        """
         WX, columns = moments[:, : form.v.shape[1]], moments[:, -1:]
-        lengthscale, Zbar = self._from_moments(form.v, form.scale, WX, columns, sums[:-1])
-        return {"lengthscale": lengthscale, "variance": sums[-1] / self.variance}, Zbar
+        lengths, Zbar = self._from_moments(form.v, form.scale, WX, columns, sums[:-2])
+        return self.from_sums(lengths, sums[-2], sums[-1]), Zbar
 
     def _from_moments(
         self, Z: Array, scale: Array, WX: Array, columns: Array, WX2: Array
     ) -> tuple[Array, Array]:
-        """dJ/dℓ and dJ/dZ, from `_moments` of W with x and z about one centre in units of the lengthscale."""
+        """dJ/dℓ by input and dJ/dZ, from `_moments` of W with x and z about one centre in lengthscales."""
         xp = namespace(Z)
         Zbar = WX - columns * Z
         per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) * scale  # Σ W (x - z)²/ℓ³
-        return as_parameter(per_scale, self.lengthscale), Zbar * scale
+        return per_scale, Zbar * scale
 
     def _by_differences(self, X: Array, Z: Array, scales: Array, W: Array) -> tuple[Array, Array]:
         """The gradients where rows lie so far out that sums of moments would cancel."""
@@ -336,4 +347,5 @@ def _log_matern_constant(nu: float) -> float:
 
 
 # the number by which compiled loops know each profile g
-PROFILES: dict[type[Kernel], int] = {RBF: 0, Matern12: 1, Matern32: 2, Matern52: 3}
+PROFILES: dict[type[Kernel], int] = {RBF: 0, Matern12: 1, Matern32: 2, Matern52: 3, RationalQuadratic: 4}
+LINEAR: int = len(PROFILES)  # that of a linear kernel, beside them

@@ -1,13 +1,14 @@
 """Compiled loops for the lower triangle of k(X, X) and its derivatives, of stationary kernels: inputs come by
-columns (d, n), in lengthscales; `profile` is the number of g in `stationary.PROFILES`.
+columns (d, n), in lengthscales; a kernel is the number of its profile g in
+`stationary.PROFILES`, its variance and its shape.
 """
 
 from math import sqrt
 
 import numpy as np
 
-from ...numerics.compiling import FAST, compiled, helper
-from ...numerics.exponential import EXACT, exponential
+from ...numerics.compiling import FAST, Numbers, compiled, helper
+from ...numerics.exponential import EXACT, exponential, log_one_plus
 
 
 @helper()
@@ -36,28 +37,28 @@ def squared_distances(Xt: np.ndarray, first: int, x: np.ndarray, s: np.ndarray) 
 
 
 @helper(fastmath=EXACT)
-def to_values(profile: int, variance: float, s: np.ndarray) -> None:
+def to_values(kernel: Numbers, s: np.ndarray) -> None:
     """s becomes variance g(s): in place, for what may be another array is not vectorised."""
+    profile, variance, shape = kernel
+    rate, linear, quadratic = -1.0, 0.0, 0.0  # of (1 + r (linear + quadratic r)) exp(rate r)
     if profile == 0:
+        rate = -0.5
+    elif profile == 4:
+        rate, unit = -shape, 0.5 / shape
         for j in range(len(s)):
-            s[j] = variance * exponential(-0.5 * s[j])
-    elif profile == 1:
-        for j in range(len(s)):
-            s[j] = variance * exponential(-sqrt(s[j]))
-    elif profile == 2:
-        for j in range(len(s)):
-            r = sqrt(3.0 * s[j])
-            s[j] = variance * (1.0 + r) * exponential(-r)
+            s[j] = log_one_plus(unit * s[j])
     else:
+        order = 2.0 * profile - 1.0
+        linear, quadratic = variance * (profile > 1), variance / 3.0 * (profile == 3)
         for j in range(len(s)):
-            r = sqrt(5.0 * s[j])
-            s[j] = variance * (1.0 + r + r * r / 3.0) * exponential(-r)
+            s[j] = sqrt(order * s[j])
+    for j in range(len(s)):
+        r = s[j]
+        s[j] = (variance + r * (linear + quadratic * r)) * exponential(rate * r)
 
 
 @compiled(fastmath=EXACT)
-def rows_with(
-    X: np.ndarray, Z: np.ndarray, scales: np.ndarray, profile: int, variance: float, K: np.ndarray
-) -> None:
+def rows_with(X: np.ndarray, Z: np.ndarray, scales: np.ndarray, kernel: Numbers, K: np.ndarray) -> None:
     """K[i, j] = k(x_i, z_j) of rows of X (b, d) and Z (m, d) and, where K (b, m + b) has room, k(x_i, x_j) of
     the rows before i; scales (d,) are 1/lengthscale. An entry does not depend on the rows beside it.
     """
@@ -72,60 +73,72 @@ def rows_with(
                 t = (X[i, k] - z[k]) * scales[k]
                 s += t * t
             row[j] = s
-        to_values(profile, variance, row)
-
-
-@helper(fastmath=EXACT)
-def times_slope(profile: int, s: np.ndarray, W: np.ndarray) -> None:
-    """Multiply W by -2 d(log g)/ds: K becomes -2 dK/ds."""
-    if profile == 1:
-        for j in range(len(s)):
-            r = sqrt(s[j])
-            W[j] = W[j] / r if r > 1e-7 else 0.0  # nearer than that, points coincide to rounding
-    elif profile == 2:
-        for j in range(len(s)):
-            W[j] *= 3.0 / (1.0 + sqrt(3.0 * s[j]))
-    elif profile == 3:
-        for j in range(len(s)):
-            r = sqrt(5.0 * s[j])
-            W[j] *= 5.0 * (1.0 + r) / (3.0 + 3.0 * r + r * r)
+        to_values(kernel, row)
 
 
 @helper(fastmath=FAST)
-def fill_triangle(
-    Xt: np.ndarray, profile: int, variance: float, first: int, last: int, K: np.ndarray
-) -> None:
+def total(x: np.ndarray) -> float:
+    """Σ x."""
+    s = 0.0
+    for j in range(len(x)):
+        s += x[j]
+    return s
+
+
+@helper(fastmath=EXACT)
+def times_slope(kernel: Numbers, s: np.ndarray, W: np.ndarray) -> float:
+    """Multiply W by -2 d(log g)/ds: K becomes -2 dK/ds; s is overwritten. Returns Σ W d(log g)/dshape."""
+    profile, _, shape = kernel
+    if profile == 4:
+        unit = 0.5 / shape
+        for j in range(len(s)):
+            t, w = unit * s[j], W[j]
+            share = 1.0 / (1.0 + t)
+            W[j] = w * share
+            s[j] = w * (t * share - log_one_plus(t))
+        return total(s)
+    order = 2.0 * profile - 1.0  # (a + b r)/(c + e r + f r²) is 1/r, 3/(1 + r), 5(1 + r)/(3 + 3r + r²)
+    a, b, c, e, f, least = order, 0.0, 1.0, 1.0, 0.0, -1.0
+    if profile == 1:
+        c, least = 0.0, 1e-7  # nearer than that, points coincide to rounding
+    elif profile == 3:
+        b, c, e, f = 5.0, 3.0, 3.0, 1.0
+    if profile > 0:
+        for j in range(len(s)):
+            r = sqrt(order * s[j])
+            W[j] *= (a + b * r if r > least else 0.0) / max(c + r * (e + f * r), 1e-100)
+    return 0.0
+
+
+@helper(fastmath=FAST)
+def fill_triangle(Xt: np.ndarray, kernel: Numbers, first: int, last: int, K: np.ndarray) -> None:
     """Rows `first` to `last` of the lower triangle of k(X, X)."""
     for i in range(first, last):
         row = K[i, : i + 1]
         squared_distances(Xt, 0, Xt[:, i], row)
-        to_values(profile, variance, row)
+        to_values(kernel, row)
 
 
 @helper(fastmath=FAST)
 def add_triangle(
-    Xt: np.ndarray,
-    profile: int,
-    variance: float,
-    first: int,
-    last: int,
-    Kbar: np.ndarray,
-    squares: np.ndarray,
-) -> float:
-    """Σ K̄∘K over those rows of the lower triangle; adds Σ K̄∘W (x_k - z_k)² to squares, W = -2 dK/ds."""
-    total, s_all, W_all = 0.0, np.empty(last), np.empty(last)
+    Xt: np.ndarray, kernel: Numbers, first: int, last: int, Kbar: np.ndarray, sums: np.ndarray
+) -> None:
+    """Add Σ K̄∘W (x_k - z_k)², W = -2 dK/ds, Σ K̄∘K and its derivative in the shape, over those rows of the
+    lower triangle, to the sums (d + 2,).
+    """
+    d, s_all, W_all = len(Xt), np.empty(last), np.empty(last)
+    squares = sums[:d]
     for i in range(first, last):
         c, bar = i + 1, Kbar[i]
         s, W = s_all[:c], W_all[:c]
         squared_distances(Xt, 0, Xt[:, i], s)
         for j in range(c):
             W[j] = s[j]
-        to_values(profile, variance, W)
+        to_values(kernel, W)
         for j in range(c):
             W[j] *= bar[j]
-            total += W[j]
-        times_slope(profile, s, W)
-        d = len(Xt)
+        sums[d] += total(W)
+        sums[d + 1] += times_slope(kernel, s, W)
         for k in range(0, d - d % 4, 4):
             z0, z1, z2, z3, q0, q1, q2, q3 = Xt[k], Xt[k + 1], Xt[k + 2], Xt[k + 3], 0.0, 0.0, 0.0, 0.0
             x0, x1, x2, x3 = z0[i], z1[i], z2[i], z3[i]
@@ -145,7 +158,6 @@ def add_triangle(
                 t = x - column[j]
                 square += W[j] * t * t
             squares[k] += square
-    return total
 
 
 # the same bodies for Python to call
