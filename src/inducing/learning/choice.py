@@ -24,17 +24,7 @@ from ..model.problem import Problem, subset
 from ..model.table import VFE
 from ..numerics.arrays import some_rows, to_numpy
 from .ascent import INTERRUPTED
-from .candidates import (
-    CLOSE,
-    FEW_ROWS,
-    Comparison,
-    Learned,
-    Trial,
-    at_own_basis,
-    best_of,
-    different,
-    ranked_kernels,
-)
+from .candidates import FEW_ROWS, Comparison, Learned, Trial, at_own_basis, best_of, different, ranked_kernels
 from .noise import NoiseFit, noise_of_left_out
 from .objective import HeldOut, parameters_of, plainly, targets
 from .packing import Parameters
@@ -47,7 +37,6 @@ FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rou
 RACE_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
-RACE_ROWS = 8_000  # of twice as many rows or more, by which a basis and neighbours are first compared
 JUDGED = 2_500  # rows that are left out in turn at most
 MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
@@ -108,11 +97,11 @@ def choose(
             noise, more = learned_noise(some.rows, trials[best], deadline)
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
-    trials, raced, fits, tasks = _sparse(task, learned, aim, neighbours, most_bytes)
+    trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
     noise, more = learned_noise(P, trials[best], deadline)
-    return Choice(fits[best], trials[best].name, (*trials, *more, *raced), noise)
+    return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
 def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior | None, list[Trial]]:
@@ -142,51 +131,24 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
 
 
 def _sparse(
-    task: Task, learned: Sequence[Learned], aim: str, neighbours: int, most_bytes: float
-) -> tuple[list[Trial], list[Trial], list[Fit], list[Task]]:
-    """FITC and neighbours, the latter with the best kernel: trials, those of a race on some of the rows,
-    fits, and what they were fitted to. Of many rows the race may leave one alone.
-    """
+    task: Task, learned: Sequence[Learned], neighbours: int, most_bytes: float
+) -> tuple[list[Trial], list[Fit], list[Task]]:
+    """FITC and neighbours, the latter with the best kernel: trials, fits, and what they were fitted to."""
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
     if 8.0 * n * (d + task.problem.p) < most_bytes:
         kernel = learned[0].outcome.parameters.kernel if learned else task.kernel
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
         tasks["neighbours"] = replace(near, neighbours=neighbours)
-    raced: list[Trial] = []
-    if len(tasks) > 1 and n > 2 * RACE_ROWS:
-        raced, tasks = _raced(tasks, some_rows(n, RACE_ROWS, n + 2), aim)
-    trials, fits = _trained(tasks)
-    return trials, raced, fits, list(tasks.values())
-
-
-def _trained(tasks: Mapping[str, Task]) -> tuple[list[Trial], list[Fit]]:
-    """Trials and fits of these tasks, as far as time allows and nobody interrupts."""
-    trials, fits = list[Trial](), list[Fit]()
+    trials: list[Trial] = []
+    fits: list[Fit] = []
     for name, each in tasks.items():
-        if fits and (time.monotonic() > each.deadline or fits[-1].message == INTERRUPTED):
+        if fits and (time.monotonic() > task.deadline or fits[-1].message == INTERRUPTED):
             break
         began = time.perf_counter()
         fits.append(train("auto", each))
         trials.append(_judged(each, fits[-1], name, began))
-    return trials, fits
-
-
-def _raced(tasks: dict[str, Task], rows: np.ndarray, aim: str) -> tuple[list[Trial], dict[str, Task]]:
-    """The trials of a race on some of the rows, and the tasks that it leaves: the best, and neighbours unless
-    they are behind in error and log density, since they gain more from further rows than a basis does. A race
-    that was cut short leaves the best as it is.
-    """
-    trials, fits = _trained({name: each.on(rows) for name, each in tasks.items()})
-    best, names = best_of(trials, aim), list(tasks)
-    late = fits[-1].message == INTERRUPTED or time.monotonic() > tasks[names[0]].deadline
-    won = tasks[names[best]]
-    left = {names[best]: won.after(fits[best]).set(prelude="none") if late else won}
-    if not late and best == 0:
-        basis, near = trials
-        if near.rmse <= (1.0 + CLOSE) * basis.rmse or near.log_density >= basis.log_density:
-            left = tasks
-    return [replace(trial, name=f"{trial.name}, {len(rows)} rows") for trial in trials], left
+    return trials, fits, list(tasks.values())
 
 
 def _judged(task: Task, fit: Fit, name: str, began: float) -> Trial:

@@ -75,10 +75,6 @@ class Task(Settings):
         """The same task with other settings; its data need no second check."""
         return self._with(self.problem, **settings)
 
-    def on(self, rows: np.ndarray) -> "Task":
-        """The same task on some of its rows, without a trace or a checkpoint."""
-        return self._with(self.stage().on(rows).rows, trace=None, checkpoint=None)
-
     def _with(self, problem: Problem, **changes: Any) -> "Task":
         task = replace(self, **changes)
         vars(task)["problem"] = problem
