@@ -1,6 +1,7 @@
 """The exact GP on a problem's rows, by a Cholesky factor of K + Σ: O(n³) time, O(n²) memory. [003 eq. 6]"""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,19 +20,10 @@ def exact_evidence(P: Problem) -> float:
 
 def exact_posterior(P: Problem) -> Posterior:
     """The exact GP, whatever the problem's row of the table."""
-    L = gram_factor(P.kernel, P.X, _added(P))
-    return Posterior(
-        kernel=P.kernel,
-        basis=P.basis,
-        L=L,
-        w=solve_lower(L, P.Y),
-        A=None,
-        added=_added(P),
-        mean_function=P.mean,
-        log_evidence=_value(P, L),
-        jitter=P.jitter,
-        one_output=P.one_output,
-    )
+    added = _added(P)
+    L = gram_factor(P.kernel, P.X, added)
+    post = Posterior(P.kernel, P.basis, L, solve_lower(L, P.Y), None, P.mean, jitter=P.jitter)
+    return replace(post, log_evidence=_value(P, L), one_output=P.one_output, added=added)
 
 
 def exact_gradient(P: Problem) -> tuple[float, Gradients]:
