@@ -92,7 +92,7 @@ BAD = [
     (dict(y=[], mean=[], var=[]), EmptyDataError, "y has no rows"),
     (dict(y=[1.0, np.nan]), NonFiniteError, "y holds 1 non-finite.*row 1"),
     (dict(var=[1.0, np.inf]), NonFiniteError, "var holds 1 non-finite"),
-    (dict(var=[1.0, -0.5]), ParameterError, "var must be positive; got -0.5 in row 1"),
+    (dict(var=[1.0, -0.5]), ParameterError, "row 1 of var is -0.5, not positive"),
     (dict(y_train=[2.0, 2.0]), ParameterError, "positive variance of y_train"),
     (dict(y_train=[]), EmptyDataError, "y_train has no rows"),
 ]

@@ -5,8 +5,6 @@ the scikit-learn estimators standardise inside and speak of observations. Names 
 first used; `__init__.pyi` says which module that is.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

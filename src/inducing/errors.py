@@ -1,4 +1,11 @@
-"""The named exceptions and warnings: one sentence each, what was wrong, the number seen, what to change."""
+"""The named exceptions and warnings: one sentence each, what was wrong, the number seen, what to change.
+
+The checks that many parameters share are here as well, so that all say it in the same words.
+"""
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
 
 
 class InducingError(ValueError):
@@ -103,3 +110,26 @@ class RenamedWarning(InducingWarning, FutureWarning):
 
 class DriftWarning(InducingWarning):
     """A stream's prediction errors say that what it follows has changed."""
+
+
+def require_one_of(name: str, value: Any, known: Iterable[Any], otherwise: str = "") -> None:
+    """Raise if a parameter is none of the names, or None, that are known; `otherwise` ends their list."""
+    names = list(known)
+    if not isinstance(value, str | None) or value not in names:
+        listed = ", ".join(map(str, names)) + otherwise
+        raise UnknownNameError(f"{name} must be one of {listed}, not {value!r}")
+
+
+def require_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise if a parameter is no whole number of at least so many."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ParameterError(f"{name} must be a whole number of at least {least}, but is {value!r}")
+
+
+def require_in(name: str, value: Any, interval: str) -> None:
+    """Raise if a parameter is no number in an interval such as "[0, 1)"; NaN is in none."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = value >= low if interval[0] == "[" else value > low
+    below = value <= high if interval[-1] == "]" else value < high
+    if not (above and below):
+        raise ParameterError(f"{name} must lie in {interval}, but is {value}")

@@ -189,9 +189,7 @@ def _vector(name: str, values: ArrayLike) -> Vector:
         raise EmptyDataError(f"{name} has no rows; pass at least one.")
     if not np.all(np.isfinite(v)):
         bad = np.flatnonzero(~np.isfinite(v))
-        raise NonFiniteError(
-            f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}; remove them."
-        )
+        raise NonFiniteError(f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}.")
     return v
 
 
@@ -202,9 +200,8 @@ def _aligned(y: ArrayLike, mean: ArrayLike, var: ArrayLike | None = None) -> lis
         arrays["var"] = _vector("var", var)
         if not np.all(arrays["var"] > 0):
             worst = int(np.argmin(arrays["var"]))
-            raise ParameterError(
-                f"var must be positive; got {arrays['var'][worst]:g} in row {worst}: add the noise."
-            )
+            value = arrays["var"][worst]
+            raise ParameterError(f"row {worst} of var is {value:g}, not positive: add the noise.")
     lengths = {name: len(v) for name, v in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ShapeError(f"y, mean and var must have one length; got {lengths}.")

@@ -223,7 +223,7 @@ def test_no_queries(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", ["rbcm", "gpoe", "poe"])
 def test_rules_for_single_queries_have_no_joint(rule: str) -> None:
-    with pytest.raises(errors.ConditionalError, match="no joint covariance; use 'bcm'"):
+    with pytest.raises(errors.ConditionalError, match="not jointly; use 'bcm'"):
         bcm(rule=rule).covariance(XS)
 
 

@@ -308,8 +308,8 @@ def test_streams_that_cannot_be_read(tmp_path):
     for options, words in (
         (("-t", "z"), "no column 'z'"),
         (("-t", "y", "--exclude", "y"), "excluded"),
-        (("-t", "y", "--format", "xml"), "no format 'xml'"),
-        (("-t", "y", "--task", "clustering"), "must be regression"),
+        (("-t", "y", "--format", "xml"), "not 'xml'"),
+        (("-t", "y", "--task", "clustering"), "must be one of regression"),
         (("-t", "y", "--classes", "a,b"), "no meaning for a regression"),
         (("-t", "y", "--task", "classification", "--noise", "1"), "no meaning for a classification"),
         (("-t", "y", "--task", "classification", "--classes", "a"), "at least two"),

@@ -110,10 +110,10 @@ def test_a_spent_budget_starts_nothing():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"methods": ["svm"]}, UnknownNameError, "no method 'svm'"),
+        ({"methods": ["svm"]}, UnknownNameError, "not 'svm'"),
         ({"methods": []}, ParameterError, "0 methods"),
-        ({"sizes": [0, 5]}, ParameterError, "at least 1, but one is 0"),
-        ({"test_fraction": 1.5}, ParameterError, "between 0 and 1, but is 1.5"),
+        ({"sizes": [0, 5]}, ParameterError, "at least 1, but is 0"),
+        ({"test_fraction": 1.5}, ParameterError, "lie in \\(0, 1\\), but is 1.5"),
     ],
 )
 def test_bad_requests_are_refused(options, error, message):

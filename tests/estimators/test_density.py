@@ -204,7 +204,12 @@ def test_files(options, tmp_path):
 
 
 BAD = {
-    "kernel": ({"kernel": "rbf"}, mixture(20), UnknownNameError, "no density kernel 'rbf'"),
+    "kernel": (
+        {"kernel": "rbf"},
+        mixture(20),
+        UnknownNameError,
+        "kernel must be one of trigonometric, ornstein-uhlenbeck, not 'rbf'",
+    ),
     "two inputs": ({"kernel": "ornstein-uhlenbeck"}, mixture(20, 2), ShapeError, "one input, but X has 2"),
     "order": ({"order": 0}, mixture(20), ParameterError, "order"),
     "half an order": ({"order": 1.5}, mixture(20), ParameterError, "order"),
@@ -217,7 +222,7 @@ BAD = {
     "padding": ({"padding": -0.1}, mixture(20), ParameterError, "padding"),
     "bounds": ({"bounds": (3.0, 1.0)}, mixture(20), ParameterError, "bounds must be 1 pairs"),
     "no bounds": ({"bounds": "wide"}, mixture(20), ParameterError, "bounds must be 1 pairs"),
-    "rows beyond": ({"bounds": (0.0, 1.0)}, mixture(20), ParameterError, "outside the bounds"),
+    "rows beyond": ({"bounds": (0.0, 1.0)}, mixture(20), ParameterError, "is outside"),
     "constant": ({}, np.ones((9, 1)), ParameterError, "column 0 of X is constant"),
     "damping": ({"damping": 2.0}, mixture(20), ParameterError, "damping"),
     "functions": ({"max_functions": 8}, mixture(20, 2), ParameterError, "order 1 has 9 functions"),

@@ -146,3 +146,22 @@ def test_what_a_guide_cannot_do_is_said(guided: ig.SparseGPRegressor, tmp_path: 
         guided.sobol_indices()
     with pytest.raises(ig.errors.ParameterError, match="exports"):
         ig.export(guided, tmp_path / "model.h", "c")
+
+
+def test_shapley_values_of_a_guided_model_are_those_of_their_definition() -> None:
+    """The guide is a function of all inputs, and its part in the mean belongs to them."""
+    X, y = steps(120, d=2)
+    model = ig.SparseGPRegressor("rbf", n_inducing=20, guide="boosting", max_iter=20).fit(X, y)
+    rows, background = X[:3], X[3:8]
+    found = model.shapley(rows, background)
+    for x, values in zip(rows, found.values):
+
+        def worth(*known: bool, x: np.ndarray = x) -> float:
+            return float(np.mean(model.predict(np.where(known, x, background), latent=True)))
+
+        none, both = worth(False, False), worth(True, True)
+        first, second = worth(True, False), worth(False, True)
+        expected = [0.5 * (first - none + both - second), 0.5 * (second - none + both - first)]
+        np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-12)
+    with pytest.raises(ig.errors.ParameterError, match="no guide"):
+        model.shapley(rows, background, return_std=True)

@@ -159,7 +159,7 @@ def test_a_limit_on_the_file_is_kept_before_learning_and_when_saving(model, tmp_
         quick(max_file_size=5000).fit(X, Y)
     with pytest.raises(errors.ParameterError, match="a smaller n_inducing"):
         ig.SparseGPRegressor(approximation="fitc", n_inducing=100, max_file_size=5000).fit(X, Y)
-    with pytest.raises(errors.ParameterError, match="number of bytes"):
+    with pytest.raises(errors.ParameterError, match="max_file_size must be a whole number"):
         quick(max_file_size="1 MB").fit(X, Y)
     limited = quick(max_file_size=25_000, optimize=None).fit(X, Y)
     with pytest.raises(errors.ModelFileError, match="max_file_size is 25000; use precision='single'"):

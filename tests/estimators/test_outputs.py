@@ -327,7 +327,7 @@ def test_a_level_that_was_not_seen() -> None:
         ({}, HOLES, Y, NonFiniteError, "X"),
         ({"missing": "ignore"}, X, Y, UnknownNameError, "missing must be one of refuse, use, drop"),
         ({"outputs": "linear"}, X, Y, UnknownNameError, "outputs must be one of shared"),
-        ({"outputs": "coregionalised"}, X, Y * [np.nan, 1, 1], EmptyDataError, "output 0 has no measured"),
+        ({"outputs": "coregionalised"}, X, Y * [np.nan, 1, 1], EmptyDataError, "output 0 was never measured"),
         ({"categorical": [0]}, X, Y, ParameterError, "column 0 is categorical, but holds more than codes"),
         ({"categorical": [2]}, X, Y, ParameterError, "columns 0 to 1 by number, but has 2"),
         ({"missing": "use"}, X * [np.nan, 1], Y, EmptyDataError, "column 0 has no values"),

@@ -162,7 +162,7 @@ def test_order_of_information_is_that_of_the_core():
     post = ig.update(ig.prior(KERNEL), Gaussian(NOISE), X[:40], Y[:40], 8, 1e-2, order="information")
     assert_array_equal(model.posterior_.basis.Z, post.basis.Z)
     assert_allclose(model.posterior_.alpha, post.alpha, rtol=1e-8)
-    with pytest.raises(errors.UnknownNameError, match="there is no order"):
+    with pytest.raises(errors.UnknownNameError, match="order must be one of"):
         plain(order="random").fit(X, Y)
 
 

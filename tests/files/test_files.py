@@ -456,7 +456,7 @@ def test_other_versions(path):
             path,
             {"format": "inducing", "format_version": version, "model": text, "sha256": "0" * 64},
         )
-        assert f"format version {version}" in refused(path, "this library reads 1 and 2")
+        assert f"format version {version}" in refused(path, "not 1 or 2")
 
 
 def test_json_that_is_none(path):

@@ -269,9 +269,9 @@ def test_it_says_when_it_did_not_arrive() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(errors.ParameterError, match="tolerance must lie between 0 and 1, but is 0"):
+    with pytest.raises(errors.ParameterError, match="tolerance must lie in \\(0, 1\\), but is 0"):
         Solver(tolerance=0.0)
-    with pytest.raises(errors.ParameterError, match="probes must be 2 or more"):
+    with pytest.raises(errors.ParameterError, match="probes must be a whole number of at least 2"):
         Solver(probes=1)
     with pytest.raises(errors.ParameterError, match="solve for 'cg', not for 'vfe'"):
         iterative.condition(KERNELS["RBF"], None, "vfe", NOISE, X, Y)
@@ -380,7 +380,7 @@ def test_an_estimators_means_need_no_solve(monkeypatch: pytest.MonkeyPatch) -> N
 def test_queries_of_another_kind_are_refused() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     gp = ig.condition(KERNELS["RBF"], None, "cg", NOISE, X, Y)
-    with pytest.raises(errors.ParameterError, match="convert one to the other"):
+    with pytest.raises(errors.ParameterError, match="convert one"):
         gp.predict(torch.from_numpy(XS))
 
 

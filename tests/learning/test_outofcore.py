@@ -90,7 +90,7 @@ def test_rules_choose_from_a_source(data, rule):
     Z = outofcore.select(source, 9, rule, 0, kernel=kernel, noise=0.1)
     assert Z.shape == (9, 3) and len(np.unique(Z, axis=0)) == 9
     np.testing.assert_array_equal(Z, outofcore.select(source, 9, rule, 0, kernel=kernel, noise=0.1))
-    with pytest.raises(UnknownNameError, match="no rule 'best'"):
+    with pytest.raises(UnknownNameError, match="rule must be one of random, .*, not 'best'"):
         outofcore.select(source, 9, "best")
 
 

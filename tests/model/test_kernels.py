@@ -516,7 +516,7 @@ def test_a_sphere_is_closed_and_refuses_other_inputs() -> None:
     K = kernel(ends, ends)
     np.testing.assert_allclose(K[0, 1], 1.0, atol=1e-12)
     np.testing.assert_allclose(K[2, 3], 1.0, atol=1e-12)
-    with pytest.raises(ShapeError, match="needs latitude and longitude, but there are 3 columns"):
+    with pytest.raises(ShapeError, match="needs latitude and longitude, not 3 columns"):
         kernel(np.zeros((2, 3)), np.zeros((2, 3)))
     with pytest.raises(ParameterError, match="smoothness must be one of 0.5, 1.5, 2.5, inf, not 2"):
         Sphere(1.0, 1.0, 2)

@@ -384,7 +384,7 @@ def test_averages_refused() -> None:
         Probit().log_average(1.0, 0.0, 0.0)
     with pytest.raises(ParameterError, match="mean must be finite"):
         Probit().log_average(1.0, np.inf, 1.0)
-    with pytest.raises(ShapeError, match="do not go together"):
+    with pytest.raises(ShapeError, match="do not fit"):
         Gaussian(1.0).log_average(np.zeros(3), np.zeros(2), 1.0)
     with pytest.raises(NonFiniteError, match="row 1"):
         Custom(lambda y, f: np.where(y > 0, np.nan, -f * f)).log_average(np.array([-1.0, 1.0]), 0.0, 1.0)

@@ -142,7 +142,7 @@ def test_maxima_and_levels():
 @pytest.mark.parametrize(
     "call, sentence",
     [
-        (lambda p: p("fic").paths(1), "independent test conditional"),
+        (lambda p: p("fic").paths(1), "independent conditional"),
         (lambda p: p("fitc").paths(0), "size must be at least 1"),
         (
             lambda p: ig.prior(

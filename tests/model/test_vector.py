@@ -169,7 +169,7 @@ def test_torch_gives_the_same_numbers(kernel: Kernel, components: int) -> None:
         (lambda: CurlFree(0.0), ParameterError, "lengthscale"),
         (lambda: CurlFree(1.0, 1.0, "matern12"), UnknownNameError, "matern12"),
         (lambda: DivergenceFree()(stack(X, 3), stack(X, 4)), ParameterError, "0 to 1"),
-        (lambda: DivergenceFree()(np.zeros((2, 4)), np.zeros((2, 4))), ShapeError, "4 columns"),
+        (lambda: DivergenceFree()(np.zeros((2, 4)), np.zeros((2, 4))), ShapeError, "4 inputs"),
         (
             lambda: Independent([1.0, 1.0])(np.array([[0.0, 0.5]]), stack(X[:1])),
             ParameterError,

@@ -100,9 +100,9 @@ def test_where_the_basis_starts(start, low, high):
 
 
 def test_bad_names_and_inputs_are_refused():
-    with pytest.raises(UnknownNameError, match="'right'; choose one of left, random, kmeans"):
+    with pytest.raises(UnknownNameError, match="start must be one of left, random, kmeans"):
         task(start="right")
-    with pytest.raises(UnknownNameError, match="'points' or 'multiscale', not 'splines'"):
+    with pytest.raises(UnknownNameError, match="points, multiscale, not 'splines'"):
         task(basis="splines")
     with pytest.raises(ShapeError, match=r"y has shape \(60, 2\)"):
         animation.task_for(X, np.column_stack([Y, Y]))

@@ -19,14 +19,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 import inducing as ig
-from inducing.errors import (
-    ColumnError,
-    InducingWarning,
-    MissingValuesError,
-    ModelFileError,
-    ParameterError,
-    ShapeError,
-)
+from inducing.errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ShapeError
 from inducing.sources import columns, tables
 from inducing.sources.encoding import gaps_of, require_complete, settle_target
 
@@ -377,7 +370,7 @@ def test_tables_and_parameters_that_are_none_are_named():
         ig.TableEncoder().fit(pd.DataFrame({"a": [[1, 2], [3]]}))
     wrong = dict(missing="fill"), dict(categories="hash"), dict(calendar=["month"]), dict(kinds={"size": "x"})
     for options in wrong:
-        with pytest.raises(ParameterError, match="must be one of"):
+        with pytest.raises(ig.errors.UnknownNameError, match="must be one of"):
             ig.TableEncoder(**options).fit(frame())
     with pytest.raises(ColumnError, match="no column 'zip'"):
         ig.TableEncoder(kinds={"zip": "category"}).fit(frame())

@@ -237,8 +237,8 @@ def test_parts_on_a_device(name: str) -> None:
         ("vfe", {"basis": None}, ParameterError, "needs a basis"),
         ("vfe", {"basis": ig.bases.Points(np.zeros((3, 5)))}, ShapeError, "5 dimensions, but X has 2"),
         ("vfe", {"mean": ig.means.Constant([1.0, 2.0])}, ShapeError, "2 outputs"),
-        ("pitc", {"blocks": labels([25])}, ParameterError, "number of rows"),
-        ("pitc", {"blocks": 0}, ParameterError, "not 0"),
+        ("pitc", {"blocks": labels([25])}, ParameterError, "rows of a block of a source"),
+        ("pitc", {"blocks": 0}, ParameterError, "but is 0"),
         ("pep", {"power": 3.0}, ParameterError, "power"),
     ],
 )

@@ -479,7 +479,7 @@ def test_a_second_thread_is_refused() -> None:
         (errors.ParameterError, "half_life must be a positive number", {"half_life": -1.0}),
         (errors.ParameterError, "half_life must be a positive number", {"half_life": "quick"}),
         (errors.UnknownNameError, "on_drift must be", {"on_drift": "cry"}),
-        (errors.ParameterError, "relearn must be a number of rows", {"relearn": 0}),
+        (errors.ParameterError, "relearn must be a whole number", {"relearn": 0}),
     ],
 )
 def test_bad_parameters(error: Any, text: str, options: dict[str, Any]) -> None:

@@ -96,7 +96,7 @@ def test_a_format_is_recognised_by_its_first_line() -> None:
     shuffled = of(b"y,b,a\n", inputs=("a", "b"))
     assert shuffled.inputs == ("a", "b") and shuffled.read(b"1,2,3\n") == ([3.0, 2.0], 1.0)
     assert of(b"a,b,y\n", exclude=("a",)).inputs == ("b",)
-    with pytest.raises(errors.UnknownNameError, match="no format 'xml'"):
+    with pytest.raises(errors.UnknownNameError, match="not 'xml'"):
         of(b"a,y\n", "xml")
     for line, match in ((b"a,a,y\n", "two columns 'a'"), (b"a,b\n", "no column 'y'")):
         with pytest.raises(errors.ColumnError, match=match):

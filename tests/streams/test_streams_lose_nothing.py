@@ -165,14 +165,14 @@ def test_predictions_are_never_cut_where_they_are_not_this_streams(tmp_path: Pat
     path.write_text(rows_of(TABLE))
     alien = tmp_path / "thesis.csv"
     alien.write_bytes(b"x" * 100_000)
-    with pytest.raises(ParameterError, match="not what this stream wrote"):
+    with pytest.raises(ParameterError, match="not this stream's"):
         session(tmp_path / "new").run(str(path), predictions=str(alien))
-    with pytest.raises(ParameterError, match="not what this stream wrote"):
+    with pytest.raises(ParameterError, match="not this stream's"):
         Session.resumed(out).run(str(path), predictions=str(alien))
     assert alien.stat().st_size == 100_000
     for changed in (before[:-10], before.replace(b"1", b"2")):
         said.write_bytes(changed)
-        with pytest.raises(ParameterError, match="not what this stream wrote"):
+        with pytest.raises(ParameterError, match="not this stream's"):
             Session.resumed(out).run(str(path), predictions=str(said))
         assert said.read_bytes() == changed
     said.write_bytes(before + b"41,0.1,0.2,0.3\n")  # of a row that the model did not get to save

@@ -5,8 +5,6 @@ queries come together (transduction, [003 Definition 9]). The other rules combin
 query on its own.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -169,16 +167,8 @@ class Committee:
             G = G + precision
             b = b + information
         _, _, LBinv, w = la.information_factors(G, b)
-        return Posterior(
-            kernel=self.kernel,
-            basis=basis,
-            L=L,
-            w=w,
-            A=la.contiguous(LBinv.T),
-            mean_function=first.mean_function,
-            jitter=jitter,
-            one_output=first.one_output,
-        )
+        A, m0 = la.contiguous(LBinv.T), first.mean_function
+        return Posterior(self.kernel, basis, L, w, A, m0, jitter=jitter, one_output=first.one_output)
 
     def predict(self, X: Any) -> Marginals:
         """Mean and variance of each f(x). Under the BCM that depends on the other rows of its `chunk`."""
@@ -195,9 +185,7 @@ class Committee:
         """Joint covariance of f(X), all rows together: `predict` takes up to `chunk` of them."""
         X = self._queries(X)
         if not self.rule.joint:
-            raise ConditionalError(
-                f"{self.rule.name!r} takes each query alone: no joint covariance; use 'bcm'"
-            )
+            raise ConditionalError(f"{self.rule.name!r} takes each query alone, not jointly; use 'bcm'")
         return self.on(Points(X)).covariance(X)
 
     def _alone(self, X: Array) -> Marginals:
@@ -279,9 +267,7 @@ def condition(
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, row, noise, X, y, **options)
     if chunk < 1:
-        raise ParameterError(
-            f"chunk is how many queries are looked at together and must be at least 1, but is {chunk}"
-        )
+        raise ParameterError(f"chunk, the queries looked at together, must be at least 1, but is {chunk}")
     check_gaussian(P, approximation)
     rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
     mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)

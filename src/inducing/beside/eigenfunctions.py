@@ -33,10 +33,8 @@ class Eigenfunctions:
     def __call__(self, Y: Any) -> Array:
         """φ_i at each row of Y, in the kind of Y. (t, count)"""
         Y = as_queries(Y, self.X.shape[1])
-        values = self.kernel.covariances(to_numpy(Y), self.X) @ (
-            self.weights[:, None] * self.vectors / self.values
-        )
-        return asarray_like(values, Y)
+        weighted = self.weights[:, None] * self.vectors / self.values
+        return asarray_like(self.kernel.covariances(to_numpy(Y), self.X) @ weighted, Y)
 
 
 def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -> Eigenfunctions:
@@ -57,14 +55,11 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
     if w.shape != (n,):
         raise ShapeError(f"weights must be one number for each of {n} samples, but have shape {w.shape}")
     if not (np.all(w > 0) and np.all(np.isfinite(w))):
-        raise ParameterError(
-            f"weights must be positive and finite, but the least is {np.min(w):g}; drop such nodes"
-        )
+        raise ParameterError(f"weights must be positive and finite, but the least is {np.min(w):g}; drop it")
     w = w / np.sum(w)
     root = np.sqrt(w)
-    values, U = eigh(
-        root[:, None] * to_numpy(kernel.covariances(X, X)) * root, subset_by_index=(n - count, n - 1)
-    )
+    K = root[:, None] * to_numpy(kernel.covariances(X, X)) * root
+    values, U = eigh(K, subset_by_index=(n - count, n - 1))
     values, vectors = values[::-1], U[:, ::-1] / root[:, None]
     if values[-1] <= FAINT * values[0]:
         good = int(np.sum(values > FAINT * values[0]))

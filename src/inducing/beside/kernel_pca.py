@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EmptyDataError, NoiseError, ParameterError
+from ..errors import NoiseError, ParameterError
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
-from ..model.problem import as_inputs, as_queries
+from ..model.problem import as_queries, as_rows
 from ..numerics.arrays import Array, asarray_like, to_numpy
 from ..numerics.linalg import inverse_lower, log_det_from_factor
 from ..numerics.workers import chunk_rows, row_slices, single_threaded_blas
@@ -60,9 +60,7 @@ def sparse_kernel_pca(
     More noise, fewer inputs that stay. O(n²) for each that joins, O(m²n) for each step, memory O(mn); steps
     end when none gains `tolerance`.
     """
-    X = to_numpy(as_inputs(X))
-    if len(X) == 0:
-        raise EmptyDataError("X has no rows; at least one is needed")
+    X = to_numpy(as_rows(X))
     if not 0.0 < noise < math.inf:
         raise NoiseError(f"noise lives in feature space and must be positive and finite, but is {noise:g}")
     first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one feature vector

@@ -195,18 +195,16 @@ def _climb(
         shares = r.sum(axis=0) / r.sum()
         pairs = zip(models, r.T, strict=True)
         posts = [_process(model, X, y, w) for model, w in pairs]
-        bound = sum(post.log_evidence or 0.0 for post in posts) + float(
-            np.sum(r * (np.log(shares) - np.log(r)))
-        )
+        of_labels = float(np.sum(r * (np.log(shares) - np.log(r))))
+        bound = sum(post.log_evidence or 0.0 for post in posts) + of_labels
         logs = np.stack([_expected(m[2], post, X, y) for m, post in zip(models, posts, strict=True)], axis=1)
         now, r = r, _normalised(logs + np.log(shares))
         converged = bound - last < tolerance * len(y)
         last = bound
         if converged:
             break
-    parts = tuple(
-        MixtureComponent(post, m[2], share) for m, post, share in zip(models, posts, shares, strict=True)
-    )
+    each = zip(models, posts, shares, strict=True)
+    parts = tuple(MixtureComponent(post, model[2], share) for model, post, share in each)
     return EMSolution(parts, now, bound, converged)
 
 

@@ -29,18 +29,9 @@ from ..numerics.arrays import Array, asarray_like, to_numpy
 from ..numerics.linalg import row_dots, row_squares
 from ..numerics.workers import chunk_rows, row_slices, single_threaded_blas
 from ..progress import Bars
+from . import relevance_search
 from .nystrom import query_chunks
-from .relevance_search import (
-    LARGEST_VARIANCE,
-    AnySearch,
-    LabelSearch,
-    ValueSearch,
-    log_evidence_of,
-    peaks,
-    process_of,
-    propagate,
-    together,
-)
+from .relevance_search import AnySearch, LabelSearch, ValueSearch, log_evidence_of, process_of, together
 
 FIRST_NOISE = 0.1  # of the mean square of y: where learning the noise begins
 NOISE_FLOOR = 1e-8  # of the same: where it ends
@@ -325,9 +316,9 @@ class Centers:
         spread = P.kernel.scales(P.X) if plain else 0.25 * width  # type: ignore[attr-defined]
         self.units = np.concatenate([np.tile(spread, len(centers)), np.ones(sum(map(len, logs)))])
         self.bounds = [*zip(low - width, high + width, strict=True)] * len(centers)
-        power = LARGEST_VARIANCE * float(np.mean(P.Y**2))
+        power = relevance_search.LARGEST_VARIANCE * float(np.mean(P.Y**2))
         least = np.broadcast_to(search.least, len(P.basis))[search.active]
-        widest = peaks(P)[search.active] ** 2 / power  # or two centres that merge run away
+        widest = relevance_search.peaks(P)[search.active] ** 2 / power  # or two centres that merge run away
         least = np.where(least > 0, least, widest)
         self.bounds += [*zip(np.log(least), logs[0] + LARGEST_RISE, strict=True)]
         if floor is not None:
@@ -347,7 +338,8 @@ class Centers:
         basis, precisions, noise = self.unpack(x)
         P, m, search = self.P, self.shape[0], self.search
         if isinstance(search, LabelSearch):
-            tau, nu, value = propagate(P, basis, precisions, search.labels, search.likelihood, self.sites)
+            seen = search.labels, search.likelihood, self.sites
+            tau, nu, value = relevance_search.propagate(P, basis, precisions, *seen)
             self.sites = tau, nu
             post = process_of(P, basis, precisions, tau, nu)
         else:

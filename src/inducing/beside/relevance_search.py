@@ -309,17 +309,8 @@ def process_of(
         G += Phi.T @ (Phi * tau[s, None])
         c += Phi.T @ nu[s, None]
     LBinv, w = la.information_factors(G, c)[2:] if m else (G, c)
-    return Posterior(
-        kernel=P.kernel,
-        basis=basis,
-        L=np.diag(np.sqrt(precisions)),
-        w=w,
-        A=la.contiguous(LBinv.T),
-        mean_function=P.mean,
-        conditional="deterministic",
-        jitter=0.0,
-        one_output=True,
-    )
+    L, A = np.diag(np.sqrt(precisions)), la.contiguous(LBinv.T)
+    return Posterior(P.kernel, basis, L, w, A, P.mean, "deterministic", jitter=0.0)
 
 
 def log_evidence_of(P: Problem, post: Posterior, noise: float) -> float:

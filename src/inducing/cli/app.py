@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,16 +36,18 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda text, *_, **__: typer.echo(
-                f"inducing: warning: {printable(str(text))}", err=True
-            )
+            warnings.showwarning = lambda text, *_, **__: _say("warning", text)
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
                 raise
             except (InducingError, OSError, ModuleNotFoundError) as error:
-                typer.echo(f"inducing: error: {printable(str(error))}", err=True)
+                _say("error", error)
                 raise typer.Exit(1) from error
+
+
+def _say(what: str, text: object) -> None:
+    typer.echo(f"inducing: {what}: {printable(str(text))}", err=True)
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -107,7 +110,9 @@ CalendarParts = Annotated[
     list[str] | None,
     Option(help="Part of dates as an input: 'time of day', 'weekday', 'day of year'; may be repeated."),
 ]
+TaskOption = Annotated[str | None, Option(help="regression or classification; else as the target looks.")]
 Size = Annotated[int, Option("--n-inducing", "-m", min=1, help="Number of basis functions.")]
+SizeIfAny = Annotated[int | None, Option("--n-inducing", "-m", min=1, help="Basis functions, at most.")]
 ApproximationOption = Annotated[str, Option(help="auto, exact, neighbours, fitc, vfe, dtc, sor, pep, …")]
 StationaryKernel = Annotated[str, Option(help="auto, RBF, Matern12, Matern32, Matern52, RationalQuadratic.")]
 
@@ -268,6 +273,18 @@ def show(*things: Any, to_stderr: bool = False) -> None:
     console = Console(stderr=to_stderr, markup=False, emoji=False, highlight=False)
     for thing in things:
         console.print(thing)
+
+
+def save_picture(draw: Callable[[], Any], out: Path) -> None:
+    """Write the picture that a function draws, or say that there is none without matplotlib."""
+    from ..pictures import plots
+
+    try:
+        plots.save(draw(), out)
+    except ModuleNotFoundError as error:
+        typer.echo(f"No picture was drawn. {error}")
+    else:
+        typer.echo(f"Picture: {out}")
 
 
 def formatted(metrics: dict[str, float]) -> dict[str, str]:

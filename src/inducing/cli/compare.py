@@ -48,9 +48,7 @@ def compare(
             "pep, …), exact, and baselines (mean, linear, boosting); by default a few of each."
         ),
     ] = None,
-    task: Annotated[
-        str | None, Option(help="regression or classification; by default as for `inducing fit`.")
-    ] = None,
+    task: shared.TaskOption = None,
     approximation: Annotated[str, Option(help="Row of the table for recipes and rules.")] = "fitc",
     kernel: shared.StationaryKernel = "RBF",
     repeats: Annotated[int, Option(min=1, help="Repetitions, each with other rows held out.")] = 1,
@@ -107,12 +105,7 @@ def compare(
     if csv is not None:
         tables.write(results, csv)
         typer.echo(f"Table: {csv}")
-    try:
-        plots.save(plots.plot_comparison(results), out)
-    except ModuleNotFoundError as error:
-        typer.echo(f"No picture was drawn. {error}")
-    else:
-        typer.echo(f"Picture: {out}")
+    shared.save_picture(lambda: plots.plot_comparison(results), out)
 
 
 def _print(title: str, summary: DataFrame) -> None:

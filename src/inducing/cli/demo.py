@@ -4,10 +4,9 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
-from .app import app, formatted, output_option, print_table
+from .app import app, formatted, output_option, print_table, save_picture
 
 
 @app.command()
@@ -32,9 +31,4 @@ def demo(
     rows |= formatted(Scores.of(y_test, mean, std**2, y).metrics())
     rows["seconds"] = f"{time.perf_counter() - start:.2f}"
     print_table("Sparse GP on a one-dimensional toy", rows)
-    try:
-        plots.save(plots.plot_predictions_1d(model, X, y), out)
-    except ModuleNotFoundError as error:
-        typer.echo(f"No picture was drawn. {error}")
-    else:
-        typer.echo(f"Picture: {out}")
+    save_picture(lambda: plots.plot_predictions_1d(model, X, y), out)

@@ -43,25 +43,11 @@ def fit(
     ],
     target: shared.Target,
     out: Annotated[Path, shared.output_option("The model file to write.")],
-    task: Annotated[
-        str | None,
-        Option(
-            help="regression or classification; by default the latter where the target is text or boolean."
-        ),
-    ] = None,
-    likelihood: Annotated[
-        str | None, Option(help="Likelihood: poisson, studentt, gamma, …; for classes probit or logistic.")
-    ] = None,
-    further: Annotated[
-        str | None,
-        Option(help="The column a likelihood takes beside the target: exposure, trials, censoring."),
-    ] = None,
-    noise: Annotated[
-        str | None, Option(help="learned or learned-jointly: error bars that follow the inputs.")
-    ] = None,
-    n_inducing: Annotated[
-        int | None, Option("--n-inducing", "-m", min=1, help="Number of basis functions, of a sparse model.")
-    ] = None,
+    task: shared.TaskOption = None,
+    likelihood: Annotated[str | None, Option(help="poisson, studentt, gamma, …; probit, logistic.")] = None,
+    further: Annotated[str | None, Option(help="Column of exposures, trials or censoring.")] = None,
+    noise: Annotated[str | None, Option(help="learned or learned-jointly: it follows the inputs.")] = None,
+    n_inducing: shared.SizeIfAny = None,
     approximation: shared.ApproximationOption = "auto",
     basis: Annotated[str, Option(help="points, multiscale, or auto: by the kernel.")] = "auto",
     inducing: Annotated[
@@ -72,16 +58,10 @@ def fit(
         ),
     ] = None,
     kernel: shared.StationaryKernel = "auto",
-    max_iter: Annotated[
-        int | None, Option(min=0, help="Iteration limit of the optimiser: 1000, or 100 for classes.")
-    ] = None,
+    max_iter: Annotated[int | None, Option(min=0, help="Iteration limit: 1000, or 100 of classes.")] = None,
     full_iter: Annotated[
         int | None,
-        Option(
-            min=0,
-            help="Iterations over all rows, where they are read in parts; --max-iter is of a sample. By "
-            "default as many as gain something, at most 30.",
-        ),
+        Option(min=0, help="Iterations over all rows in parts, where --max-iter is of a sample; 30 at most."),
     ] = None,
     restarts: Annotated[int, Option(min=0, help="Further random starts; the best is kept.")] = 0,
     exclude: shared.Exclude = None,
@@ -89,9 +69,7 @@ def fit(
     calendar: shared.CalendarParts = None,
     missing: shared.MissingMarks = None,
     drop_missing: shared.DropMissing = False,
-    test_fraction: Annotated[
-        float, Option(min=0.0, max=0.9, help="Share of rows held out to score the fit; 0 is none.")
-    ] = 0.1,
+    test_fraction: Annotated[float, Option(min=0.0, max=0.9, help="Share of rows held out.")] = 0.1,
     seed: Annotated[int, Option(min=0, help="Seed of the held-out rows and of the fit.")] = 0,
     checkpoint: Annotated[Path | None, Option(help="A file that a killed fit goes on from.")] = None,
     scheduler: Annotated[str | None, Option(help="Address of a Dask scheduler to read parts.")] = None,
@@ -164,13 +142,9 @@ def _check(approximation: str, task: str | None, noise: str | None) -> None:
     from ..model.table import TABLE
 
     if approximation in TABLE and TABLE[approximation].own_block:
-        raise errors.ModelFileError(
-            f"A file holds no data, which {approximation!r} needs to predict: choose another."
-        )
-    if task not in (None, "regression", "classification"):
-        raise errors.UnknownNameError(f"--task must be regression or classification, not {task!r}.")
-    if noise not in (None, "learned", "learned-jointly"):
-        raise errors.UnknownNameError(f"--noise must be learned or learned-jointly, not {noise!r}.")
+        raise errors.ModelFileError(f"A file holds no data, which {approximation!r} needs: choose another.")
+    errors.require_one_of("--task", task, ("regression", "classification", None))
+    errors.require_one_of("--noise", noise, ("learned", "learned-jointly", None))
 
 
 def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
@@ -189,9 +163,7 @@ def _held_out(n: int, share: float, seed: int) -> np.ndarray:
 
     count = max(1, round(share * n)) if share > 0 else 0
     if n - count < 2:
-        raise errors.EmptyDataError(
-            f"{n - count} of {n} rows are left to train on and two are needed: add rows."
-        )
+        raise errors.EmptyDataError(f"{n - count} of {n} rows are left to train on, and two are needed.")
     test = np.zeros(n, dtype=bool)
     test[np.random.default_rng(seed).permutation(n)[:count]] = True
     return test
@@ -292,9 +264,7 @@ def _source_of(
     gaps = {name: seen[name].missing for name in (*encoder.inputs, *targets)}  # type: ignore[union-attr]
     where = listing([f"{name} ({count})" for name, count in gaps.items() if count], quote=False)
     if encoder.missing == "use" and where:
-        typer.echo(
-            f"Values are missing in {where}: inputs are averaged over, rows without a target left out."
-        )
+        typer.echo(f"Values are missing in {where}: inputs are averaged over, rows without target left out.")
     counts = seen[target].counts  # type: ignore[union-attr]
     labels = None if kind == "number" else np.array(sorted(counts)) if counts else np.empty(0)
     if kind == "boolean" and not counts:

@@ -21,9 +21,7 @@ def plot(
             "stream, of the table that `inducing stream --predictions` wrote."
         ),
     ] = "slices",
-    table: Annotated[
-        Path | None, Option(help="Rows with the target, best those that the model has not seen.")
-    ] = None,
+    table: Annotated[Path | None, Option(help="Rows with the target, best ones not fitted to.")] = None,
     out: Annotated[Path, output_option("The picture to write.")] = Path("plot.png"),
 ) -> None:
     """Draw a model: what it looks at, what it says, and on rows of a table how right it is."""

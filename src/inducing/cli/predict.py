@@ -31,22 +31,11 @@ Answer = Callable[[Sequence[str], "np.ndarray", "np.ndarray | None"], "dict[str,
 @app.command()
 def predict(
     model: Model,
-    table: Annotated[
-        Path,
-        Argument(
-            help="CSV, TSV or parquet file, folder or 'glob', with the model's input columns, in any order."
-        ),
-    ],
+    table: Annotated[Path, Argument(help="CSV, TSV or parquet file, folder or 'glob', with the inputs.")],
     out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
-    quantiles: Annotated[
-        str | None, Option(help="Probabilities such as 0.05,0.95: a column <target>_q<p> for each.")
-    ] = None,
-    allow_unseen: Annotated[
-        bool, Option("--allow-unseen", help="Take unknown categories as none of those known.")
-    ] = False,
-    allow_missing: Annotated[
-        bool, Option("--allow-missing", help="No predictions where inputs are missing.")
-    ] = False,
+    quantiles: Annotated[str | None, Option(help="Probabilities: 0.05,0.95 add columns.")] = None,
+    allow_unseen: Annotated[bool, Option("--allow-unseen", help="Categories may be unknown.")] = False,
+    allow_missing: Annotated[bool, Option("--allow-missing", help="No predictions at gaps.")] = False,
 ) -> None:
     """Add <target>_mean and <target>_std to a table; for classes <target>_label and probabilities."""
     import numpy as np
@@ -174,9 +163,8 @@ def _predict_parts(
     )
     with replacing(out) as part:
         if tables.is_text(table):
-            return tables.parsed(
-                table, (), lambda _, batches: write((pa.Table.from_batches([b]) for b in batches), part)
-            )
+            whole = pa.Table.from_batches
+            return tables.parsed(table, (), lambda _, parts: write((whole([b]) for b in parts), part))
         pieces = table_files(table)[0].pieces
         return write((piece.table() for piece in pieces), part, count=len(pieces))  # type: ignore[attr-defined]
 

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ..errors import ModelFileError, ParameterError, RenamedWarning
-from .app import Exclude, Target, app, file_size, in_existing_folder, output_option, print_table, show
+from ..errors import ModelFileError, ParameterError, RenamedWarning, require_one_of
+from .app import (
+    Exclude,
+    SizeIfAny,
+    Target,
+    app,
+    file_size,
+    in_existing_folder,
+    output_option,
+    print_table,
+    show,
+)
 
 if TYPE_CHECKING:
     from ..streams.session import Session
@@ -37,28 +47,16 @@ def stream(
         ),
     ] = None,
     task: Annotated[str | None, Option(help="regression (the default) or classification.")] = None,
-    n_inducing: Annotated[
-        int | None, Option("--n-inducing", "-m", min=1, help="Basis functions, at most; 100 if not given.")
-    ] = None,
+    n_inducing: SizeIfAny = None,
     capacity: Annotated[int | None, Option(min=1, hidden=True, help="The old name of --n-inducing.")] = None,
     kernel: Annotated[str | None, Option(help="RBF (the default), Matern32, Matern52, …")] = None,
     likelihood: Annotated[str | None, Option(help="gaussian, laplace, studentt, poisson; probit, …")] = None,
     noise: Annotated[float | None, Option(help="Variance of the noise to start from.")] = None,
-    warmup: Annotated[
-        int | None, Option(min=2, help="Rows that set units and kernel; 500 if not given.")
-    ] = None,
-    classes: Annotated[
-        str | None, Option(help="All labels, such as a,b,c; else a label is learned when it comes.")
-    ] = None,
-    half_life: Annotated[
-        str | None, Option(help="Rows after which what was read counts half, or auto; else nothing fades.")
-    ] = None,
-    on_drift: Annotated[
-        str | None, Option(help="warn (the default), forget, reset or, of a regression, relearn.")
-    ] = None,
-    relearn: Annotated[
-        int | None, Option(min=1, help="Rows after which the kernel is learned again.")
-    ] = None,
+    warmup: Annotated[int | None, Option(min=2, help="Rows that set units and kernel: 500.")] = None,
+    classes: Annotated[str | None, Option(help="All labels: a,b,c; else learned as they come.")] = None,
+    half_life: Annotated[str | None, Option(help="Rows after which what was read counts half; auto.")] = None,
+    on_drift: Annotated[str | None, Option(help="warn (the default), forget, reset or relearn.")] = None,
+    relearn: Annotated[int | None, Option(min=1, help="Rows until the kernel is learned again.")] = None,
     exclude: Exclude = None,
     format: Annotated[str, Option(help="csv, tsv, jsonl, or auto: by the first line.")] = "auto",
     save_rows: Annotated[int, Option(min=1, help="Rows between two saves of the model.")] = 10_000,
@@ -77,18 +75,9 @@ def stream(
     """
     from ..streams.session import Session
 
-    given = {
-        "task": task,
-        "n_inducing": n_inducing if capacity is None else capacity,
-        "kernel": kernel,
-        "likelihood": likelihood,
-        "noise": noise,
-        "warmup": warmup,
-        "classes": _labels(classes),
-        "half_life": _half_life(half_life),
-        "on_drift": on_drift,
-        "relearn": relearn,
-    }
+    given: dict[str, Any] = dict(task=task, kernel=kernel, likelihood=likelihood, noise=noise, warmup=warmup)
+    given |= dict(n_inducing=n_inducing if capacity is None else capacity, classes=_labels(classes))
+    given |= dict(half_life=_half_life(half_life), on_drift=on_drift, relearn=relearn)
     if capacity is not None:
         warnings.warn("--capacity is now --n-inducing", RenamedWarning, stacklevel=2)
     options = {name: value for name, value in given.items() if value is not None}
@@ -127,11 +116,8 @@ def _begun(out: Path, target: str, options: dict[str, Any], seed: int) -> Sessio
     from ..streams.session import Session
 
     task = options.pop("task", "regression")
-    if task not in ("regression", "classification"):
-        raise ParameterError(f"The task must be regression or classification, not {task!r}.")
-    for foreign in (
-        {"classes"} & set(options) if task == "regression" else {"noise", "relearn"} & set(options)
-    ):
+    require_one_of("--task", task, ("regression", "classification"))
+    for foreign in set(options) & ({"classes"} if task == "regression" else {"noise", "relearn"}):
         raise ParameterError(f"--{foreign} has no meaning for a {task}: leave it out.")
     classes = options.pop("classes", None)
     if task == "regression":
@@ -159,15 +145,12 @@ def _report(session: Session, source: str, *, to_stderr: bool) -> None:
     rows = {"rows read": f"{session.read}"}
     if made:
         rows |= {"rows read in all": f"{model.n_rows_}", "basis functions": f"{model.basis_size_}"}
-        rows["drift alarms"] = f"{model.n_drifts_}" + (
-            f", the last at row {model.drifts_[-1]}" if model.drifts_ else ""
-        )
+        last = f", the last at row {model.drifts_[-1]}" if model.drifts_ else ""
+        rows["drift alarms"] = f"{model.n_drifts_}{last}"
     rows["refused in all"] = f"{session.place.refused}"
     rows["predicted before read"] = f"{session.scores.rows}"
     rows |= {name: f"{value:.4f}" for name, value in session.scores.values().items()}
     rows["seconds"] = f"{session.status.seconds:.2f}"
     print_table(f"{session.target} from {source}", rows, to_stderr=to_stderr)
-    text = "No model was made: no row could be used."
-    if made:
-        text = f"Model: {session.out} ({file_size(session.out)})"
-    show(text, to_stderr=to_stderr)
+    saved = f"Model: {session.out} ({file_size(session.out)})" if made else ""
+    show(saved or "No model was made: no row could be used.", to_stderr=to_stderr)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from ..errors import UnknownNameError
 from . import app as shared
 from .app import app
 
@@ -21,9 +20,7 @@ def watch(
     approximation: shared.ApproximationOption = "fitc",
     n_inducing: shared.Size = 8,
     start: Annotated[str, Option(help="Start of the basis: left, kmeans, random, …")] = "kmeans",
-    recipe: Annotated[
-        str | None, Option(help="direct, auto, …; by default all at once, widths half-way.")
-    ] = None,
+    recipe: Annotated[str | None, Option(help="direct, auto, …; else all at once.")] = None,
     hold: Annotated[bool, Option("--hold", help="Hold kernel and noise at an exact GP's.")] = False,
     frames: Annotated[int, Option(min=2, help="Frame limit.")] = 60,
     fps: Annotated[int, Option(min=1, max=50, help="Frames per second.")] = 12,
@@ -45,8 +42,7 @@ def watch(
         raise typer.BadParameter(f"{str(out)!r} must end in one of {' '.join(animation.FILM_SUFFIXES)}")
     if recipe is None:
         recipe = "vsgp-full" if basis == "multiscale" and approximation == "fitc" else "direct"
-    if recipe not in recipes.RECIPES:
-        raise UnknownNameError(f"there is no recipe {recipe!r}; choose one of {', '.join(recipes.RECIPES)}")
+    path = recipes.recipe_for(recipe)
     plots.canvas(1, 1)  # without matplotlib, complain now
     names: tuple[str, ...] = ("x",)
     if table is None:
@@ -71,7 +67,7 @@ def watch(
         )
         if hold:
             task = replace(recipes.with_exact_hyperparameters(task), fixed=("kernel", "noise", "mean"))
-        recording = animation.record(replace(task, progress=progress), recipes.RECIPES[recipe])
+        recording = animation.record(replace(task, progress=progress), path)
     animation.animate(recording, frames=frames, names=names, target=target or "y").save(out, fps=fps)
     first, last = recording.posterior(0).log_evidence, recording.posterior(-1).log_evidence
     iterations = sum(step.iteration > 0 for step in recording.steps)

@@ -4,22 +4,10 @@ from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.linalg import add_gram, add_product, add_symmetric_product, row_squares, times_lower
+from . import sums
 from .block_factors import Whole
 from .neighbours import Conditionals
-from .sums import (
-    BATCH_BYTES,
-    BLOCK_BYTES,
-    Back,
-    Group,
-    Held,
-    SharedBlocks,
-    Work,
-    copied,
-    count,
-    finish_cross,
-    log_copies,
-    scratch_copy,
-)
+from .sums import Back, Group, Held, Work, copied
 
 BlockFactor = Whole | Conditionals  # of D of one block
 
@@ -39,7 +27,7 @@ def features_of(P: Problem, held: Held, Linv: Array, s: Work, group: Group) -> A
     shared, c, m = held.shared, len(group.rows), len(P.basis)
     if shared is not None and group.first in shared.Phi:
         return shared.Phi[group.first]
-    keep = shared is not None and SharedBlocks.has_room(P.n, c, m)
+    keep = shared is not None and sums.SharedBlocks.has_room(P.n, c, m)
     K = P.basis.cross(P.kernel, P.X[group.rows], None if keep else s.buffer(0, c))
     Phi = group.only(times_lower(K, Linv, transposed=True))
     if shared is not None and keep:
@@ -54,15 +42,15 @@ def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> 
     H, Y = copied(Phi, s.buffer(1, c)), copied(group.only(P.Y[rows]))
     for i, part in enumerate(group.parts):
         block = factor_of_block(P, held, Phi[part], group, i, s)
-        share = count(part) / P.n  # of what may be kept
-        room = share * (BLOCK_BYTES if group.batch is None else BATCH_BYTES)
+        share = sums.count(part) / P.n  # of what may be kept
+        room = share * (sums.BLOCK_BYTES if group.batch is None else sums.BATCH_BYTES)
         if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= room:
             held.blocks[group.first + i] = block
         H[part], Y[part] = block.whitened(Phi[part], H[part]), block.whitened(Y[part])
         s.log_D = s.log_D + block.log_det
     s.G = add_gram(s.G, H)
     s.b += H.T @ Y
-    s.log_D = s.log_D + log_copies(P, rows[group.kept])
+    s.log_D = s.log_D + sums.log_copies(P, rows[group.kept])
 
 
 def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, group: Group) -> None:
@@ -74,7 +62,7 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
         K, Phi = None, features_of(P, held, back.Linv, s, group)
     else:
         K = P.basis.cross(P.kernel, X, s.buffer(0, c))
-        Phi = group.only(times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
+        Phi = group.only(times_lower(sums.scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
     S = times_lower(copied(Phi, s.buffer(2, c)), back.LBinv, transposed=True)
     E = group.only(P.Y[rows]) - Phi @ back.w
     V, GPhi, diagonal = copied(E), copied(Phi, s.buffer(3, c)), zeros_like_rows((c,), X)
@@ -99,7 +87,7 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     if held.shared is not None:
         Kbar = held.shared.added("K", group.first, Kbar, P.n)
     if Kbar is not None:
-        finish_cross(P, s, X, P.basis.cross(P.kernel, X, s.buffer(0, c)) if K is None else K, Kbar)
+        sums.finish_cross(P, s, X, P.basis.cross(P.kernel, X, s.buffer(0, c)) if K is None else K, Kbar)
 
 
 def residual_blocks(P: Problem, back: Back, held: Held, s: Work, group: Group) -> None:

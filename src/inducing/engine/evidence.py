@@ -40,25 +40,11 @@ from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics import linalg as la
 from ..numerics.arrays import Array, is_numpy, namespace
+from . import sweeps as sweeping
 from .parts import Parted
 from .passes import first_pass, residual_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
-from .sweeps import (
-    DAMPED,
-    LOOSE,
-    SWEEPS,
-    TOLERANCE,
-    FixedPoint,
-    Process,
-    SiteMemory,
-    Sweep,
-    converge,
-    lighter_weights,
-    start_of,
-    start_pass,
-    sweep_pass,
-    warn_if_unsettled,
-)
+from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, Sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +107,7 @@ def factorise(
         point = _settle(P, Linv, kept, memory, tolerance, sweeps)
         end = point.process
         if escalate:
-            warn_if_unsettled(point.converged, point.n_sweeps, P.likelihood)
+            sweeping.warn_if_unsettled(point.converged, point.n_sweeps, P.likelihood)
         if memory is not None:
             memory.process = end
         if kept is not None:
@@ -153,17 +139,17 @@ def _settle(
 
         def run(process: Process, rate: float, safe: bool) -> tuple[Process, float, float]:
             sweep = Sweep(Linv, process.LBinv, process.w, process.sites, rate, safe)
-            sums = _over(P, sweep_pass, sweep, kept)
+            sums = _over(P, sweeping.sweep_pass, sweep, kept)
             return Process(sums.sites, sums.G, sums.b), float(sums.terms), float(sums.improper)
 
         safely = not P.likelihood.log_concave and hasattr(P.likelihood, "safe_site")
-        options: dict[str, Any] = {"power": P.row.power, "rate": DAMPED if lighter else 1.0}
-        return converge(start, run, safely=safely, tolerance=tolerance, sweeps=sweeps, **options)
+        options: dict[str, Any] = {"power": P.row.power, "rate": sweeping.DAMPED if lighter else 1.0}
+        return sweeping.converge(start, run, safely=safely, tolerance=tolerance, sweeps=sweeps, **options)
 
-    lighter = lighter_weights(P)
-    start = start_of(P, Linv, memory)
+    lighter = sweeping.lighter_weights(P)
+    start = sweeping.start_of(P, Linv, memory)
     if isinstance(P, Problem) or start.sites:  # the old sites under the new features are near the new ones
-        sums = _over(P, start_pass, Sweep(Linv, start.LBinv, start.w, start.sites), kept)
+        sums = _over(P, sweeping.start_pass, Sweep(Linv, start.LBinv, start.w, start.sites), kept)
         start = Process(start.sites, sums.G, sums.b).factored()
     if not lighter:
         return settled(P, start, tolerance)
@@ -172,9 +158,9 @@ def _settle(
         point = settled(P, start, tolerance)
         if point.converged:
             return point
-    process = start_of(P, Linv, None)
+    process = sweeping.start_of(P, Linv, None)
     for weights in lighter:
-        process = settled(replace(P, weights=weights), process, LOOSE).process
+        process = settled(replace(P, weights=weights), process, sweeping.LOOSE).process
     return settled(P, process, tolerance)
 
 
@@ -182,7 +168,7 @@ def log_evidence(P: Problem | Parted, F: Factors) -> float:
     """log q(y), with residuals of a second pass: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
     if P.likelihood is not None:
         sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
-        return float(F.base + _over(P, sweep_pass, sweep, F.kept).terms)
+        return float(F.base + _over(P, sweeping.sweep_pass, sweep, F.kept).terms)
     back = Back(F.w, F.Linv.T @ F.w, F.Linv if P.row.share else None)
     return float(F.base - 0.5 * _over(P, residual_pass, back, F.kept).residual)
 

@@ -6,21 +6,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ..errors import EmptyDataError, ParameterError
+from ..errors import EmptyDataError, ParameterError, require_count
+from ..model import problem
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
-from ..model.problem import (
-    DEFAULT_JITTER,
-    NoiseByLevel,
-    Problem,
-    as_noise,
-    check_basis,
-    check_jitter,
-    less_mean,
-    split_noise,
-)
+from ..model.problem import DEFAULT_JITTER, NoiseByLevel, Problem
 from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, as_columns, asarray_like, to_numpy
 from ..numerics.workers import on_device
@@ -60,9 +52,9 @@ class Setting:
             kernel=self.kernel,
             basis=self.basis.on(X),
             row=self.row,
-            noise=as_noise(1.0, X)[0],
+            noise=problem.as_noise(1.0, X)[0],
             X=X,
-            Y=less_mean(self.mean, X, y) if self.likelihood is None else as_columns(y),
+            Y=problem.less_mean(self.mean, X, y) if self.likelihood is None else as_columns(y),
             mean=self.mean,
             jitter=self.jitter,
             weights=None,
@@ -206,34 +198,19 @@ def make_parted(
         raise ParameterError("noise must be one number for a source, which has no variances for its rows")
     if source.layout.n_outputs == 0:
         raise ParameterError("the source has no targets; name the target column, or give y")
-    noise, likelihood, noise_name = split_noise(noise, row)
+    noise, likelihood, noise_name = problem.split_noise(noise, row)
     if row.own_block:
         raise ParameterError("'pic' needs the data at every query; over a source use 'pitc'")
     if row.keeps == "neighbours" and (np.ndim(row.neighbours) > 0 or likelihood is not None):
         what = "a number of neighbours" if likelihood is None else "Gaussian noise"
         raise ParameterError(f"{row.name!r} over a source needs {what}; give the rows as arrays for more")
-    check_jitter(jitter)
-    check_basis(basis, kernel, source.layout.n_features)
-    if blocks is not None and (
-        isinstance(blocks, bool) or not isinstance(blocks, int | np.integer) or blocks < 1
-    ):
-        raise ParameterError(
-            f"over a source, blocks is None or the number of rows of a block inside a part, not {blocks!r}"
-        )
+    problem.check_jitter(jitter)
+    problem.check_basis(basis, kernel, source.layout.n_features)
+    if blocks is not None:
+        require_count("blocks, the rows of a block of a source,", blocks)
     if not isinstance(noise, NoiseByLevel):
-        noise = float(as_noise(noise, np.zeros((1, 1)))[0][0])
+        noise = float(problem.as_noise(noise, np.zeros((1, 1)))[0][0])
     size = None if not row.blocks else 0 if blocks is None else int(blocks)
-    return Parted(
-        kernel,
-        basis,
-        row,
-        noise,
-        Zero() if mean is None else mean,
-        float(jitter),
-        size,
-        likelihood,
-        noise_name,
-        search,
-        kernel if row.keeps == "neighbours" else None,
-        source=source,
-    )
+    assumed = kernel, basis, row, noise, Zero() if mean is None else mean, float(jitter), size
+    near = kernel if row.keeps == "neighbours" else None
+    return Parted(*assumed, likelihood, noise_name, search, near, source=source)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..model.kernels.base import Gradients, add_gradients
 from ..model.likelihoods import SeveralLikelihood
@@ -95,14 +96,8 @@ def factorise_jointly(
         sums = _over_rows(problems, priors, joint, True)
         return Joint(tuple(Process(s.sites, s.G, s.b) for s in sums)), float(sums[0].terms), 0.0
 
-    point: FixedPoint = converge(
-        start,  # type: ignore[arg-type]
-        run,  # type: ignore[arg-type]
-        power=0.0,
-        safely=False,
-        tolerance=tolerance,
-        sweeps=sweeps,
-    )
+    how: dict[str, Any] = dict(power=0.0, safely=False, tolerance=tolerance, sweeps=sweeps)
+    point: FixedPoint = converge(start, run, **how)  # type: ignore[arg-type]
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
         warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)

@@ -92,10 +92,8 @@ class Processes:
         if any(post.sites is None for post in posts):
             raise ParameterError("start has no sites: it must come from expectation_propagation")
         if len(posts) != Y.shape[1] or first.sites.tau.shape != (len(X),):
-            raise ShapeError(
-                f"start has {len(posts)} processes and {len(first.sites.tau)} rows, but y has shape "
-                f"{Y.shape}; they must agree"
-            )
+            have = f"{len(posts)} processes and {len(first.sites.tau)} rows"
+            raise ShapeError(f"start has {have}, but y has shape {Y.shape}; they must agree")
         mean, share = first.mean_function, first.sites.share
         L, projected = to_numpy(first.L), first.sites.projected
         run = Processes(first.kernel, first.basis, L, likelihood, X, Y, mean, share, first.jitter, projected)
@@ -117,9 +115,8 @@ class Processes:
         n, m = len(self.X), len(self.L)
         Linv, kept = la.inverse_lower(self.L), []
         for rows in row_slices(n, chunk_rows(n, m, self.X)):
-            Phi = la.times_lower(
-                la.contiguous(self.basis.cross(self.kernel, self.X[rows])), Linv, transposed=True
-            )
+            K = la.contiguous(self.basis.cross(self.kernel, self.X[rows]))
+            Phi = la.times_lower(K, Linv, transposed=True)
             gamma = np.maximum(self.kernel.diagonal(self.X[rows]) - la.row_squares(Phi), 0.0)
             require_finite(gamma, f"what the kernel gives from row {rows.start} on")
             if self.projected:  # a variance must not vanish: averages by quadrature would divide by it
@@ -148,10 +145,8 @@ class Processes:
             try:
                 _, LB, LBinv, w = la.information_factors(B[j], beta[j][:, None])
             except FactorisationError as error:
-                raise FactorisationError(
-                    f"the sites leave no proper process (the least τ is {self.tau[:, j].min():.3g}); use "
-                    "damping below 1"
-                ) from error
+                text = f"the sites leave no proper process (the least τ is {self.tau[:, j].min():.3g})"
+                raise FactorisationError(f"{text}; use damping below 1") from error
             self.log_B[j] = float(la.log_det_from_factor(LB)) if m else 0.0
             self.A[j], self.w[j] = LBinv.T, w[:, 0]
             self.S[j] = self.A[j] @ self.A[j].T
@@ -206,48 +201,37 @@ class Processes:
 
         None where a cavity is improper.
         """
-        c = self.Y.shape[1]
         values = -0.5 * self.log_B
         for rows, Phi, gamma in self.chunks():
             D = Phi if self.Pi is None else self.Pi[rows]
-            tau, nu = self.effective(rows, gamma)
-            for j in range(c):
+            taus, nus = self.effective(rows, gamma)
+            for j, (tau, nu) in enumerate(zip(taus.T, nus.T)):
                 DA = D @ self.A[j]
                 s, g = la.row_squares(DA), D @ self.w[j]
-                left = 1.0 - tau[:, j] * s
+                left = 1.0 - tau * s
                 if not np.all(left > loops.LEAST_SHARE):
                     values[j] = np.nan
                     continue
-                mean, var = (g - s * nu[:, j]) / left, s / left  # the cavity's g
-                site = 0.5 * (
-                    np.log(left) + left * (nu[:, j] ** 2 * var + 2.0 * nu[:, j] * mean - tau[:, j] * mean**2)
-                )
+                mean, var = (g - s * nu) / left, s / left  # the cavity's g
+                site = 0.5 * (np.log(left) + left * (nu**2 * var + 2.0 * nu * mean - tau * mean**2))
                 if self.Pi is not None:  # its f, along φ
                     across = la.row_dots(Phi @ self.A[j], DA)
-                    mean = Phi @ self.w[j] + across * (tau[:, j] * g - nu[:, j]) / left
-                    var = la.row_squares(Phi @ self.A[j]) + tau[:, j] * across**2 / left
+                    mean = Phi @ self.w[j] + across * (tau * g - nu) / left
+                    var = la.row_squares(Phi @ self.A[j]) + tau * across**2 / left
                 value = self.likelihood.log_average(self.Y[rows, j], self.prior[rows] + mean, gamma + var)
-                values[j] += float(np.sum(value - site)) + 0.5 * float(nu[:, j] @ g)
+                values[j] += float(np.sum(value - site)) + 0.5 * float(nu @ g)
         return [float(v) if np.isfinite(v) else None for v in values]
 
     def posteriors(self, *, evidence: bool = True) -> list[Posterior]:
-        c = self.Y.shape[1]
-        values: list[float | None] = self.log_evidence() if evidence else [None] * c
+        values: list[float | None] = self.log_evidence() if evidence else [None] * self.Y.shape[1]
         P = None
         if self.Pi is not None:
             P = np.ascontiguousarray(la.solve_lower(self.L, self.Pi.T, transposed=True).T)
         state = self.n_sweeps, self.converged, self.changes, self.projected
-        return [
-            Posterior(
-                kernel=self.kernel,
-                basis=self.basis,
-                L=self.L,
-                w=self.w[j, :, None].copy(),
-                A=self.A[j].copy(),
-                mean_function=self.mean,
-                log_evidence=values[j],
-                jitter=self.jitter,
-                sites=Sites(self.tau[:, j].copy(), self.nu[:, j].copy(), P, self.share, *state),
-            )
-            for j in range(c)
-        ]
+        posts = []
+        for j, value in enumerate(values):
+            factors = self.L, self.w[j, :, None].copy(), self.A[j].copy()
+            sites = Sites(self.tau[:, j].copy(), self.nu[:, j].copy(), P, self.share, *state)
+            process = self.kernel, self.basis, *factors, self.mean
+            posts.append(Posterior(*process, log_evidence=value, jitter=self.jitter, sites=sites))
+        return posts

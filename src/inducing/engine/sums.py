@@ -12,16 +12,8 @@ import numpy as np
 
 from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
-from ..numerics.arrays import (
-    Array,
-    asarray_like,
-    device_room,
-    empty_like_rows,
-    is_numpy,
-    namespace,
-    to_numpy,
-    zeros_like_rows,
-)
+from ..numerics import arrays
+from ..numerics.arrays import Array, empty_like_rows, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import times_lower_plus
 from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, taken, workers_for
 
@@ -122,7 +114,7 @@ class Held:
             return Held(R, Phi=zeros_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
         if is_numpy(P.X):
             return Held(R, np.zeros((P.n, len(P.basis))) if size <= KFU_BYTES else None)
-        room = DEVICE_BYTES if 2 * size <= DEVICE_BYTES else max(DEVICE_BYTES, device_room(P.X) // 4)
+        room = DEVICE_BYTES if 2 * size <= DEVICE_BYTES else max(DEVICE_BYTES, arrays.device_room(P.X) // 4)
         Phi = empty_like_rows((P.n, len(P.basis)), P.X) if P.general and size <= room else None
         fits = size <= room - (0 if Phi is None else size)
         return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if fits else None, Phi=Phi)
@@ -156,7 +148,9 @@ class Back:
         if is_numpy(X) and is_numpy(self.w):
             return self
         matrices = {f.name: getattr(self, f.name) for f in fields(Back) if f.name != "sweep"}
-        return replace(self, **{k: None if a is None else asarray_like(a, X) for k, a in matrices.items()})
+        return replace(
+            self, **{k: None if a is None else arrays.asarray_like(a, X) for k, a in matrices.items()}
+        )
 
 
 class Work(Sums):
@@ -311,5 +305,5 @@ def _as_numpy(a: Array) -> Array:
     if isinstance(a, dict):
         return {key: _as_numpy(value) for key, value in a.items()}
     if isinstance(a, tuple):
-        return tuple(map(to_numpy, a))
-    return a if isinstance(a, float) else to_numpy(a)
+        return tuple(map(arrays.to_numpy, a))
+    return a if isinstance(a, float) else arrays.to_numpy(a)

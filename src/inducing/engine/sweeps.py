@@ -90,12 +90,10 @@ class Process:
     def plus(self, share: float, start: Process, end: Process) -> Process:
         """This process and a share of the way from one to another, in (τ, ν)."""
         change = start.towards(end, share)
-        sites = {
-            part: tuple(
-                a + b - c for a, b, c in zip(pair, change.sites[part], start.sites[part], strict=True)
-            )
-            for part, pair in self.sites.items()
-        }
+        sites = {}
+        for part, pair in self.sites.items():
+            trios = zip(pair, change.sites[part], start.sites[part], strict=True)
+            sites[part] = tuple(a + b - c for a, b, c in trios)
         return Process(sites, self.G + change.G - start.G, self.b + change.b - start.b)
 
     def base(self, power: float) -> float:
@@ -165,9 +163,8 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
         assert isinstance(rows, slice)
         c = count(rows)
         Phi, R = _features(P, form, sweep.Linv, held, s, rows)
-        spread = la.row_squares(
-            la.times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True)
-        )
+        below = la.times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True)
+        spread = la.row_squares(below)
         mean = (Phi @ sweep.w)[:, 0]
         old = 0.0 * mean, 0.0 * mean
         if before is not None:
@@ -321,9 +318,6 @@ def _proper(start: Process, step: Process) -> Process:
 def warn_if_unsettled(converged: bool, n_sweeps: int, likelihood: object) -> None:
     """Warn that sweeps have ended before the sites settled, where they have."""
     if not converged:
-        warnings.warn(
-            f"the sites of {likelihood} did not settle in {n_sweeps} sweeps; the result is that of the "
-            "last one: allow more with sweeps=, or use a likelihood with more noise",
-            IterationWarning,
-            stacklevel=4,
-        )
+        text = f"the sites of {likelihood} did not settle in {n_sweeps} sweeps; this is what the last gave"
+        advice = "allow more with sweeps=, or use a likelihood with more noise"
+        warnings.warn(f"{text}: {advice}", IterationWarning, stacklevel=4)

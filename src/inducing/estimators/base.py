@@ -326,10 +326,8 @@ class Regression:
         else:
             source = as_source(X, columns=None if names is None else list(names)).without_targets()
         source = source.with_gaps() if getattr(self, "missing", "refuse") == "use" else source
-        if source.n_features != self.n_features_in_:
-            raise ShapeError(
-                f"X has {source.n_features} columns, but the model was fitted to {self.n_features_in_}"
-            )
+        if source.n_features != (d := self.n_features_in_):
+            raise ShapeError(f"X has {source.n_features} columns, but the model was fitted to {d}")
         parts = list(source.map(predict_rows, self.light(), return_std, latent))
         return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
+from ..errors import LabelError, ModelFileError, ParameterError, require_one_of
 from ..files.records import ROWS_PREFIX, Arrays, Plain, array, expect, number
 from ..model import likelihoods
 from ..model.kernels.base import Kernel
@@ -97,14 +97,11 @@ def _along_neighbours(posteriors: Sequence[Any]) -> bool:
 def binary_likelihood(likelihood: Any) -> Binary:
     """The likelihood of two classes of that name, or as given. Raise if it is none."""
     known = {name: kind for name, kind in likelihoods.BY_NAME.items() if issubclass(kind, Binary)}
-    given = likelihood
-    if isinstance(likelihood, str) and likelihood.lower() in known:
-        given = known[likelihood.lower()]()
-    if not isinstance(given, Binary):
-        raise UnknownNameError(
-            f"likelihood must be one of {', '.join(known)}, or such an object, not {likelihood!r}"
-        )
-    return given
+    if isinstance(likelihood, Binary):
+        return likelihood
+    name = likelihood.lower() if isinstance(likelihood, str) else likelihood
+    require_one_of("likelihood", name, known, " or an object")
+    return known[name]()
 
 
 def class_record(classes: np.ndarray, posteriors: Sequence[Any], held: WarmupRows) -> tuple[Plain, Arrays]:

@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import LabelError, ModelFileError, ParameterError, UnknownNameError
+from ..errors import LabelError, ModelFileError, ParameterError, require_count, require_in, require_one_of
 from ..files.records import Arrays, Plain, number
 from ..inference import selection
 from ..inference.regression import approximation_of, problem_of
@@ -208,10 +208,8 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         weighted = sample_weight is not None or self.class_weight is not None
         near = self.approximation == "neighbours"
         if weighted or self.method is not None or near or self.device is not None or source.n_outputs != 1:
-            raise ParameterError(
-                "rows that come in parts need one target and method=None, and have no weights, neighbours or "
-                "device; give arrays"
-            )
+            needed = "one target and method=None, and no weights, neighbours or device"
+            raise ParameterError(f"rows that come in parts need {needed}; give arrays")
         self._take_layout(source.layout)
         source, rng = prepared_source(self, source.cached())[0], generator(self.random_state)
         classes = source.total(Labels.of).values
@@ -306,25 +304,17 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         labels = self.classes_[np.argmax(p, axis=1)]
         if reject_below is None:
             return labels
-        if not 0.0 <= reject_below <= 1.0:
-            raise ParameterError(f"reject_below must lie in [0, 1], but is {reject_below}")
+        require_in("reject_below", reject_below, "[0, 1]")
         labels = labels.astype(object)
         labels[np.max(p, axis=1) < reject_below] = reject_label
         return labels
 
     def _check_parameters(self) -> None:
-        if self.method not in CLASSIFIER_METHODS:
-            raise UnknownNameError(
-                f"method must be None or one of {', '.join(CLASSIFIER_METHODS[1:])}, not {self.method!r}"
-            )
-        if self.optimize not in (None, "auto", "hyperparameters", "all"):
-            raise UnknownNameError(
-                f"optimize must be 'auto', 'hyperparameters', 'all' or None, not {self.optimize!r}"
-            )
+        require_one_of("method", self.method, CLASSIFIER_METHODS)
+        require_one_of("optimize", self.optimize, ("auto", "hyperparameters", "all", None))
         if self.optimize == "all" and self.method not in (None, "fitc"):
             raise ParameterError(f"optimize='all' moves the basis: for method='fitc', not {self.method!r}")
-        if isinstance(self._size, bool) or not isinstance(self._size, int | np.integer) or self._size < 1:
-            raise ParameterError(f"n_inducing must be a whole number of at least 1, but is {self._size!r}")
+        require_count("n_inducing", self._size)
 
     def _saved_posterior(self) -> Posterior:
         return self._processes()[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
@@ -402,10 +392,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         """The places where the basis of "fitc" starts, in the model's units. (m, d)"""
         if not isinstance(self.inducing, str):
             return self._in_model_units(start_inducing(self.inducing, X.shape[1]))
-        if self.inducing not in PLACING_RULES:
-            raise UnknownNameError(
-                f"inducing must be an array or one of {', '.join(PLACING_RULES)}, not {self.inducing!r}"
-            )
+        require_one_of("inducing", self.inducing, PLACING_RULES, " or an array")
         mixed = self.kinds_.codes or self.kinds_.way == "variances"  # means of rows are no rows
         rule = "variance" if mixed and self.inducing == "kmeans" else self.inducing
         return selection.BY_NAME[rule](X, m, rng, kernel=self._kernel)

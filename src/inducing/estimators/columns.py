@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EmptyDataError, InducingWarning, ParameterError, ShapeError, UnknownNameError
+from ..errors import EmptyDataError, InducingWarning, ParameterError, ShapeError, require_one_of
 from ..files.records import Arrays, Plain, array, expect
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
@@ -175,9 +175,8 @@ class Kinds:
         if self.output is None:
             return kernel if categories else base
         levels = self.codes[self.output]
-        return Product.of(
-            kernel if categories else base, Category(self.output, levels, min(rank or 2, levels))
-        )
+        of_output = Category(self.output, levels, min(rank or 2, levels))
+        return Product.of(kernel if categories else base, of_output)
 
     def record(self) -> tuple[Plain, Arrays]:
         """A description for a model file."""
@@ -246,8 +245,7 @@ def kinds_of(
 
 def way_of(missing: str, kernel: Any, gaps: bool, std: Any) -> str:
     """The way inputs carry gaps: none, variances under the RBF kernel, or indicators."""
-    if missing not in MISSING:
-        raise UnknownNameError(f"missing must be one of {', '.join(MISSING)}, not {missing!r}")
+    require_one_of("missing", missing, MISSING)
     rbf = isinstance(kernel, RBF) or str(kernel).lower() in ("none", "auto", "rbf")
     if std is not None and not rbf:
         raise ParameterError(f"x_std needs the RBF kernel, whose average is known, not {kernel!r}")

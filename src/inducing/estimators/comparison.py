@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import metrics, package
-from ..errors import EmptyDataError, ParameterError, UnknownNameError
+from ..errors import EmptyDataError, ParameterError, require_count, require_in, require_one_of
 from ..inference.selection import BY_NAME as RULES
 from ..learning.recipes import RECIPES
 from ..model.problem import as_inputs, as_targets
@@ -139,19 +139,13 @@ def _jobs(
     methods: Sequence[str], known: Sequence[str], sizes: Sequence[int], repeats: int
 ) -> list[tuple[int, int, str]]:
     """(size, repeat, method) in the order they are run; those without a size first, once for each repeat."""
-    unknown = [name for name in methods if name not in known]
-    if unknown:
-        raise UnknownNameError(f"there is no method {unknown[0]!r}; choose from {', '.join(known)}")
+    for name in methods:
+        require_one_of("each of methods", name, known)
     if not len(methods) or not len(sizes) or repeats < 1:
-        raise ParameterError(
-            f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats: nothing to compare"
-        )
-    if min(sizes) < 1:
-        raise ParameterError(f"a size is a number of basis functions, at least 1, but one is {min(sizes)}")
+        raise ParameterError(f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats compare nothing")
+    require_count("each of sizes", min(sizes))
     sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
-    alone = [
-        (SIZES[method], repeat, method) for method in SIZES for repeat in range(repeats) if method in methods
-    ]
+    alone = [(SIZES[name], repeat, name) for name in SIZES for repeat in range(repeats) if name in methods]
     others = [method for method in methods if method not in SIZES]
     return alone + [(m, repeat, method) for m in sizes for repeat in range(repeats) for method in others]
 
@@ -162,8 +156,7 @@ def _checked(X: Any, y: Any, test_fraction: float, labelled: bool) -> tuple[np.n
     y = np.asarray(y) if labelled else as_targets(as_floats(y, "y"), X)
     if y.ndim != 1:
         raise ParameterError(f"one target can be compared at a time, but y has shape {y.shape}")
-    if not 0 < test_fraction < 1:
-        raise ParameterError(f"test_fraction must lie between 0 and 1, but is {test_fraction}")
+    require_in("test_fraction", test_fraction, "(0, 1)")
     if min(round(test_fraction * len(y)), len(y) - round(test_fraction * len(y))) < 2:
         raise EmptyDataError(f"{len(y)} rows cannot be split into two parts of two rows or more: add rows")
     return X, y

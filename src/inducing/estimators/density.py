@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..beside.squared import Estimate, Fourier, OrnsteinUhlenbeck, Prior, estimate, left_out, mass, moments
-from ..errors import ModelFileError, ParameterError, ShapeError, UnknownNameError
+from ..errors import ModelFileError, ParameterError, ShapeError, require_one_of
 from ..files.records import Arrays, Plain, number
 from ..inference import selection
 from ..model.kernels import Trigonometric
@@ -83,8 +83,7 @@ class GPDensity(DensityMixin, Estimator):
         own.
         """
         X = as_inputs(self._validated(X, reset=True, ensure_min_samples=2))
-        if self.kernel not in KERNELS:
-            raise UnknownNameError(f"there is no density kernel {self.kernel!r}, only {', '.join(KERNELS)}")
+        require_one_of("kernel", self.kernel, KERNELS)
         weights = checked_weights(sample_weight, X)
         X, weights = selection.merge_repeats(X[weights > 0], weights[weights > 0])
         self.low_, self.span_ = self._box(X)
@@ -95,7 +94,7 @@ class GPDensity(DensityMixin, Estimator):
         if np.any((U < 0.0) | (U > 1.0)):
             row = X[shuffled][np.any((U < 0.0) | (U > 1.0), axis=1)][0]
             raise ParameterError(
-                f"row {row} is outside the bounds {self.low_} to {self.low_ + self.span_}; widen them"
+                f"row {row} is outside {self.low_} to {self.low_ + self.span_}; widen bounds"
             )
         for name in ("order_", "lengthscale_", "metadata_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -220,10 +219,7 @@ class GPDensity(DensityMixin, Estimator):
             return [(self.order, Fourier(self.order, d))]
         most = int((self.max_functions ** (1.0 / d) + 1e-9 - 1.0) / 2.0)
         if most < 1:
-            raise ParameterError(
-                f"order 1 has {3**d} functions of {d} inputs, more than max_functions={self.max_functions}; "
-                "choose fewer inputs"
-            )
+            raise ParameterError(f"order 1 has {3**d} functions, beyond max_functions={self.max_functions}")
         return [(order, Fourier(order, d)) for order in range(1, most + 1)]
 
     def _bound(self) -> float:

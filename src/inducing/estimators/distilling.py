@@ -1,7 +1,5 @@
 """`distil`: a small sparse GP that answers as a given model or function does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,10 +42,8 @@ def distil(
     X, ask, rng = np.asarray(X, dtype=float), _asking(teacher), generator(random_state)
     most = (4 * len(X)) // 5 if queries is None else int(queries)
     if X.ndim != 2 or len(X) < 2 * LEAST_QUERIES or not LEAST_QUERIES <= most <= len(X) - 10:
-        raise EmptyDataError(
-            f"a pupil needs {2 * LEAST_QUERIES} rows or more, and 10 beyond its queries, but there are "
-            f"{len(X)} and {most}"
-        )
+        needed = f"{2 * LEAST_QUERIES} rows or more, and 10 beyond its queries"
+        raise EmptyDataError(f"a pupil needs {needed}, but there are {len(X)} and {most}")
     order = rng.permutation(len(X))
     held, pool = order[: max(10, len(X) - most)], order[max(10, len(X) - most) :]
     asked = pool[: max(LEAST_QUERIES, len(pool) // 2)]

@@ -1,7 +1,5 @@
 """`examine`: the set-up of this machine, and whether its arithmetic is right."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

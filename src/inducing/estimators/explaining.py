@@ -44,15 +44,14 @@ def explain(
     by = -model.relevance_ * model.x_scale_ if sobol is None else -np.array(sobol["total"])
     target = str(getattr(model, "metadata_", {}).get("target", "y"))
     scores = _known(lambda: post.removal_scores().tolist(), [0.0] * len(post))
+    span = [0.0, 1.0] if plain.classes else [model.y_mean_ - model.y_scale_, model.y_mean_ + model.y_scale_]
     facts = {
         "target": target,
         "lead": _lead(model, plain.kind, pruned, len(post)),
         "ranges": np.stack([low, high], axis=1),
         "middle": model.x_mean_,
         "order": np.argsort(by, kind="stable"),
-        "span": [0.0, 1.0]
-        if plain.classes
-        else [model.y_mean_ - model.y_scale_, model.y_mean_ + model.y_scale_],
+        "span": span,
         "lengthscales": lengthscales,
         "sobol": sobol,
         "paths": None if plain.classes else _paths(model),
@@ -80,9 +79,8 @@ def _small_enough(model: Any) -> tuple[Any, int, list[dict[str, Any]] | None]:
     most = _most_functions(d, len(posts), 1 if classes else len(posts))
     if not all(isinstance(post, Posterior) for post in posts) or max(map(len, posts)) <= most:
         return model, 0, None
-    noises = [
-        1.0 if classes or k else float(model.noise_ or 0.0) / model.y_scale_**2 for k in range(len(posts))
-    ]
+    first = 1.0 if classes else float(model.noise_ or 0.0) / model.y_scale_**2
+    noises = [first] + [1.0] * (len(posts) - 1)
     whole, size = max(map(len, posts)), min(MOST_IN_STEPS, max(map(len, posts)))
     while size > most:
         few = pruned_to(posts, size, shared=classes)
@@ -109,18 +107,14 @@ def _triangles(posts: Sequence[Posterior], noises: Sequence[float], *, shared: b
 
 def _most_functions(d: int, processes: int, bases: int) -> int:
     """The number of functions of d inputs that fit a page with half a square of doubles for each process."""
-    left = NUMBERS_ON_A_PAGE - _numbers_beside(d, processes, bases, 0)
-    linear = (
-        0.5 * processes + _numbers_beside(d, processes, bases, 1) - _numbers_beside(d, processes, bases, 0)
-    )
+    none, one = (_numbers_beside(d, processes, bases, size) for size in (0, 1))
+    left, linear = NUMBERS_ON_A_PAGE - none, 0.5 * processes + one - none
     return int((np.sqrt(linear**2 + 2.0 * processes * left) - linear) / processes)
 
 
 def _numbers_beside(d: int, processes: int, bases: int, size: int) -> int:
     """The numbers of a page beside the triangles: waves and functions drawn, functions and their scores."""
-    return (
-        _waves(d) * (d + 1) + 2 * _waves(d) * DRAWN_PATHS + size * (4 * processes + bases * d + DRAWN_PATHS)
-    )
+    return _waves(d) * (d + 1 + 2 * DRAWN_PATHS) + size * (4 * processes + bases * d + DRAWN_PATHS)
 
 
 def _inputs(model: Any) -> int:
@@ -137,15 +131,11 @@ def _waves(d: int) -> int:
 def _lead(model: Any, kind: str, pruned: int, kept: int) -> str:
     rows = _rows_of(model)
     words = f"{type(model).__name__}" + (f" of {rows:,} rows" if rows else "")
-    words += (
-        f", {model.n_features_in_} inputs. Everything here is computed in this page from the model itself."
-    )
+    words += f", {model.n_features_in_} inputs. All that is here the page computes from the model itself."
     if kind == "classes":
         words += " Lines are probabilities of classes."
     if pruned:
-        words += (
-            f" Of {pruned} basis functions the page has the {kept} that matter most: it is an approximation."
-        )
+        words += f" Of {pruned} basis functions the page has the {kept} that matter most: it approximates."
     return words
 
 
@@ -267,7 +257,6 @@ def card(model: Any) -> str:
     rows += [("basis functions", str(model.basis_size_)), *_parameters(model)]
     report = f"<pre>{escape(str(model.report_))}</pre>" if hasattr(model, "report_") else ""
     left = "style='text-align:left'"
-    cells = "".join(
-        f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(value)}</td></tr>" for name, value in rows
-    )
+    cell = f"<tr><th {left}>%s</th><td {left}>%s</td></tr>"
+    cells = "".join(cell % (escape(name), escape(value)) for name, value in rows)
     return f"<details open><summary>What was learned</summary><table>{cells}</table>{report}</details>"

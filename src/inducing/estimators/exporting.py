@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import package
-from ..errors import ParameterError, UnknownNameError
+from ..errors import ParameterError, require_one_of
 from ..files.atomic import replacing
 from ..files.exports import Exported, ExportedColumn, to_c, to_js
 from ..files.onnx_graph import to_onnx
@@ -42,8 +42,7 @@ def export(
     the largest difference to `predict` or `predict_proba`, relative to the largest value, or None where it
     could not be run. `name` is the prefix of the C functions.
     """
-    if to not in LANGUAGES:
-        raise UnknownNameError(f"a model is exported to one of {', '.join(LANGUAGES)}, not {to!r}")
+    require_one_of("to", to, LANGUAGES)
     small = model
     if max_functions is not None:
         posts = pruned_to(processes_of(model), max_functions, shared=isinstance(model, ClassesOfRows))
@@ -73,9 +72,7 @@ def exported(model: Any) -> Exported:
     first = processes_of(model)[0]
     # a process has columns for gaps, too, where a model knows of them
     if isinstance(first, Posterior) and first.basis.centers.shape[1] != model.n_features_in_:
-        raise ParameterError(
-            "a model that knows of gaps in its inputs cannot be exported; fit missing='drop'"
-        )
+        raise ParameterError("a model that knows of gaps in its inputs has no export; fit missing='drop'")
     if isinstance(model, ClassesOfRows):
         if not isinstance(model.likelihood_, Probit):
             raise ParameterError(f"only probit classes can be exported, not those of {model.likelihood_}")
@@ -91,23 +88,17 @@ def exported(model: Any) -> Exported:
         )
         return _put_together(model, "learned noise", [_form(model.posterior_).in_units(**units), second])
     if np.ndim(model.y_scale_) > 0 or model.noise_ is None:
-        raise ParameterError(
-            "only a model of one target with Gaussian noise, learned or not, can be exported"
-        )
+        raise ParameterError("only models of one target with Gaussian noise, learned or not, have an export")
     noise = float(model.noise_ / model.y_scale_**2)
     return _put_together(model, "regression", [_form(model.posterior_).in_units(**units, noise=noise)])
 
 
 def _form(post: Any) -> Folded:
     if not isinstance(post, Posterior):
-        raise ParameterError(
-            "this model needs its data at every query and cannot be exported; fit approximation='fitc'"
-        )
+        raise ParameterError("a model that needs its data at every query has no export; fit 'fitc' instead")
     if len(post) > MOST_FUNCTIONS:
-        raise ParameterError(
-            f"{len(post)} basis functions are too many to export, more than {MOST_FUNCTIONS}; give "
-            "max_functions for an approximation on fewer, or fit with n_inducing"
-        )
+        many = f"{len(post)} basis functions are too many to export, more than {MOST_FUNCTIONS}"
+        raise ParameterError(f"{many}; give max_functions to approximate, or fit with n_inducing")
     return post.folded()
 
 
@@ -209,9 +200,8 @@ def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray 
         return None
     d, k = X.shape[1], len(model.classes) or 2
     call = f"{name}_probabilities(x, p)" if model.classes else f"{name}_predict(x, p, p + 1)"
-    fields = [
-        f"{name}_levels{i}[(int)r[{i}]]" if c.levels else f"r[{i}]" for i, c in enumerate(model.columns)
-    ]
+    columns = enumerate(model.columns)
+    fields = [f"{name}_levels{i}[(int)r[{i}]]" if c.levels else f"r[{i}]" for i, c in columns]
     row = f"{name}_row row = {{{', '.join(fields)}}}; {name}_features(&row, x);"
     main = (
         f'#include <stdio.h>\n#include "{path.resolve()}"\nint main(void) {{\n'

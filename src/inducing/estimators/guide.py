@@ -1,13 +1,11 @@
 """A guide: what boosted trees that never saw a row predict of it, as one more input of a process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from ..errors import EmptyDataError, ParameterError, UnknownNameError
+from ..errors import EmptyDataError, ParameterError, require_one_of
 from ..files.records import Arrays, array, expect
 
 GUIDES = (None, "boosting")
@@ -92,10 +90,8 @@ def cross_fitted(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[Gui
     table, same = np.unique(np.column_stack([X, y])[weights > 0], axis=0, return_inverse=True)
     rows, targets = table[:, :-1], table[:, -1]
     if len(rows) < LEAST_GUIDED:
-        raise EmptyDataError(
-            f"guide='boosting' needs {LEAST_GUIDED} different rows at least, but there are {len(rows)}; "
-            "leave the guide out"
-        )
+        needed = f"{LEAST_GUIDED} different rows, but there are {len(rows)}"
+        raise EmptyDataError(f"guide='boosting' needs {needed}; leave the guide out")
     counts, left_out = np.bincount(same.ravel(), weights[weights > 0]), np.empty(len(rows))
     fold, boosters = np.random.default_rng(len(rows)).permutation(len(rows)) % GUIDE_FOLDS, []
     for k in range(GUIDE_FOLDS):
@@ -116,8 +112,7 @@ def refuse_guided(model: Any, what: str) -> None:
 
 def check_guide(model: Any, y: np.ndarray | None, way: str = "known") -> bool:
     """Whether a regressor has a guide; raise if its data cannot have one."""
-    if model.guide not in GUIDES:
-        raise UnknownNameError(f"guide must be None or 'boosting', not {model.guide!r}")
+    require_one_of("guide", model.guide, GUIDES)
     message = ""
     if y is None:
         message = "needs all rows at once; give arrays"

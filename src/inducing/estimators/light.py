@@ -2,8 +2,6 @@
 without Numba. `inducing.load(path, light=True)` makes them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -49,9 +47,7 @@ class LightModel:
         """The rows of X in the model's units; columns of a data frame must be those of the fit."""
         names = getattr(self, "feature_names_in_", None)
         if names is not None and hasattr(X, "columns") and [str(c) for c in X.columns] != list(names):
-            raise ColumnError(
-                f"X has the columns {list(X.columns)}, but the model was fitted to {list(names)}"
-            )
+            raise ColumnError(f"X has the columns {list(X.columns)}, but the model knows {list(names)}")
         require_numbers(X, "X")
         rows = as_inputs(np.asarray(X, dtype=float))
         if rows.shape[1] != self.n_features_in_:
@@ -73,9 +69,7 @@ class LightRegressor(Predictive, LightModel):
         elif "noise" in arrays:
             self.likelihood = Gaussian(float(array(arrays, "noise", 0)) / self.y_scale_**2)
         else:
-            raise ModelFileError(
-                "its noise was given row by row, so new observations are unknown: load it whole"
-            )
+            raise ModelFileError("its noise was given row by row, and new rows have none: load it whole")
         self._processes: tuple[Any, ...] = (self.posterior_,)
         if plain.get("chosen") == "neighbours":
             from ..inference.neighbours import NeighboursPredictor

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 
 from ..beside.multiscale_machines import LOSSES, Machine, Risk, RiskSolver, machine, ridge
-from ..errors import LabelError, ParameterError, UnknownNameError
+from ..errors import LabelError, ParameterError, require_one_of
 from ..inference import selection
 from ..model.kernels import RBF, in_units
 from ..model.problem import as_inputs, as_targets
@@ -36,8 +36,7 @@ class _Machine(Sized, Inputs):
 
     def _fit(self, X: np.ndarray, T: np.ndarray, weights: np.ndarray, solver: RiskSolver) -> None:
         """Learn from X (n, d) in the user's units and targets T (n, q) of positive weights."""
-        if self.basis not in ("points", "multiscale"):
-            raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {self.basis!r}")
+        require_one_of("basis", self.basis, ("points", "multiscale"))
         d = X.shape[1]
         mean, scale = center_and_scale(X, weights) if self.standardize else (np.zeros(d), np.ones(d))
         self.x_mean_, self.x_scale_, X = mean, scale, (X - mean) / scale
@@ -158,8 +157,7 @@ class MultiscaleSVM(Rated, ClassifierMixin, _Machine):
         X = as_inputs(X)
         require_labels(y)
         _check_positive("C", self.C)
-        if self.loss not in LOSSES:
-            raise UnknownNameError(f"loss must be one of {', '.join(LOSSES)}, not {self.loss!r}")
+        require_one_of("loss", self.loss, LOSSES)
         weights = checked_weights(sample_weight, X)
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
         self.classes_, label = np.unique(y, return_inverse=True)

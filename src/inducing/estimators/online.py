@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import LabelError, ModelFileError, ParameterError, ShapeError, UnknownNameError
+from ..errors import LabelError, ModelFileError, ParameterError, ShapeError, require_count, require_one_of
 from ..files.records import Arrays, Plain
 from ..inference.online import Seen
 from ..inference.online_start import carried
@@ -257,12 +257,10 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
     def _start_likelihood(self) -> Likelihood:
         """The likelihood as given, in the units of y."""
         likelihood = self.likelihood
-        if isinstance(likelihood, str) and likelihood.lower() in LIKELIHOOD_NAMES:
-            return BY_NAME[likelihood.lower()]()
         if not isinstance(likelihood, Likelihood):
-            raise UnknownNameError(
-                f"likelihood must be one of {', '.join(LIKELIHOOD_NAMES)}, or an object, not {likelihood!r}"
-            )
+            name = likelihood.lower() if isinstance(likelihood, str) else likelihood
+            require_one_of("likelihood", name, LIKELIHOOD_NAMES, " or an object")
+            return BY_NAME[name]()
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")
         if self.noise is not None:
@@ -272,10 +270,9 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
     def _begin(
         self, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None, stoppable: bool = False
     ) -> None:
-        if self.optimize not in (None, "hyperparameters"):
-            raise UnknownNameError(f"optimize must be 'hyperparameters' or None, not {self.optimize!r}")
-        if self._size is not None and (isinstance(self._size, bool) or self._size < 1):
-            raise ParameterError(f"n_inducing must be a whole number from 1 on, or None, not {self._size!r}")
+        require_one_of("optimize", self.optimize, ("hyperparameters", None))
+        if self._size is not None:
+            require_count("n_inducing", self._size)
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
         scaled = type(likelihood) in UNITS
         noise = noise_of(likelihood) if given and scaled else self.noise
@@ -312,8 +309,8 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         follows = free and self.half_life is not None and type(self.likelihood_) in UNITS
         if self.relearn is None and self.on_drift != "relearn":
             return self._adapt(follows)
-        if self.relearn is not None and (isinstance(self.relearn, bool) or self.relearn < 1):
-            raise ParameterError(f"relearn must be a number of rows from 1 on, or None, not {self.relearn!r}")
+        if self.relearn is not None:
+            require_count("relearn", self.relearn)
         d, p = len(self.x_mean_), np.size(self.y_mean_)
         return self._adapt(follows, Memory.empty(self.relearn or MEMORY_ROWS, d, p))
 

@@ -1,7 +1,5 @@
 """Several outputs and inputs of several kinds: one process for all outputs, or a model for each."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -9,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from ..errors import EmptyDataError, ModelFileError, NonFiniteError, ParameterError, UnknownNameError
+from ..errors import EmptyDataError, ModelFileError, NonFiniteError, ParameterError, require_one_of
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference.left_out import LeftOut, left_out_of
 from ..inference.neighbours import NeighboursPredictor
@@ -168,16 +166,13 @@ class Outputs(Observing):
 
     def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X and y after the checks, y with NaN where it was not measured and outputs allow that."""
-        if self.outputs not in OUTPUTS:
-            raise UnknownNameError(f"outputs must be one of {', '.join(OUTPUTS)}, not {self.outputs!r}")
+        require_one_of("outputs", self.outputs, OUTPUTS)
         gaps = np.zeros(0, dtype=bool)
         if self.outputs != "shared" and np.ndim(y) == 2:
             y = np.array(y, dtype=float)
             gaps = np.isnan(y)
             if np.any(gaps.all(axis=0)):
-                raise EmptyDataError(
-                    f"output {gaps.all(axis=0).argmax()} has no measured entry; leave it out"
-                )
+                raise EmptyDataError(f"output {gaps.all(axis=0).argmax()} was never measured; leave it out")
             y[gaps] = 0.0
         try:
             X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
@@ -303,10 +298,8 @@ class Outputs(Observing):
         if isinstance(post, NeighboursPredictor):
             return post.posterior
         if post is not None and not isinstance(post, Posterior):
-            raise ModelFileError(
-                f"a model with approximation={self.approximation_!r} needs its training data at every query, "
-                "and a file never holds those; fit 'pitc' or 'fitc' to save"
-            )
+            why = f"approximation={self.approximation_!r} needs its training data at every query"
+            raise ModelFileError(f"{why}, and a file never holds those; fit 'pitc' or 'fitc' to save")
         return super()._saved_posterior()
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
@@ -333,7 +326,6 @@ class Outputs(Observing):
 def in_rows(posterior: Any) -> Any:
     """The posterior as a file would give it back, where it is one in NumPy."""
     if isinstance(posterior, NeighboursPredictor):
-        return NeighboursPredictor(
-            in_rows(posterior.posterior), posterior.data, posterior.n_neighbours, posterior.sets
-        )
+        inner = in_rows(posterior.posterior)
+        return NeighboursPredictor(inner, posterior.data, posterior.n_neighbours, posterior.sets)
     return posterior.to_numpy() if isinstance(posterior, Posterior) and is_numpy(posterior.L) else posterior

@@ -1,7 +1,5 @@
 """Whole predictive distributions in the user's units, and the questions that one answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from typing import Any

@@ -9,17 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import (
-    ColumnError,
-    EmptyDataError,
-    InducingError,
-    LabelError,
-    NonFiniteError,
-    ParameterError,
-    ReducedBasisWarning,
-    ShapeError,
-    UnknownNameError,
-)
+from .. import errors
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
 from ..learning.noise import NOISE_WAYS
@@ -56,9 +46,7 @@ class Scaling:
     def __post_init__(self) -> None:
         """Raise if targets spread by so little that their squares lose digits."""
         if np.any(self.y_scale < SMALLEST_SPREAD):
-            raise NonFiniteError(
-                f"y spreads by {np.min(self.y_scale):g}, less than {SMALLEST_SPREAD:g}; use other units"
-            )
+            raise errors.NonFiniteError(f"y spreads by {np.min(self.y_scale):g}, too little; use other units")
 
     @staticmethod
     def none(d: int, p: int) -> Scaling:
@@ -174,9 +162,7 @@ def noise_way(noise: Any) -> str | None:
     """The way to learn noise that is a process of its own; None where noise is a number."""
     if not isinstance(noise, str) or noise == "constant":
         return None
-    if noise not in NOISE_WAYS:
-        names = ", ".join(("constant", *NOISE_WAYS))
-        raise UnknownNameError(f"noise must be a variance or one of {names}, not {noise!r}")
+    errors.require_one_of("noise", noise, ("constant", *NOISE_WAYS), " or a variance")
     return noise
 
 
@@ -188,14 +174,14 @@ def start_likelihood(model: Any) -> Likelihood | None:
     known = {name: kind for name, kind in BY_NAME.items() if not issubclass(kind, OTHERS)}
     likelihood = known[given.lower()]() if isinstance(given, str) and given.lower() in known else given
     if isinstance(likelihood, Binary):
-        raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier")
+        raise errors.LabelError(f"{likelihood} is for classes: use SparseGPClassifier")
     if not isinstance(likelihood, Likelihood) or isinstance(likelihood, OTHERS):
         names = ", ".join(known)
-        raise UnknownNameError(f"likelihood must be one of {names}, or such an object, not {given!r}")
+        raise errors.UnknownNameError(f"likelihood must be one of {names}, or such an object, not {given!r}")
     if noise_way(noise) is not None and not isinstance(likelihood, StudentT | Gaussian):
-        raise ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not for {likelihood}")
+        raise errors.ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not {likelihood}")
     if noise is not None and not isinstance(noise, str):
-        raise ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
+        raise errors.ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
     return None if isinstance(likelihood, Gaussian) else likelihood
 
 
@@ -204,7 +190,7 @@ def start_noise(
 ) -> tuple[Any, Mean | None]:
     """The noise or likelihood, and the prior mean, that a regressor starts from, in the model's units."""
     if not isinstance(model.mean, Mean | None):
-        raise ParameterError(f"mean must be None or one of inducing.means, but is {model.mean!r}")
+        raise errors.ParameterError(f"mean must be None or one of inducing.means, but is {model.mean!r}")
     if likelihood is None:
         given = getattr(model.likelihood, "variance", None)  # of Gaussian noise as an object
         return data.noise if given is None else given / scaling.y_scale[0] ** 2, model.mean
@@ -220,7 +206,7 @@ def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres
     its blocks; raise if the rows are not at hand.
     """
     if rows is None or (likelihood is None and isinstance(model.fit_result_.noise, Likelihood)):
-        raise ParameterError(
+        raise errors.ParameterError(
             "what the others say of a row needs the rows of a fit in memory, and noise that was not learned "
             "jointly with f; files and sources do not hold them"
         )
@@ -263,13 +249,15 @@ def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
     weights = as_floats(sample_weight, "sample_weight").copy()
     weights = np.full(len(X), weights) if weights.ndim == 0 else weights
     if weights.shape != (len(X),):
-        raise ShapeError(f"sample_weight must have {len(X)} entries, one per row, not {weights.shape}")
+        raise errors.ShapeError(f"sample_weight must have {len(X)} entries, one per row, not {weights.shape}")
     if not np.all(np.isfinite(weights)):
-        raise NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")
+        raise errors.NonFiniteError("sample_weight holds NaN or infinity; use zero to leave a row out")
     if np.any(weights < 0):
-        raise ParameterError(f"sample_weight must not be negative, but its least entry is {weights.min():g}")
+        raise errors.ParameterError(f"sample_weight must not be negative, but its least is {weights.min():g}")
     if not np.any(weights > 0):
-        raise EmptyDataError("sample_weight is zero in every row; at least one must be a non-zero number")
+        raise errors.EmptyDataError(
+            "sample_weight is zero in every row; at least one must be a non-zero number"
+        )
     return weights
 
 
@@ -298,7 +286,7 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
     ):
         message = f"full_iter must be a number of iterations or None, not {model.full_iter!r}"
     if message:
-        raise ParameterError(message)
+        raise errors.ParameterError(message)
 
 
 def check_file_size(model: Any, data: Data, m: int) -> None:
@@ -306,14 +294,13 @@ def check_file_size(model: Any, data: Data, m: int) -> None:
     limit, (n, d), p = model.max_file_size, data.X.shape, data.Y.shape[1]
     if limit is None:
         return
-    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit <= 0:
-        raise ParameterError(f"max_file_size must be a number of bytes, not {limit!r}")
+    errors.require_count("max_file_size", limit)
     rows = 4 * n * (d + p) if model.approximation == "neighbours" else 0
     size = 8 * m * (2 * m + d + p) + rows
     if size > limit:
         what = f"{n} training rows and " if rows else ""
         instead = "approximation='fitc' or a smaller n_inducing" if rows else "a smaller n_inducing"
-        raise ParameterError(
+        raise errors.ParameterError(
             f"a file with {what}{m} basis functions has at least {size} bytes, but max_file_size is {limit}; "
             f"use {instead}"
         )
@@ -323,7 +310,7 @@ def start_inducing(inducing: Any, d: int) -> np.ndarray:
     """Inducing inputs given as an array (m, d), in the user's units."""
     Z = np.asarray(inducing, dtype=float)
     if Z.ndim != 2 or Z.shape[1] != d:
-        raise ShapeError(f"inducing must be an array (m, {d}), but has shape {Z.shape}")
+        raise errors.ShapeError(f"inducing must be an array (m, {d}), but has shape {Z.shape}")
     return Z
 
 
@@ -338,9 +325,7 @@ def start_places(
     if not isinstance(rule, str):
         Z = model.kinds_.inputs(start_inducing(rule, model.kinds_.width(data.X.shape[1])))
         return (Z - scaling.x_mean) / scaling.x_scale, False
-    if rule not in selection.BY_NAME:
-        known = ", ".join(selection.BY_NAME)
-        raise UnknownNameError(f"inducing must be an array or one of {known}, not {rule!r}")
+    errors.require_one_of("inducing", rule, selection.BY_NAME, " or an array")
     m0 = np.zeros(1) if model.mean is None else to_numpy(model.mean(data.X))
     y = data.Y - (m0[:, None] if m0.ndim == 1 else m0 if m0.shape == data.Y.shape else 0.0)
     m, known_model = model.n_inducing, {"kernel": kernel, "noise": data.noise, "y": y}
@@ -354,21 +339,20 @@ def start_places(
         if whole:
             reason = f"the data have {len(Z)} different rows; each of these is one"
         message = f"{m} inducing points were asked for, but {reason}"
-        warnings.warn(message, ReducedBasisWarning, stacklevel=4)
+        warnings.warn(message, errors.ReducedBasisWarning, stacklevel=4)
     return Z, whole
 
 
 def start_basis(model: Any, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Basis:
     """Points at Z, or the same functions as Gaussians whose widths are free as well."""
-    if model.basis not in ("auto", "points", "multiscale"):
-        raise UnknownNameError(f"basis must be 'auto', 'points' or 'multiscale', not {model.basis!r}")
+    errors.require_one_of("basis", model.basis, ("auto", "points", "multiscale"))
     plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and model.projection is None
     near = model.approximation == "neighbours"  # which see what the widths of a basis would be for
     alone = plain and free and model.recipe == "auto" and model.inducing is None and not near
     if model.basis == "points" or model.approximation not in TABLE or (model.basis == "auto" and not alone):
         return Points(Z)
     if not plain:
-        raise ParameterError(f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}")
+        raise errors.ParameterError(f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}")
     return as_multiscale(kernel, Points(Z))
 
 
@@ -379,14 +363,14 @@ def block_centres(model: Any, X: np.ndarray, m: int, rng: Any) -> np.ndarray | N
     return selection.kmeans(X, max(1, round(len(X) / m)) if model.n_blocks is None else model.n_blocks, rng)
 
 
-def named(error: ValueError | OverflowError) -> InducingError:
+def named(error: ValueError | OverflowError) -> errors.InducingError:
     """The error of this package for one of scikit-learn's."""
     text = re.sub(r":\narray=.*\n", "; ", str(error), flags=re.DOTALL)  # without the numbers themselves
     text = re.sub(r"\s*\n-?\s*", " ", text)
     if "sample(s)" in text:
-        return EmptyDataError(text)
+        return errors.EmptyDataError(text)
     if "NaN" in text or "infinity" in text:
-        return NonFiniteError(text)
+        return errors.NonFiniteError(text)
     if "feature names" in text.lower() or "convert" in text:
-        return ColumnError(text)
-    return ShapeError(text)
+        return errors.ColumnError(text)
+    return errors.ShapeError(text)

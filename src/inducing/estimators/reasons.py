@@ -1,7 +1,5 @@
 """Shapley values of fitted models, in the user's units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +34,7 @@ def shapley(
     if len(rows) == 0:
         raise ShapeError("the background has no rows; pass at least one")
     post, groups, found = model.posterior_, _groups(model), None
-    if isinstance(post, Posterior) and getattr(model, "guide_", None) is None:
+    if isinstance(post, Posterior) and model.kinds_.guide is None:
         found = shapley_values(post, in_model_units(X), in_model_units(rows), groups, return_std)
     names = getattr(model, "feature_names_in_", None)
     shown = tuple(map(str, range(X.shape[1]) if names is None else names))
@@ -47,10 +45,8 @@ def shapley(
         base = found.baseline * scale + model.y_mean_
         return replace(found, values=found.values * scale, baseline=base, std=deviations, X=X, names=shown)
     if return_std:
-        raise ParameterError(
-            "deviations of Shapley values need a kernel that is a product over inputs, and a posterior that "
-            "needs no rows; leave return_std out"
-        )
+        needed = "a kernel that is a product over inputs, no guide, and a posterior that needs no rows"
+        raise ParameterError(f"deviations of Shapley values need {needed}; leave return_std out")
     found = sampled_values(mean, X, rows, permutations, rng)
     return replace(found, X=X, names=shown)
 

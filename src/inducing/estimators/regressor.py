@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..errors import ParameterError, UnknownNameError
+from ..errors import ParameterError, require_one_of
 from ..files.models import OF_A_HEADER, fitting_size
 from ..inference import selection
 from ..inference.pic import PICPredictor
@@ -30,23 +30,12 @@ from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
+from . import preparation
 from .base import Rated, generator
 from .guide import check_guide, cross_fitted
 from .judging import report_of, with_left_out
 from .outputs import Outputs, in_rows, prepared_source
-from .preparation import (
-    Data,
-    Scaling,
-    block_centres,
-    check_file_size,
-    check_parted,
-    checked_weights,
-    noise_way,
-    start_basis,
-    start_likelihood,
-    start_noise,
-    start_places,
-)
+from .preparation import Data, Scaling, checked_weights, noise_way
 from .starting import given_priors, own_kernel, start_kernels
 from .watching import with_callbacks
 
@@ -224,7 +213,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             return self._fit_each(X, y, sample_weight, x_std)
         X, y = self._with_gaps(X, y)
         X, y, weights = self._prepared(X, y, checked_weights(sample_weight, X), x_std)
-        X, likelihood = as_inputs(X, most=LARGEST_FLOAT), start_likelihood(self)
+        X, likelihood = as_inputs(X, most=LARGEST_FLOAT), preparation.start_likelihood(self)
         y = as_targets(y, X, most=LARGEST_FLOAT) if likelihood is None else likelihood.check(y)
         if check_guide(self, y, self.kinds_.way):
             guide, predicted = cross_fitted(X, y, weights)
@@ -256,8 +245,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         for name, value in (("time_budget", self.time_budget or 0.0), ("max_iter", self.max_iter)):
             if not isinstance(value, float | int | np.number) or not value >= 0:
                 raise ParameterError(f"{name} must be a number of at least 0, not {value!r}")
-        if self.objective not in AIMS:
-            raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {self.objective!r}")
+        require_one_of("objective", self.objective, AIMS)
         settled = copy(self)
         settled.left_open = self.n_inducing == "auto"
         if settled.left_open:
@@ -294,18 +282,18 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         if way is None:
             return recipes.train(self.recipe, task, optimize)
         if self.approximation not in ("fitc", "vfe", "neighbours") or task.problem.p > 1:
-            raise ParameterError(
-                f"noise={self.noise!r} needs one target and approximation='vfe' or 'neighbours', but there "
-                f"are {task.problem.p} and it is {self.approximation!r}"
-            )
+            needed = "one target and approximation='vfe' or 'neighbours'"
+            have = f"there are {task.problem.p} and it is {self.approximation!r}"
+            raise ParameterError(f"noise={self.noise!r} needs {needed}, but {have}")
         return learn_noise(way, self.recipe, task, optimize)
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """Fit a sample of the rows by the recipe, then all of them."""
-        check_parted(source, sample_weight, self._settled())
+        preparation.check_parted(source, sample_weight, self._settled())
         self.models_, table, rng = None, source, generator(self.random_state)
         source, of_outputs = prepared_source(self, source.cached())
-        likelihood, settled, one_output = start_likelihood(self), self._settled(), source.one_output
+        likelihood, one_output = preparation.start_likelihood(self), source.one_output
+        settled = self._settled()
         with Line(bool(self.verbose)) as line:
             survey = outofcore.survey(source.watched(line.part) if self.verbose else source)
         moments, sample = survey.moments, survey.sample
@@ -354,9 +342,8 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         report = report_of(self, again, task.problem, float(data.weights.sum()))
         self.report_ = report
         if isinstance(report, Diagnosis):
-            self.report_ = replace(
-                report, at_bounds=result.at_bounds, converged=result.converged, gain=result.gain
-            )
+            of_all = {name: getattr(result, name) for name in ("at_bounds", "converged", "gain")}
+            self.report_ = replace(report, **of_all)
         return self
 
     def _task(
@@ -370,21 +357,21 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     ) -> tuple[recipes.Task, str]:
         """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
-        noise, mean = start_noise(self, data, scaling, likelihood)
+        noise, mean = preparation.start_noise(self, data, scaling, likelihood)
         kernel = own_kernel(self, data, noise, variance, scaling)
-        Z, whole = start_places(self, data, scaling, kernel, rng)
+        Z, whole = preparation.start_places(self, data, scaling, kernel, rng)
         if source is not None and isinstance(self.inducing, str) and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
-        check_file_size(self, data, len(Z))
+        preparation.check_file_size(self, data, len(Z))
         if self.approximation == "sod":
             data = data[np.unique(selection.nearest(Z, data.X))]
-        self._centres = block_centres(self, data.X, len(Z), rng)
+        self._centres = preparation.block_centres(self, data.X, len(Z), rng)
         optimize = self.optimize
         if optimize is None or (whole and optimize == "all"):
             optimize = "hyperparameters"
         task = recipes.Task(
             kernel,
-            start_basis(self, Z, kernel, free=optimize == "all"),
+            preparation.start_basis(self, Z, kernel, free=optimize == "all"),
             "vfe" if noise_way(self.noise) and self.approximation != "neighbours" else self.approximation,
             noise,
             placed(data.X, self.device),
@@ -401,8 +388,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             deadline=np.inf if self.time_budget is None else time.monotonic() + self.time_budget,
             **{name: getattr(self, name) for name in PASSED_ON},
         )
-        if self.recipe not in recipes.RECIPES:
-            raise UnknownNameError(f"there is no recipe {self.recipe!r}, only {', '.join(recipes.RECIPES)}")
+        recipes.recipe_for(self.recipe)  # or an error that lists those known
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
     def _take(self, learned: Fit | NoiseFit, scaling: Scaling, one_output: bool, rows: float) -> None:
@@ -441,8 +427,5 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
 
     def _new_noise(self) -> Any:
         if self.noise_ is None:
-            raise ParameterError(
-                "the noise was given row by row, so that of a new observation is unknown; pass latent=True "
-                "and add it"
-            )
+            raise ParameterError("the noise was given row by row, new rows have none; pass latent=True")
         return self.noise_

@@ -1,7 +1,5 @@
 """The kernel that an estimator starts from: as given in the user's units, by its name, or of several."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

@@ -262,7 +262,5 @@ def times_of(time: Any, X: np.ndarray) -> np.ndarray | None:
         return None
     times = np.asarray(time, dtype=float)
     if times.shape != (len(X),) or not np.all(np.isfinite(times)):
-        raise ShapeError(
-            f"time must be {len(X)} finite numbers, one for each row, not of shape {times.shape}"
-        )
+        raise ShapeError(f"time must be {len(X)} finite numbers, one a row, not of shape {times.shape}")
     return times

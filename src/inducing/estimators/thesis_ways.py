@@ -79,9 +79,7 @@ class ThesisWays:
                 self.open_classes_, self._held, self._begun_with = classes is None, (X[:0], y[:0]), 0
                 self.classes_ = np.unique(y if classes is None else classes)
             elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise LabelError(
-                    f"classes are {np.unique(classes)}, but the model has {self.classes_}; they cannot change"
-                )
+                raise LabelError(f"classes cannot change from {self.classes_} to {np.unique(classes)}")
             self._admit(y)
             if self._held is None:
                 seen = self._read_on(X, y, time)
@@ -147,11 +145,11 @@ class ThesisWays:
             rng = generator(self.random_state)
             order = rng.permutation(len(X))
             self._learn(X[order], Y[order], rng, "online")
-        self._read([prior(self._kernel)] * Y.shape[1], X, Y, time)
+        self._read([prior(self._kernel)] * Y.shape[1], X, Y, time=time)
 
     def _read_on(self: Any, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> Seen:
         posts = [replace(post, sites=None) for post in self.posteriors_]
-        return self._read(posts, self._in_model_units(X), self._signs(y), time)
+        return self._read(posts, self._in_model_units(X), self._signs(y), time=time)
 
     def _learn(self: Any, X: np.ndarray, Y: np.ndarray, rng: np.random.Generator, method: str) -> None:
         """Learn the kernel, and for "fitc" the whole model, by EP's evidence."""
@@ -184,14 +182,8 @@ class ThesisWays:
         options |= {"sweeps": self.sweeps, "tolerance": self.tolerance, "damping": self.damping}
         return expectation_propagation(self._kernel, self.likelihood_, X, Y, **options)
 
-    def _read(
-        self: Any,
-        posts: Sequence[Posterior],
-        X: np.ndarray,
-        Y: np.ndarray,
-        time: np.ndarray | None = None,
-        stoppable: bool = False,
-    ) -> Seen:
-        seen = self._feed(posts, X, Y[:, :, None], time, stoppable).seen
+    def _read(self: Any, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, **how: Any) -> Seen:
+        """Read rows with `how` as for `_feed`, and keep the processes."""
+        seen = self._feed(posts, X, Y[:, :, None], **how).seen
         self._keep(self._standing.matched)
         return seen

@@ -40,18 +40,13 @@ def require_apart(out: str | Path, *read: str | Path | None) -> None:
     """Raise if a file to be written is one that is read, whatever links lead to it; a folder or a pattern
     stands for its files.
     """
-    target = os.path.realpath(out)
+    target, there = os.path.realpath(out), os.path.exists(out)
     for name in (str(name) for name in read if name is not None):
-        same = os.path.exists(out) and any(
-            os.path.samefile(out, file) for file in {name, *glob(name)} if os.path.exists(file)
-        )
-        inside = (
-            os.path.isdir(name) and os.path.exists(out) and target.startswith(os.path.realpath(name) + os.sep)
-        )
+        files = [file for file in {name, *glob(name)} if os.path.exists(file)]
+        same = there and any(os.path.samefile(out, file) for file in files)
+        inside = there and os.path.isdir(name) and target.startswith(os.path.realpath(name) + os.sep)
         if same or inside or target == os.path.realpath(name):
-            raise ParameterError(
-                f"{str(out)!r} would be written over {name!r}, which is read: name another file"
-            )
+            raise ParameterError(f"{str(out)!r} would be written over {name!r}, which is read: name another")
 
 
 def sync_folder(folder: Path) -> None:

@@ -35,9 +35,7 @@ class Checkpoint:
         except (DamagedError, KeyError) as error:
             raise ModelFileError(f"the checkpoint {self.path} cannot be read ({error}): delete it") from error
         if fingerprint != self.fingerprint or x.shape != otherwise.shape or x.dtype != otherwise.dtype:
-            raise ModelFileError(
-                f"the checkpoint {self.path} is of another problem: delete it or name another"
-            )
+            raise ModelFileError(f"the checkpoint {self.path} is of another problem: delete or rename it")
         return x
 
     def save(self, x: np.ndarray, value: float, *, force: bool = False) -> None:

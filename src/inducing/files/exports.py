@@ -54,9 +54,8 @@ class Exported:
     noise: float  # of classes, the probit's; elsewhere it is in the variance
     features: tuple[str, ...]
     classes: tuple[str, ...] = ()
-    columns: tuple[
-        ExportedColumn, ...
-    ] = ()  # where features are made of columns; else these are the features
+    # where features are made of columns; else these are the features
+    columns: tuple[ExportedColumn, ...] = ()
 
     @property
     def functions(self) -> list[Functions]:
@@ -114,13 +113,8 @@ def to_c(model: Exported, name: str = "model") -> str:
         leaves = [leaf for _, leaves in f.terms for leaf in leaves]
         tables |= {f"p{b}_{i}": leaf.precisions for i, leaf in enumerate(leaves)}
         part = pieces["processes"].replace("@terms", _c_terms(f, b))
-        sizes = {
-            "@m#": f.centers.shape[1],
-            "@e#": len(f.origin),
-            "@own#": len(own),
-            "@first#": own[0],
-            "@b#": b,
-        }
+        sizes = {"@m#": f.centers.shape[1], "@e#": len(f.origin), "@b#": b}
+        sizes |= {"@own#": len(own), "@first#": own[0]}
         for key, number in sizes.items():
             part = part.replace(key, str(number))
         body += part
@@ -146,9 +140,8 @@ def to_c(model: Exported, name: str = "model") -> str:
 
 def _c_pieces() -> dict[str, str]:
     """The templates of a header by name, from the file where they stand one after the other."""
-    return {
-        name: text for name, _, text in (p.partition("\n") for p in template("predictor.c").split("//// "))
-    }
+    pieces = (piece.partition("\n") for piece in template("predictor.c").split("//// "))
+    return {name: text for name, _, text in pieces}
 
 
 def template(name: str) -> str:
@@ -204,9 +197,8 @@ def _c_columns(columns: tuple[ExportedColumn, ...], piece: str) -> str:
         fields += f"  {kind}c{i}; /* {_comment(column.name)} */\n"
         if column.levels:
             n, unseen = len(column.levels), ("error", "none", "other").index(column.unseen)
-            tables += (
-                f"static const char *const @_levels{i}[{n}] = {{{', '.join(map(_c_text, column.levels))}}};\n"
-            )
+            levels = ", ".join(map(_c_text, column.levels))
+            tables += f"static const char *const @_levels{i}[{n}] = {{{levels}}};\n"
             lines += f"  if (@_level(row->c{i}, @_levels{i}, {n}, {unseen}, x + {at})) return {i + 1};\n"
         else:
             lines += f"  x[{at}] = row->c{i} - {column.origin!r};\n"

@@ -83,9 +83,7 @@ def save(
     try:
         text = json.dumps(plain, default=_from_numpy)
     except (TypeError, ValueError) as error:
-        raise ParameterError(
-            f"metadata cannot be written as JSON ({error}); use strings, numbers and lists"
-        ) from error
+        raise ParameterError(f"metadata must be plain JSON, but {error}") from error
     head = {"format": FORMAT, "format_version": VERSION, "model": text, "sha256": digest(text, arrays)}
     content = to_bytes(arrays, head)
     limit = getattr(model, "max_file_size", None)
@@ -98,9 +96,7 @@ def save(
         with replacing(path) as part:
             part.write_bytes(content)
     except OSError as error:
-        raise ModelFileError(
-            f"the model cannot be written to {str(path)!r}: {error.strerror or error}"
-        ) from error
+        raise ModelFileError(f"it cannot be written to {str(path)!r}: {error.strerror or error}") from error
     return len(content)
 
 
@@ -133,9 +129,7 @@ def load(path: str | Path, light: bool = False, max_bytes: int | None = None) ->
     except MemoryError as error:
         raise ModelFileError(f"{str(path)!r} needs more memory than there is: {error}") from error
     except NOT_A_MODEL as error:
-        raise ModelFileError(
-            f"{str(path)!r} does not describe a model ({type(error).__name__}: {error})"
-        ) from error
+        raise ModelFileError(f"{str(path)!r} does not describe a model ({error!r})") from error
 
 
 def read(path: Path) -> tuple[Plain, Arrays]:
@@ -150,17 +144,11 @@ def read(path: Path) -> tuple[Plain, Arrays]:
         raise ModelFileError(f"{str(path)!r} {error}") from error
     text = head.get("model", "")
     if head.get("sha256") != digest(text, arrays):
-        raise ModelFileError(
-            f"{str(path)!r} is corrupt: its contents do not match its checksum; copy or save it again"
-        )
+        raise ModelFileError(f"{str(path)!r} is corrupt: its checksum does not match; copy or save it again")
     try:
-        arrays = unpacked(arrays)
-    except DamagedError as error:
+        arrays, plain = unpacked(arrays), json.loads(text)
+    except (DamagedError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{str(path)!r} does not describe a model: {error}") from error
-    try:
-        plain = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{str(path)!r} does not describe a model: its JSON cannot be read") from error
     if not isinstance(plain, dict):
         raise ModelFileError(f"{str(path)!r} does not describe a model: its JSON is no dictionary")
     return plain, arrays
@@ -172,9 +160,7 @@ def _check_format(head: dict[str, str]) -> None:
         raise ModelFileError("is a safetensors file of something else, not of inducing")
     version = head.get("format_version")
     if version not in READ:
-        raise ModelFileError(
-            f"has format version {version}, but this library reads {' and '.join(READ)}: update inducing"
-        )
+        raise ModelFileError(f"has format version {version}, not {' or '.join(READ)}: update inducing")
 
 
 def _from_numpy(value: Any) -> Any:

@@ -1,7 +1,5 @@
 """Arrays by name in a file of safetensors, opened in no more memory than the file has bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable
@@ -11,6 +9,7 @@ import numpy as np
 
 from .records import Arrays
 
+UNREADABLE = OSError, TypeError, LookupError, AttributeError, MemoryError, OverflowError
 SIDES = {"lower": np.tril_indices, "upper": np.triu_indices}
 
 
@@ -30,15 +29,7 @@ def tensors(
             if check is not None:
                 check(head)
             return head, {name: np.array(file.get_tensor(name)) for name in file.keys()}
-    except (
-        SafetensorError,
-        OSError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        MemoryError,
-        OverflowError,
-    ) as error:
+    except (SafetensorError, *UNREADABLE) as error:
         raise DamagedError(" ".join(str(error).split())) from error
 
 

@@ -1,6 +1,7 @@
 """The exact GP on a problem's rows, by a Cholesky factor of K + Σ: O(n³) time, O(n²) memory. [003 eq. 6]"""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,21 +21,11 @@ def exact_evidence(P: Problem) -> float:
 
 def exact_posterior(P: Problem) -> Posterior:
     """The exact GP, whatever the problem's row of the table."""
-    L = _factor(P)
+    L, added = _factor(P), _added(P)
     w = solve_lower(L, P.Y)
     require_digits(P, solve_lower(L, w, transposed=True))
-    return Posterior(
-        kernel=P.kernel,
-        basis=P.basis,
-        L=L,
-        w=w,
-        A=None,
-        added=_added(P),
-        mean_function=P.mean,
-        log_evidence=_value(P, L),
-        jitter=P.jitter,
-        one_output=P.one_output,
-    )
+    post = Posterior(P.kernel, P.basis, L, w, None, P.mean, jitter=P.jitter)
+    return replace(post, log_evidence=_value(P, L), one_output=P.one_output, added=added)
 
 
 def exact_gradient(P: Problem) -> tuple[float, Gradients]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import EmptyDataError, FactorisationError, NonFiniteError, ParameterError, ShapeError
+from .. import errors
+from ..errors import ParameterError, ShapeError, require_in
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
-from ..model.problem import DEFAULT_JITTER, as_inputs
+from ..model.problem import DEFAULT_JITTER, as_inputs, as_rows
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky_escalating, information_factors, log_det_from_factor, solve_lower
 from ..numerics.workers import blas_for, interruptible
@@ -181,7 +182,7 @@ class FieldProcess:
             move, self.log_predictive = max(move, moved), self.log_predictive + total
             if done == some.stop - some.start:
                 continue
-            raise NonFiniteError(
+            raise errors.NonFiniteError(
                 f"node {order[some][done]} leaves no valid process: its mixture has no average under what is "
                 "known of it; check that each component is narrower than the prior that is divided out, or "
                 "use damping below 1"
@@ -196,8 +197,8 @@ class FieldProcess:
         beta = np.einsum("npm,np->m", self.Phi, b)
         try:
             _, LB, LBinv, w = information_factors(0.5 * (G + G.T), beta[:, None])
-        except FactorisationError as error:
-            raise FactorisationError("the sites leave no proper process; use damping below 1") from error
+        except errors.FactorisationError as error:
+            raise errors.FactorisationError("the sites leave no proper process; use damping < 1") from error
         self.log_B, self.w = float(log_det_from_factor(LB)), w[:, 0]
         self.A = np.ascontiguousarray(LBinv.T)
         self.S = self.A @ self.A.T
@@ -296,8 +297,7 @@ def expectation_propagation(
     from, whatever the basis they were found on.
     """
     X, order = as_nodes(X, t), _order(order, len(t))
-    if not 0.0 < damping <= 1.0:
-        raise ParameterError(f"damping must lie in (0, 1], but is {damping}")
+    require_in("damping", damping, "(0, 1]")
     basis = Points(stack(X if nodes is None else nodes, t.components))
     if start is not None and start.b.shape != (len(t), t.components):
         raise ShapeError(f"start has sites of shape {start.b.shape}, but {(len(t), t.components)} are needed")
@@ -340,9 +340,7 @@ def relative_weight(post: Posterior, t: Mixtures, X: ArrayLike) -> float:
 
 def as_nodes(X: ArrayLike, t: Mixtures) -> np.ndarray:
     """X as finite inputs (n, d), one for each mixture."""
-    X = np.ascontiguousarray(to_numpy(as_inputs(X)), dtype=float)
-    if len(X) == 0:
-        raise EmptyDataError("X has no rows; at least one is needed")
+    X = np.ascontiguousarray(to_numpy(as_rows(X)), dtype=float)
     if len(X) != len(t):
         raise ShapeError(f"X has {len(X)} rows, but t has mixtures for {len(t)} nodes; they must agree")
     return X

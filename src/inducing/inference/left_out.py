@@ -103,9 +103,7 @@ def left_out_of(P: Problem | Parted, post: Posterior | None = None) -> LeftOut:
     if isinstance(P, Parted):
         return _left_out_of_parts(P)
     if P.likelihood is not None and (P.row.name in ("exact", "sod") or P.row.keeps == "neighbours"):
-        raise ParameterError(
-            f"leave_one_out under {P.likelihood} needs a basis and no neighbours; use 'fitc'"
-        )
+        raise ParameterError(f"leave_one_out of {P.likelihood} needs a basis and no neighbours; use 'fitc'")
     if P.row.name in ("exact", "sod"):
         with blas_for(P.n):
             error, variance = exact_left_out(P)

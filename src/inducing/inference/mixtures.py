@@ -49,10 +49,8 @@ class Mixtures:
         """
         weights, means, A = (np.asarray(v, dtype=float) for v in (weights, means, covariances))
         if means.ndim != 3 or weights.shape != means.shape[:2] or A.shape != (*means.shape, means.shape[2]):
-            raise ShapeError(
-                "weights (n, k), means (n, k, p) and covariances (n, k, p, p) do not fit: they have shapes "
-                f"{weights.shape}, {means.shape} and {A.shape}"
-            )
+            shapes = f"{weights.shape}, {means.shape} and {A.shape}"
+            raise ShapeError(f"weights (n, k), means (n, k, p) and covariances (n, k, p, p) are {shapes}")
         if not (np.all(weights >= 0.0) and np.all(weights.sum(axis=1) > 0.0)):
             raise ParameterError("the weights of every node must be zero or positive, and not all zero")
         log_c, b, Lam = _canonical(means, A)
@@ -61,10 +59,8 @@ class Mixtures:
         if prior_covariance is not None:
             p = means.shape[2]
             W0 = np.broadcast_to(np.asarray(prior_covariance, dtype=float), (len(means), p, p))
-            mean = np.broadcast_to(
-                np.zeros(p) if prior_mean is None else np.asarray(prior_mean, dtype=float), (len(means), p)
-            )
-            log_c0, b0, Lam0 = _canonical(mean, W0)
+            mean = np.zeros(p) if prior_mean is None else np.asarray(prior_mean, dtype=float)
+            log_c0, b0, Lam0 = _canonical(np.broadcast_to(mean, (len(means), p)), W0)
             log_c, b, Lam = log_c - log_c0[:, None], b - b0[:, None], Lam - Lam0[:, None]
         elif prior_mean is not None:
             raise ParameterError("a prior mean without a prior covariance cannot be divided out; give both")
@@ -76,9 +72,8 @@ class Mixtures:
         n, k, p = self.b.shape
         if self.log_c.shape != (n, k) or self.Lam.shape != (n, k, p, p):
             raise ShapeError(f"log_c {self.log_c.shape}, b {self.b.shape}, Lam {self.Lam.shape} do not fit")
-        if np.any(np.isnan(self.log_c)) or not (
-            np.all(np.isfinite(self.b)) and np.all(np.isfinite(self.Lam))
-        ):
+        finite = np.all(np.isfinite(self.b)) and np.all(np.isfinite(self.Lam))
+        if np.any(np.isnan(self.log_c)) or not finite:
             raise NonFiniteError("a mixture holds NaN or infinity; every mean and covariance must be finite")
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import InducingError, NonFiniteError, ParameterError, ShapeError, UnknownNameError
+from ..errors import InducingError, NonFiniteError, ParameterError, ShapeError, require_in, require_one_of
 from ..model.kernels.rows import RowKernel
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.likelihoods.loops import Asked
@@ -70,9 +70,7 @@ def update(
     outputs = 1 if y.ndim == 1 else y.shape[1]
     post = with_outputs(post, y)
     if outputs > 1 and not isinstance(likelihood, Gaussian):
-        raise ParameterError(
-            f"{outputs} outputs share one variance under a Gaussian likelihood alone; use update_together"
-        )
+        raise ParameterError(f"{outputs} outputs need Gaussian noise, not {likelihood}; use update_together")
     Y = y.reshape(len(X), 1, outputs)
     return Learner([post], likelihood, X.shape[1], capacity, tolerance, score, grow).after(X, Y, order)[0]
 
@@ -98,9 +96,7 @@ def update_together(
     X = checked_rows(X, posts)
     Y = checked_targets(likelihood, Y, X)
     if Y.shape != (len(X), len(posts)):
-        raise ShapeError(
-            f"Y has shape {Y.shape}, but {len(posts)} processes and {len(X)} rows need {(len(X), len(posts))}"
-        )
+        raise ShapeError(f"Y has shape {Y.shape}, but rows and processes need {(len(X), len(posts))}")
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, grow)
     return learner.after(X, Y[:, :, None], order)
 
@@ -120,13 +116,10 @@ class Learner:
     ) -> None:
         if capacity is not None and (isinstance(capacity, bool) or int(capacity) != capacity or capacity < 1):
             raise ParameterError(f"capacity must be a whole number of at least 1, or None, but is {capacity}")
-        if not 0.0 <= tolerance < 1.0:
-            raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), not {tolerance}")
+        require_in("tolerance, relative to k(x, x),", tolerance, "[0, 1)")
         check_score(score, online=True)
         if not grow and len(posts[0]) == 0:
-            raise ParameterError(
-                "a basis that does not grow must not be empty: start from prior(k, basis=...)"
-            )
+            raise ParameterError("a basis that does not grow must not be empty: give prior(k, basis=...)")
         self.posts, self._X = list(posts), np.empty((0, d))  # and the rows that were opened
         self._means = 1 if all(post.mean_function is posts[0].mean_function for post in posts) else len(posts)
         self._row_prior: np.ndarray | None = None  # of any row, where it is the same for all
@@ -178,8 +171,7 @@ class Learner:
 
     def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
         """Rows to read next: as given, or the most informative left; read them before asking on."""
-        if order not in ("given", "information"):
-            raise UnknownNameError(f"there is no order {order!r}; choose 'given' or 'information'")
+        require_one_of("order", order, ("given", "information"))
         left = np.arange(len(X))
         if order == "given":
             yield from np.split(left, range(TURN, len(X), TURN))
@@ -271,17 +263,15 @@ class Learner:
         m, Z = self.state.size[0], self.basis.parameters.get("Z")
         k = self.basis.cross(self.kernel, x)[0] if Z is None else self._row_kernel.cross(x, Z)
         w = self.state.w[:, :, :m]
-        return self._prior_means(x, np.empty((1, *w.shape[:2])))[0] + w @ solve_lower(
-            self.state.U[:m, :m].T, k
-        )
+        prior = self._prior_means(x, np.empty((1, *w.shape[:2])))[0]
+        return prior + w @ solve_lower(self.state.U[:m, :m].T, k)
 
     def posteriors(self) -> list[Posterior]:
         self.collect(self._X)
         m, state, posts = self.state.size[0], self.state, []
         for c, post in enumerate(self.posts):
-            L, w, A = (
-                part.copy("C") for part in (state.U[:m, :m].T, state.w[c, :, :m].T, state.A[c, :m, :m])
-            )
+            factors = state.U[:m, :m].T, state.w[c, :, :m].T, state.A[c, :m, :m]
+            L, w, A = (part.copy("C") for part in factors)
             terms = OnlineTerms((L, w, A), tuple(v.copy() for v in self._score_terms(c)), self.age)
             changes: dict[str, Any] = dict(basis=self.basis, L=L, w=w, A=A, jitter=self.jitter, online=terms)
             changes |= dict(log_evidence=None, sites=None, log_predictive=float(self.total[c]))

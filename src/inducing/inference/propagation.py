@@ -14,13 +14,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..engine.sites import Processes
-from ..errors import EmptyDataError, ParameterError, UnknownNameError
+from ..errors import ParameterError, require_in, require_one_of
 from ..model.bases import Basis, Points
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
-from ..model.problem import DEFAULT_JITTER, as_inputs
+from ..model.problem import DEFAULT_JITTER, as_rows
 from ..model.sites import Sites
 from ..numerics.arrays import Array, as_columns, to_numpy
 from ..numerics.linalg import cholesky_escalating
@@ -71,16 +71,14 @@ def expectation_propagation(
     """
     X, one = _rows(X), np.ndim(y) == 1
     Y = checked_targets(likelihood, y, X)
-    if not 0.0 <= tolerance < 1.0:
-        raise ParameterError(f"tolerance is relative to k(x, x) and must lie in [0, 1), but is {tolerance}")
-    if not 0.0 < damping <= 1.0:
-        raise ParameterError(f"damping must lie in (0, 1], but is {damping}")
+    require_in("tolerance, relative to k(x, x),", tolerance, "[0, 1)")
+    require_in("damping", damping, "(0, 1]")
     Y = np.ascontiguousarray(as_columns(Y), dtype=float)
-    if approximation not in ("fitc", "dtc"):
-        raise UnknownNameError(f"approximation must be 'fitc' or 'dtc', not {approximation!r}")
+    require_one_of("approximation", approximation, ("fitc", "dtc"))
     if approximation == "dtc" and basis is None and start is None:
         raise ParameterError("approximation='dtc' needs a basis that stays: give one as basis=")
     posts = None if start is None else [start] if isinstance(start, Posterior) else list(start)
+    of_rows = likelihood, X, Y, mean or Zero()
     if posts is not None:
         if posts[0].kernel.spec() != kernel.spec():
             raise ParameterError("start has another kernel; from_sites gives its sites to this one")
@@ -89,14 +87,9 @@ def expectation_propagation(
         basis = basis.on(X)
         basis.check(kernel)
         L, jitter = cholesky_escalating(basis.gram(kernel), jitter)
-        run = Processes(
-            kernel, basis, L, likelihood, X, Y, mean or Zero(), 1.0, jitter, approximation == "dtc"
-        )
+        run = Processes(kernel, basis, L, *of_rows, 1.0, jitter, approximation == "dtc")
     else:
-        empty = np.empty((0, 0))
-        run = Processes(
-            kernel, Points(np.empty((0, X.shape[1]))), empty, likelihood, X, Y, mean or Zero(), 0.0, 0.0
-        )
+        run = Processes(kernel, Points(X[:0]), np.empty((0, 0)), *of_rows, 0.0, 0.0)
     before = run.n_sweeps
     with blas_for(max(len(run.basis), min(capacity or len(X), len(X)))):
         if run.share == 0.0 and run.n_sweeps < min(freeze_after, before + sweeps):
@@ -124,10 +117,7 @@ def from_sites(kernel: Kernel, basis: Basis, sites: Sites, X: Array) -> Posterio
 
 
 def _rows(X: Array) -> np.ndarray:
-    X = np.ascontiguousarray(to_numpy(as_inputs(X)), dtype=float)
-    if len(X) == 0:
-        raise EmptyDataError("X has no rows; at least one is needed")
-    return X
+    return np.ascontiguousarray(to_numpy(as_rows(X)), dtype=float)
 
 
 class _Growth:

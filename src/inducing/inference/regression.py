@@ -245,19 +245,9 @@ def posterior_of(
 
 def posterior_from(P: Problem | Parted, F: evidence.Factors, log_evidence: float) -> Posterior:
     """The posterior of a problem from the factors of the first pass and the log evidence."""
-    return Posterior(
-        kernel=P.kernel,
-        basis=P.basis,
-        L=F.Luu,
-        w=F.w,
-        A=contiguous(F.LBinv.T),
-        mean_function=P.mean,
-        conditional=P.row.conditional,
-        log_evidence=log_evidence,
-        jitter=F.jitter,
-        one_output=P.one_output,
-        sites=None if F.point is None else _sites(P, F),
-    )
+    A, sites = contiguous(F.LBinv.T), None if F.point is None else _sites(P, F)
+    post = Posterior(P.kernel, P.basis, F.Luu, F.w, A, P.mean, P.row.conditional, log_evidence, F.jitter)
+    return replace(post, one_output=P.one_output, sites=sites)
 
 
 def _sites(P: Problem | Parted, F: evidence.Factors) -> Sites:
@@ -283,10 +273,8 @@ def gradient_of(
     to grow, and a likelihood's sites start from those in `memory`, which is renewed.
     """
     if along_neighbours(P):
-        raise ParameterError(
-            f"{P.likelihood} along neighbours has no gradient: the evidence is not stationary in its sites; "
-            "learn with fit, or under 'fitc'"
-        )
+        why = "has no gradient: the evidence is not stationary in its sites"
+        raise ParameterError(f"{P.likelihood} along neighbours {why}; learn with fit, or under 'fitc'")
     if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
         if P.row.name == "cg":
             found, gradient = conjugate_gradients.log_evidence_and_gradient(P)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import EmptyDataError, ParameterError, ShapeError
+from ..errors import EmptyDataError, ParameterError, ShapeError, require_count, require_in
 from ..model.kernels.base import Kernel
 from ..model.problem import as_inputs, as_noise, as_targets
 from ..numerics.arrays import Given, Seed, to_numpy
@@ -87,8 +87,7 @@ def greedy_variance(
     K, and so can choose m by itself. O(n + s m² + s m d), memory s m. rng matters only where rows are drawn,
     or m exceeds the rank of K.
     """
-    if not 0 <= threshold < 1:
-        raise ParameterError(f"threshold is a share of tr K and must lie in [0, 1), but is {threshold}")
+    require_in("threshold, a share of tr K,", threshold, "[0, 1)")
     generator = np.random.default_rng(rng)
     X, weights = _candidates(X, m, generator, weights)
     K = PivotedCholesky(_needed(kernel, "variance", "kernel"), X, m)
@@ -156,7 +155,7 @@ def smola_bartlett(
 
     so that 59 of them are one matrix product. O(n + 59 (s m² + s m d)), memory s m.
     """
-    _check_count(candidates, "candidates")
+    require_count("candidates", candidates)
     generator = np.random.default_rng(rng)
     P = _projection("smola-bartlett", kernel, noise, X, y, m, generator, weights)
 
@@ -188,8 +187,8 @@ def matching_pursuit(
     A score is then O(n), and columns of K are worth keeping [Keerthi, Chu 2006]: each time 59 fresh rows
     compete with a cache of the 200 best losers so far. O(n + s m² + 259 s m + 59 s m d), memory s (m + 259).
     """
-    _check_count(candidates, "candidates")
-    _check_count(cache, "cache")
+    require_count("candidates", candidates)
+    require_count("cache", cache)
     generator = np.random.default_rng(rng)
     P = _projection("matching-pursuit", kernel, noise, X, y, m, generator, weights)
     slots = min(len(P.X), cache + candidates)
@@ -241,8 +240,7 @@ def novelty(
     space of finite dimension no more rows are new than it has. It ends with m of them, or with fewer where no
     more are new. O(n + s m² + s m d), memory s m. Ignores noise and y, and weights other than zero.
     """
-    if not 0 <= tolerance < 1:
-        raise ParameterError(f"tolerance is a share of k(x, x) and must lie in [0, 1), but is {tolerance}")
+    require_in("tolerance, a share of k(x, x),", tolerance, "[0, 1)")
     generator = np.random.default_rng(rng)
     X, _ = _candidates(X, m, generator, weights)
     X = X[generator.permutation(len(X))]
@@ -343,7 +341,7 @@ def _sample(
     X: np.ndarray, m: int, rng: np.random.Generator, weights: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the rows of positive weight, of a sample where there are many, and their weights."""
-    _check_count(m, "the number of points to choose")
+    require_count("m, the number of points to choose,", m)
     weights = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
     if weights.shape != (len(X),):
         raise ShapeError(f"weights must have one entry per row ({len(X)}), but have shape {weights.shape}")
@@ -360,12 +358,6 @@ def _sample(
 def _draw(n: int, size: int, rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
     """Draw `size` of n rows without replacement, in proportion to their weights. (size,)"""
     return np.sort(rng.choice(n, size=size, replace=False, p=weights / weights.sum()))
-
-
-def _check_count(value: object, what: str) -> None:
-    """Raise if `value` is no whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ParameterError(f"{what} must be a whole number of at least 1, but is {value!r}")
 
 
 def _needed(value: Given, rule: str, argument: str) -> Given:

@@ -72,9 +72,8 @@ def sobol_indices(
         groups = [process]
     else:
         likely = likely_parameters(process, GROUPS, rng)
-        groups = [
-            post.paths(max(size // GROUPS, 2), own, features=BOX_WAVES) for post, own in zip(likely, seeds)
-        ]
+        count = max(size // GROUPS, 2)
+        groups = [post.paths(count, own, features=BOX_WAVES) for post, own in zip(likely, seeds)]
     if groups[0].outputs is not None:
         raise ParameterError("Sobol indices are of one output; fit one output at a time")
     drawn = np.concatenate([indices(paths, own) for paths, own in zip(groups, seeds)], axis=1)

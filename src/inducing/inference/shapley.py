@@ -10,8 +10,6 @@ a polynomial of degree d - 1 that ⌈d/2⌉ Gauss-Legendre nodes integrate exact
 background row, without differences of large numbers. Being linear in f, a value has a standard deviation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -59,9 +57,7 @@ def shapley_values(
     if terms is None or not isinstance(mean, Zero | Constant | Linear):
         return None
     if std and post.conditional == "independent":
-        raise ParameterError(
-            "FIC's residual is another at every query, so values have no deviation; use FITC"
-        )
+        raise ParameterError("FIC's residual is another at every query: values have no deviation; use FITC")
     if isinstance(post.basis, Multiscale):
         terms = terms[:1]  # the kernel is one RBF
     functions = _of_basis(post, terms, groups)

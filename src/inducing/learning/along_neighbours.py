@@ -141,10 +141,8 @@ def _losses(learned: Stage, P: Problem, held: np.ndarray) -> np.ndarray:
 def neighbour_gain(learned: Stage, P: Problem, held: np.ndarray) -> NeighbourGain:
     """Errors and log losses of held-out rows without neighbours and with those of P's row, at a stage."""
     judge, Q, p = HeldOut(P.X[held], targets(P)[held]), learned.rows, parameters_of(learned.rows)
-    models = [
-        replace(learned, problem=Q).model(),
-        replace(learned, problem=with_neighbours(replace(Q, row=P.row))).model(),
-    ]
+    near = with_neighbours(replace(Q, row=P.row))
+    models = [replace(learned, problem=own).model() for own in (Q, near)]
     y, known = to_numpy(judge.Y), to_numpy(targets(Q))  # (t, p), (n, p)
     errors, losses = [], []
     for model in models:

@@ -162,9 +162,8 @@ class Diagnosis(Report):
         if self.gain is not None:
             rows[f"{self.gain.rows} held-out rows"] = str(self.gain)
         if self.jumps:
-            rows["neighbours found anew"] = (
-                f"evidence {', '.join(f'{jump:+.3g}' for jump in self.jumps)} nats"
-            )
+            jumps = ", ".join(f"{jump:+.3g}" for jump in self.jumps)
+            rows["neighbours found anew"] = f"evidence {jumps} nats"
         rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
         for row, y, mean, std in self.surprises[:PRINTED_SURPRISES]:
             rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"

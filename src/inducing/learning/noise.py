@@ -79,10 +79,9 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     """
     near = task.approximation == "neighbours"
     if near and (way != NOISE_WAYS[0] or task.problem.likelihood is not None):
-        raise ParameterError(
-            f"noise={way!r} of {task.problem.likelihood or 'Gaussian noise'} has no evidence along "
-            "neighbours; use noise='learned' with Gaussian noise, or approximation='vfe'"
-        )
+        what = f"noise={way!r} of {task.problem.likelihood or 'Gaussian noise'}"
+        advice = "use noise='learned' with Gaussian noise, or approximation='vfe'"
+        raise ParameterError(f"{what} has no evidence along neighbours; {advice}")
     plain = task if near else replace(task, approximation="vfe", power=None)
     first = mean_first(plain.stage(), train(recipe, plain, optimize))
     if way == NOISE_WAYS[0]:

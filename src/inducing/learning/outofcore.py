@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.parts import Parted
-from ..errors import ParameterError, UnknownNameError
+from ..errors import require_in, require_one_of
 from ..inference import selection
 from ..inference.neighbours import BLOCK_ROWS, coordinates
 from ..inference.regression import approximation_of, as_problem
@@ -105,8 +105,7 @@ def select(
 
     "kmeans" then moves every centre to the mean of all rows nearest to it, `passes` times, a pass each.
     """
-    if rule not in selection.BY_NAME:
-        raise UnknownNameError(f"there is no rule {rule!r}; choose one of {', '.join(selection.BY_NAME)}")
+    require_one_of("rule", rule, selection.BY_NAME)
     generator = np.random.default_rng(rng)
     if sample is None:
         sample = survey(source, START, int(generator.integers(2**31))).sample
@@ -163,9 +162,8 @@ def by_neighbourhood(source: Source, folder: str | Path, kernel: Kernel) -> Sour
     Y.flush()
     y = Y[:, 0] if layout.one_output else Y
     kept = [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
-    return Pieces(
-        layout, tuple(ArrayPiece(X, y, slice(a, b), f"rows {a} to {b - 1} of {folder}") for a, b in kept)
-    )
+    pieces = (ArrayPiece(X, y, slice(a, b), f"rows {a} to {b - 1} of {folder}") for a, b in kept)
+    return Pieces(layout, tuple(pieces))
 
 
 def _counts_by_centre(part: Part, kernel: Kernel, centres: np.ndarray) -> np.ndarray:
@@ -184,8 +182,7 @@ def _labels(part: Part, kernel: Kernel, centres: np.ndarray) -> np.ndarray:
 
 def judges(sample: Sample, share: float) -> int:
     """The number of a sample's first rows that are held out to judge by; 0 where there are too few."""
-    if not 0.0 <= share < 1.0:
-        raise ParameterError(f"validation_fraction must lie in [0, 1), but is {share}")
+    require_in("validation_fraction", share, "[0, 1)")
     rows = min(START, len(sample.keys))
     count = min(JUDGES, round(share * rows))
     return count if 5 * max(count, recipes.LEAST_HELD) <= rows else 0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, require_one_of
 from ..model.bases import Basis, Multiscale
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
@@ -155,8 +155,7 @@ class Packing:
 
     def _held(self, optimize: str, fixed: Sequence[str]) -> set[str]:
         """The names of the parameters that stay as they are."""
-        if optimize not in OPTIMIZE:
-            raise UnknownNameError(f"optimize must be 'all', 'hyperparameters' or 'basis', not {optimize!r}")
+        require_one_of("optimize", optimize, OPTIMIZE)
         known, noise = list(self.raw), self.origin.noise
         held: set[str] = set()
         for name in fixed:

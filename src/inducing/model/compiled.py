@@ -102,9 +102,8 @@ class Folded:
         hats = [np.column_stack([own.owners, own.corners]) for own in seen]
         at_hats = [to_numpy(own.features(centers)[0])[:, centers.shape[1] :] for own in seen]
         centers = np.ascontiguousarray(np.hstack([centers, *at_hats]).T)
-        functions = Functions(
-            centers, np.zeros(len(centers)), tuple(terms), np.vstack([np.zeros((0, 4)), *hats])
-        )
+        all_hats = np.vstack([np.zeros((0, 4)), *hats])
+        functions = Functions(centers, np.zeros(len(centers)), tuple(terms), all_hats)
         own, share = heights(kernel, basis), 0.0 if degenerate else 1.0
         root = np.ascontiguousarray(to_numpy(T) * own, dtype=float)
         return cls(functions, to_numpy(alpha) * own, root, bias, slope, share)

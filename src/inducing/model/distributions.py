@@ -1,7 +1,5 @@
 """`Distribution`: what is believed of new observations, row by row, as one frozen value in their units."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -218,9 +216,8 @@ class ClassDistribution(Marginal):
     def quantile(self, p: Given) -> np.ndarray:
         p = Likelihood.probability_of(p)
         below = np.cumsum(self.probabilities, axis=1)[:, :-1]  # (n, c - 1)
-        return self.classes[
-            np.sum(below.reshape(*below.shape[:1], *(1,) * p.ndim, -1) < p[..., None], axis=-1)
-        ]
+        below = below.reshape(len(below), *(1,) * p.ndim, -1)
+        return self.classes[np.sum(below < p[..., None], axis=-1)]
 
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
         """Draws of labels. (n, size)"""

@@ -8,23 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..numerics.arrays import (
-    Array,
-    Given,
-    as_columns,
-    asarray_like,
-    namespace,
-    require_numbers,
-    to_numpy,
-    zeros_like_rows,
-)
+from ..numerics import arrays
+from ..numerics.arrays import Array, Given, asarray_like, namespace, zeros_like_rows
 from .kernels.base import Gradients
 from .parameters import Parametrised, made, read_spec
 
 
 def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
-    require_numbers(value, name, text=True)
+    arrays.require_numbers(value, name, text=True)
     array = np.array(value, dtype=float)  # a copy: nobody can change it later
     if array.ndim > most or array.size == 0:
         raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
@@ -77,7 +69,8 @@ class Constant(Mean):
         return zeros_like_rows((X.shape[0], *np.shape(self.value)), X) + asarray_like(self.value, X)
 
     def pullback(self, X: Array, vbar: Array) -> Gradients:
-        return {"value": _over_outputs("value", namespace(X).sum(as_columns(vbar), axis=0), self.value)}
+        total = namespace(X).sum(arrays.as_columns(vbar), axis=0)
+        return {"value": _over_outputs("value", total, self.value)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +101,7 @@ class Linear(Mean):
         return super().input_gradient(X, output) + asarray_like(weights, X)
 
     def pullback(self, X: Array, vbar: Array) -> Gradients:
-        V = as_columns(vbar)  # (n, p)
+        V = arrays.as_columns(vbar)  # (n, p)
         outputs = self.weights[0]  # in the shape of one input's weights
         return {
             "weights": _over_outputs("weights", X.T @ V, outputs),
@@ -146,7 +139,7 @@ class Field(Mean):
         d, p = np.shape(self.positions)[1], np.shape(self.values)[1]
         if X.shape[1] != d + 1:
             raise ShapeError(f"a Field over {d} coordinates needs {d + 1} input columns, not {X.shape[1]}")
-        rows = to_numpy(X)
+        rows = arrays.to_numpy(X)
         component = rows[:, -1].astype(int)
         if np.any(component != rows[:, -1]) or np.any((component < 0) | (component >= p)):
             raise ParameterError(f"the last column must be a component, 0 to {p - 1}; use fields.stack")
@@ -159,7 +152,7 @@ class Field(Mean):
 
     def input_gradient(self, X: Array, output: int) -> Array:
         """The gradient of the mean by central differences; the number of a component has none."""
-        rows, slopes = to_numpy(X), np.zeros(X.shape)
+        rows, slopes = arrays.to_numpy(X), np.zeros(X.shape)
         h = 1e-5 * np.ptp(self.positions, axis=0)
         for k, step in enumerate(h):
             at = np.zeros(X.shape[1])

@@ -127,9 +127,7 @@ class Drawn(Protocol):
 def draw_paths(post: Posterior, size: int, rng: Seed, features: int = FEATURES) -> Paths:
     """Draw `size` functions from a process; raise if it has no exact conditional or spectral density."""
     if post.conditional == "independent":
-        raise ConditionalError(
-            "a process with an independent test conditional (FIC) has no paths; use 'fitc'"
-        )
+        raise ConditionalError("a process with an independent conditional (FIC) has no paths; use 'fitc'")
     if size < 1:
         raise ParameterError(f"size must be at least 1, but is {size}")
     if len(post) == 0:

@@ -17,14 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..errors import (
-    ConditionalError,
-    FactorisationError,
-    NegativeVarianceWarning,
-    ParameterError,
-    ReducedBasisWarning,
-    ShapeError,
-)
+from .. import errors
 from ..numerics import linalg as la
 from ..numerics.arrays import SMALL, Array, as_columns, is_numpy, namespace, to_numpy, zeros_like_rows
 from ..numerics.nuggets import FINEST, independent_rows, nugget, with_nugget
@@ -150,12 +143,11 @@ class Posterior:
         if self.A is None:
             return self._Linv
         if self.conditional == "deterministic":
-            return la.times_lower(
-                la.contiguous(self.A.T + 0.0), self._Linv
-            )  # a copy, even of a single number
+            # the sum makes a copy, even of a single number
+            return la.times_lower(la.contiguous(self.A.T + 0.0), self._Linv)
         try:
             U = la.shrinkage_root(self.A @ self.A.T)
-        except FactorisationError:
+        except errors.FactorisationError:
             return None
         # from TL = U, whose rounding errors in Tk are smaller than those of U times L⁻¹
         return la.contiguous(la.solve_lower(self.L, la.contiguous(U.T), transposed=True).T)
@@ -177,11 +169,9 @@ class Posterior:
     def folded(self, kind: type[FoldedForm] = Folded) -> FoldedForm:  # type: ignore[assignment]
         """The process as three arrays; raise if it has no such form."""
         if not self.one_output:
-            raise ParameterError("only a process with one output can be compiled; use predict")
+            raise errors.ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
-            raise ParameterError(
-                "a process without a basis, or wider than its prior, cannot be compiled; use predict"
-            )
+            raise errors.ParameterError("not compiled without a basis or wider than its prior; use predict")
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return kind.of(*parts, degenerate=self.conditional == "deterministic")
 
@@ -242,7 +232,7 @@ class Posterior:
         """The closest process that does not use basis function i, in KL(new || old). [004 eqs 3.19, 3.21]"""
         self.require_exact("removal needs")
         if not -len(self) <= i < len(self):
-            raise ParameterError(f"there is no basis function {i} among {len(self)}")
+            raise errors.ParameterError(f"there is no basis function {i} among {len(self)}")
         return self.restrict(np.delete(np.arange(len(self)), i))
 
     def prune(self, capacity: int, score: Score = "mean", group: int = 1) -> Posterior:
@@ -250,7 +240,7 @@ class Posterior:
         self.require_exact("pruning needs")
         check_score(score)
         if capacity < 1:
-            raise ParameterError(f"capacity must be at least 1, but is {capacity}")
+            raise errors.ParameterError(f"capacity must be at least 1, but is {capacity}")
         if capacity * group >= len(self):
             return self
         return self.restrict(Removal(*self._whitened_precision(), score, group).until(capacity))
@@ -304,7 +294,7 @@ class Posterior:
     def require_exact(self, what: str) -> None:
         """Raise if the test conditional is not exact."""
         if self.conditional != "exact":
-            raise ConditionalError(
+            raise errors.ConditionalError(
                 f"{what} an exact test conditional, but this process has a {self.conditional} one (SoR and "
                 "FIC do): its KL to any pruned process is infinite; condition with 'dtc' or 'fitc' instead"
             )
@@ -350,10 +340,9 @@ def warn_if_negative(variance: Array) -> None:
         return
     count = int(xp.sum(xp.asarray(variance < -1e-6 * xp.max(xp.abs(variance)), dtype=xp.int64)))
     if count:
-        message = (
-            f"{count} of {variance.shape[0]} predicted variances are negative beyond rounding; they are "
-        )
-        warnings.warn(message + "returned as computed", NegativeVarianceWarning, stacklevel=3)
+        some = f"{count} of {variance.shape[0]} predicted variances are negative beyond rounding"
+        text = f"{some}; they are returned as computed"
+        warnings.warn(text, errors.NegativeVarianceWarning, stacklevel=3)
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
@@ -368,10 +357,8 @@ def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) 
     kept, L = independent_rows(K, max(SPAN, FINEST * nugget(len(K))))
     m, left_out = len(kept), len(basis) - len(kept)
     if left_out:
-        message = (
-            f"{left_out} of {len(basis)} basis functions lie in the span of the others and were left out"
-        )
-        warnings.warn(message, ReducedBasisWarning, stacklevel=2)
+        message = f"{left_out} of {len(basis)} basis functions lie in the span of others and were left out"
+        warnings.warn(message, errors.ReducedBasisWarning, stacklevel=2)
     return Posterior(kernel, basis[kept], L, np.zeros((m, 1)), np.eye(m), mean or Zero(), jitter=0.0)
 
 
@@ -410,12 +397,12 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         post.require_exact("a KL divergence needs")
     same = "the KL divergence compares processes with the same"
     if first.kernel.spec() != second.kernel.spec():
-        raise ParameterError(f"{same} kernel; these two have different ones")
+        raise errors.ParameterError(f"{same} kernel; these two have different ones")
     if first.mean_function.spec() != second.mean_function.spec():
-        raise ParameterError(f"{same} prior mean; these two have different ones")
+        raise errors.ParameterError(f"{same} prior mean; these two have different ones")
     outputs = first.w.shape[1]
     if outputs != second.w.shape[1]:
-        raise ShapeError(f"the processes have {outputs} and {second.w.shape[1]} outputs; they must agree")
+        raise errors.ShapeError(f"the processes have {outputs} and {second.w.shape[1]} outputs, not as many")
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0

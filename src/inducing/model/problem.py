@@ -6,22 +6,8 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import EmptyDataError, NoiseError, ParameterError, ShapeError
-from ..numerics.arrays import (
-    LARGEST_NUMBER,
-    Array,
-    Given,
-    as_columns,
-    as_floats,
-    asarray_like,
-    is_foreign,
-    is_numpy,
-    namespace,
-    refuse_fill_values,
-    require_finite,
-    require_numbers,
-    to_numpy,
-    zeros_like_rows,
-)
+from ..numerics import arrays
+from ..numerics.arrays import Array, Given, as_columns, asarray_like, is_numpy, namespace, to_numpy
 from .bases import Basis, Points
 from .kernels.base import Gradients, Kernel
 from .likelihoods import Gaussian, Likelihood, SeveralLikelihood
@@ -135,10 +121,9 @@ class Problem:
 
     def copies(self, rows: slice | np.ndarray) -> Array:
         """The number of sites of each row's likelihood: its weight, or 1 where that is less."""
-        xp, ones = namespace(self.X), self.noise[rows]
-        return (
-            xp.ones_like(ones) if self.weights is None else xp.maximum(self.weights[rows], xp.ones_like(ones))
-        )
+        xp = namespace(self.X)
+        ones = xp.ones_like(self.noise[rows])
+        return ones if self.weights is None else xp.maximum(self.weights[rows], ones)
 
     def observed(self, rows: slice | np.ndarray) -> Array:
         """y of some rows as a likelihood takes it: (c,), or (c, q) with further numbers of each row."""
@@ -174,7 +159,7 @@ def noise_gradient(P: Problem, per_row: Array) -> Array:
         return namespace(per_row).sum(per_row)
     if P.kept is None:
         return per_row
-    out = zeros_like_rows((P.n_given,), per_row)
+    out = arrays.zeros_like_rows((P.n_given,), per_row)
     out[P.kept] = per_row
     return out
 
@@ -188,19 +173,27 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
     return replace(some, basis=Points(some.X), noise_model=model)
 
 
-def as_inputs(X: Given, *, most: float = LARGEST_NUMBER) -> Array:
+def as_inputs(X: Given, *, most: float = arrays.LARGEST_NUMBER) -> Array:
     """X as an (n, d) array of finite floats up to `most`; PyTorch and CuPy arrays stay what they are."""
-    if is_foreign(X):
-        require_numbers(X, "X")
+    if arrays.is_foreign(X):
+        arrays.require_numbers(X, "X")
         X = X.detach() if hasattr(X, "detach") else X
     else:
-        X = as_floats(X, "X", "must be a table of numbers")
+        X = arrays.as_floats(X, "X", "must be a table of numbers")
     if X.ndim != 2:
         hint = "; a single column is X[:, None]" if X.ndim == 1 else ""
         raise ShapeError(f"X must have two dimensions (rows, columns), but has shape {tuple(X.shape)}{hint}")
     if X.shape[1] == 0:
         raise ShapeError("X has no columns")
-    require_finite(X, "X", most)
+    arrays.require_finite(X, "X", most)
+    return X
+
+
+def as_rows(X: Given) -> Array:
+    """X as inputs of at least one row."""
+    X = as_inputs(X)
+    if X.shape[0] == 0:
+        raise EmptyDataError("X has no rows; at least one is needed")
     return X
 
 
@@ -217,28 +210,24 @@ def queries_like(X: Given, data: Array) -> Array:
     X = as_queries(X, data.shape[1])
     if (is_numpy(X) and is_numpy(data)) or _kind(X) == _kind(data):
         return X
-    raise ParameterError(
-        f"X is a {_kind(X)}, but the process was made with a {_kind(data)}; convert one to the other"
-    )
+    raise ParameterError(f"X is a {_kind(X)}, but the process was made with a {_kind(data)}; convert one")
 
 
 def _kind(a: Array) -> str:
     return "NumPy array" if is_numpy(a) else f"{type(a).__name__} of {a.dtype} on {a.device}"
 
 
-def as_targets(y: Given, X: Array, *, most: float = LARGEST_NUMBER) -> Array:
+def as_targets(y: Given, X: Array, *, most: float = arrays.LARGEST_NUMBER) -> Array:
     """y as a finite (n,) or (n, p) array on X's device."""
     if is_numpy(X):
-        y = as_floats(y, "y")
+        y = arrays.as_floats(y, "y")
     else:
-        require_numbers(y, "y")
+        arrays.require_numbers(y, "y")
         y = asarray_like(y, X)
     if y.ndim not in (1, 2) or y.shape[0] != X.shape[0]:
-        raise ShapeError(
-            f"y has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input row"
-        )
-    require_finite(y, "y", most)
-    refuse_fill_values(y, "y", most)
+        raise ShapeError(f"y has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give as many")
+    arrays.require_finite(y, "y", most)
+    arrays.refuse_fill_values(y, "y", most)
     return y
 
 
@@ -246,20 +235,18 @@ def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
     """The noise variance of every row (n,), and whether it is one number."""
     if isinstance(noise, NoiseByLevel):
         return noise.rows(X), False
-    require_numbers(noise, "noise")
+    arrays.require_numbers(noise, "noise")
     values = asarray_like(noise, X)
     n = X.shape[0]
     if values.ndim > 1 or (values.ndim == 1 and values.shape[0] != n):
-        raise ShapeError(
-            f"noise must be one variance or one per row ({n}), but has shape {tuple(values.shape)}"
-        )
+        raise ShapeError(f"noise must be one variance or one per row ({n}), not {tuple(values.shape)}")
     xp = namespace(X)
     least, most = float(values.min()), float(values.max())  # in double: 1e70 is none in single precision
-    if not (1.0 / LARGEST_NUMBER <= least and most <= LARGEST_NUMBER):
-        worst = most if 1.0 / LARGEST_NUMBER <= least else least
+    if not (1.0 / arrays.LARGEST_NUMBER <= least and most <= arrays.LARGEST_NUMBER):
+        worst = most if 1.0 / arrays.LARGEST_NUMBER <= least else least
         raise NoiseError(
-            f"noise is a variance and must be positive and finite, from {1.0 / LARGEST_NUMBER:g} to "
-            f"{LARGEST_NUMBER:g}, but {worst:g} was given; use a small positive number"
+            f"noise is a variance and must be positive and finite, from {1.0 / arrays.LARGEST_NUMBER:g} to "
+            f"{arrays.LARGEST_NUMBER:g}, but {worst:g} was given; use a small positive number"
         )
     return xp.broadcast_to(values, (n,)), values.ndim == 0
 
@@ -267,13 +254,11 @@ def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
 def _as_weights(weights: Given, X: Array) -> Array | None:
     if weights is None:
         return None
-    require_numbers(weights, "weights")
+    arrays.require_numbers(weights, "weights")
     values = asarray_like(weights, X)
     if values.ndim != 1 or values.shape[0] != X.shape[0]:
-        raise ShapeError(
-            f"weights must have one entry per row ({X.shape[0]}), but have shape {tuple(values.shape)}"
-        )
-    require_finite(values, "weights")
+        raise ShapeError(f"weights must be one per row ({X.shape[0]}), not of shape {tuple(values.shape)}")
+    arrays.require_finite(values, "weights")
     xp = namespace(X)
     if bool(xp.any(values < 0)):
         raise ParameterError(f"weights must not be negative, but the smallest is {float(xp.min(values)):g}")
@@ -284,7 +269,7 @@ def _as_weights(weights: Given, X: Array) -> Array | None:
 
 def as_blocks(labels: Given, n: int) -> list[np.ndarray]:
     """Row numbers of each block, in the order of the labels."""
-    require_numbers(labels, "blocks", text=True)
+    arrays.require_numbers(labels, "blocks", text=True)
     labels = to_numpy(labels)
     if labels.shape != (n,):
         raise ShapeError(f"blocks must hold one label per row ({n}), but has shape {labels.shape}")
@@ -295,9 +280,7 @@ def as_blocks(labels: Given, n: int) -> list[np.ndarray]:
 
 def check_jitter(jitter: Given) -> None:
     if not isinstance(jitter, float | int) or not 0 <= jitter < 1:
-        raise ParameterError(
-            f"jitter is relative to the mean prior variance and must lie in [0, 1), but is {jitter}"
-        )
+        raise ParameterError(f"jitter, relative to the prior variance, must lie in [0, 1), but is {jitter}")
 
 
 def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
@@ -313,9 +296,7 @@ def less_mean(mean: Mean, X: Array, y: Array) -> Array:
     """The targets less the prior mean, as columns. (n, p)"""
     m0 = mean(X)
     if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
-        raise ShapeError(
-            f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}; they must agree"
-        )
+        raise ShapeError(f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}")
     return as_columns(y) - as_columns(m0)
 
 
@@ -333,9 +314,7 @@ def make_problem(
     weights: Given = None,
 ) -> Problem:
     """Check everything and put it on X's device; without a basis the rows are one."""
-    X = as_inputs(X)
-    if X.shape[0] == 0:
-        raise EmptyDataError("X has no rows; at least one is needed")
+    X = as_rows(X)
     noise, likelihood, noise_name = split_noise(noise, row)
     y = as_targets(y if likelihood is None else likelihood.check(to_numpy(y)), X)
     given, (noise, one_noise) = noise, as_noise(noise, X)
@@ -387,9 +366,7 @@ def split_noise(noise: Given, row: Approximation) -> tuple[Any, Likelihood | Non
     if isinstance(noise, Gaussian):
         return noise.variance, None, "likelihood.variance"
     if row.blocks:
-        raise ParameterError(
-            f"{row.name!r} keeps blocks of R, which needs Gaussian noise, not {noise}; use 'fitc'"
-        )
+        raise ParameterError(f"{row.name!r} keeps blocks of R, for Gaussian noise, not {noise}; use 'fitc'")
     if row.keeps == "neighbours" and isinstance(noise, SeveralLikelihood):
         raise ParameterError(f"{row.name!r} is for one process, and {noise} has several; use 'vfe'")
     return 1.0, noise, "noise"

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import UnknownNameError
+from ..errors import require_one_of
 from ..numerics.linalg import gram, identity, inverse_lower
 
 Score = Literal["mean", "kl", "heuristic"]
@@ -12,9 +12,7 @@ Score = Literal["mean", "kl", "heuristic"]
 
 def check_score(score: str, online: bool = False) -> None:
     """Raise if there is no such score; online learning has no "heuristic"."""
-    if score not in ("mean", "kl") and (online or score != "heuristic"):
-        known = "'mean' or 'kl'" if online else "'mean', 'kl' or 'heuristic'"
-        raise UnknownNameError(f"there is no removal score {score!r}; choose {known}")
+    require_one_of("the removal score", score, ("mean", "kl") if online else ("mean", "kl", "heuristic"))
 
 
 def removal_scores(

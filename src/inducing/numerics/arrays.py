@@ -31,9 +31,8 @@ def worth_compiling(entries: int) -> bool:
     return entries >= COMPILED
 
 
-_known: dict[type, Any] = {
-    np.ndarray: np
-}  # the namespace of a type of array, since asking takes microseconds
+# the namespace of a type of array, since asking takes microseconds
+_known: dict[type, Any] = {np.ndarray: np}
 
 
 def namespace(*arrays: Array) -> Any:
@@ -118,9 +117,7 @@ def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
     wrong = np.argwhere(~(np.abs(values) <= most))[0]
     value, row = values[tuple(wrong)], int(wrong[0]) if len(wrong) else 0
     if np.isfinite(value):
-        raise NonFiniteError(
-            f"{name} holds {value:g} in row {row}, beyond {most:g}; remove such rows, or use other units"
-        )
+        raise NonFiniteError(f"{name} holds {value:g} in row {row}, beyond {most:g}; remove it or rescale")
     use = "; an estimator takes gaps by missing='use'" if name == "X" and np.isnan(value) else ""
     raise NonFiniteError(f"{name} holds NaN or infinity, first in row {row}; remove or fill such rows{use}")
 

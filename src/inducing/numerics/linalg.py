@@ -86,12 +86,9 @@ def cholesky_escalating(
         except FactorisationError:
             continue
         if used > jitter:
-            warnings.warn(
-                f"{what} needed jitter {used:.0e} instead of {jitter:.0e} (relative to its mean diagonal): "
-                "basis functions are nearly duplicates of each other; use fewer, or spread them",
-                JitterWarning,
-                stacklevel=3,
-            )
+            why = "basis functions are nearly duplicates of each other; use fewer, or spread them"
+            text = f"{what} needed jitter {used:.0e} instead of {jitter:.0e} (relative to its mean diagonal)"
+            warnings.warn(f"{text}: {why}", JitterWarning, stacklevel=3)
         return L, used
     raise FactorisationError(
         f"{what} is not positive definite even with jitter {MAX_JITTER:g}; check the kernel's parameters and "

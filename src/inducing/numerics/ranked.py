@@ -35,9 +35,8 @@ def crps_by_quadrature(
     counts = [below(left) ** 2 * slope(left), (1.0 - below(right)) ** 2 * slope(right)]  # (n, t) each
     counts = [part * np.cosh(grid) for part in counts]
     most = np.maximum(counts[0].max(axis=1), counts[1].max(axis=1))[:, None]
-    low, high = (
-        np.sum(np.cumsum((part > LEFT_OUT_TAIL * most)[:, ::-1], axis=1) > 0, axis=1) for part in counts
-    )
+    inward = [(part > LEFT_OUT_TAIL * most)[:, ::-1] for part in counts]
+    low, high = (np.sum(np.cumsum(part, axis=1) > 0, axis=1) for part in inward)
     own = np.arcsinh((at - centre) / scale)
     ends = np.sort(np.stack([np.minimum(-low, own), np.zeros(len(at)), own, np.maximum(high, own)]), axis=0)
     total = np.zeros(len(at))

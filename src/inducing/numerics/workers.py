@@ -1,7 +1,5 @@
 """Worker threads over chunks of rows, with a single-threaded BLAS in each."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ShapeError, UnknownNameError
+from ..errors import ShapeError, UnknownNameError, require_one_of
 from ..files.atomic import replacing
 from ..inference import selection
 from ..inference.regression import condition
@@ -55,10 +55,8 @@ def task_for(
         raise ShapeError(f"one target can be watched at a time, but y has shape {y.shape}")
     spread, variance = Columns.of(X).center_and_scale()[1], float(np.var(y)) or 1.0
     kernel, noise = RBF(np.sqrt(X.shape[1]) * spread, variance), 0.1 * variance
-    if start not in STARTS:
-        raise UnknownNameError(f"the basis cannot start by {start!r}; choose one of {', '.join(STARTS)}")
-    if basis not in ("points", "multiscale"):
-        raise UnknownNameError(f"basis must be 'points' or 'multiscale', not {basis!r}")
+    require_one_of("start", start, STARTS)
+    require_one_of("basis", basis, ("points", "multiscale"))
     if start == "left":  # may be fewer rows than basis functions: draw between them
         left = X[X[:, 0] <= X[:, 0].min() + 0.1 * np.ptp(X[:, 0])]
         Z = np.random.default_rng(rng).uniform(left.min(axis=0), left.max(axis=0), (n_inducing, X.shape[1]))

@@ -104,9 +104,7 @@ def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
     ax = plain(picture.subplots())
     ax.barh(names, weight, color=BLUE)
     ax.invert_yaxis()
-    ax.set_xlabel(
-        "1 / lengthscale, in standard deviations\n(in brackets: the lengthscale in the input's units)"
-    )
+    ax.set_xlabel("1 / lengthscale, in standard deviations\n(in brackets: the lengthscale in its own units)")
     return picture
 
 
@@ -133,14 +131,11 @@ def reasons(found: Any, names: Sequence[str] | None = None, target: str = "y") -
     left.set_yticks(range(len(order)), [names[j] for j in order])
     left.set_xlabel(f"mean size of its share in {target}")
     right.axvline(0.0, color=INK, linewidth=1)
+    dots: Any = dict(cmap=HEIGHTS, s=9, linewidths=0, alpha=0.9)
     for place, j in enumerate(order):
         shares, ranks = found.values[:, j], np.argsort(np.argsort(found.X[:, j], kind="stable"))
-        right.scatter(
-            shares, place + 0.8 * _apart(shares), c=ranks, cmap=HEIGHTS, s=9, linewidths=0, alpha=0.9
-        )
-    plain(right).set_xlabel(
-        f"share in {target} of each row; bright where the input is large, dark where small"
-    )
+        right.scatter(shares, place + 0.8 * _apart(shares), c=ranks, **dots)
+    plain(right).set_xlabel(f"share in {target} of each row; bright where the input is large, else dark")
     left.set_ylim(len(order) - 0.5, -0.5)
     return picture
 
@@ -229,9 +224,8 @@ def _calibration(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figur
     axes = picture.subplots(1, 1 if found.pit is None else 2, squeeze=False)[0]
     _square(axes[0], 0.0, 1.0)
     if found.pit is None:
-        for label, said, seen, colour in zip(
-            model.classes_, found.levels, found.observed, COLOURS * len(found.levels)
-        ):
+        each = zip(model.classes_, found.levels, found.observed, COLOURS * len(found.levels))
+        for label, said, seen, colour in each:
             axes[0].plot(said, seen, "o-", color=colour, label=str(label))
         axes[0].legend(frameon=False)
         axes[0].set(xlabel="probability predicted", ylabel=f"share of rows with that {target}")

@@ -42,9 +42,7 @@ def as_source(
     if parquet.is_paths(data):
         return parquet.from_parquet(data, y, columns)
     if isinstance(data, Iterator):
-        raise ParameterError(
-            "an iterator can be read only once; give a function that makes a new one at each call"
-        )
+        raise ParameterError("an iterator can be read only once; give a function that makes a new one")
     if callable(data) and not hasattr(data, "shape"):
         return from_function(data)
     if hasattr(data, "columns"):
@@ -109,9 +107,7 @@ def from_arrays(X: Any, y: Any = None, chunk_rows: int | None = None) -> Source:
     if y is not None and not hasattr(y, "shape"):
         y = np.asarray(y)
     if y is not None and (len(y.shape) not in (1, 2) or y.shape[0] != X.shape[0]):
-        raise ShapeError(
-            f"y has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give one target row per input row"
-        )
+        raise ShapeError(f"y has shape {tuple(y.shape)}, but X has {X.shape[0]} rows; give as many")
     n, d = X.shape
     if n == 0 or d == 0:
         raise EmptyDataError(f"X has {n} rows and {d} columns; at least one of each is needed")

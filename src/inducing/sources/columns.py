@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -21,11 +22,7 @@ from ..errors import ColumnError, InducingWarning
 Kind = Literal["number", "boolean", "time", "duration", "category", "ordered", "left out"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DAY, WEEK, YEAR = 86400, 7 * 86400, 365.2425 * 86400  # seconds
-CALENDAR = {
-    "time of day": DAY,
-    "weekday": WEEK,
-    "day of year": YEAR,
-}  # the parts of a date, and their periods
+CALENDAR = {"time of day": DAY, "weekday": WEEK, "day of year": YEAR}  # parts of a date, and their periods
 DIGITS = 1 << 53  # whole numbers beyond lose their last digits as floats
 GAP = "(missing)"  # the level of a category that a gap is
 REST = "(other)"  # the feature that the levels share which have none of their own
@@ -83,9 +80,7 @@ def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
         known = array.astype(object)
         return replace(_texts(known, missing | (known != known), marks, True), order=_order(series, nw))
     if kind.is_nested() or kind == nw.Binary or array.dtype.kind not in "OUSTbiufMm":
-        raise ColumnError(
-            f"holds {kind}, which is no number, date or text: leave it out, or make columns of it"
-        )
+        raise ColumnError(f"holds {kind}, which is no number, date or text: leave it out, or split it")
     if array.dtype.kind in "OUST":
         return _texts(array, missing, marks, False)
     missing |= np.isnat(array) if array.dtype.kind in "Mm" else array != array
@@ -142,10 +137,9 @@ def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def parsed_dates(texts: list[str]) -> np.ndarray:
     """Texts as dates in UTC, NaT where one is no date by ISO 8601. (n,) datetime64"""
     pd = package("pandas")
-    asked = [text if ISO.fullmatch(text) else None for text in texts]
-    return pd.to_datetime(
-        pd.Series(asked, dtype=object), format="ISO8601", utc=True, errors="coerce"
-    ).to_numpy("datetime64[ns]")
+    asked = pd.Series([text if ISO.fullmatch(text) else None for text in texts], dtype=object)
+    dates = pd.to_datetime(asked, format="ISO8601", utc=True, errors="coerce")
+    return dates.to_numpy("datetime64[ns]")
 
 
 def parsed_clock(text: str) -> float:
@@ -182,11 +176,10 @@ class Contents:
         kind = dict(zone=values.zone, category=values.category, order=values.order)
         seen = Contents(values.what, n, gaps, **kind)  # type: ignore[arg-type]
         if values.texts is not None:
-            counts: dict[str, int] = {}
-            for text, count in zip(values.texts, np.bincount(known, minlength=len(values.texts))):
-                if count:
-                    counts[text] = counts.get(text, 0) + int(count)
-            return replace(seen, counts=counts)
+            counts = Counter[str]()
+            for text, count in zip(values.texts, np.bincount(known, minlength=len(values.texts)).tolist()):
+                counts[text] += count
+            return replace(seen, counts=dict(+counts))
         if not len(known):
             return seen
         if known.dtype.kind in "Mm":
@@ -199,9 +192,7 @@ class Contents:
         what = pair.pop() if len(pair) == 1 else "numbers" if pair == {"numbers", "booleans"} else "nothing"
         if pair and what == "nothing":
             raise ColumnError(f"holds {self.what} in some parts of the table and {other.what} in others")
-        counts = dict(self.counts)
-        for text, count in other.counts.items():
-            counts[text] = counts.get(text, 0) + count
+        counts = dict(Counter(self.counts) + Counter(other.counts))
         low, high = min(self.low, other.low), max(self.high, other.high)
         rows, missing = self.rows + other.rows, self.missing + other.missing
         zone, category = self.zone or other.zone, self.category | other.category
@@ -372,16 +363,12 @@ def _waves(part: str, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sine and cosine of a date's place in its day, week or year."""
     whole, fraction = seconds(local)
     if part == "day of year":
-        start = local.astype("M8[Y]")
-        length = (start + np.timedelta64(1, "Y")).astype("M8[s]").astype(float) - start.astype(
-            "M8[s]"
-        ).astype(float)
-        turn = (whole - start.astype("M8[s]").astype(np.int64) + fraction) / length
+        year = local.astype("M8[Y]")
+        start, end = seconds(year)[0], seconds(year + np.timedelta64(1, "Y"))[0]
+        turn = (whole - start + fraction) / (end - start)
     else:
-        period = CALENDAR[part]
-        turn = (
-            (whole - (4 * DAY if part == "weekday" else 0)) % period + fraction
-        ) / period  # 1970 began on a Thursday
+        period, first = CALENDAR[part], 4 * DAY if part == "weekday" else 0  # 1970 began on a Thursday
+        turn = ((whole - first) % period + fraction) / period
     return np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)
 
 
@@ -397,6 +384,13 @@ def listing(names: Any, *, quote: bool = True, most: int = 8, sign: str = ", ") 
     """Names with commas or another sign between them, the first few of many."""
     shown = [repr(name) if quote else str(name) for name in list(names)[:most]]
     return sign.join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def require_unique(names: Sequence[str], table: str) -> None:
+    """Raise if two columns of a table have one name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ColumnError(f"{table} has two columns named {twice[0]!r}: rename one")
 
 
 def require_columns(have: Sequence[str], names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import package
-from ..errors import DataNotFoundError, NoiseError, ParameterError, UnknownNameError
+from ..errors import DataNotFoundError, NoiseError, ParameterError, require_one_of
 from ..files.atomic import replacing
 from ..numerics.arrays import Array, Seed
 
@@ -89,15 +89,13 @@ class Dataset:
 
 def load(name: str, *, seed: int = 0) -> Dataset:
     """Load a data set, one of `READERS`; `seed` chooses the split of boston, crabs, ascat, flights."""
-    if name not in READERS:
-        raise UnknownNameError(f"There is no data set {name!r}; choose one of {', '.join(READERS)}.")
+    require_one_of("a data set", name, READERS)
     return READERS[name](name, np.random.default_rng(seed))
 
 
 def path(name: str) -> Path:
     """Find the data set's file on this machine, or download it, and verify its checksum."""
-    if name not in FILES:
-        raise UnknownNameError(f"There is no data file {name!r}; choose one of {', '.join(FILES)}.")
+    require_one_of("a data file", name, FILES)
     entry = FILES[name]
     cached = cache_folder() / entry.name
     folder = os.environ.get("INDUCING_DATA")
@@ -106,10 +104,8 @@ def path(name: str) -> Path:
             _verify(candidate, entry)
             return candidate
     if entry.url is None:
-        raise DataNotFoundError(
-            f"Data set {name!r} has no public address: put {entry.name} into {cached.parent}, or set "
-            "INDUCING_DATA to a folder that holds it."
-        )
+        put = f"put {entry.name} into {cached.parent}, or set INDUCING_DATA to a folder that holds it"
+        raise DataNotFoundError(f"Data set {name!r} has no public address: {put}.")
     _download(entry, cached)
     return cached
 
@@ -140,9 +136,7 @@ def _verify(file: Path, entry: DataFile) -> None:
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != entry.sha256:
-        raise DataNotFoundError(
-            f"{file} is not the file expected: its sha256 is {digest[:12]}…, not {entry.sha256[:12]}…"
-        )
+        raise DataNotFoundError(f"{file} is not the file expected: its sha256 is {digest[:12]}…")
 
 
 def _download(entry: DataFile, target: Path) -> None:

@@ -51,18 +51,14 @@ def cluster(
         if address is None:
             count = max(1, cores() // threads) if workers is None else workers
             if count < 1 or threads < 1:
-                raise ParameterError(
-                    f"a cluster needs at least one worker and thread, not {count} and {threads}"
-                )
+                raise ParameterError(f"a cluster needs a worker and a thread, not {count} and {threads}")
             places: dict[str, Any] = dict(host="127.0.0.1", dashboard_address="127.0.0.1:0", processes=True)
             local = distributed.LocalCluster(n_workers=count, threads_per_worker=threads, **places)
             address = opened.enter_context(closing(local)).scheduler_address
         try:
             client = opened.enter_context(closing(distributed.Client(address, timeout=CONNECT_TIMEOUT)))
         except (OSError, ValueError) as error:
-            raise ClusterError(
-                f"there is no Dask scheduler at {address!r} ({error}); check the address"
-            ) from error
+            raise ClusterError(f"there is no Dask scheduler at {address!r} ({error}); check it") from error
         if dashboard:
             print(f"dashboard: {client.dashboard_link}", file=sys.stderr, flush=True)
         yield client
@@ -80,10 +76,8 @@ def spread(source: Source, client: Any = None, *, device: str | None = None) -> 
     if isinstance(source, OnCluster):
         return source
     if not isinstance(source, Pieces):
-        raise ParameterError(
-            f"the parts of a {type(source).__name__} source come only in order, so they cannot be spread "
-            "over a cluster; give arrays, files or a Dask collection"
-        )
+        why = f"the parts of a {type(source).__name__} source come only in order and cannot be spread"
+        raise ParameterError(f"{why}; give arrays, files or a Dask collection")
     client = current_client() if client is None else client
     places = _places(client, len(source.pieces))
     with _large_graphs():
@@ -156,9 +150,7 @@ def current_client() -> Any:
     try:
         return distributed.get_client()
     except ValueError as error:
-        raise ClusterError(
-            "there is no Dask client; give one, or make one by distributed.cluster()"
-        ) from error
+        raise ClusterError("there is no Dask client; give one, or make one by `cluster`") from error
 
 
 def sent(client: Any, *values: Any) -> Any:
@@ -208,9 +200,7 @@ def result(future: Any) -> Any:
         try:
             return future.result(timeout=1.0)
         except package("distributed").KilledWorker as error:
-            raise ClusterError(
-                f"workers that were given a part died one after the other; their logs say why ({error})"
-            ) from error
+            raise ClusterError(f"workers died one after the other; their logs say why ({error})") from error
         except CancelledError as error:
             raise ClusterError(f"the scheduler is gone, and what it held with it ({error})") from error
         except TimeoutError:
@@ -242,10 +232,8 @@ def _check_versions(client: Any) -> None:
     own = _versions(found["client"])
     for address, versions in found["workers"].items():
         if _versions(versions) != own:
-            raise ClusterError(
-                f"the worker {address} has Python and Dask {_versions(versions)}, but here are {own}; make "
-                "them the same"
-            )
+            theirs = f"the worker {address} has Python and Dask {_versions(versions)}"
+            raise ClusterError(f"{theirs}, but here are {own}; make them the same")
 
 
 def _versions(told: Any) -> tuple[str, str]:

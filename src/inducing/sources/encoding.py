@@ -1,7 +1,5 @@
 """`ColumnEncoder`: columns of a data frame as numbers, without scikit-learn; `TableEncoder` is with it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from .. import package
-from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ParameterError
+from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, require_one_of
 from . import columns as col
-from .columns import Column, Contents, Values, listing, require_columns, values_of
+from .columns import Column, Contents, Values, listing, require_columns, require_unique, values_of
 
 MANY_LEVELS = 50  # of a category that have a feature of their own
 FEW_VALUES = 20  # different texts that are categories, however few the rows
@@ -171,9 +169,7 @@ class ColumnEncoder:
         if not hasattr(self, "columns_"):
             from sklearn.exceptions import NotFittedError
 
-            raise NotFittedError(
-                f"This {type(self).__name__} is not fitted yet; call fit with a table first."
-            )
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit with a table.")
 
     def _take(self, columns: list[Column]) -> Self:
         self.columns_ = tuple(columns)
@@ -189,15 +185,12 @@ class ColumnEncoder:
     def _check(self, names: Sequence[str]) -> None:
         """Raise if a parameter is not one of those known."""
         parts = self.calendar.values() if isinstance(self.calendar, Mapping) else [self.calendar]
-        choices: list[tuple[str, str, tuple[str, ...]]]
-        choices = [("categories", self.categories, ("one-hot", "codes"))]
-        choices += [("missing", self.missing, ("use", "refuse", "drop"))]
-        choices += [("calendar", part, tuple(col.CALENDAR)) for some in parts for part in some]
-        kinds = {name: kind for name, kind in (self.kinds or {}).items() if isinstance(kind, str)}
-        choices += [(f"kinds[{name!r}]", kind, col.KINDS) for name, kind in kinds.items()]
-        for name, value, known in choices:
-            if value not in known:
-                raise ParameterError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        require_one_of("categories", self.categories, ("one-hot", "codes"))
+        require_one_of("missing", self.missing, ("use", "refuse", "drop"))
+        for part in (part for some in parts for part in some):
+            require_one_of("calendar", part, col.CALENDAR)
+        for name, kind in (self.kinds or {}).items():
+            require_one_of(f"kinds[{name!r}]", kind if isinstance(kind, str) else "category", col.KINDS)
         asked = [*(self.kinds or ()), *(self.calendar if isinstance(self.calendar, Mapping) else ())]
         require_columns(names, asked)
 
@@ -300,7 +293,7 @@ def as_frame(X: Any) -> Any:
             X = package("pyarrow.interchange").from_dataframe(X)
         frame = nw.from_arrow(X, backend="pyarrow")
     names = [str(name) for name in frame.columns]
-    _require_unique(names)
+    require_unique(names, "the table")
     if several := [name for name in frame.columns if isinstance(name, tuple)]:
         raise ColumnError(f"the table has a column with several names, {several[0]}: name each by one text")
     return frame.rename(dict(zip(frame.columns, names))) if names != list(frame.columns) else frame
@@ -318,14 +311,8 @@ def _wrapped(X: Any) -> Any:
     try:
         return nw.from_native(X, eager_only=True, pass_through=True)
     except nw.exceptions.DuplicateError:
-        _require_unique([str(name) for name in X.columns])
+        require_unique([str(name) for name in X.columns], "the table")
         raise
-
-
-def _require_unique(names: Sequence[str]) -> None:
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise ColumnError(f"the table has two columns named {twice[0]!r}: rename one")
 
 
 def require_none(problems: Sequence[str]) -> None:

@@ -147,9 +147,7 @@ def _inside(folder: Path) -> list[str]:
     for place, _, names in os.walk(folder):
         looked += 1 + len(names)
         if looked > MOST_NAMES:
-            raise ColumnError(
-                f"There are more than {MOST_NAMES} files in {str(folder)!r}: name the folder of one table."
-            )
+            raise ColumnError(f"{str(folder)!r} has more than {MOST_NAMES} files: name that of one table.")
         kept = [name for name in names if not name.startswith((".", "_"))]
         files += [str(Path(place, n)) for n in kept if SUFFIXES.get(Path(n).suffix.lower()) == "parquet"]
     return sorted(files)
@@ -161,9 +159,7 @@ def from_parquet(
     """Make a source with a part for each row group of the files, which must all have the columns."""
     names_given = isinstance(y, list | tuple) and all(isinstance(name, str) for name in y)
     if not (y is None or isinstance(y, str) or names_given):
-        raise ParameterError(
-            f"y must name the target column(s) of parquet files, but is a {type(y).__name__}"
-        )
+        raise ParameterError(f"y must name target column(s) of parquet files, but is a {type(y).__name__}")
     files, plain = table_files(data, needed=[y] if isinstance(y, str) else y or ())
     wanted = TableReader.of(files.layout.feature_names or (), y, columns)
     inputs = wanted.encoder.inputs

@@ -252,9 +252,7 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
     X = as_floats(X, f"X in {where}")
     if X.ndim != 2 or X.shape[1] != layout.n_features:
         have = f"{X.shape[1]} columns" if X.ndim == 2 else f"shape {X.shape}"
-        raise ShapeError(
-            f"X in {where} has {have}, but the first part has {layout.n_features} columns; they must agree"
-        )
+        raise ShapeError(f"X in {where} has {have}, but the first part has {layout.n_features} columns")
     _require_finite(X, where, layout.feature, layout.gaps)
     if layout.n_outputs == 0:
         return Part(index, X, None, where)
@@ -264,9 +262,7 @@ def checked_part(index: int, X: Any, y: Any, where: str, layout: Layout) -> Part
     if y.ndim == 2 and layout.one_output and y.shape[1] == 1:
         y = y[:, 0]
     if y.shape != (len(X), *(() if layout.one_output else (layout.n_outputs,))):
-        raise ShapeError(
-            f"y in {where} has shape {y.shape}, but X has {len(X)} rows there; give one target row for each"
-        )
+        raise ShapeError(f"y in {where} has shape {y.shape}, but X has {len(X)} rows there; give as many")
     _require_finite(as_columns(y), where, layout.target, layout.gaps and y.ndim == 2)
     return Part(index, X, y, where)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .. import package
 from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
 from ..files.atomic import replacing
+from .columns import require_unique
 from .source import first_line
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
             table = pq.ParquetFile(path).read()
         except (ValueError, OSError) as error:
             raise ColumnError(f"{str(path)!r} could not be read as parquet: {first_line(error)}") from error
-    _require_unique(table.column_names, path)
+    require_unique(table.column_names, repr(str(path)))
     _require_rows(table.num_rows, path)
     return table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
 
@@ -111,7 +112,7 @@ def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any
                 reader = _reader(path, missing, types, newlines)
                 names = reader.schema.names  # which are decoded here
             schema = reader.schema
-            _require_unique(names, path)
+            require_unique(names, repr(str(path)))
             return take(schema, _batches(reader, path))
         except UnreadError as error:
             found = re.search(r"In CSV column #(\d+):", str(error))
@@ -246,9 +247,3 @@ def write(table: DataFrame, path: Path) -> None:
 def packing(path: Path) -> Any:
     """pandas' name of the compression that a file's name asks for, or None."""
     return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix.lower())
-
-
-def _require_unique(names: Sequence[str], path: Path) -> None:
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise ColumnError(f"{str(path)!r} has two columns named {twice[0]!r}: rename one.")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DriftWarning, NonFiniteError, ParameterError, UnknownNameError
+from ..errors import DriftWarning, NonFiniteError, ParameterError, require_one_of
 from ..files.records import Arrays, Plain, array, expect
 from ..inference.online import Learner, Seen
 from ..model.likelihoods import Gaussian, Likelihood
@@ -73,10 +73,7 @@ class Adaptation:
     @staticmethod
     def begun(half_life: Any, on_drift: Any, follows_noise: bool, memory: Memory | None = None) -> Adaptation:
         """Begin with the half-life of an estimator: None, a number, or "auto"."""
-        if on_drift not in ("warn", "forget", "reset", "relearn"):
-            raise UnknownNameError(
-                f"on_drift must be 'warn', 'forget', 'reset' or 'relearn', not {on_drift!r}"
-            )
+        require_one_of("on_drift", on_drift, ("warn", "forget", "reset", "relearn"))
         if on_drift == "relearn" and memory is None:
             raise ParameterError("on_drift='relearn' is for regression; use 'forget' or 'reset'")
         number = isinstance(half_life, int | float | np.number) and not isinstance(half_life, bool)
@@ -208,9 +205,8 @@ class Adaptation:
     def _answer(self, learner: Learner) -> None:
         """Tell of drift, and do what was asked for."""
         self.alarms, last = self.drift.alarms, self.drift.at[-1]
-        warnings.warn(
-            f"the stream has drifted: alarm {self.alarms} at row {last}", DriftWarning, stacklevel=9
-        )
+        message = f"the stream has drifted: alarm {self.alarms} at row {last}"
+        warnings.warn(message, DriftWarning, stacklevel=9)
         if self.on_drift != "warn":
             kept = FORGOTTEN["reset" if self.on_drift == "reset" else "forget"]
             self._discount(learner, np.full(len(self.half_lives), kept))

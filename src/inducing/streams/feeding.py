@@ -76,11 +76,8 @@ def read(
         except KeyboardInterrupt:
             if not (stoppable and done):
                 raise
-            warnings.warn(
-                f"interrupted after {done} of {len(X)} rows; the model is what these have taught it",
-                InterruptedWarning,
-                stacklevel=3,
-            )
+            message = f"interrupted after {done} of {len(X)} rows; the model is what these have taught it"
+            warnings.warn(message, InterruptedWarning, stacklevel=3)
     return Reading(posts, after, done, seen, under)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ColumnError, DataNotFoundError, EmptyDataError, UnknownNameError
+from ..errors import ColumnError, DataNotFoundError, EmptyDataError, require_one_of
 from ..numerics.arrays import LARGEST_NUMBER, LARGEST_TARGET
 
 READ_BYTES = 1 << 18  # bytes asked for at once; a pipe gives what it has
@@ -149,18 +149,14 @@ class Format:
         labels: bool,
     ) -> Format:
         """Recognise the format by the first line, a header or an object; `inputs` are those a model has."""
+        require_one_of("format", kind, ("auto", "csv", "tsv", "jsonl"))
+        if not line.strip():
+            raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
         try:
             text = _text(line)
-        except BadRow as error:
-            raise ColumnError(f"The first row does not tell the columns: {error}.") from error
-        if not text:
-            raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
-        if kind not in ("auto", "csv", "tsv", "jsonl"):
-            raise UnknownNameError(f"There is no format {kind!r}; choose auto, csv, tsv or jsonl.")
-        if kind == "auto":
-            kind = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv"
-        separator = {"csv": ",", "tsv": "\t", "jsonl": None}[kind]
-        try:
+            if kind == "auto":
+                kind = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv"
+            separator = {"csv": ",", "tsv": "\t", "jsonl": None}[kind]
             columns = _object(text) if separator is None else map(str.strip, _fields(text, separator))
         except BadRow as error:
             raise ColumnError(f"The first row does not tell the columns: {error}.") from error

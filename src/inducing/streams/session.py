@@ -76,12 +76,9 @@ class Predictions:
             return
         with open(name, "a+", newline="", encoding="utf-8") as file:
             size, ours = os.fstat(file.fileno()).st_size, place.predictions == os.path.realpath(name)
-            if size and not (
-                ours and place.written <= size and _tail(file.fileno(), place.written) == place.tail
-            ):
-                raise errors.ParameterError(
-                    f"{name!r} exists and is not what this stream wrote up to its last save: name another"
-                )
+            same = ours and place.written <= size and _tail(file.fileno(), place.written) == place.tail
+            if size and not same:
+                raise errors.ParameterError(f"{name!r} exists and is not this stream's: name another")
             os.ftruncate(file.fileno(), place.written if size else 0)
             yield Predictions(file, size > 0)
 
@@ -160,9 +157,7 @@ class Session:
         try:
             scores, place = scores_from(state["metrics"]), Place(**state["place"])
         except (KeyError, TypeError) as error:
-            raise errors.ModelFileError(
-                f"{str(out)!r} does not say where its stream stood ({error!r})."
-            ) from error
+            raise errors.ModelFileError(f"{str(out)!r} does not say where it stopped ({error!r}).") from error
         target = str(metadata.get("target"))
         return Session(out, target, model, scores, classes, labels, place, encoder=encoder)
 
@@ -193,9 +188,8 @@ class Session:
             require_apart(predictions, read, self.out)
         with opened(source) as fd, stop_on_signals() as stop, warnings.catch_warnings():
             warnings.simplefilter("ignore", errors.DriftWarning)  # it is said with the row's number
-            warnings.filterwarnings(
-                "ignore", r".* hold levels not seen before", errors.InducingWarning
-            )  # as streams do
+            # streams hold what was not seen before
+            warnings.filterwarnings("ignore", r".* hold levels not seen before", errors.InducingWarning)
             lines = Lines(fd, stop, follow and read is not None)
             self._find_rows(lines, source, format, exclude, skip)
             with Predictions.opened(predictions, self.place) as self.predictions:
@@ -221,10 +215,8 @@ class Session:
         known = path is not None and skip is None and path == place.source
         if known and fingerprint(lines.fd, place.offset) == place.head:
             if place.end and _tail(lines.fd, place.offset) != place.end:
-                raise errors.ParameterError(
-                    f"{source!r} has changed before row {place.rows + 1}, where its model stopped: pass "
-                    "--skip, the number of rows to pass over"
-                )
+                row = f"row {place.rows + 1}, where its model stopped"
+                raise errors.ParameterError(f"{source!r} has changed before {row}: pass --skip")
             os.lseek(lines.fd, place.offset, os.SEEK_SET)
             lines.rest = b""
             self.status.note(f"inducing: going on after row {place.rows} of {source}")
@@ -301,10 +293,8 @@ class Session:
             if unlabelled:
                 self.labels = sorted({row.y for row in first})
             if unlabelled and len(self.labels or ()) < 2:
-                raise errors.LabelError(
-                    f"The first {len(self._waiting)} rows hold the label {self.labels} alone: name all with "
-                    "--classes."
-                )
+                rows_so_far = f"The first {len(self._waiting)} rows hold the label {self.labels} alone"
+                raise errors.LabelError(f"{rows_so_far}: name all with --classes.")
             if self.format.text:
                 self.encoder = TableEncoder(missing="refuse", allow_unseen=True).fit(self._frame(first))
             rows, self._waiting = self._waiting, []
@@ -345,9 +335,8 @@ class Session:
             self.status.note(f"inducing: drift at row {rows[i].number}")
         values = (["" if v != v else v for v in line] for line in columns.tolist())  # no prediction is NaN
         lines = enumerate(zip(rows, values))
-        self.predictions.write(
-            header, ((row.number, row.y, *line, int(i in drifts)) for i, (row, line) in lines)
-        )
+        told = ((row.number, row.y, *line, int(i in drifts)) for i, (row, line) in lines)
+        self.predictions.write(header, told)
 
     def _frame(self, rows: list[Row]) -> Any:
         """The inputs of rows as a table."""

@@ -69,9 +69,8 @@ def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: floa
     r = pivots.shape[0]
     Phi, G = zeros_like_rows((n, r), X), zeros_like_rows((r, r), X)
     if r:
-        L, _ = la.cholesky_escalating(
-            kernel.covariances(pivots, pivots), jitter, what="the prior covariance of the pivots"
-        )
+        K, what = kernel.covariances(pivots, pivots), "the prior covariance of the pivots"
+        L, _ = la.cholesky_escalating(K, jitter, what=what)
         Linv = la.inverse_lower(L)
 
         def step(total: Array, s: slice) -> None:
@@ -169,12 +168,9 @@ def conjugate_gradients(
     missed = residuals > targets
     if missed.any():
         worst = float(np.max(residuals[missed] / targets[missed]))
-        warnings.warn(
-            f"conjugate gradients for {what} ended after {max_iterations} iterations with a residual "
-            f"{worst:.1f} times its target; raise the solver's rank, its max_iterations or its tolerance",
-            IterationWarning,
-            stacklevel=3,
-        )
+        end = f"ended after {max_iterations} iterations with a residual {worst:.1f} times its target"
+        advice = "raise the solver's rank, its max_iterations or its tolerance"
+        warnings.warn(f"conjugate gradients for {what} {end}; {advice}", IterationWarning, stacklevel=3)
     all_steps, all_ratios = (np.array(part).reshape(-1, p) for part in (steps, ratios))
     return Solution(out_X, out_R, residuals, len(steps), iterations, all_steps, all_ratios, starts)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import ParameterError
+from ...errors import ParameterError, require_count, require_in
 from ...model.bases import Basis
 from ...model.kernels.base import Gradients, Kernel, add_gradients
 from ...model.posterior import Marginals
@@ -51,13 +51,9 @@ class Solver:
     product: Callable[[Kernel, Array], KernelProduct] = field(default=Blocked)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.tolerance < 1.0:
-            raise ParameterError(f"tolerance must lie between 0 and 1, but is {self.tolerance}")
-        if self.rank < 0 or self.probes < 2 or self.max_iterations < 1:
-            raise ParameterError(
-                "rank must not be negative, probes must be 2 or more and max_iterations 1 or more, but they "
-                f"are {self.rank}, {self.probes} and {self.max_iterations}"
-            )
+        require_in("tolerance", self.tolerance, "(0, 1)")
+        for name, least in {"rank": 0, "probes": 2, "max_iterations": 1}.items():
+            require_count(name, getattr(self, name), least)
 
 
 DEFAULT = Solver()
@@ -186,9 +182,8 @@ class Iterative:
     def _solved(self, X: Array) -> tuple[Array, Solution]:
         """K_*f (t, n), and the solves for its rows."""
         Ksf = self.kernel.covariances(X, self.system.problem.X)
-        targets = (
-            np.sqrt(self.system.solver.tolerance * to_numpy(self.kernel.diagonal(X))) * self.system.sigma
-        )
+        prior = to_numpy(self.kernel.diagonal(X))
+        targets = np.sqrt(self.system.solver.tolerance * prior) * self.system.sigma
         return Ksf, self.system.solve(contiguous(Ksf.T), targets, "variances")
 
 

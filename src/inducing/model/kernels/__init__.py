@@ -87,9 +87,7 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     for name in kernel.lengths:
         value = getattr(kernel, name)
         if np.ndim(value) and np.size(value) > len(scale):
-            raise ShapeError(
-                f"the kernel has {np.size(value)} {name}s, but the inputs have {len(scale)} columns"
-            )
+            raise ShapeError(f"the kernel has {np.size(value)} {name}s, but there are {len(scale)} inputs")
         own = scale[: np.size(value)] if np.ndim(value) else scale  # without what is said of gaps
         found[name] = float(own[0]) if np.all(own == own[0]) else own
     return found

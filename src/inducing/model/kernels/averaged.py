@@ -52,9 +52,7 @@ class Averaged(Kernel):
         """The means of the columns asked for, then their variances."""
         half, columns = np.shape(X)[-1] // 2, self.columns
         if np.shape(X)[-1] % 2:
-            raise ShapeError(
-                f"Averaged needs a variance beside every input, but X has {np.shape(X)[-1]} columns"
-            )
+            raise ShapeError(f"Averaged needs a variance of every input, but X has {np.shape(X)[1]} columns")
         if columns is None:
             return super()._select(X)
         if max(columns) >= half:

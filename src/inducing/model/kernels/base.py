@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ...errors import NonFiniteError, ParameterError, ShapeError
-from ...numerics.arrays import (
-    LARGEST_NUMBER,
-    Array,
-    Given,
-    asarray_like,
-    is_numpy,
-    namespace,
-    require_finite,
-    require_numbers,
-    zeros_like_rows,
-)
+from ...numerics import arrays
+from ...numerics.arrays import Array, Given, is_numpy, namespace, require_numbers, zeros_like_rows
 from ...numerics.linalg import cholesky, plus_diagonal
 from ...numerics.workers import row_slices, run_over
 from ..parameters import Parametrised
@@ -181,9 +172,7 @@ class Kernel(Parametrised):
 
     def _select(self, X: Array) -> Array:
         if X.ndim != 2:
-            raise ShapeError(
-                f"inputs must have two dimensions (rows, columns), but have shape {tuple(X.shape)}"
-            )
+            raise ShapeError(f"inputs must have two dimensions (rows, columns), not shape {tuple(X.shape)}")
         columns = getattr(self, "columns", None)
         if columns is None:
             return X
@@ -191,6 +180,70 @@ class Kernel(Parametrised):
             last, name = max(columns), type(self).__name__
             raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
         return X[:, list(columns)]
+
+
+@dataclass(frozen=True, eq=False)
+class OfChanged(Kernel):
+    """k(t(x), t(z)) for a kernel k and a change t of the inputs, `changed`.
+
+    Its parameters are those of its own, which may be any real numbers, and by path those of k:
+    "0.lengthscale".
+    """
+
+    kernel: Kernel
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kernel, Kernel):
+            raise ParameterError(f"a {type(self).__name__} needs a kernel inside, not {self.kernel!r}")
+        self._check_columns()
+
+    @property
+    def parts(self) -> tuple[Kernel]:
+        """The kernel inside, where paths look for it."""
+        return (self.kernel,)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters | by_path([self.kernel.parameters])
+
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        return (*self.names, *(f"0.{name}" for name in self.kernel.unconstrained))
+
+    def _replaced(self, values: Mapping[str, Any]) -> Self:
+        own = {name: values[name] for name in self.names if name in values}
+        inner = {name.removeprefix("0."): value for name, value in values.items() if name not in own}
+        return replace(self, kernel=self.kernel.with_parameters(inner), **own)
+
+    def changed(self, X: Array) -> Array:
+        """t(x) of each row. (n, g)"""
+        raise NotImplementedError
+
+    def scaled(self, X: Array) -> Array:
+        return self.kernel.scaled(self.changed(self._select(X)))
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        T = self.changed(X)
+        return self.kernel.covariances(T, T if X is Z else self.changed(Z), out)
+
+    def _diag(self, X: Array) -> Array:
+        return self.kernel.diagonal(self.changed(X))
+
+
+def by_path(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Values of the parts of a kernel by their paths: "0.lengthscale"."""
+    return {f"{i}.{name}": value for i, part in enumerate(parts) for name, value in part.items()}
+
+
+def numbers(name: str, value: Given) -> np.ndarray:
+    """`value` as an array of finite floats. Raise if it holds anything else."""
+    try:
+        array = np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{name} must hold numbers: {error}") from error
+    if not np.all(np.isfinite(array)):
+        raise ParameterError(f"{name} holds NaN or infinity; every entry must be finite")
+    return array
 
 
 def _checked(X: Given) -> Array:
@@ -201,7 +254,7 @@ def _checked(X: Given) -> Array:
         require_numbers(X, "X")
         X = X.astype(float)
     if is_numpy(X):
-        require_finite(X, "X")
+        arrays.require_finite(X, "X")
     return X
 
 
@@ -240,7 +293,7 @@ def add_gradients(total: Gradients, part: Gradients) -> None:
         total[name] = total[name] + gradient if name in total else gradient
 
 
-def positive(name: str, value: Given, *, scalar: bool = False, most: float = LARGEST_NUMBER) -> Given:
+def positive(name: str, value: Given, *, scalar: bool = False, most: float = arrays.LARGEST_NUMBER) -> Given:
     """`value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite, or
     beyond `most` either way.
     """
@@ -257,9 +310,7 @@ def positive(name: str, value: Given, *, scalar: bool = False, most: float = LAR
     if not np.all(np.isfinite(array)) or not np.all(array > 0):
         raise ParameterError(f"{name} must be positive and finite, but is {value}")
     if not np.all((array >= 1.0 / most) & (array <= most)):
-        raise ParameterError(
-            f"{name} must lie between {1.0 / most:g} and {most:g}, but is {value}; use other units"
-        )
+        raise ParameterError(f"{name} must lie between {1.0 / most:g} and {most:g}, but is {value}")
     return float(array) if array.ndim == 0 else array
 
 
@@ -268,7 +319,7 @@ def per_input(name: str, value: float | np.ndarray, X: Array) -> Array:
     d = X.shape[1]
     if np.ndim(value) > 0 and np.size(value) != d:
         raise ShapeError(f"the kernel has {np.size(value)} {name}s, but the inputs have {d} columns")
-    return asarray_like(np.full(d, value), X)
+    return arrays.asarray_like(np.full(d, value), X)
 
 
 def as_parameter(gradient: Array, value: float | np.ndarray) -> Array:

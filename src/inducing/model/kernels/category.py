@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from .base import Gradients, Kernel, leaves_of
+from .base import Gradients, Kernel, leaves_of, numbers
 from .dot import positive_integer
 
 MOST_LEVELS = 10_000  # B has their square
@@ -42,12 +42,9 @@ class Category(Kernel):
         starts = {"W": start_weights(self.levels, self.rank), "kappa": np.full(self.levels, 0.5)}
         for name, shape in shapes.items():
             given = getattr(self, name)
-            try:
-                value = np.array(starts[name] if given is None else given, dtype=float)
-            except (TypeError, ValueError) as error:
-                raise ParameterError(f"{name} must hold numbers: {error}") from error
-            if value.shape != shape or not np.all(np.isfinite(value)):
-                raise ParameterError(f"{name} must hold {shape} finite numbers, but has shape {value.shape}")
+            value = numbers(name, starts[name] if given is None else given)
+            if value.shape != shape:
+                raise ParameterError(f"{name} must hold {shape} numbers, but has shape {value.shape}")
             object.__setattr__(self, name, value)
         super().__post_init__()
 

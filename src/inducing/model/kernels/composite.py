@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ParameterError
 from ...numerics.arrays import Array, is_numpy, namespace
-from .base import Gradients, Kernel
+from .base import Gradients, Kernel, by_path
 
 
 def products_without_each(factors: Sequence[Array]) -> list[Array]:
@@ -50,8 +50,7 @@ class Composite(Kernel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        parts = enumerate(self.parts)
-        return {f"{i}.{k}": value for i, part in parts for k, value in part.parameters.items()}
+        return by_path([part.parameters for part in self.parts])
 
     @property
     def unconstrained(self) -> tuple[str, ...]:
@@ -76,14 +75,14 @@ class Composite(Kernel):
 
     def point_diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         kbars = self._kbars([part.point_diag(X) for part in self.parts], kbar)
-        return _by_path([part.point_diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
+        return by_path([part.point_diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
     def _diag(self, X: Array) -> Array:
         return self._joined([part.diagonal(X) for part in self.parts])
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         kbars = self._kbars([part.diagonal(X) for part in self.parts], kbar)
-        return _by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
+        return by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
     def _joined(self, parts: list[Array]) -> Array:
         """The variances of the parts put together. (n,)"""
@@ -116,7 +115,7 @@ class Sum(Composite):
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        return _by_path([part.triangle_pullback(X, Kbar, rows) for part in self.parts])
+        return by_path([part.triangle_pullback(X, Kbar, rows) for part in self.parts])
 
     def _joined(self, parts: list[Array]) -> Array:
         return reduce(add, parts)
@@ -156,13 +155,9 @@ class Product(Composite):
         return [kbar * others for others in products_without_each(parts)]
 
 
-def _by_path(gradients: list[Gradients]) -> Gradients:
-    return {f"{i}.{name}": value for i, part in enumerate(gradients) for name, value in part.items()}
-
-
 def _gathered(results: list[tuple[Gradients, Array]]) -> tuple[Gradients, Array]:
     """The parts' gradients by path, and the sum of their Zbar."""
     Zbar = results[0][1]
     for _, other in results[1:]:
         Zbar = Zbar + other
-    return _by_path([gradients for gradients, _ in results]), Zbar
+    return by_path([gradients for gradients, _ in results]), Zbar

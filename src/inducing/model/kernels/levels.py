@@ -1,52 +1,38 @@
 """A kernel that sees the levels of columns with few values, beside their numbers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, namespace
-from .base import Gradients, Kernel
+from .base import Gradients, OfChanged, by_path, numbers
 
 OUTERMOST = 1e30  # beyond the first and the last level nothing changes
 
 
 @dataclass(frozen=True, eq=False)
-class Levels(Kernel):
+class Levels(OfChanged):
     """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L hats, one for each level of some columns.
 
     levels (L, 2) are numbers of columns and values there. The hat of a value is 1 there, 0 at the values next
     to it and beyond, and straight between, so that rows at a level see its indicator, and rows between two
     levels a mixture; beyond the outermost nothing changes. With a lengthscale for each hat the levels of a
-    column are as far from each other as they need be, in whatever order. Parameters are those of k, by path:
-    "0.lengthscale".
+    column are as far from each other as they need be, in whatever order.
     """
 
-    kernel: Kernel
     levels: Any
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kernel, Kernel):
-            raise ParameterError(f"Levels needs a kernel of inputs and levels, not {self.kernel!r}")
-        try:
-            levels = np.array(self.levels, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise ParameterError(f"levels must hold numbers: {error}") from error
-        if levels.ndim != 2 or levels.shape[1:] != (2,) or not len(levels) or not np.all(np.isfinite(levels)):
-            raise ParameterError(
-                f"levels must be finite pairs (column, value), but have shape {levels.shape}"
-            )
+        super().__post_init__()
+        levels = numbers("levels", self.levels)
+        if levels.ndim != 2 or levels.shape[1:] != (2,) or not len(levels):
+            raise ParameterError(f"levels must be pairs (column, value), not of shape {levels.shape}")
         levels = np.unique(levels, axis=0)
         if np.any(levels[:, 0] < 0) or np.any(levels[:, 0] != np.floor(levels[:, 0])):
             raise ParameterError("levels must name columns from 0 on, by whole numbers")
         object.__setattr__(self, "levels", levels)
-
-    @property
-    def parts(self) -> tuple[Kernel]:
-        """The kernel inside, where paths look for it."""
-        return (self.kernel,)
 
     @property
     def owners(self) -> np.ndarray:
@@ -66,17 +52,8 @@ class Levels(Kernel):
         after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
         return np.stack([before, at, after], axis=1)
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return _by_path(self.kernel.parameters)
-
-    @property
-    def unconstrained(self) -> tuple[str, ...]:
-        return tuple(_by_path(dict.fromkeys(self.kernel.unconstrained)))
-
-    def _replaced(self, values: Mapping[str, Any]) -> Self:
-        inner = {name.removeprefix("0."): value for name, value in values.items()}
-        return replace(self, kernel=self.kernel.with_parameters(inner))
+    def changed(self, X: Array) -> Array:
+        return self.features(X)[0]
 
     def features(self, X: Array) -> tuple[Array, Array]:
         """[x, h(x)] of each row (n, d + L), and the slopes of h (n, L)."""
@@ -93,32 +70,18 @@ class Levels(Kernel):
         slopes = xp.where(falls & (x > middle), zero - 1.0 / (high - middle), slopes)
         return xp.concat([X, hats], axis=1), slopes
 
-    def scaled(self, X: Array) -> Array:
-        return self.kernel.scaled(self.features(X)[0])
-
     def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
-        return self.kernel.triangle(self.features(X)[0], out, rows)
+        return self.kernel.triangle(self.changed(X), out, rows)
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        return _by_path(self.kernel.triangle_pullback(self.features(X)[0], Kbar, rows))
-
-    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        F = self.features(X)[0]
-        return self.kernel.covariances(F, F if X is Z else self.features(Z)[0], out)
-
-    def _diag(self, X: Array) -> Array:
-        return self.kernel.diagonal(self.features(X)[0])
+        return by_path([self.kernel.triangle_pullback(self.changed(X), Kbar, rows)])
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         F, slopes = self.features(Z)
-        gradients, Fbar = self.kernel.pullback(self.features(X)[0], F, Kbar, K)
+        gradients, Fbar = self.kernel.pullback(self.changed(X), F, Kbar, K)
         d = Z.shape[1]
         columns = asarray_like(self.columns_of(d), Z)
-        return _by_path(gradients), Fbar[:, :d] + (Fbar[:, d:] * slopes) @ columns
+        return by_path([gradients]), Fbar[:, :d] + (Fbar[:, d:] * slopes) @ columns
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        return _by_path(self.kernel.diag_pullback(self.features(X)[0], kbar))
-
-
-def _by_path(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"0.{name}": value for name, value in values.items()}
+        return by_path([self.kernel.diag_pullback(self.changed(X), kbar)])

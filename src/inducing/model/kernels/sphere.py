@@ -44,9 +44,7 @@ class Sphere(Kernel):
     def _points(self, X: Array) -> Array:
         """p: places as points of the unit sphere. (n, 3)"""
         if X.shape[1] != 2:
-            raise ShapeError(
-                f"Sphere needs latitude and longitude, but there are {X.shape[1]} columns; use columns="
-            )
+            raise ShapeError(f"Sphere needs latitude and longitude, not {X.shape[1]} columns; use columns=")
         xp, place = namespace(X), RADIANS * X
         level = xp.cos(place[:, 0])
         turn = place[:, 1]

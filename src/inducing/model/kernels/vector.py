@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError, UnknownNameError
+from ...errors import ParameterError, ShapeError, require_one_of
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from .base import Gradients, Kernel, positive
 from .distances import middle, squared_distances
@@ -53,9 +53,7 @@ class Independent(Kernel):
     def __post_init__(self) -> None:
         variance = positive("variance", self.variance)
         if np.ndim(variance) == 0:
-            raise ParameterError(
-                f"variance must hold one number for each component, but is the number {self.variance}"
-            )
+            raise ParameterError(f"variance must hold a number for each component, but is {self.variance}")
         object.__setattr__(self, "variance", variance)
         self._check_columns()
 
@@ -102,8 +100,7 @@ class _Gradient(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.potential not in ("matern52", "rbf"):
-            raise UnknownNameError(f"there is no potential {self.potential!r}; choose 'matern52' or 'rbf'")
+        require_one_of("potential", self.potential, ("matern52", "rbf"))
 
     def _directions(self, X: Array) -> Array:
         """a of each row. (n, d)"""
@@ -175,9 +172,7 @@ class DivergenceFree(_Gradient):
 
     def _directions(self, X: Array) -> Array:
         if X.shape[1] != 3:
-            raise ShapeError(
-                f"DivergenceFree needs two coordinates and a component, not inputs of {X.shape[1]} columns"
-            )
+            raise ShapeError(f"DivergenceFree needs two coordinates and a component, not {X.shape[1]} inputs")
         return one_hot(X, 2) @ asarray_like(ROTATION, X)
 
 

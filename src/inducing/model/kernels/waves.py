@@ -59,11 +59,9 @@ class Waves:
             for a, b, s in zip(weights[:F].T, weights[F : 2 * F].T, weights[2 * F :].T)
         ]
         whole = np.stack(parts)
-        return (
-            whole
-            if self.levels is None
-            else whole[:, :, :d] + (whole[:, :, d:] * rises) @ self.levels.columns_of(d)
-        )
+        if self.levels is None:
+            return whole
+        return whole[:, :, :d] + (whole[:, :, d:] * rises) @ self.levels.columns_of(d)
 
 
 def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves:
@@ -94,9 +92,7 @@ def _waves_of_levels(terms: Sequence[Kernel], d: int, count: int, rng: np.random
     levels = [term for term in terms if isinstance(term, Levels)]
     inputs = d + len(levels[0].levels)
     if not all(np.array_equal(own.levels, levels[0].levels) for own in levels):
-        raise ParameterError(
-            "whole functions of several Levels kernels need the same levels in all; use sample"
-        )
+        raise ParameterError("whole functions of several Levels kernels need the same levels; use sample")
     each = [
         waves(term.kernel, inputs, count, rng) if isinstance(term, Levels) else waves(term, d, count, rng)
         for term in terms
@@ -125,11 +121,8 @@ def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> t
         for j, column in enumerate(columns):
             omega[:, column] = 2.0 * np.pi / periods[j] * _harmonics(u[:, j], scales[j] ** -2.0)
         return kernel.variance, omega
-    if (
-        not isinstance(kernel, Stationary)
-        or _degrees(kernel) is None
-        and type(kernel) not in (RBF, RationalQuadratic)
-    ):
+    known = type(kernel) in (RBF, RationalQuadratic) or _degrees(kernel) is not None
+    if not isinstance(kernel, Stationary) or not known:
         name = type(kernel).__name__
         raise ParameterError(f"there are no whole functions of a {name} kernel here; use sample")
     columns = _columns(kernel, d)

@@ -13,12 +13,11 @@ from typing import Any
 from ..parameters import made, read_spec
 from .base import Likelihood
 from .classes import Binary, Logistic, Ordinal, Probit, Step
-from .counts import Binomial, NegativeBinomial, Poisson
+from .counts import Beta, Binomial, NegativeBinomial, Poisson
 from .custom import Custom, Squared
 from .noise import CensoredGaussian, Gaussian, LogVariance
 from .outliers import AsymmetricLaplace, Contaminated, Laplace, LogScaleT, StudentT
 from .several import Expected, LearnedNoise, LearnedScaleT, SeveralLikelihood, Softmax
-from .shares import Beta
 from .times import Exponential, Gamma, Weibull
 
 _NAMED: tuple[type[Likelihood], ...] = (

@@ -249,9 +249,7 @@ class Likelihood(Parametrised):
             shape = np.broadcast_shapes(y.shape[: y.ndim - several], mean.shape, var.shape)
         except ValueError as error:
             shapes = [tuple(v.shape) for v in (y, mean, var)]
-            raise ShapeError(
-                f"y, mean and variance have shapes {shapes}, which do not go together"
-            ) from error
+            raise ShapeError(f"y, mean and variance have shapes {shapes}, which do not fit") from error
         y = xp.reshape(xp.broadcast_to(y, (*shape, *last)), (-1, *last))
         mean, var = (xp.reshape(xp.broadcast_to(v, shape), (-1,)) for v in (mean, var))
         if not xp.all((xp.abs(mean) <= LARGEST) & (var <= LARGEST**2) & (var > 0.0)):
@@ -429,9 +427,7 @@ def scale(name: str, value: object, power: int = 1) -> float:
     """`value` as a positive float in a range whose ratios can be squared, or square-rooted for power 2."""
     number = positive(name, value, scalar=True, most=np.inf)
     if not LARGEST**-power <= number <= LARGEST**power:
-        raise ParameterError(
-            f"{name} must lie between {LARGEST**-power:g} and {LARGEST**power:g}, but is {number:g}"
-        )
+        raise ParameterError(f"{name} is {number:g}, beyond {LARGEST**-power:g} to {LARGEST**power:g}")
     return number
 
 

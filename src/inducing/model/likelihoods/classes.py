@@ -243,9 +243,7 @@ class Ordinal(Likelihood):
         return self.threshold + np.concatenate([[0.0], np.cumsum(self.gaps)])
 
     def _check_rows(self, y: Array, *further: Array) -> None:
-        last = len(self.gaps) + 1
-        wrong = (y < 0) | (y > last) | (y != namespace(y).floor(y))
-        refuse(y, wrong, f"classes must be whole numbers from 0 to {last}, but row {{row}} has {{value:g}}")
+        check_classes(y, len(self.gaps) + 1)
 
     def _ends(self, y: Array) -> tuple[Array, Array, Array]:
         """The thresholds below and above each class, ±LARGEST where there is none, and their distance."""
@@ -338,10 +336,7 @@ class Ordinal(Likelihood):
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
         """Mean and variance of the number of the class."""
-        p = self.probabilities(mean, var)
-        xp, classes = namespace(p), asarray_like(np.arange(p.shape[-1]), p)
-        average = xp.sum(p * classes, axis=-1)
-        return average, xp.sum(p * (classes - average[..., None]) ** 2, axis=-1)
+        return class_moments(self.probabilities(mean, var))
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
         seen = rng.normal(f, np.sqrt(self.noise))
@@ -356,6 +351,19 @@ class Ordinal(Likelihood):
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         return ranked_score(self.probabilities(mean, var), y)
+
+
+def check_classes(y: Array, last: int) -> None:
+    """Raise if a row is no class 0, 1, …, last."""
+    wrong = (y < 0) | (y > last) | (y != namespace(y).floor(y))
+    refuse(y, wrong, f"classes must be whole numbers from 0 to {last}, but row {{row}} has {{value:g}}")
+
+
+def class_moments(p: Array) -> tuple[Array, Array]:
+    """Mean and variance of the number of a class with probabilities p (…, c)."""
+    xp, classes = namespace(p), asarray_like(np.arange(p.shape[-1]), p)
+    average = xp.sum(p * classes, axis=-1)
+    return average, xp.sum(p * (classes - average[..., None]) ** 2, axis=-1)
 
 
 def ranked_score(p: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Likelihoods of counts: Poisson, negative binomial, binomial."""
+"""Likelihoods of counts, Poisson, negative binomial and binomial, and of shares, Beta."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,12 +18,32 @@ MOST = 1e12  # of counts: digits are left for the shares of few among many
 
 
 @dataclass(frozen=True)
-class Counts(Likelihood):
-    """Counts with a mean of exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
+class Counted(Likelihood):
+    """Counts; a second column of y says of how many, or how long."""
 
     columns: ClassVar[int] = 2
-    defaults: ClassVar[tuple[float, ...]] = (1.0,)
     log_concave: ClassVar[bool] = True
+
+    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+        """The scores of counts, (n,) or with a further number (n, 2). (n,)"""
+        further = y[:, 1:] if y.ndim > 1 else None
+        most = self.quantile(FAR_QUANTILE, mean, var, further)
+
+        def below(k: np.ndarray) -> np.ndarray:
+            counts = np.broadcast_to(k, (len(y), len(k)))
+            if further is not None:  # there cannot be more successes than trials
+                counts = np.minimum(counts, further) if isinstance(self, Binomial) else counts
+                counts = np.stack([counts, np.broadcast_to(further, counts.shape)], axis=-1)
+            return self.cumulative(counts, mean[:, None], var[:, None])
+
+        return crps_of_counts(below, y[:, 0] if y.ndim > 1 else y, most)
+
+
+@dataclass(frozen=True)
+class Counts(Counted):
+    """Counts with a mean of exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
+
+    defaults: ClassVar[tuple[float, ...]] = (1.0,)
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         check_counts(y)
@@ -41,9 +61,6 @@ class Counts(Likelihood):
 
     def _observed(self, x: np.ndarray) -> np.ndarray:
         return np.floor(np.minimum(exp(x), MOST))
-
-    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        return _crps(self, y, mean, var)
 
 
 def check_counts(y: Array) -> None:
@@ -131,11 +148,8 @@ class NegativeBinomial(Counts):
 
 
 @dataclass(frozen=True)
-class Binomial(Likelihood):
+class Binomial(Counted):
     """Successes among trials, each with probability 1/(1 + exp(-f)); y is successes and trials. (n, 2)"""
-
-    columns: ClassVar[int] = 2
-    log_concave: ClassVar[bool] = True
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         if not further:
@@ -182,23 +196,78 @@ class Binomial(Likelihood):
             low, high = np.where(below, middle, low), np.where(below | (middle < 0.0), high, middle)
         return high
 
-    def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        return _crps(self, y, mean, var)
 
+@dataclass(frozen=True)
+class Beta(Likelihood):
+    """Beta distributed shares with mean μ = 1/(1 + exp(-f)) and variance μ(1 - μ)/(1 + precision)."""
 
-def _crps(likelihood: Likelihood, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-    """The scores of counts, (n,) or with a further number (n, 2). (n,)"""
-    further = y[:, 1:] if y.ndim > 1 else None
-    most = likelihood.quantile(FAR_QUANTILE, mean, var, further)
+    names: ClassVar[tuple[str, ...]] = ("precision",)
 
-    def below(k: np.ndarray) -> np.ndarray:
-        counts = np.broadcast_to(k, (len(y), len(k)))
-        if further is not None:  # there cannot be more successes than trials
-            counts = np.minimum(counts, further) if isinstance(likelihood, Binomial) else counts
-            counts = np.stack([counts, np.broadcast_to(further, counts.shape)], axis=-1)
-        return likelihood.cumulative(counts, mean[:, None], var[:, None])
+    precision: float = 10.0
 
-    return crps_of_counts(below, y[:, 0] if y.ndim > 1 else y, most)
+    def _check_rows(self, y: Array, *further: Array) -> None:
+        wrong = (y <= 0.0) | (y >= 1.0)
+        refuse(y, wrong, "shares must lie between 0 and 1, but row {row} has {value:g}; move it inside")
+
+    def log_density(self, y: Array, f: Array) -> Array:
+        """-φ KL(μ || y) and what is left: with S(x) = x log x - x - log Γ(x + 1) no large numbers cancel."""
+        f, y = self.split(y, f)
+        xp, phi = namespace(f, y), self.precision
+        log_mu, mu, nu = log_sigmoid(f)
+        log_nu = log_mu - f
+        distance = mu * (log_mu - xp.log(y)) + nu * (log_nu - xp.log1p(-y))
+        rest = stirling(mu * phi) + stirling(nu * phi) + log_mu + log_nu - xp.log(y) - xp.log1p(-y)
+        return rest - phi * distance + float(np.log(phi) - stirling(np.array(phi)))
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        f, y = self.split(y, f)
+        xp, phi = namespace(f, y), self.precision
+        _, mu, nu = log_sigmoid(f)
+        functions, d = special(xp), phi * mu * nu
+        digamma = functions.digamma
+        pull = digamma(nu * phi + 1.0) - digamma(mu * phi + 1.0) + xp.log(y) - xp.log1p(-y)
+        bend = functions.polygamma(1, nu * phi + 1.0) + functions.polygamma(1, mu * phi + 1.0)
+        slope = d * pull + nu - mu
+        return self.log_density(y, f), slope, d * (nu - mu) * pull - d * d * bend - 2.0 * mu * nu
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        f, y = self.split(y, f)
+        xp, phi = namespace(f, y), self.precision
+        _, mu, nu = log_sigmoid(f)
+        digamma = special(xp).digamma
+        logs = mu * (xp.log(y) - digamma(mu * phi + 1.0)) + nu * (xp.log1p(-y) - digamma(nu * phi + 1.0))
+        return {"precision": logs + float(special(np).digamma(phi + 1.0) + 1.0 / phi)}
+
+    def _feature(self, y: Array, power: float) -> Feature:
+        if power == 0.0:
+            return Feature(0.0, np.pi, fine=1.0 / (1.0 + 0.4 * np.log1p(self.precision)))
+        xp, a = namespace(y), power
+        one, other = 1.0 / (1.0 - xp.log(y)), 1.0 / (1.0 - xp.log1p(-y))
+        centre = xp.log((y * self.precision + one) / ((1.0 - y) * self.precision + other))
+        bend = -self.log_density_slopes(y, centre)[2] if y.shape[0] else y
+        return Feature(centre, 1.5, 1.0 / xp.sqrt(xp.maximum(a * bend, 0.04)), left=1.0, right=1.0)
+
+    def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
+        mean, var = one_namespace(mean, var)
+        xp, p = namespace(mean), Logistic()
+        first, second = (xp.exp(p.log_average(1.0, mean, var, power)) for power in (1.0, 2.0))
+        spread = xp.maximum(second - first**2, 0.0)
+        return first, spread + (first - second) / (1.0 + self.precision)
+
+    def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
+        _, mu, nu = log_sigmoid(np.asarray(f, dtype=float))
+        return rng.beta(np.maximum(mu * self.precision, 1e-300), np.maximum(nu * self.precision, 1e-300))
+
+    def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
+        _, mu, nu = log_sigmoid(f)
+        a, b = (np.maximum(part * self.precision, 1e-300) for part in (mu, nu))
+        return special(np).betainc(a, b, y)
+
+    def _observed(self, x: np.ndarray) -> np.ndarray:
+        return np.clip(log_sigmoid(x)[1], 1e-300, 1.0 - 1e-16)
+
+    def _unobserved(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.log(y) - np.log1p(-y), y * (1.0 - y)
 
 
 def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:

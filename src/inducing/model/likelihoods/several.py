@@ -17,8 +17,8 @@ from ...numerics.quadrature import ENTRIES
 from ...numerics.ranked import crps_of_gaussians
 from ...numerics.special import LOG_2PI, special
 from ...numerics.workers import row_slices
-from .base import LARGEST, ROUNDS, SCORED, STEEP, Likelihood, exp, moments, one_namespace, refuse
-from .classes import ranked_score
+from .base import LARGEST, ROUNDS, SCORED, STEEP, Likelihood, exp, moments, one_namespace
+from .classes import check_classes, class_moments, ranked_score
 from .outliers import StudentT
 
 HERMITE = np.polynomial.hermite_e.hermegauss(24)
@@ -73,9 +73,7 @@ class SeveralLikelihood(Likelihood):
         shape = (*y.shape, self.n_processes(y))
         if y.ndim != 1 or tuple(means.shape) != shape or tuple(variances.shape) != shape:
             shapes = [tuple(v.shape) for v in (y, means, variances)]
-            raise ShapeError(
-                f"y, means and variances have shapes {shapes}, but must have (n,) and twice (n, {shape[-1]})"
-            )
+            raise ShapeError(f"y, means and variances have shapes {shapes}, not (n,) and (n, {shape[-1]})")
         xp = namespace(means)
         if not xp.all((xp.abs(means) <= LARGEST) & (variances <= LARGEST**2) & (variances > 0.0)):
             raise ParameterError("the means must be finite and the variances of f positive and finite")
@@ -275,9 +273,7 @@ class Softmax(SeveralLikelihood):
         return self.classes
 
     def _check_rows(self, y: Array, *further: Array) -> None:
-        wrong = (y < 0) | (y >= self.classes) | (y != namespace(y).floor(y))
-        last = self.classes - 1
-        refuse(y, wrong, f"classes must be whole numbers from 0 to {last}, but row {{row}} has {{value:g}}")
+        check_classes(y, self.classes - 1)
 
     def _expected(self, y: Array, means: Array, variances: Array) -> Expected:
         largest, p, bend = _log_sum_exp(means, variances)
@@ -293,10 +289,7 @@ class Softmax(SeveralLikelihood):
 
     def predict(self, means: Array, variances: Array, further: Array | None = None) -> tuple[Array, Array]:
         """Mean and variance of the number of the class. (n,) each"""
-        p = self.probabilities(means, variances)
-        numbers = asarray_like(np.arange(self.classes), p)
-        average = p @ numbers
-        return average, p @ numbers**2 - average**2
+        return class_moments(self.probabilities(means, variances))
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
         """The log probability of the class y. (n,)"""
