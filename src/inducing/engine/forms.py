@@ -65,12 +65,8 @@ class KernelPart:
         if e is None:
             slopes = self.Z * per_input("variance", self.kernel.variance, self.Z)
             coefficients = self.placed(np.concatenate([slopes, np.zeros((m, 2))], axis=1), d)
-            scale, numbers, one = (
-                self.placed(np.ones(g), d),
-                np.array([0.0, LINEAR, 1.0, 1.0]),
-                np.ones((d, m)),
-            )
-            return np.zeros(d), scale, one, one, np.zeros(m), coefficients, numbers
+            scale, none = self.placed(np.ones(g), d), np.zeros((d, m))
+            return np.zeros(d), scale, none, none, none[0], coefficients, np.array([0.0, LINEAR, 1.0, 1.0])
         profile, variance, shape = self.kernel.in_loops
         reach = np.inf if g <= FEW_INPUTS else e.reach
         numbers = np.array([reach, profile, 1.0 if profile == 0 else variance, shape])

@@ -272,12 +272,15 @@ def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
     n = X.shape[0]
     if not is_numpy(X):
         return cholesky(plus_diagonal(kernel.covariances(X, X), added))
-    K = np.empty((n, n))
+    if n < SEVERAL_THREADS:
+        K = kernel.triangle(X)
+    else:
+        K = np.empty((n, n))
 
-    def fill(_: None, rows: slice) -> None:
-        kernel.triangle(X, K, rows)
+        def fill(_: None, rows: slice) -> None:
+            kernel.triangle(X, K, rows)
 
-    run_over(strips(n), lambda: None, fill, parallel=n >= SEVERAL_THREADS)
+        run_over(strips(n), lambda: None, fill, parallel=True)
     K[np.diag_indices(n)] += added
     return cholesky(K, overwrite=True)
 
