@@ -67,11 +67,11 @@ def influence(estimator: Any) -> dict[str, float]:
     Z = np.asarray(posts[0].basis.centers)
     at, other = np.random.default_rng(0).integers(len(Z), size=(2, PAIRS))
     each = {column.name: len(column.features) for column in encoder_of(estimator).columns_ if column.features}
-    out, first = {}, 0
+    out, first, means = {}, 0, [post.mean(Z[at]) for post in posts]
     for name, size in each.items():
         moved, first = Z[at], first + size
         moved[:, first - size : first] = Z[other, first - size : first]
-        change = [post.predict(moved)[0] - post.predict(Z[at])[0] for post in posts]
+        change = [post.mean(moved) - mean for post, mean in zip(posts, means)]
         out[name] = float(np.sqrt(np.mean(np.square(change))))
     return out
 
