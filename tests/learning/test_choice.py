@@ -7,7 +7,7 @@ import pytest
 
 import inducing as ig
 from inducing.errors import UnknownNameError
-from inducing.learning.candidates import COMPARED_ROWS, FEW_ROWS, Comparison, Trial, best_of, ranked_kernels
+from inducing.learning.candidates import COMPARED_ROWS, IN_THIRDS, Comparison, Trial, best_of, ranked_kernels
 from inducing.learning.objective import parameters_of
 from inducing.learning.recipes import Task
 
@@ -34,11 +34,11 @@ def test_rows_that_others_predict_prefer_the_kernel_that_made_them(rough):
     assert ranked[0].name.split(",")[0] == ("matern12" if rough else "rbf")
 
 
-@pytest.mark.parametrize(("n", "groups"), [(150, 3), (FEW_ROWS, 1)])
+@pytest.mark.parametrize(("n", "groups"), [(150, 3), (IN_THIRDS, 1)])
 def test_kernels_are_judged_by_rows_they_were_not_learned_from(n, groups):
     X, y = _rows(n)
     task = Task(ig.kernels.RBF(1.5), ig.bases.Points(X[:5]), "fitc", 4e-4, X, y, progress=False)
-    compared = Comparison(task.stage(), COMPARED_ROWS, FEW_ROWS, 3)
+    compared = Comparison(task.stage(), COMPARED_ROWS, IN_THIRDS, 3)
     outcomes = compared.climbed([parameters_of(task.problem)], {})
     assert len(outcomes) == len(compared.learning) == groups
     squares, densities = [], []
@@ -58,7 +58,7 @@ def test_kernels_are_judged_by_rows_they_were_not_learned_from(n, groups):
 def test_of_several_starts_the_likeliest_end_is_taken(lengths):
     X, y = _rows()
     task = Task(ig.kernels.RBF(1.5), ig.bases.Points(X[:5]), "fitc", 4e-4, X, y, progress=False)
-    compared, given = Comparison(task.stage(), COMPARED_ROWS, FEW_ROWS, 2), parameters_of(task.problem)
+    compared, given = Comparison(task.stage(), COMPARED_ROWS, IN_THIRDS, 2), parameters_of(task.problem)
     starts = [given._replace(kernel=ig.kernels.RBF(length)) for length in lengths]
     alone = [compared.climbed([start], {})[0].run.value for start in starts]
     assert abs(alone[0] - alone[1]) > 1.0

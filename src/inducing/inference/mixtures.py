@@ -50,7 +50,9 @@ class Mixtures:
         weights, means, A = (np.asarray(v, dtype=float) for v in (weights, means, covariances))
         if means.ndim != 3 or weights.shape != means.shape[:2] or A.shape != (*means.shape, means.shape[2]):
             shapes = f"{weights.shape}, {means.shape} and {A.shape}"
-            raise ShapeError(f"weights (n, k), means (n, k, p) and covariances (n, k, p, p) are {shapes}")
+            raise ShapeError(
+                f"weights (n, k), means (n, k, p), covariances (n, k, p, p) do not fit: {shapes}"
+            )
         if not (np.all(weights >= 0.0) and np.all(weights.sum(axis=1) > 0.0)):
             raise ParameterError("the weights of every node must be zero or positive, and not all zero")
         log_c, b, Lam = _canonical(means, A)

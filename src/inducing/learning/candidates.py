@@ -25,11 +25,11 @@ from .settings import Alike, LogNormal
 from .stages import Outcome, Stage
 from .starts import LEAST_GAIN, times
 
-FEW_ROWS = 1_000  # below which each group of rows is judged with parameters of the others
+IN_THIRDS = 1_000  # below which each group of rows is judged with parameters of the others
 THIRDS = 3  # such groups
-COMPARED_ROWS = 350  # of more rows, that each kernel is learned from; those up to FEW_ROWS judge
+COMPARED_ROWS = 350  # of more rows, that each kernel is learned from; those up to IN_THIRDS judge
 KERNEL_ITERATIONS = 40  # of each kernel there
-SETTLED = (
+CANDIDATE_WINDOW = (
     5  # iterations that together gain next to nothing and end a climb: a candidate need not be at its best
 )
 LEAST_ROWS = 10  # that can be parted at all
@@ -103,13 +103,13 @@ class Comparison:
         order = np.random.default_rng(n + 1).permutation(n)
         self.rows = np.sort(order[:judged])
         self.judging = start.exact_on(self.rows)
-        groups = [order[learned:judged]] if n >= FEW_ROWS else [order[k::THIRDS] for k in range(THIRDS)]
+        groups = [order[learned:judged]] if n >= IN_THIRDS else [order[k::THIRDS] for k in range(THIRDS)]
         rest = [order[:learned]] if len(groups) == 1 else [np.setdiff1d(order, group) for group in groups]
         if n < LEAST_ROWS:
             groups, rest = [order], [order]
         self.fresh = [np.isin(self.rows, group) for group in groups]
         start = replace(start, trace=None, checkpoint=None, restarts=0, max_iterations=iterations)
-        start = replace(start, window=SETTLED, least_gain=0.1 * SETTLED * LEAST_GAIN)
+        start = replace(start, window=CANDIDATE_WINDOW, least_gain=0.1 * CANDIDATE_WINDOW * LEAST_GAIN)
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
 
     def climbed(
@@ -190,7 +190,7 @@ class Ranking:
     """Candidates that were learned and judged, by a comparison on some rows of a stage."""
 
     def __init__(self, start: Stage, aim: str) -> None:
-        self.compared = Comparison(start, COMPARED_ROWS, FEW_ROWS, KERNEL_ITERATIONS)
+        self.compared = Comparison(start, COMPARED_ROWS, IN_THIRDS, KERNEL_ITERATIONS)
         self.aim, self.learned = aim, list[Learned]()
         self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 

@@ -24,7 +24,16 @@ from ..model.problem import Problem, subset
 from ..model.table import VFE
 from ..numerics.arrays import some_rows, to_numpy
 from .ascent import INTERRUPTED
-from .candidates import FEW_ROWS, Comparison, Learned, Trial, at_own_basis, best_of, different, ranked_kernels
+from .candidates import (
+    IN_THIRDS,
+    Comparison,
+    Learned,
+    Trial,
+    at_own_basis,
+    best_of,
+    different,
+    ranked_kernels,
+)
 from .noise import NoiseFit, noise_of_left_out
 from .objective import HeldOut, parameters_of, plainly, targets
 from .packing import Parameters
@@ -34,7 +43,7 @@ from .starts import LEAST_GAIN, times
 
 AIMS = ("both", "rmse", "log_loss")
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
-RACE_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
+FINALIST_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
 JUDGED = 2_500  # rows that are left out in turn at most
@@ -119,7 +128,10 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
     some = some_rows(P.n, MOST_JUDGED_NOISE, P.n + 1)
     few = replace(plainly(subset(P, some), VFE), basis=as_points(P.basis))
     left = LeftOut(left.mean[some], left.variance[some], left.log_density[some], left.error[some])
-    found = noise_of_left_out(few, left, FINAL_ITERATIONS)
+    try:
+        found = noise_of_left_out(few, left, FINAL_ITERATIONS)
+    except FactorisationError:  # sites that leave no proper process: one number then
+        found = None
     if found is None:
         return None, []
     g, densities = found
@@ -184,7 +196,7 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     n = start.rows.n
     whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
     whole = replace(whole, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
-    if n < FEW_ROWS:
+    if n < IN_THIRDS:
         for each in learned:
             try:
                 outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=each.priors).run()
@@ -193,7 +205,11 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
     size = min(LEARNED, n // 2)
-    race, trials, priors = Comparison(start, size, JUDGED, RACE_ITERATIONS), list[tuple[Trial, Outcome]](), []
+    race, trials, priors = (
+        Comparison(start, size, JUDGED, FINALIST_ITERATIONS),
+        list[tuple[Trial, Outcome]](),
+        [],
+    )
     for each in different(learned)[:FINALISTS]:
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break

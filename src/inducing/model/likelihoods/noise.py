@@ -14,8 +14,8 @@ from ...numerics.special import LOG_2PI, special
 from .base import Likelihood, exp, moments, one_namespace, refuse
 from .classes import Probit
 
-HERMITE = {0.25: 16, 1.0: 36, 4.0: 144}  # nodes for log variances of a variance up to this: 1e-10
-ENTRIES = 1 << 15  # rows × nodes at a time
+NODES_UP_TO = {0.25: 16, 1.0: 36, 4.0: 144}  # nodes for log variances of a variance up to this: 1e-10
+HERMITE_ENTRIES = 1 << 15  # rows × nodes at a time
 
 
 @cache
@@ -174,9 +174,9 @@ class LogVariance(Likelihood):
         if power > 0.0 or not is_numpy(mean):
             return super()._tilted(y, mean, var, power)
         parts, left = np.empty((3, len(mean))), np.ones(len(mean), dtype=bool)
-        for most, count in HERMITE.items():
+        for most, count in NODES_UP_TO.items():
             for rows in np.array_split(
-                np.flatnonzero(left & (var <= most)), len(mean) * count // ENTRIES + 1
+                np.flatnonzero(left & (var <= most)), len(mean) * count // HERMITE_ENTRIES + 1
             ):
                 t, weight = hermite(count)
                 f = mean[rows, None] + np.sqrt(var[rows, None]) * t  # (k, count)
