@@ -15,21 +15,8 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
-from ..numerics.compiling import (
-    FAST,
-    Addresses,
-    Flag,
-    Given1,
-    Given2,
-    Numbers,
-    Out1,
-    Out2,
-    Real,
-    compiled,
-    helper,
-    signature,
-    tuple_of,
-)
+from ..numerics.compiling import FAST, Numbers, compiled, helper
+from ..numerics.kinds import Addresses, Flag, Given1, Given2, Out1, Out2, Real, signature, tuple_of
 from ..numerics.triangles import dot
 from .tiles import BasisType, MatricesType, Space, Totals, copied, cross, features, finish
 
@@ -116,12 +103,10 @@ def first_blocks(
     return log_D
 
 
-@compiled(
-    signature(
-        Real, BasisType, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
-    ),
-    fastmath=FAST,
-)
+_back = MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
+
+
+@compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_back), fastmath=FAST)
 def second_blocks(
     basis: Numbers,
     rows: Numbers,

@@ -78,12 +78,15 @@ def expects(P: Problem) -> bool:
     known = type(P.kernel) in PROFILES  # a subclass may differ in anything
     if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
         return False
+    from . import block_tiles, neighbour_loops, neighbour_tiles, tiles
+
     if P.row.keeps == "neighbours":
-        expect("engine.neighbour_tiles.second_near", "engine.neighbour_tiles.first_near")
+        after = neighbour_loops.nearest_rows.name, tiles.first.name  # of predictions and reports
+        expect(neighbour_tiles.second_near.name, *after, neighbour_tiles.first_near.name)
     elif P.row.keeps == "blocks":
-        expect("engine.block_tiles.second_blocks")
+        expect(block_tiles.second_blocks.name)
     else:
-        expect(f"engine.tiles.{'second' if P.general else 'second_deterministic'}")
+        expect((tiles.second if P.general else tiles.second_deterministic).name)
     return True
 
 

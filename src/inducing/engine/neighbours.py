@@ -35,10 +35,12 @@ from ..numerics.arrays import (
     worth_compiling,
     zeros_like_rows,
 )
+from ..numerics.blas import addresses
 from ..numerics.lanes import LANES
 from ..numerics.linalg import add_outer, from_lower, row_squares
 from ..numerics.workers import DEVICE_BYTES, aside, interruptible
 from .block_factors import BlockAdjoints
+from .compiled_passes import plain
 from .sums import Group, Held, SharedBlocks, Work, copied
 
 # rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
@@ -241,11 +243,14 @@ def conditionals_by_pairs(
     """`conditionals` from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
     nowhere else, which is less work where rows share few of them.
     """
-    from .neighbour_tiles import condition_near
+    from .neighbour_tiles import first_near
 
-    sets, factors = pairs_of(rows, N, len(X))
-    Z, form = np.ascontiguousarray(kernel.scaled(X)), (PROFILES[type(kernel)], float(kernel.variance))
-    aside(condition_near, N.size * (N.shape[1] ** 2 + Phi.shape[1]), Z, Phi, form, noise, sets, factors)
+    (sets, factors), none, no_rows = pairs_of(rows, N, len(X)), np.empty(0), np.empty((0, 0))
+    form = no_rows, no_rows, none, no_rows, 0.0, PROFILES[type(kernel)], 1.0
+    basis = addresses(), (none, none, False), form, float(kernel.variance)
+    data = no_rows, no_rows, plain(noise), plain(kernel.scaled(X))
+    arguments = basis, data, no_rows, sets, factors, plain(Phi)[None], no_rows, no_rows, no_rows
+    aside(first_near, N.size * (N.shape[1] ** 2 + Phi.shape[1]), *arguments)
     return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
 
 
@@ -280,7 +285,7 @@ def add_gathered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, si
         from .neighbour_loops import gather
 
         for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-            gather(N[i], C[i], A, sign, out[i])
+            gather(N[i].astype(np.int64, copy=False), C[i], A, sign, out[i])
         return out
     b = size or A.shape[0]
     if not b:
@@ -296,7 +301,7 @@ def add_scattered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, s
         from .neighbour_loops import scatter
 
         for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-            scatter(N[i], C[i], A[i], sign, out)
+            scatter(N[i].astype(np.int64, copy=False), C[i], A[i], sign, out)
         return out
     b = size or out.shape[0]
     k = out.shape[0] // b
