@@ -142,8 +142,10 @@ def test_it_starts_where_the_first_that_is_expected_is_in_no_cache(bench: Bench)
     """That is, before anything is compiled here."""
     bench.ahead.is_kept = lambda name: name != "a.third"
     bench.start("exec sleep 1000", "a.first", "a.second", missed="")
-    assert not bench.has_started
+    bench.ahead.expect("a.first", "a.third", surely=True)
     bench.ahead.expect("a.third", "a.fourth")
+    assert not bench.has_started
+    bench.ahead.expect("a.third", "a.fifth", surely=True)
     assert bench.has_started and bench.pid
 
 

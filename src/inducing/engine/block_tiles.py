@@ -57,11 +57,11 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
     return factorise(at, D)
 
 
-@compiled(
-    signature(Real, BasisType, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2),
-    fastmath=FAST,
-    _nrt=True,  # a copy is made
-)
+_there = Given2, FactorsType, Space, Out2, Out2
+
+
+# with references counted, since a copy is made
+@compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_there), fastmath=FAST, _nrt=True)
 def first_blocks(
     basis: Numbers,
     rows: Numbers,

@@ -73,7 +73,7 @@ def form_of(P: Problem) -> Form | None:
     return Form(e, variance, frame, (*form, profile, factor))
 
 
-def expects(P: Problem) -> bool:
+def expects(P: Problem, surely: bool = False) -> bool:
     """Whether compiled loops know the kernel, and pay; if so, those that are called last are expected."""
     known = type(P.kernel) in PROFILES  # a subclass may differ in anything
     if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
@@ -82,11 +82,11 @@ def expects(P: Problem) -> bool:
 
     if P.row.keeps == "neighbours":
         after = neighbour_loops.nearest_rows.name, tiles.first.name  # of predictions and reports
-        expect(neighbour_tiles.second_near.name, *after, neighbour_tiles.first_near.name)
+        expect(neighbour_tiles.second_near.name, *after, neighbour_tiles.first_near.name, surely=surely)
     elif P.row.keeps == "blocks":
-        expect(block_tiles.second_blocks.name)
+        expect(block_tiles.second_blocks.name, surely=surely)
     else:
-        expect((tiles.second if P.general else tiles.second_deterministic).name)
+        expect((tiles.second if P.general else tiles.second_deterministic).name, surely=surely)
     return True
 
 

@@ -26,15 +26,7 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.kernels.stationary import PROFILES, Stationary
 from ..model.problem import Problem
 from ..numerics import batched
-from ..numerics.arrays import (
-    Array,
-    asarray_like,
-    indices_like,
-    is_numpy,
-    namespace,
-    worth_compiling,
-    zeros_like_rows,
-)
+from ..numerics.arrays import Array, indices_like, is_numpy, namespace, worth_compiling, zeros_like_rows
 from ..numerics.blas import addresses
 from ..numerics.lanes import LANES
 from ..numerics.linalg import add_outer, from_lower, row_squares
@@ -230,7 +222,7 @@ def batches_of(P: Problem) -> list[Group]:
         own = np.tile(np.arange(b), len(chosen))
         places, numbers, mask = (indices_like(a, P.X) for a in (own, rows.reshape(-1), real.reshape(-1)))
         near = xp.where(mask[:, None], N[numbers], places[:, None])
-        batch = places, near, asarray_like(real.reshape(-1), P.X)
+        batch = places, near, xp.astype(mask, P.X.dtype)
         kept = indices_like(np.flatnonzero(real), P.X)
         found.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
         at += len(chosen)

@@ -61,7 +61,7 @@ def with_neighbours(P: Problem) -> Problem:
 
     Where every row may look at all others of its block, the block is kept as a whole.
     """
-    neighbours, _ = P.row.neighbours, expects(P)
+    neighbours, _ = P.row.neighbours, expects(P, surely=True)
     if np.ndim(neighbours) > 0:
         return _with_given(P, neighbours)
     if isinstance(neighbours, bool) or not isinstance(neighbours, int | np.integer) or neighbours < 0:

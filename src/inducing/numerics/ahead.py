@@ -1,10 +1,10 @@
 """A second process, which compiles what the first one is about to need where there is no cache yet.
 
-`expect` says which functions will be called. If the first of them is in no cache, or once Numba compiles
-something here for that reason, another Python compiles them, one after the other, into the cache that both
-share. `wait_for` one of them takes it back if the other has not begun it, and else waits until it is there,
-compiling the last of the others meanwhile. If nothing is heard of it for `STUCK_AFTER` seconds, or if it
-fails, it is compiled here.
+`expect` says which functions will be called. If they surely will and the first of them is in no cache, or
+once Numba compiles something here for that reason, another Python compiles them, one after the other, into
+the cache that both share. `wait_for` one of them takes it back if the other has not begun it, and else waits
+until it is there, compiling the last of the others meanwhile. If nothing is heard of the other process for
+`STUCK_AFTER` seconds, or if it fails, all is compiled here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _other: subprocess.Popen[bytes] | None = None
 _last_word = 0.0  # of the other process, by the clock
 
 
-def expect(*names: str) -> None:
-    """Hear that these functions, whose one signature is known, will be called; first the longest."""
+def expect(*names: str, surely: bool = False) -> None:
+    """Hear that these functions, of one known signature, may or surely will be called; the longest first."""
     global _cold
     if HEARD.issuperset(names):
         return
-    is_cold = _cold or cores() >= 2 and not is_kept(names[0])  # which may import Numba: without the lock
+    is_cold = _cold or (surely and cores() >= 2 and not is_kept(names[0]))  # Numba's import, without the lock
     with _turn:
         _cold = _cold or is_cold
         _due.extend(name for name in names if name not in HEARD)

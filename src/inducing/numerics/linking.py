@@ -36,7 +36,7 @@ from .compiling import name_of
 OPERATORS = {function for function in vars(operator).values() if callable(function)}
 ARGUMENTS = types.Number, types.Boolean, types.Array, types.SliceType, types.BaseAnonymousTuple
 HAS_LOC, LOCK = "_has_loc", "_lock"  # a function and an object of Numba's and LLVM's own
-COLOURS = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
+PALETTE = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
 LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
 _resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
 
@@ -136,7 +136,7 @@ QUICK: list[tuple[Any, str, Any]] = [
     (codegen, "create_pass_builder", _without_unrolling),
     (BaseFunction, "get_call_type", _remembered),
     (base, HAS_LOC, cache(getattr(base, HAS_LOC))),
-    (errors, "_termcolor_inst", COLOURS),
+    (errors, "_termcolor_inst", PALETTE),
     (getattr(llvm.ffi.lib, LOCK), "_cblist", []),
 ]
 QUICK = [change for change in QUICK if hasattr(*change[:2])]  # not all versions have all of them
