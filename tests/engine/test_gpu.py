@@ -13,12 +13,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
-from inducing.engine import block_passes, neighbours, sums
+from inducing.engine import neighbours, sums
 from inducing.inference import neighbours as near
 from inducing.inference.regression import gradient_of
 from inducing.model.problem import make_problem
 from inducing.model.table import TABLE
-from inducing.numerics import linalg, workers
+from inducing.numerics import arrays, linalg, workers
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
@@ -122,7 +122,7 @@ def test_what_has_no_room_is_made_again(name: str, place: Any, monkeypatch: pyte
     expected, slopes = ig.log_evidence_and_gradient(*arguments, X, Y)
     monkeypatch.setattr(sums, "DEVICE_BYTES", 0)
     for room in (0, 4 * X.itemsize * N * M, 8 * X.itemsize * N * M):  # nothing, one matrix or two are kept
-        monkeypatch.setattr(sums, "device_room", lambda like, room=room: room)
+        monkeypatch.setattr(arrays, "device_room", lambda like, room=room: room)
         A = place(X)
         value, gradient = ig.log_evidence_and_gradient(*arguments, A, place(Y))
         assert_allclose(value, expected, rtol=1e-8)
@@ -263,7 +263,7 @@ def test_blocks_of_unequal_size_go_in_batches(
     options = {"neighbours": 5, "blocks": labels, "weights": weights}
     monkeypatch.setattr(neighbours, "worth_compiling", lambda entries: True)  # small blocks there, too
     expected, slopes = ig.log_evidence_and_gradient(*arguments, noise, X[:300], Y[:300], **options)
-    monkeypatch.setattr(block_passes, "BATCH_BYTES", kept)
+    monkeypatch.setattr(sums, "BATCH_BYTES", kept)
     monkeypatch.setattr(neighbours, "DEVICE_BYTES", 2 * 8 * 90 * 180)  # two blocks of 90 rows at a time
     data = place(noise), place(X[:300]), place(Y[:300])
     value, gradient = ig.log_evidence_and_gradient(*arguments, *data, **options)
@@ -550,7 +550,7 @@ def test_the_graph_stays_out() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_memory_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows stream there as well: n x m alone would be 8 GB, and chunks are limited, where little is free."""
-    for module in (sums, workers):
+    for module in (arrays, workers):
         monkeypatch.setattr(module, "device_room", lambda like: 0)
     n, m = 2_000_000, 512
     A = torch.randn(

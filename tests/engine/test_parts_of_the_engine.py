@@ -86,6 +86,7 @@ def test_neighbours_are_kept_between_passes_where_they_have_room(monkeypatch: py
         calls.append(len(arguments))
         return first(*arguments)
 
+    counted.name = first.name  # type: ignore[attr-defined]
     monkeypatch.setattr(neighbour_tiles, "first_near", counted)
     values = []
     for size, kept in ((1 << 30, True), (1, False)):

@@ -51,9 +51,11 @@ class Bench:
         self.ahead: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.ahead)
         self.ahead.cores = lambda: 2
+        self.here: list[str] = []  # compiled in this process while it waits
+        self.ahead.compile_here, self.ahead.is_kept = self.here.append, lambda name: True
 
-    def start(self, does: str, *names: str, program: str = "python") -> None:
-        """Let a program take these functions, if it is one that may."""
+    def start(self, does: str, *names: str, program: str = "python", missed: str = "another") -> None:
+        """Let a program take these functions, if it is one that may, when another one is missed."""
         path = self.folder / program
         path.write_text(
             f"#!/bin/sh\necho $$ > {self.folder}/pid.new\n"
@@ -62,7 +64,8 @@ class Bench:
         path.chmod(0o755)
         self.patch.setattr(sys, "executable", str(path))
         self.ahead.expect(*names)
-        self.ahead.missed("another")
+        if missed:
+            self.ahead.missed(missed)
 
     @property
     def has_started(self) -> bool:
@@ -119,12 +122,38 @@ def test_a_stuck_process_is_ended_and_not_tried_again(bench: Bench) -> None:
     assert not bench.has_started
 
 
+def test_what_the_other_has_not_begun_is_compiled_here(bench: Bench) -> None:
+    """That is what is asked for, at once, and others from the end while it waits; the other hears of it."""
+    go, heard = bench.folder / "go", bench.folder / "heard"
+    does = f"head -n 3 > {heard}; while [ ! -e {go} ]; do sleep 0.05; done; echo a.first; exec sleep 1000"
+    bench.start(does, "a.first", "a.second", "a.third", "a.fourth")
+    bench.ahead.wait_for("a.second")  # at once
+    assert bench.here == []
+    waiting = threading.Thread(target=bench.ahead.wait_for, args=("a.first",))
+    waiting.start()
+    assert until(lambda: bench.here == ["a.fourth", "a.third"]) and waiting.is_alive()
+    assert until(lambda: heard.exists() and heard.read_text() == "a.second\na.fourth\na.third\n")
+    go.touch()
+    waiting.join(LONG)
+    assert not waiting.is_alive()
+
+
+def test_it_starts_where_the_first_that_is_expected_is_in_no_cache(bench: Bench) -> None:
+    """That is, before anything is compiled here."""
+    bench.ahead.is_kept = lambda name: name != "a.third"
+    bench.start("exec sleep 1000", "a.first", "a.second", missed="")
+    bench.ahead.expect("a.first", "a.third", surely=True)
+    bench.ahead.expect("a.third", "a.fourth")
+    assert not bench.has_started
+    bench.ahead.expect("a.third", "a.fifth", surely=True)
+    assert bench.has_started and bench.pid
+
+
 def test_each_word_renews_the_patience(bench: Bench) -> None:
     """One that is slow, but at work, is not stuck."""
     bench.ahead.STUCK_AFTER = 2.0
-    names = [f"a.number{i}" for i in range(3)]
-    bench.start("".join(f"sleep 0.8; echo {name}\n" for name in names) + "touch $(dirname $0)/whole", *names)
-    bench.ahead.wait_for(names[-1])
+    bench.start("sleep 0.8; echo a noise\n" * 3 + "echo a.first; touch $(dirname $0)/whole", "a.first")
+    bench.ahead.wait_for("a.first")
     assert until(lambda: (bench.folder / "whole").exists())
 
 

@@ -15,21 +15,8 @@ from ..numerics.compiled_blas import (
     symmetric_times,
     times_lower,
 )
-from ..numerics.compiling import (
-    FAST,
-    Addresses,
-    Flag,
-    Given1,
-    Given2,
-    Numbers,
-    Out1,
-    Out2,
-    Real,
-    compiled,
-    helper,
-    signature,
-    tuple_of,
-)
+from ..numerics.compiling import FAST, Numbers, compiled, helper
+from ..numerics.kinds import Addresses, Flag, Given1, Given2, Out1, Out2, Real, signature, tuple_of
 from ..numerics.triangles import dot
 from .tiles import BasisType, MatricesType, Space, Totals, copied, fill_tile, finish
 
@@ -70,11 +57,11 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
     return factorise(at, D)
 
 
-@compiled(
-    signature(Real, BasisType, BlockRows, OwnFrame, Given2, FactorsType, Space, Out2, Out2),
-    fastmath=FAST,
-    _nrt=True,  # a copy is made
-)
+_there = Given2, FactorsType, Space, Out2, Out2
+
+
+# with references counted, since a copy is made
+@compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_there), fastmath=FAST, _nrt=True)
 def first_blocks(
     basis: Numbers,
     rows: Numbers,
@@ -115,12 +102,10 @@ def first_blocks(
     return log_D
 
 
-@compiled(
-    signature(
-        Real, BasisType, BlockRows, OwnFrame, MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
-    ),
-    fastmath=FAST,
-)
+_back = MatricesType, FactorsType, FilledBlocks, Space, Out2, Totals
+
+
+@compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_back), fastmath=FAST)
 def second_blocks(
     basis: Numbers,
     rows: Numbers,

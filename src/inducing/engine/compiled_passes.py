@@ -36,19 +36,22 @@ def form_of(P: Problem) -> Form | None:
     return form_with(P)
 
 
-def expects(P: Problem) -> bool:
+def expects(P: Problem, surely: bool = False) -> bool:
     """Whether compiled loops know the kernel, and pay; if so, those that are called last are expected."""
     known = leaves_in_loops(P.kernel)
     if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
         return False
     if P.blocks is not None and (P.kernel is not known[0] or getattr(P.kernel, "columns", None)):
         return False  # the loops over blocks know the kernel between rows of a block by one profile
+    from . import block_tiles, neighbour_loops, neighbour_tiles, tiles
+
     if P.row.keeps == "neighbours":
-        expect("engine.neighbour_tiles.second_near", "engine.neighbour_tiles.first_near")
+        after = neighbour_loops.nearest_rows.name, tiles.first.name  # of predictions and reports
+        expect(neighbour_tiles.second_near.name, *after, neighbour_tiles.first_near.name, surely=surely)
     elif P.row.keeps == "blocks":
-        expect("engine.block_tiles.second_blocks")
+        expect(block_tiles.second_blocks.name, surely=surely)
     else:
-        expect(f"engine.tiles.{'second' if P.general else 'second_deterministic'}")
+        expect((tiles.second if P.general else tiles.second_deterministic).name, surely=surely)
     return True
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from ..model.kernels.triangle_loops import fill, squared_distances, to_values
 from ..numerics.compiled_blas import add_outer
 from ..numerics.compiling import FAST, compiled, helper
+from ..numerics.kinds import Addresses, Given2, signature
 from ..numerics.triangles import add, dot
 
 PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
@@ -141,7 +142,7 @@ def _longest(edges: np.ndarray) -> int:
     return most
 
 
-@_jit
+@compiled(signature("void", Given2, Addresses, Given2, Given2, Given2, "Array(int64, 2, 'C')"), fastmath=FAST)
 def nearest_rows(
     Zt: np.ndarray, edges: np.ndarray, low: np.ndarray, high: np.ndarray, Q: np.ndarray, N: np.ndarray
 ) -> None:

@@ -15,20 +15,8 @@ import numpy as np
 
 from ..model.kernels.triangle_loops import fill, times_slope, to_values, total
 from ..numerics.compiled_blas import add_cross, add_gram, add_symmetric, times_lower
-from ..numerics.compiling import (
-    FAST,
-    Given1,
-    Given2,
-    Int,
-    Numbers,
-    Out1,
-    Out2,
-    Real,
-    compiled,
-    helper,
-    signature,
-    tuple_of,
-)
+from ..numerics.compiling import FAST, Numbers, compiled, helper
+from ..numerics.kinds import Given1, Given2, Int, Out1, Out2, Real, signature, tuple_of
 from ..numerics.lanes import LANES, factorise_lanes, solve_lanes
 from ..numerics.triangles import add, dot
 from .neighbour_loops import add_multiples
@@ -141,16 +129,6 @@ def condition_rows(R: np.ndarray, noise: np.ndarray, sets: Numbers, factors: Num
 
 
 @compiled(fastmath=FAST)
-def condition_near(
-    Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, noise: np.ndarray, sets: Numbers, factors: Numbers
-) -> None:
-    """`condition_rows` of R = k(Z, Z) - ΦᵀΦ."""
-    R = np.empty(sets[3].shape[1])
-    residuals_of_pairs(Z, Phi, kernel, sets[3], R)
-    condition_rows(R, noise, sets, factors)
-
-
-@compiled(fastmath=FAST)
 def solve(Ls: np.ndarray, B: np.ndarray) -> None:
     """A⁻¹b of each row by its factor, in B; what stands where there is no neighbour must be 0."""
     c, q = B.shape
@@ -174,10 +152,10 @@ def times_rows(N: np.ndarray, coef: np.ndarray, A: np.ndarray, out: np.ndarray) 
         add_multiples(out[i], N[i], coef[i], 1, -1.0, A, 0)
 
 
-@compiled(
-    signature(Real, BasisType, NearRows, Given2, PairsType, NearFactors, Out3, Out3, Out2, Out2),
-    fastmath=FAST,
-)
+_there = Given2, PairsType, NearFactors, Out3, Out3, Out2, Out2
+
+
+@compiled(signature(Real, BasisType, NearRows, *_there), fastmath=FAST)
 def first_near(
     basis: Numbers,
     rows: Numbers,
@@ -189,16 +167,21 @@ def first_near(
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
-    """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|."""
+    """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Without Luu⁻¹ (0, 0) Φ is what
+    `work` begins with, and nothing but the factors is made.
+    """
     at, _, _, kernel = basis
     (X, Y, noise, Z), (_, N, _, pairs), (_, coef, var) = rows, sets, factors
-    c = len(X)
-    Phi, H, t = work[0, :c], work[1, :c], np.empty(Y.shape)
-    fill_tile(basis, X, False, Phi, A, H)
-    times_lower(at, Phi, Linv, True)
-    R = np.empty(pairs.shape[1])
+    c = len(Z)
+    Phi, R = work[0, :c], np.empty(pairs.shape[1])
+    if len(Linv):
+        fill_tile(basis, X, False, Phi, A, work[1, :c])
+        times_lower(at, Phi, Linv, True)
     residuals_of_pairs(Z, Phi, kernel, pairs, R)
     condition_rows(R, noise, sets, factors)
+    if not len(Linv):
+        return 0.0
+    H, t = work[1, :c], np.empty(Y.shape)
     times_rows(N, coef, Phi, H)
     times_rows(N, coef, Y, t)
     log_D = 0.0
@@ -339,12 +322,10 @@ def back_through_pairs(
             diagonal[first[t]] = bars[t]
 
 
-@compiled(
-    signature(
-        Real, BasisType, NearRows, MatricesType, PairsType, NearFactors, NearFilled, Out3, Out3, Out2, Totals
-    ),
-    fastmath=FAST,
-)
+_back = MatricesType, PairsType, NearFactors, NearFilled, Out3, Out3, Out2, Totals
+
+
+@compiled(signature(Real, BasisType, NearRows, *_back), fastmath=FAST)
 def second_near(
     basis: Numbers,
     rows: Numbers,

@@ -27,19 +27,13 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics import batched
-from ..numerics.arrays import (
-    Array,
-    asarray_like,
-    indices_like,
-    is_numpy,
-    namespace,
-    worth_compiling,
-    zeros_like_rows,
-)
+from ..numerics.arrays import Array, indices_like, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ..numerics.blas import addresses
 from ..numerics.lanes import LANES
 from ..numerics.linalg import add_outer, from_lower, row_squares
 from ..numerics.workers import DEVICE_BYTES, aside, interruptible
 from .block_factors import BlockAdjoints
+from .compiled_passes import plain
 from .sums import Group, Held, SharedBlocks, Work, copied
 
 # rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
@@ -244,7 +238,7 @@ def batches_of(P: Problem) -> list[Group]:
         own = np.tile(np.arange(b), len(chosen))
         places, numbers, mask = (indices_like(a, P.X) for a in (own, rows.reshape(-1), real.reshape(-1)))
         near = xp.where(mask[:, None], N[numbers], places[:, None])
-        batch = places, near, asarray_like(real.reshape(-1), P.X)
+        batch = places, near, xp.astype(mask, P.X.dtype)
         kept = indices_like(np.flatnonzero(real), P.X)
         found.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
         at += len(chosen)
@@ -257,11 +251,14 @@ def conditionals_by_pairs(
     """`conditionals` from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
     nowhere else, which is less work where rows share few of them.
     """
-    from .neighbour_tiles import condition_near
+    from .neighbour_tiles import first_near
 
-    sets, factors = pairs_of(rows, N, len(X))
-    Z, work = np.ascontiguousarray(kernel.scaled(X)), N.size * (N.shape[1] ** 2 + Phi.shape[1])
-    aside(condition_near, work, Z, Phi, kernel.in_loops, noise, sets, factors)
+    (sets, factors), table, cube = pairs_of(rows, N, len(X)), np.empty((0, 0)), np.empty((0, 0, 0))
+    form = cube, cube, table, cube, table, False
+    basis = addresses(), (table, table, False), form, kernel.in_loops
+    data = table, table, plain(noise), plain(kernel.scaled(X))
+    arguments = basis, data, table, sets, factors, plain(Phi)[None], cube, table, table
+    aside(first_near, N.size * (N.shape[1] ** 2 + Phi.shape[1]), *arguments)
     return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
 
 
@@ -296,7 +293,7 @@ def add_gathered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, si
         from .neighbour_loops import gather
 
         for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-            gather(N[i], C[i], A, sign, out[i])
+            gather(N[i].astype(np.int64, copy=False), C[i], A, sign, out[i])
         return out
     b = size or A.shape[0]
     if not b:
@@ -312,7 +309,7 @@ def add_scattered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, s
         from .neighbour_loops import scatter
 
         for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-            scatter(N[i], C[i], A[i], sign, out)
+            scatter(N[i].astype(np.int64, copy=False), C[i], A[i], sign, out)
         return out
     b = size or out.shape[0]
     k = out.shape[0] // b

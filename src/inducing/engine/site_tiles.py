@@ -5,7 +5,8 @@ from math import sqrt
 import numpy as np
 
 from ..numerics.compiled_blas import add_gram, times_lower
-from ..numerics.compiling import FAST, Addresses, Given1, Given2, Out1, Out2, compiled, signature
+from ..numerics.compiling import FAST, compiled
+from ..numerics.kinds import Addresses, Given1, Given2, Out1, Out2, signature
 from ..numerics.triangles import add, copy, dot
 
 

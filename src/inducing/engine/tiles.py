@@ -14,23 +14,8 @@ from ..model.kernels.distances import NEAR_CENTRE
 from ..model.kernels.stationary import LINEAR
 from ..model.kernels.triangle_loops import fill, times_slope, to_values, total
 from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
-from ..numerics.compiling import (
-    FAST,
-    Addresses,
-    Flag,
-    Given1,
-    Given2,
-    Int,
-    Numbers,
-    Out1,
-    Out2,
-    Out3,
-    Real,
-    compiled,
-    helper,
-    signature,
-    tuple_of,
-)
+from ..numerics.compiling import FAST, Numbers, compiled, helper
+from ..numerics.kinds import Addresses, Flag, Given1, Given2, Int, Out1, Out2, Out3, Real, signature, tuple_of
 from ..numerics.triangles import add, copy, dot
 
 _jit = helper(fastmath=FAST)
@@ -150,9 +135,10 @@ def copied(A: np.ndarray, out: np.ndarray) -> None:
             out[i, j] = A[i, j]
 
 
-@compiled(
-    signature("void", BasisType, RowsType, Out1, Given2, Real, Flag, Out1, Space, Out2, Out2), fastmath=FAST
-)
+_first = Out1, Given2, Real, Flag, Out1, Space, Out2, Out2
+
+
+@compiled(signature("void", BasisType, RowsType, *_first), fastmath=FAST)
 def first(
     basis: Numbers,
     rows: Numbers,
@@ -261,10 +247,10 @@ def finish(
         add_cross(at, W, own, moments[p])
 
 
-@compiled(
-    signature("void", BasisType, RowsType, GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals),
-    fastmath=FAST,
-)
+_plain = GivenSites, PairType, Real, Flag, FilledPlain, Space, Totals
+
+
+@compiled(signature("void", BasisType, RowsType, *_plain), fastmath=FAST)
 def second_deterministic(
     basis: Numbers,
     rows: Numbers,
@@ -312,22 +298,10 @@ def second_deterministic(
         finish(basis, S, sign, V[lo:hi], alpha, K, A, (work[2, :c], work[3, :c]), totals)
 
 
-@compiled(
-    signature(
-        "void",
-        BasisType,
-        RowsType,
-        SitesType,
-        Real,
-        ResidualType,
-        MatricesType,
-        FilledType,
-        Space,
-        Out2,
-        Totals,
-    ),
-    fastmath=FAST,
-)
+_second = BasisType, RowsType, SitesType, Real, ResidualType, MatricesType, FilledType, Space, Out2, Totals
+
+
+@compiled(signature("void", *_second), fastmath=FAST)
 def second(
     basis: Numbers,
     rows: Numbers,

@@ -58,7 +58,7 @@ class Leaves:
 
     @staticmethod
     def of(Z: np.ndarray) -> "Leaves":
-        groups = list(near_queries(Z, LEAF_ROWS))
+        Z, groups = np.asarray(Z, dtype=np.float64), list(near_queries(Z, LEAF_ROWS))
         numbers, edges = np.concatenate(groups), np.cumsum([0, *map(len, groups)])
         low, high = (np.array([f(Z[rows], axis=0) for rows in groups]) for f in (np.min, np.max))
         return Leaves(numbers, np.ascontiguousarray(Z[numbers].T), edges, low, high)
@@ -141,7 +141,7 @@ class NearestRows:
         if g < DEEP:
             if self._leaves is None:
                 self._leaves = Leaves.of(self.Z)
-            return self._leaves.kneighbors(np.ascontiguousarray(Q), count)
+            return self._leaves.kneighbors(np.ascontiguousarray(Q, dtype=np.float64), count)
         if self._plain is None:
             from sklearn.neighbors import NearestNeighbors
 

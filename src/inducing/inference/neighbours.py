@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compiled_passes import expects
 from ..engine.neighbour_passes import in_batches
 from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
 from ..engine.neighbours import Conditionals, add_gathered, conditionals, conditionals_by_pairs, dense
@@ -60,7 +61,7 @@ def with_neighbours(P: Problem) -> Problem:
 
     Where every row may look at all others of its block, the block is kept as a whole.
     """
-    neighbours = P.row.neighbours
+    neighbours, _ = P.row.neighbours, expects(P, surely=True)
     if np.ndim(neighbours) > 0:
         return _with_given(P, neighbours)
     if isinstance(neighbours, bool) or not isinstance(neighbours, int | np.integer) or neighbours < 0:

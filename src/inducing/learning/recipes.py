@@ -161,7 +161,7 @@ def auto(start: Stage) -> Outcome:
         return along_neighbours(start, held, rest)
     legs = _legs(start)
     for leg in legs:
-        expects(replace(P, row=leg.row))
+        expects(replace(P, row=leg.row), surely=start.max_iterations >= 1)
     judge = None if held is None else HeldOut(P.X[held], targets(P)[held])
     learning = start if held is None else start.on(rest)
     if start.prelude != "none" and start.max_iterations >= 1:

@@ -366,7 +366,7 @@ def split_noise(noise: Given, row: Approximation) -> tuple[Any, Likelihood | Non
     if isinstance(noise, Gaussian):
         return noise.variance, None, "likelihood.variance"
     if row.blocks:
-        raise ParameterError(f"{row.name!r} keeps blocks of R, for Gaussian noise, not {noise}; use 'fitc'")
+        raise ParameterError(f"{row.name!r} keeps blocks and needs Gaussian noise, not {noise}; use 'fitc'")
     if row.keeps == "neighbours" and isinstance(noise, SeveralLikelihood):
         raise ParameterError(f"{row.name!r} is for one process, and {noise} has several; use 'vfe'")
     return 1.0, noise, "noise"

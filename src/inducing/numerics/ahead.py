@@ -1,9 +1,10 @@
 """A second process, which compiles what the first one is about to need where there is no cache yet.
 
-`expect` says which functions will be called. Nothing comes of it until Numba compiles something here, having
-found it in no cache: then another Python compiles those functions, one after the other, into the cache that
-both share, and `wait_for` one of them waits until it is there. If that fails, or nothing is heard of it for
-`STUCK_AFTER` seconds, it is compiled here.
+`expect` says which functions will be called. If they surely will and the first of them is in no cache, or
+once Numba compiles something here for that reason, another Python compiles them, one after the other, into
+the cache that both share. `wait_for` one of them takes it back if the other has not begun it, and else waits
+until it is there, compiling the last of the others meanwhile. If nothing is heard of the other process for
+`STUCK_AFTER` seconds, or if it fails, all is compiled here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .workers import cores
@@ -32,11 +34,14 @@ _other: subprocess.Popen[bytes] | None = None
 _last_word = 0.0  # of the other process, by the clock
 
 
-def expect(*names: str) -> None:
-    """Hear that these functions, whose one signature is known, will be called."""
+def expect(*names: str, surely: bool = False) -> None:
+    """Hear that these functions, of one known signature, may or surely will be called; the longest first."""
+    global _cold
     if HEARD.issuperset(names):
         return
+    is_cold = _cold or (surely and cores() >= 2 and not is_kept(names[0]))  # Numba's import, without the lock
     with _turn:
+        _cold = _cold or is_cold
         _due.extend(name for name in names if name not in HEARD)
         HEARD.update(names)
         if _cold:
@@ -54,7 +59,13 @@ def missed(name: str) -> None:
 
 
 def wait_for(name: str) -> None:
-    """Let the other process finish this function, if it has been given it."""
+    """Let the other process finish this function, if it has begun it."""
+    while spare := _spare(name):
+        compile_here(spare)
+
+
+def _spare(name: str) -> str:
+    """Wait for a function, or name another that this process may compile meanwhile."""
     global _stuck
     with _turn:
         if name in _due:
@@ -63,8 +74,29 @@ def wait_for(name: str) -> None:
             if time.monotonic() > _last_word + STUCK_AFTER:
                 _stuck = True
                 _end()
+            elif _away[1:] and _other is not None and _other.stdin is not None:
+                taken = _away.pop(-1 if name == _away[0] else _away.index(name))
+                with suppress(OSError):  # of one that has ended
+                    _other.stdin.write(f"{taken}\n".encode())
+                if taken != name:
+                    return taken
             else:
                 _turn.wait(0.2)  # not for longer: on Windows Ctrl-C is heard in between
+    return ""
+
+
+def is_kept(name: str) -> bool:
+    """Whether the cache has this function, or there is none."""
+    from .compiling import FUNCTIONS
+
+    return FUNCTIONS[name].is_kept
+
+
+def compile_here(name: str) -> None:
+    """Compile this function, or load it."""
+    from .compiling import FUNCTIONS
+
+    FUNCTIONS[name].ready()
 
 
 def _start() -> None:
@@ -82,8 +114,9 @@ def _start() -> None:
     code = f"import sys; sys.path += {paths!a}; import {modules}, {__name__} as a; a.compile_for_another()"
     flags = "-P" + "E" * sys.flags.ignore_environment + "s" * sys.flags.no_user_site
     words, quiet = [sys.executable, flags, "-c", code, *_due], subprocess.DEVNULL
+    pipe = subprocess.PIPE
     try:  # no buffer, whose lock a fork could find taken
-        other = subprocess.Popen(words, bufsize=0, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
+        other = subprocess.Popen(words, bufsize=0, stdin=pipe, stdout=pipe, stderr=quiet)
     except OSError:  # no process to be had
         return
     _other, _last_word = other, time.monotonic()
@@ -104,8 +137,8 @@ def _has_parent() -> bool:
 def _listen(other: subprocess.Popen[bytes]) -> None:
     """Hear of each function that the other process has compiled, and of its end."""
     global _other, _last_word
-    assert other.stdout is not None
-    with other.stdout as words:
+    assert other.stdout is not None and other.stdin is not None
+    with other.stdin, other.stdout as words:
         for word in words:
             with _turn:
                 _last_word = time.monotonic()
@@ -121,23 +154,31 @@ def _listen(other: subprocess.Popen[bytes]) -> None:
 
 
 def compile_for_another() -> None:
-    """Compile the functions named on the command line, and name each when it is in the cache."""
+    """Compile the functions named on the command line but for those that come in, and name each when it is in
+    the cache.
+    """
     import faulthandler
 
-    from .compiling import FUNCTIONS
+    names, taken = sys.argv[1:], set[str]()
 
-    names = sys.argv[1:]
+    def hear() -> None:
+        while words := os.read(0, 1 << 12):
+            taken.update(words.decode().split())
+
+    threading.Thread(target=hear, daemon=True).start()
     faulthandler.dump_traceback_later(STUCK_AFTER * (len(names) + 1), exit=True)  # whatever holds it up
     for name in names:
-        FUNCTIONS[name].ready()
-        print(name, flush=True)
+        if name not in taken:
+            compile_here(name)
+            print(name, flush=True)
 
 
 def _forget() -> None:
     """Leave the other process to the one that started it."""
     global _other, _turn
-    if _other is not None and _other.stdout is not None:
+    if _other is not None and _other.stdin is not None and _other.stdout is not None:
         _other.returncode = 0  # nothing to wait for
+        _other.stdin.close()
         _other.stdout.close()
     _other, _turn = None, threading.Condition()
     _away.clear()

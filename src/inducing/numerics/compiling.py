@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import cache, update_wrapper
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -23,22 +24,6 @@ NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all o
 FUNCTIONS: dict[str, Compiled] = {}  # by module and name
 HELD: list[type] = []  # named tuples of which Numba has not yet heard
 _lock = threading.RLock()
-
-# signatures in Numba's notation: numbers, arrays that are only read (and may be read-only), arrays written to
-Addresses = "Array(int64, 1, 'C', True)"
-Given1, Given2 = (f"Array(float64, {k}, 'C', True)" for k in (1, 2))
-Out1, Out2, Out3 = (f"Array(float64, {k}, 'C')" for k in (1, 2, 3))
-Real, Int, Flag = "float64", "int64", "boolean"
-
-
-def tuple_of(*kinds: str) -> str:
-    """The type of a tuple."""
-    return f"Tuple(({', '.join(kinds)},))"
-
-
-def signature(result: str, *kinds: str) -> str:
-    """The type of a function."""
-    return f"{result}({', '.join(kinds)})"
 
 
 @cache
@@ -107,8 +92,8 @@ class Compiled:
         update_wrapper(self, function)
         self._function, self._make, self._options = function, make, options
         self._ready: Any = None
-        self._name = name_of(function)
-        FUNCTIONS[self._name] = self
+        self.name = name_of(function)
+        FUNCTIONS[self.name] = self
 
     def __call__(self, *arguments: Any) -> Any:
         return (self._ready or self.ready())(*arguments)
@@ -116,7 +101,7 @@ class Compiled:
     def ready(self) -> Any:
         """The function that Numba compiled."""
         if self._ready is None:
-            ahead.wait_for(self._name)  # without the lock: other threads may load theirs meanwhile
+            ahead.wait_for(self.name)  # without the lock: other threads may load theirs meanwhile
         with _lock:
             if self._ready is None:
                 _with_helpers(self._function)
@@ -130,6 +115,18 @@ class Compiled:
                         raise
                     self._ready = self._make(**self._options)(self._function)
             return self._ready
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether Numba's cache seems to have this function; also where it can keep none."""
+        from numba.core.caching import FunctionCache
+
+        line = self._function.__code__.co_firstlineno
+        try:
+            folder = Path(FunctionCache(self._function).cache_path)
+        except RuntimeError:
+            return True
+        return any(folder.glob(f"*.{self._function.__name__}-{line}.*nbi"))
 
     @property
     def is_compiled(self) -> bool:
@@ -163,7 +160,7 @@ def helper(**options: Any) -> Any:
     def make(function: Callable[..., Any]) -> Any:
         numba, linking, _ = _numba()
         how = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": linking.PartCompiler}
-        return numba.njit(**_options(function, nogil=True, **how, **options))(function)
+        return linking.shared(numba.njit(**_options(function, nogil=True, **how, **options))(function))
 
     return lambda function: Helper(function, make)
 

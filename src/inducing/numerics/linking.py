@@ -16,12 +16,12 @@ import threading
 import time
 from functools import cache
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite import ir
-from llvmlite.binding import Linkage
-from numba.core import cgutils, event, types
-from numba.core.codegen import JITCodeLibrary
+from numba.core import base, cgutils, codegen, errors, event, types
 from numba.core.compiler import Compiler, Flags
 from numba.core.datamodel.models import PrimitiveModel
 from numba.core.environment import lookup_environment
@@ -35,12 +35,13 @@ from .compiling import name_of
 
 OPERATORS = {function for function in vars(operator).values() if callable(function)}
 ARGUMENTS = types.Number, types.Boolean, types.Array, types.SliceType, types.BaseAnonymousTuple
+HAS_LOC, LOCK = "_has_loc", "_lock"  # a function and an object of Numba's and LLVM's own
+PALETTE = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
 LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
-RESOLVE = "get_call_type"  # Numba's method that finds what a function does for arguments of some types
-_resolve, _resolved = getattr(BaseFunction, RESOLVE), dict[Any, Any]()
+_resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
 
 
-class _Part(JITCodeLibrary):
+class _Part(codegen.JITCodeLibrary):
     """The code of a helper, for its callers alone: neither optimised nor made to run by itself."""
 
     def _optimize_final_module(self) -> None:
@@ -62,14 +63,14 @@ class _Part(JITCodeLibrary):
         """Leave a helper's environment to its callers."""
 
 
-class _Whole(JITCodeLibrary):
+class _Whole(codegen.JITCodeLibrary):
     """The code of a function, with copies of its helpers that are its own: long ones stay functions, since
     one that holds all of them takes LLVM twice the time, and a call is nothing beside what they do.
     """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
-            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+            if not function.is_declaration and function.linkage == llvm.Linkage.linkonce_odr:
                 function.linkage = "internal"
                 if sum(1 for block in function.blocks for _ in block.instructions) >= LONG_HELPER:
                     function.add_function_attribute("noinline")
@@ -107,6 +108,38 @@ def _remembered(function: Any, context: Any, args: Any, named: Any) -> Any:
         if plain:
             _resolved[function, args] = found
     return found
+
+
+def shared(helper: Any) -> Any:
+    """The helper, compiled once for arguments that differ only in what is literal or read-only."""
+
+    def plain(kind: Any) -> Any:
+        kind = types.unliteral(kind)
+        return kind.copy(readonly=False) if isinstance(kind, types.Array) and not kind.mutable else kind
+
+    own = helper.get_call_template
+    helper.get_call_template = lambda args, named: own([plain(kind) for kind in args], named)
+    return helper
+
+
+def _without_unrolling(machine: Any, opt: int, loop_vectorize: bool, slp_vectorize: bool) -> Any:
+    """LLVM's passes without copies of what loops do: these took a quarter of its time, and gain nothing."""
+    tuning = llvm.create_pipeline_tuning_options(opt)
+    tuning.loop_vectorization, tuning.slp_vectorization = loop_vectorize, slp_vectorize
+    tuning.loop_unrolling = False
+    return llvm.create_pass_builder(machine, tuning)
+
+
+# while this package's own functions are compiled Numba does not do again and again what need not be: look for
+# an operator and at a signature, colour messages that nobody will see, and tell of every call of LLVM
+QUICK: list[tuple[Any, str, Any]] = [
+    (codegen, "create_pass_builder", _without_unrolling),
+    (BaseFunction, "get_call_type", _remembered),
+    (base, HAS_LOC, cache(getattr(base, HAS_LOC))),
+    (errors, "_termcolor_inst", PALETTE),
+    (getattr(llvm.ffi.lib, LOCK), "_cblist", []),
+]
+QUICK = [change for change in QUICK if hasattr(*change[:2])]  # not all versions have all of them
 
 
 class Handed(types.NamedTuple):
@@ -179,13 +212,15 @@ class WholeCompiler(Compiler):
             self.state.library.enable_object_caching()
 
     def _compile_core(self) -> Any:
-        before, collects = getattr(BaseFunction, RESOLVE), gc.isenabled()
-        setattr(BaseFunction, RESOLVE, _remembered)  # while this package's own are compiled, by one thread
+        before, collects = [getattr(place, name) for place, name, _ in QUICK], gc.isenabled()
         gc.disable()  # which would look a hundred times through all that Numba builds up, and find little
         try:
+            for place, name, value in QUICK:  # by one thread
+                setattr(place, name, value)
             return super()._compile_core()
         finally:
-            setattr(BaseFunction, RESOLVE, before)
+            for (place, name, _), value in zip(QUICK, before, strict=True):
+                setattr(place, name, value)
             if collects:
                 gc.enable()
 

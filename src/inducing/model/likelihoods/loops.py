@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...numerics.compiled_blas import call_at
-from ...numerics.compiling import Given1, Int, Numbers, Out2, compiled, helper, pointed, pointer, signature
+from ...numerics.compiling import Numbers, compiled, helper, pointed, pointer
+from ...numerics.kinds import Given1, Int, Out2, signature
 from .row_averages import LOG_ROOT_2PI, LOGISTIC, POISSON, STUDENT, average
 
 if TYPE_CHECKING:
