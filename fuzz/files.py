@@ -52,6 +52,7 @@ FOUND: list[Any] = [
     ("feature_names", 10, {"": None, "0": None, "00": None}),  # names in a dictionary were an array of none
     ("record", 6, ([], [(0.375, "tiny"), (0.3125, "tiny")])),  # rows all alike without noise: NaN
     ("record", 6, ([], [(0.375, "faint"), (0.3125, "tiny")])),  # and with noise that rounding drowns
+    ("record", 1, ([(0.953125, "delete", None)] * 3, [])),  # a classifier without classes: an IndexError
 ]
 MODELS = 11
 MOST = 64 << 20  # bytes that opening one of these files of kilobytes may take

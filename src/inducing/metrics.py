@@ -189,7 +189,8 @@ def _vector(name: str, values: ArrayLike) -> Vector:
         raise EmptyDataError(f"{name} has no rows; pass at least one.")
     if not np.all(np.isfinite(v)):
         bad = np.flatnonzero(~np.isfinite(v))
-        raise NonFiniteError(f"{name} holds {len(bad)} non-finite value(s), first in row {bad[0]}.")
+        count = f"{len(bad)} non-finite value(s)"
+        raise NonFiniteError(f"{name} holds {count}, first in row {bad[0]}; remove them.")
     return v
 
 

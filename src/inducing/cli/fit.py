@@ -44,9 +44,16 @@ def fit(
     target: shared.Target,
     out: Annotated[Path, shared.output_option("The model file to write.")],
     task: shared.TaskOption = None,
-    likelihood: Annotated[str | None, Option(help="poisson, studentt, gamma, …; probit, logistic.")] = None,
-    further: Annotated[str | None, Option(help="Column of exposures, trials or censoring.")] = None,
-    noise: Annotated[str | None, Option(help="learned or learned-jointly: it follows the inputs.")] = None,
+    likelihood: Annotated[
+        str | None, Option(help="Likelihood: poisson, studentt, gamma, …; for classes probit or logistic.")
+    ] = None,
+    further: Annotated[
+        str | None,
+        Option(help="The column a likelihood takes beside the target: exposure, trials, censoring."),
+    ] = None,
+    noise: Annotated[
+        str | None, Option(help="learned or learned-jointly: error bars that follow the inputs.")
+    ] = None,
     n_inducing: shared.SizeIfAny = None,
     approximation: shared.ApproximationOption = "auto",
     basis: Annotated[str, Option(help="points, multiscale, or auto: by the kernel.")] = "auto",

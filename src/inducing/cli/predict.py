@@ -33,9 +33,15 @@ def predict(
     model: Model,
     table: Annotated[Path, Argument(help="CSV, TSV or parquet file, folder or 'glob', with the inputs.")],
     out: Annotated[Path, output_option("The table to write: the given one and two columns more.")],
-    quantiles: Annotated[str | None, Option(help="Probabilities: 0.05,0.95 add columns.")] = None,
-    allow_unseen: Annotated[bool, Option("--allow-unseen", help="Categories may be unknown.")] = False,
-    allow_missing: Annotated[bool, Option("--allow-missing", help="No predictions at gaps.")] = False,
+    quantiles: Annotated[
+        str | None, Option(help="Probabilities such as 0.05,0.95: a column <target>_q<p> for each.")
+    ] = None,
+    allow_unseen: Annotated[
+        bool, Option("--allow-unseen", help="Take unknown categories as none of those known.")
+    ] = False,
+    allow_missing: Annotated[
+        bool, Option("--allow-missing", help="No predictions where inputs are missing.")
+    ] = False,
 ) -> None:
     """Add <target>_mean and <target>_std to a table; for classes <target>_label and probabilities."""
     import numpy as np

@@ -52,10 +52,18 @@ def stream(
     kernel: Annotated[str | None, Option(help="RBF (the default), Matern32, Matern52, …")] = None,
     likelihood: Annotated[str | None, Option(help="gaussian, laplace, studentt, poisson; probit, …")] = None,
     noise: Annotated[float | None, Option(help="Variance of the noise to start from.")] = None,
-    warmup: Annotated[int | None, Option(min=2, help="Rows that set units and kernel: 500.")] = None,
-    classes: Annotated[str | None, Option(help="All labels: a,b,c; else learned as they come.")] = None,
-    half_life: Annotated[str | None, Option(help="Rows after which what was read counts half; auto.")] = None,
-    on_drift: Annotated[str | None, Option(help="warn (the default), forget, reset or relearn.")] = None,
+    warmup: Annotated[
+        int | None, Option(min=2, help="Rows that set units and kernel; 500 if not given.")
+    ] = None,
+    classes: Annotated[
+        str | None, Option(help="All labels, such as a,b,c; else a label is learned when it comes.")
+    ] = None,
+    half_life: Annotated[
+        str | None, Option(help="Rows after which what was read counts half, or auto; else nothing fades.")
+    ] = None,
+    on_drift: Annotated[
+        str | None, Option(help="warn (the default), forget, reset or, of a regression, relearn.")
+    ] = None,
     relearn: Annotated[int | None, Option(min=1, help="Rows until the kernel is learned again.")] = None,
     exclude: Exclude = None,
     format: Annotated[str, Option(help="csv, tsv, jsonl, or auto: by the first line.")] = "auto",

@@ -140,6 +140,8 @@ def restored_classes(
     lengths = [len(label) for label in labels if isinstance(label, str)]
     if dtype.kind not in "biufUO" or max(lengths, default=0) * len(labels) > 16 * sum(lengths) + 4096:
         raise ModelFileError(f"its {len(labels)} classes have the type {dtype}")
+    if len(labels) < 2 and held is None:
+        raise ModelFileError(f"it has {len(labels)} classes, and a classifier needs two at least")
     classes = np.array(labels, dtype="U" if dtype.kind == "U" else dtype)  # as wide as they are
     count, m = len(classes), len(first)
     if held is not None:

@@ -219,7 +219,8 @@ class GPDensity(DensityMixin, Estimator):
             return [(self.order, Fourier(self.order, d))]
         most = int((self.max_functions ** (1.0 / d) + 1e-9 - 1.0) / 2.0)
         if most < 1:
-            raise ParameterError(f"order 1 has {3**d} functions, beyond max_functions={self.max_functions}")
+            few = f"max_functions={self.max_functions}; choose fewer inputs"
+            raise ParameterError(f"order 1 has {3**d} functions of {d} inputs, more than {few}")
         return [(order, Fourier(order, d)) for order in range(1, most + 1)]
 
     def _bound(self) -> float:

@@ -129,7 +129,8 @@ class Observing(Predictive, Regression, Estimator):
         check_is_fitted(self)
         refuse_guided(self, "there are no paths of")
         if not isinstance(self.posterior_, Posterior):
-            raise ParameterError("a model that needs the rows at every query has no paths; fit 'fitc'")
+            needs = "a model that needs its rows at every query"
+            raise ParameterError(f"there are no whole functions of {needs}; fit 'fitc'")
         units = self.x_mean_, self.x_scale_, self.y_mean_, self.y_scale_
         return self.posterior_.paths(size, generator(random_state)).in_units(*units)
 

@@ -427,5 +427,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
 
     def _new_noise(self) -> Any:
         if self.noise_ is None:
-            raise ParameterError("the noise was given row by row, new rows have none; pass latent=True")
+            raise ParameterError(
+                "the noise was given row by row, new rows have none; pass latent=True and add it"
+            )
         return self.noise_

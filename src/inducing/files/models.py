@@ -83,7 +83,7 @@ def save(
     try:
         text = json.dumps(plain, default=_from_numpy)
     except (TypeError, ValueError) as error:
-        raise ParameterError(f"metadata must be plain JSON, but {error}") from error
+        raise ParameterError(f"metadata is no JSON ({error}); use strings, numbers and lists") from error
     head = {"format": FORMAT, "format_version": VERSION, "model": text, "sha256": digest(text, arrays)}
     content = to_bytes(arrays, head)
     limit = getattr(model, "max_file_size", None)

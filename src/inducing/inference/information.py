@@ -31,7 +31,8 @@ def information_gain(post: Posterior, likelihood: Likelihood, X: Array, y: Array
     if isinstance(likelihood, Gaussian):
         return 0.5 * (1 if mean.ndim == 1 else mean.shape[1]) * np.log1p(variance / likelihood.variance)
     if not isinstance(likelihood, Binary):
-        raise ParameterError(f"gains of rows are known for Gaussian and binary likelihoods, not {likelihood}")
+        known = "known for Gaussian and binary likelihoods"
+        raise ParameterError(f"the gain of a row without its y is {known}, not {likelihood}")
     gain = np.zeros(len(X))
     for label in (-1.0, 1.0):
         log_probability, _, r = likelihood.tilted(label, mean, variance)

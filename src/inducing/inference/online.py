@@ -96,7 +96,7 @@ def update_together(
     X = checked_rows(X, posts)
     Y = checked_targets(likelihood, Y, X)
     if Y.shape != (len(X), len(posts)):
-        raise ShapeError(f"Y has shape {Y.shape}, but rows and processes need {(len(X), len(posts))}")
+        raise ShapeError(f"Y has shape {Y.shape}, but there are {len(X)} rows and {len(posts)} processes")
     learner = Learner(posts, likelihood, X.shape[1], capacity, tolerance, score, grow)
     return learner.after(X, Y[:, :, None], order)
 

@@ -216,7 +216,8 @@ class Session:
         if known and fingerprint(lines.fd, place.offset) == place.head:
             if place.end and _tail(lines.fd, place.offset) != place.end:
                 row = f"row {place.rows + 1}, where its model stopped"
-                raise errors.ParameterError(f"{source!r} has changed before {row}: pass --skip")
+                advice = "pass --skip, the number of rows to pass over"
+                raise errors.ParameterError(f"{source!r} has changed before {row}: {advice}")
             os.lseek(lines.fd, place.offset, os.SEEK_SET)
             lines.rest = b""
             self.status.note(f"inducing: going on after row {place.rows} of {source}")
