@@ -447,6 +447,15 @@ def test_forged_files_of_learned_noise(tmp_path, words, change, light):
     refused(forged(tmp_path / "m", change), words, light)
 
 
+@pytest.mark.parametrize("light", [False, True])
+@pytest.mark.parametrize("classes", [[], [True]])
+def test_forged_files_of_too_few_classes(tmp_path, classes, light):
+    model = ig.SparseGPClassifier(n_inducing=5, max_iter=1, random_state=0).fit(X, y > np.median(y))
+    model.save(tmp_path / "m")
+    path = forged(tmp_path / "m", lambda record, tensors: record.update(classes=classes))
+    refused(path, f"has {len(classes)} classes", light)
+
+
 def test_other_versions(path):
     record, tensors = files.read(path)
     text = json.dumps(record)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.errors import UnknownNameError
+from inducing.errors import FactorisationError, UnknownNameError
+from inducing.learning import choice
 from inducing.learning.candidates import COMPARED_ROWS, IN_THIRDS, Comparison, Trial, best_of, ranked_kernels
 from inducing.learning.objective import parameters_of
 from inducing.learning.recipes import Task
@@ -64,6 +65,20 @@ def test_of_several_starts_the_likeliest_end_is_taken(lengths):
     assert abs(alone[0] - alone[1]) > 1.0
     together = compared.climbed(starts, {})
     assert together[0].run.value == max(alone) and len(together) == 3
+
+
+def test_learned_noise_that_leaves_no_process_is_not_taken(monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2.0, 2.0, (200, 1))
+    y = np.sin(2.0 * X[:, 0]) + np.exp(X[:, 0]) * rng.standard_normal(200) * 0.1
+    assert ig.SparseGPRegressor(random_state=0).fit(X, y).noise_ is None  # learned
+
+    def fails(*arguments):
+        raise FactorisationError("the sites leave no proper process")
+
+    monkeypatch.setattr(choice, "noise_of_left_out", fails)
+    model = ig.SparseGPRegressor(random_state=0).fit(X, y)
+    assert model.noise_ > 0.0 and not any("learned noise" in trial.name for trial in model.choice_.trials)
 
 
 def test_a_linear_function_and_a_sum_of_curves_are_found():
