@@ -29,9 +29,7 @@ IN_THIRDS = 1_000  # below which each group of rows is judged with parameters of
 THIRDS = 3  # such groups
 COMPARED_ROWS = 350  # of more rows, that each kernel is learned from; those up to IN_THIRDS judge
 KERNEL_ITERATIONS = 40  # of each kernel there
-CANDIDATE_WINDOW = (
-    5  # iterations that together gain next to nothing and end a climb: a candidate need not be at its best
-)
+CANDIDATE_WINDOW = 5  # iterations that end a climb if they gain next to nothing
 LEAST_ROWS = 10  # that can be parted at all
 LEVELS_ALIKE, LEVEL_SIGMA = 10, 0.3  # of a category: more are alike, up to that
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
