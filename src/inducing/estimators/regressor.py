@@ -61,7 +61,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     ----------
     kernel : a Kernel, whose lengthscales count the units of X, or the name of a stationary one ("rbf",
         "matern52", ...) with a lengthscale for each input, started at √d standard deviations; "auto" takes
-        the one of five with the best evidence of an exact GP on 500 rows. None is "auto" where the
+        the one that rows left out in turn prefer, by exact GPs on a few rows. None is "auto" where the
         approximation is left open, too, else "rbf", and "matern32" for "neighbours".
     ard : whether a kernel that is not given has a lengthscale for each input; False is one for all, in
         standard deviations, and no sums are tried.

@@ -160,8 +160,8 @@ def auto(start: Stage) -> Outcome:
         expects(P)
         return along_neighbours(start, held, rest)
     legs = _legs(start)
-    for leg in legs:
-        expects(replace(P, row=leg.row), surely=start.max_iterations >= 1)
+    for i in reversed(range(len(legs))):  # what is called last first: another process may compile it
+        expects(replace(P, row=legs[i].row), surely=i == 0 and start.max_iterations >= 1)
     judge = None if held is None else HeldOut(P.X[held], targets(P)[held])
     learning = start if held is None else start.on(rest)
     if start.prelude != "none" and start.max_iterations >= 1:
