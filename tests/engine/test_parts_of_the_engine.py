@@ -10,10 +10,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import inducing as ig
-from inducing.engine import compiled_passes, evidence, neighbour_passes, neighbour_tiles, site_loops
+from inducing.engine import compiled_passes, evidence, neighbour_passes, neighbour_tiles, site_loops, sums
 from inducing.engine.several import factorise_jointly
 from inducing.engine.sums import Work, groups
-from inducing.engine.sweeps import Process, SiteMemory, converge
+from inducing.engine.sweeps import Process, SiteMemory, converge, start_of
 from inducing.inference.neighbours import with_neighbours
 from inducing.inference.regression import approximation_of, problem_of
 from inducing.model.likelihoods import LearnedNoise, Probit
@@ -135,6 +135,29 @@ def test_safe_sweeps_end_near_the_process_or_after_ten() -> None:
     start, run, flags = contraction(0.999, 1e4)
     converge(start, run, power=1.0, safely=True, tolerance=1e-8, sweeps=12)
     assert flags == [True] * 10 + [False] * 2
+
+
+def test_sweeps_and_several_processes_start_from_the_prior() -> None:
+    """B = I, w = 0, a column of each, and nothing of the evidence."""
+    P = make_problem(KERNEL, points(5), VFE, Probit(), X, LABELS)
+    prior = evidence.prior_factors(P)
+    start = start_of(P, prior.Linv, None)
+    assert prior.base == 0.0 and start.sites == {}
+    for process in (prior, start):
+        assert_array_equal(process.B, np.eye(5))
+        assert_array_equal(process.LBinv, np.eye(5))
+        assert_array_equal(process.w, np.zeros((5, 1)))
+    assert_array_equal(start.b, np.zeros((5, 1)))
+
+
+def test_a_row_that_no_function_reaches_is_even_odds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its features are 0 and DTC keeps nothing of R, so its f is 0, be features kept or made again."""
+    arguments = KERNEL, points(5), "dtc", Probit()
+    near = ig.log_evidence(*arguments, X, LABELS)
+    for room in (1 << 26, 0):
+        monkeypatch.setattr(sums, "PHI_BYTES", room)
+        value = ig.log_evidence(*arguments, np.append(X, [[1e3, 1e3]], axis=0), np.append(LABELS, 1.0))
+        assert value == pytest.approx(near + np.log(0.5), rel=1e-7)
 
 
 def test_a_hundred_sweeps_are_allowed() -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 
@@ -226,6 +227,17 @@ def test_what_cannot_be_exported_says_why(tmp_path, options, sentence):
     assert not (tmp_path / "m.c").exists()
     with pytest.raises(ig.errors.UnknownNameError, match="c, js, onnx"):
         ig.export(model, tmp_path / "m", "cobol")
+
+
+def test_a_header_reads_nothing_beyond_its_tables(tmp_path):
+    """A compiler may make of that what it likes, the right numbers among them."""
+    X, y, _ = _table(60)
+    for basis, columns in (("multiscale", "5"), ("points", "1")):
+        model = ig.SparseGPRegressor(basis=basis, n_inducing=5, max_iter=2, random_state=0).fit(X, y)
+        ig.export(model, tmp_path / "m.h", "c")
+        declared, *used = re.findall(r"model_p0_0\[(\d)\]\[(\w)\]", (tmp_path / "m.h").read_text())
+        assert declared == ("3", columns)
+        assert used == [(str(i), "j" if columns == "5" else "0") for i in range(3)]
 
 
 def test_a_javascript_module_holds_its_arrays_as_json(tmp_path):

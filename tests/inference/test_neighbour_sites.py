@@ -86,6 +86,17 @@ def test_the_densities_are_those_of_rows_left_out_with_the_other_sites_held():
         )
 
 
+def test_what_is_shared_with_other_targets_is_the_residual_of_each_block():
+    likelihood, y, _, _ = CASES["probit"]
+    P = problem_of(KERNEL, BASIS, approximation_of("neighbours", None, 5), likelihood, X, y)
+    shared = sums.SharedBlocks()
+    settle(P, shared=shared, **EXACTLY)
+    Kfu, Kuu = KERNEL(X, X[:8]), KERNEL(X[:8], X[:8])
+    residual = KERNEL.diag(X) - np.sum(Kfu * np.linalg.solve(Kuu, Kfu.T).T, axis=1)
+    found = np.concatenate([np.diagonal(R) for R in shared.R.values()])
+    assert_allclose(np.sort(found), np.sort(residual), atol=1e-6)
+
+
 def test_what_is_refused():
     likelihood, y, _, _ = CASES["probit"]
     with pytest.raises(errors.ParameterError, match="has no gradient: the evidence is not stationary"):
@@ -118,3 +129,16 @@ def test_columns_that_share_blocks_give_the_sum_of_their_own(monkeypatch, room):
     for name, g in gradient.items():
         total = sum(np.asarray(part[name]) for _, part in alone)
         np.testing.assert_allclose(g, total, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e5])
+def test_the_unit_of_targets_does_not_matter(unit):
+    """The density of every row is 1/unit of what it was, and f unit times."""
+    values = []
+    for s in (1.0, unit):
+        kernel, likelihood = ig.kernels.Matern32([0.9, 1.4], 1.6 * s**2), ig.likelihoods.Laplace(0.4 * s)
+        near = ig.condition(kernel, BASIS, "neighbours", likelihood, X, s * F, neighbours=5)
+        mean, variance = near.predict(XS)[:2]
+        values.append((near.log_evidence + 60 * np.log(s), mean / s, variance / s**2))
+    for one, two in zip(*values, strict=True):
+        assert_allclose(one, two, rtol=1e-6)

@@ -27,7 +27,9 @@ KERNEL, NOISE = ig.kernels.RBF([0.6, 0.9], 1.3), 0.02
 def test_conjugate_gradients_are_those_of_the_documentation_by_default() -> None:
     assert Solver() == Solver(tolerance=1e-6, rank=100, probes=16, max_iterations=1000, rng=0)
     system = iterative.System.of(problem_of(KERNEL, None, "cg", NOISE, X, Y), Solver(rank=3))
-    assert system.probes()[0].shape == (60, 16)
+    Z, targets = system.probes()
+    assert Z.shape == (60, 16)
+    assert_allclose(targets, 1e-4 * np.sqrt(np.sum(Z**2, axis=0)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])

@@ -21,7 +21,8 @@ from sklearn.pipeline import make_pipeline
 import inducing as ig
 from inducing.errors import ColumnError, InducingWarning, MissingValuesError, ModelFileError, ShapeError
 from inducing.sources import columns, tables
-from inducing.sources.encoding import gaps_of, require_complete, settle_target
+from inducing.sources.columns import Contents
+from inducing.sources.encoding import gaps_of, guessed, require_complete, require_none, settle_target
 
 START = np.datetime64("2021-03-28T00:30:00")  # the hour before summer time in Berlin
 
@@ -464,3 +465,26 @@ def test_a_header_in_one_piece_is_told_to_be_one():
     for have in (["a;y", "b"], ["a"]):
         with pytest.raises(ColumnError, match=r"no column 'y'; .*'\.$"):
             columns.require_columns(have, ["y"])
+
+
+def test_what_is_missing_of_numbers_is_noted_and_of_categories_where_it_is_a_level():
+    table = pd.DataFrame({"x": [1.0, np.nan, 3.0, np.nan], "c": ["u", None, "v", "u"]})
+    for missing, of_categories in (("use", "1 missing: a level"), ("drop", "")):
+        encoder = ig.TableEncoder(missing=missing).fit(table)
+        assert [column.note for column in encoder.columns_] == ["2 missing", of_categories]
+
+
+@pytest.mark.parametrize("count", [20, 21])
+def test_twenty_texts_are_categories_however_few_the_rows(count):
+    assert guessed(Contents("text", counts={f"level {i}": 1 for i in range(count)}))[0] == (
+        "category" if count == 20 else "left out"
+    )
+
+
+def test_problems_are_counted_where_there_are_several():
+    for problems, said in (
+        (["'a' is odd"], "^'a' is odd.$"),
+        (["'a'", "'b'"], "^2 columns cannot be used: 'a'; 'b'.$"),
+    ):
+        with pytest.raises(ColumnError, match=said):
+            require_none(problems)

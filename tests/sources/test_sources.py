@@ -151,6 +151,8 @@ def test_names_shapes_and_counts(tmp_path):
     )
     inputs = ig.as_source(X)
     assert inputs.n_outputs == 0 and next(inputs.map(identity)).y is None
+    bare = two.without_targets()
+    assert (bare.n_outputs, bare.one_output, bare.n_features) == (0, True, 1)
     assert [part.where for part in source.map(identity)][2] == f"part 2 ({files / '0002.parquet'})"
 
 

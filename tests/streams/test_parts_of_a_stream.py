@@ -124,7 +124,7 @@ def test_running_scores_are_those_of_all_rows() -> None:
     y, mean, density = rng.normal(3.0, 2.0, 50), rng.normal(3.0, 1.0, 50), rng.normal(-1.0, 0.1, 50)
     mean[[0, 1, 20]] = np.nan  # rows without a prediction
     scores = RunningRegression()
-    for part in (slice(0, 7), slice(7, 8), slice(8, 50)):
+    for part in (slice(0, 1), slice(1, 7), slice(7, 8), slice(8, 50)):
         scores.add(y[part], mean[part], density[part])
     rows = [i for i in range(2, 50) if i != 20]
     before = [(np.mean(y[:i]), np.var(y[:i])) for i in rows]
@@ -204,6 +204,7 @@ def test_errors_in_standard_deviations_of_what_was_predicted() -> None:
     assert_allclose(errors, (Y - mean) / np.sqrt(variance[:, :, None] + 0.3), rtol=1e-12)
     assert_allclose(rows_of(errors), [np.sum(part) / np.sqrt(6.0) for part in errors], rtol=1e-12)
     assert rows_of(errors[:, :1, :1]) == errors[:, 0, 0].tolist()
+    assert_allclose(rows_of(errors[:, :1, :2]), np.sum(errors[:, 0, :2], axis=1) / np.sqrt(2.0), rtol=1e-12)
     told = standardised(StudentT(df=5.0, scale=0.4), seen, Y)
     spread = np.sqrt(variance[:, :, None] + 0.4**2 * 5.0 / 3.0)
     assert_allclose(told, (Y - mean) / spread, rtol=1e-9)
@@ -252,5 +253,16 @@ def test_an_alarm_waits_for_thirty_rows() -> None:
     """The level is far above its threshold by then: 20 rows of 4 after 10 of 0."""
     state = Drift().after([0.0] * 10 + [4.0] * 19, 1)
     assert state.alarms == 0 and state.up > 20.0 and state.rows == 29
+    assert state.after([4.0], 30) == Drift(alarms=1, at=(30,))  # it begins anew
     state = state.after([4.0, 4.0], 30)
     assert state.at == (30,) and state.rows == 1
+
+
+def test_a_memory_s_noise_is_that_of_splitmix() -> None:
+    """The keys of rows 1 to 3 hold Gumbel noise of the first numbers from the seed 0. [Steele et al. 2014]"""
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    uniform = np.array([(number >> 11) / 2.0**53 + 2.0**-54 for number in published])
+    rows, variance = np.ones((3, 1)), np.full(3, 0.5)
+    keys = Memory.empty(100.0, 1, 1).with_rows(rows, rows, variance, Gaussian(0.5), 1).keys
+    expected = np.log(0.5) + np.log(2.0) * np.arange(1, 4) / 100.0 - np.log(-np.log(uniform))
+    assert_allclose(keys, expected, rtol=1e-12)

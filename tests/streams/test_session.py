@@ -52,6 +52,18 @@ def test_rows_of_labels_wait_for_the_warm_up_and_no_longer(tmp_path, monkeypatch
     assert seen == [(40, 40), *((row, 10) for row in range(50, 121, 10))]
 
 
+def test_a_warm_up_ends_on_the_row_it_should(tmp_path, monkeypatch):
+    path, seen = tmp_path / "rows.csv", []
+    TABLE.to_csv(path, index=False)
+    current = Session.begun(tmp_path / "model", "y", model())
+    assert "0 rows, 0 refused" in current._status() and "0 basis functions" in current._status()
+    monkeypatch.setattr("inducing.streams.session.BATCH", 30)
+    read = Session._read
+    monkeypatch.setattr(Session, "_read", lambda self, rows: (seen.append(len(rows)), read(self, rows))[1])
+    current.run(str(path))
+    assert seen == [30, 10, 20, 30, 30]  # the warm-up of 40 rows ends inside the second batch
+
+
 def test_a_strict_session_stops_before_a_bad_row(tmp_path, capsys):
     lines = TABLE.to_csv(index=False).splitlines()
     lines[61] = "1,nothing,2"
