@@ -152,6 +152,16 @@ def test_a_level_that_was_not_seen_is_the_prior() -> None:
         assert_gradient(gradients[name], expected)
     with pytest.raises(ParameterError, match="level 7 in row 1, but the levels known are 0 to 3"):
         Category(0, 4)(rows, rows)
+    assert_allclose(kernel(rows[1:4], rows[1:4]), mean * (rows[1:4] == rows[1:4].T), rtol=1e-14)
+    assert_allclose(kernel(rows[1:4], rows), K[1:4], rtol=1e-14)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_a_category_begins_with_orthogonal_waves(rank: int) -> None:
+    """Cosines at the middles of as many parts of a half period as there are levels."""
+    weights = Category(0, 5, rank).W
+    squares = 5 * 0.5 * np.array([1.0, *[0.5 * 0.3**2] * 3])[:rank]
+    assert_allclose(weights.T @ weights, np.diag(squares), atol=1e-14)
 
 
 def test_distances_of_levels_are_those_of_their_correlations() -> None:

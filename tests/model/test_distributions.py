@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
-from scipy.special import expit, softmax
+from scipy.special import beta, expit, softmax
 
 import inducing as ig
 from inducing.errors import LabelError, ParameterError, ShapeError
@@ -128,6 +128,23 @@ def test_far_and_narrow_scores_are_distances() -> None:
     for likelihood in (L.StudentT(4.0, 1e-6), L.Laplace(1e-6), L.AsymmetricLaplace(1e-6, 0.3)):
         assert_allclose(likelihood.crps(100.0, 0.0, 1e-12), 100.0, rtol=1e-5)
         assert 0.0 < float(likelihood.crps(0.0, 0.0, 1e-12)) < 1e-5
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12, 1e30])
+def test_scores_of_any_scale(scale: float) -> None:
+    """Where f is next to known, by the formulas of Laplace's and of Student's t with 4 degrees of freedom."""
+    z, df = 0.7, 4.0
+    flat = z + np.exp(-z) - 0.75
+    pull = 2.0 * stats.t.pdf(z, df) * (df + z * z) / (df - 1.0)
+    spread = 2.0 * np.sqrt(df) / (df - 1.0) * beta(0.5, df - 0.5) / beta(0.5, 0.5 * df) ** 2
+    heavy = z * (2.0 * stats.t.cdf(z, df) - 1.0) + pull - spread
+    for likelihood, expected in ((L.Laplace(scale), flat), (L.StudentT(df, scale), heavy)):
+        assert_allclose(likelihood.crps(z * scale, 0.0, 1e-14 * scale**2), expected * scale, rtol=1e-9)
+
+
+def test_next_to_no_degrees_of_freedom_leave_a_half_on_either_side() -> None:
+    likelihood = L.StudentT(2e-9, 0.3)
+    assert_allclose(likelihood.cumulative(np.array([-1e3, 0.2, 50.0]), 0.4, 1.0), 0.5, atol=1e-7)
 
 
 @pytest.mark.parametrize("likelihood", [L.Gaussian(0.2), L.StudentT(5.0, 0.3), L.Gamma(3.0), L.Poisson()])

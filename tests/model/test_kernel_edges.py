@@ -86,6 +86,15 @@ def test_smooth_matern_kernels_of_inputs_that_all_but_coincide(nu: float) -> Non
         assert abs(1.0 - got - expected) < 1e-11
 
 
+@pytest.mark.parametrize("nu", [1.4, 1.5, 1.9, 3.2])
+def test_the_slope_of_a_matern_kernel_at_next_to_no_distance(nu: float) -> None:
+    """The profile is 1 - ν/(ν - 1) r²/2 there, r the distance in lengthscales."""
+    near, far = np.zeros((1, 1)), np.full((1, 1), 1e-8)
+    for x, z in ((near, far), (far, near)):
+        slope = Matern(0.5, 2.0, nu=nu).pullback(x, z, np.ones((1, 1)))[1]
+        assert_allclose(slope, 2.0 * nu / (nu - 1.0) * (x - z) / 0.5**2, rtol=1e-4)
+
+
 @pytest.mark.parametrize("d", [1, 3, 4, 5, 8, 9, 11])
 @pytest.mark.parametrize("kind", [RBF, Matern12, Matern32, Matern52])
 def test_triangles_of_many_inputs(kind: type[RBF], d: int) -> None:

@@ -165,3 +165,37 @@ def test_the_slope_in_the_noise_of_labels(power: float) -> None:
         got = L.Probit(0.01).parameter_gradient(1.0, mean, var, power)["noise"]
         expected = average_slope(log_density, slope, 0.0, 0.1, (mean, var, power))
         assert_allclose(got, expected, rtol=5e-10, atol=5e-10)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5])
+@pytest.mark.parametrize("noise", [1e-4, 0.01])
+def test_one_of_many_classes_with_little_noise(noise: float, power: float) -> None:
+    """Class 8 of eleven lies between 3.3 and 3.8."""
+    likelihood, unit = L.Ordinal(0.2, (0.1, *[0.5] * 8), noise), np.sqrt(noise)
+    low, high = 0.2 + 0.1 + 0.5 * 6, 0.2 + 0.1 + 0.5 * 7
+
+    def log_density(f: np.ndarray) -> np.ndarray:
+        side = np.where(f > 0.5 * (low + high), 1.0, -1.0)  # on which Φ is small at both ends
+        near, far = (log_ndtr(side * (end - f) / unit) for end in (low, high))
+        near, far = np.minimum(near, far), np.maximum(near, far)
+        return far + np.log1p(-np.exp(near - far))
+
+    for mean, var in itertools.product((2.8, 3.5), (0.01, 1.0, 100.0)):
+        scale = np.sqrt(var)
+        edges = np.unique([*(mean + scale * REACH), *(low + unit * REACH), *(high + unit * REACH)])
+        edges = edges[np.abs(edges - mean) <= 12.0 * scale]
+
+        def logs(f: np.ndarray, mean: float = mean, var: float = var) -> np.ndarray:
+            own = -0.5 * ((f - mean) ** 2 / var + np.log(2.0 * np.pi * var))
+            return own if power == 0.0 else own + power * log_density(f)
+
+        f, log_weight = refined(logs, edges)
+        expected = np.exp(log_weight) @ log_density(f) if power == 0.0 else logsumexp(log_weight)
+        assert_allclose(likelihood.tilted(8.0, mean, var, power).log_average, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("power", [1.0, -1.0])
+def test_the_noise_of_classes_has_a_square_root_within_range(power: float) -> None:
+    assert L.Ordinal(0.0, (1.0,), 1e99**power).noise == 1e99**power
+    with pytest.raises(ParameterError, match="noise"):
+        L.Ordinal(0.0, (1.0,), 1e101**power)

@@ -121,6 +121,33 @@ def test_two_classes_are_the_logistic_of_a_difference() -> None:
     )
 
 
+def test_the_logistic_of_a_difference_to_nine_digits() -> None:
+    difference = np.array([0.7]), np.array([1.0])
+    got = Softmax(2).expected(np.zeros(1), np.array([[0.3, -0.4]]), np.array([[0.5, 0.5]]))
+    value, q, r = Logistic().tilted(1.0, *difference, 0.0)
+    assert_allclose(got.value, value, rtol=0.0, atol=2e-9)
+    assert_allclose(got.q[0], [q[0], -q[0]], rtol=0.0, atol=2e-9)
+    assert_allclose(got.r[0], [r[0], r[0]], rtol=0.0, atol=2e-9)
+
+
+@pytest.mark.parametrize("scale", [30.0, 300.0, 1e6])
+def test_wide_processes_leave_the_larger_of_two(scale: float) -> None:
+    """The probability of a class tends to Φ, and ⟨log Σ exp f⟩ to the mean of the larger."""
+    means, variances = scale * np.array([[0.4, -0.8]]), scale**2 * np.array([[1.0, 0.44]])
+    share, density = stats.norm.cdf(1.0), stats.norm.pdf(1.0)  # the difference has mean and root 1.2 scale
+    got = Softmax(2).expected(np.zeros(1), means, variances)
+    assert_allclose(Softmax(2).probabilities(means, variances), [[share, 1.0 - share]], atol=2e-3)
+    assert_allclose(got.q, [[1.0 - share, share - 1.0]], atol=2e-3)
+    assert_allclose(got.value / scale, -1.2 * (density - (1.0 - share)), atol=4e-3)
+
+
+def test_two_degrees_of_freedom_have_no_variance() -> None:
+    means, variances = np.array([[0.3, -0.4]]), np.array([[0.2, 0.1]])
+    mean, variance = LearnedScaleT(2.0).predict(means, variances)
+    assert mean[0] == 0.3
+    assert np.isposinf(variance[0])
+
+
 def test_softmax_beats_the_bound() -> None:
     """Below Jensen's and Knowles and Minka's upper bounds of ⟨log Σ exp f⟩, which meet it as var → 0."""
     rng = np.random.default_rng(102)

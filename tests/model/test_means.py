@@ -118,6 +118,11 @@ def test_wrong_widths_are_refused() -> None:
         means.Linear(W).pullback(X, np.ones((7, 3)))
 
 
+def test_a_field_of_no_rows_is_empty() -> None:
+    positions = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert means.Field(positions, positions)(np.empty((0, 3))).shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("spec", "error", "says"),
     [

@@ -153,6 +153,8 @@ def test_gradient_of_the_mean(kind: str) -> None:
         axis=1,
     )
     assert_allclose(post.gradient(XS), expected, rtol=1e-6, atol=1e-7)
+    both = ig.condition(KERNEL, bases(kind)[0], "vfe", NOISE, X, np.stack([Y, 2.0 * Y], axis=1), jitter=0.0)
+    assert_allclose(both.gradient(XS), np.stack([expected, 2.0 * expected], axis=2), rtol=1e-6, atol=1e-6)
     trend, mean = Y + X @ [2.0, -3.0], ig.means.Linear([2.0, -3.0])
     slope = ig.condition(KERNEL, bases(kind)[0], "vfe", NOISE, X, trend, mean=mean, jitter=0.0)
     assert_allclose(slope.gradient(XS), expected + [2.0, -3.0], rtol=1e-6, atol=1e-6)
