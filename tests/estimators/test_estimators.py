@@ -474,3 +474,15 @@ def test_periods_are_in_the_users_units(kind):
     late = np.column_stack([np.zeros(200), np.linspace(2030, 2032, 200)])  # ten years on, it repeats
     if kind is ig.SparseGPRegressor:
         assert np.corrcoef(model.predict(late), np.sin(2 * np.pi * late[:, 1]))[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(("names", "words"), [("aa", "two columns named 'a'"), ("ba", "in the same order")])
+def test_columns_that_repeat_or_come_in_another_order_are_one_line(names, words):
+    import pandas as pd
+
+    A = np.random.default_rng(0).standard_normal((30, 2))
+    model = ig.SparseGPRegressor(n_inducing=5, max_iter=1, random_state=0)
+    model.fit(pd.DataFrame(A, columns=["a", "b"]), A[:, 0])
+    with pytest.raises(errors.ColumnError, match=words) as found:
+        model.predict(pd.DataFrame(A, columns=list(names)))
+    assert "\n" not in str(found.value)
