@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def main() -> None:
     os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     servers = []
     for i, source in enumerate(given.sources):
-        cache = f"{os.environ.get('NUMBA_CACHE_DIR', '/tmp/numba')}-{i}"
+        cache = os.path.join(os.environ.get("NUMBA_CACHE_DIR", tempfile.gettempdir()), f"kernels-{i}")
         own = os.environ | {"PYTHONPATH": source, "NUMBA_CACHE_DIR": cache}
         command = [sys.executable, __file__, "--serve"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
