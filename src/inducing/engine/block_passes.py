@@ -3,7 +3,7 @@
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
-from ..numerics.linalg import add_gram, add_product, add_symmetric_product, row_squares, times_lower
+from ..numerics.linalg import add_product, add_symmetric_product, row_squares, times_lower
 from . import sums
 from .block_factors import Whole
 from .neighbours import Conditionals
@@ -48,8 +48,7 @@ def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> 
             held.blocks[group.first + i] = block
         H[part], Y[part] = block.whitened(Phi[part], H[part]), block.whitened(Y[part])
         s.log_D = s.log_D + block.log_det
-    s.G = add_gram(s.G, H)
-    s.b += H.T @ Y
+    s.add_rows(H, Y)
     s.log_D = s.log_D + sums.log_copies(P, rows[group.kept])
 
 

@@ -36,15 +36,19 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem
 from ..numerics import linalg as la
-from ..numerics.arrays import Array, is_numpy, namespace
+from ..numerics.arrays import Array, holds, is_numpy, namespace
 from . import sweeps as sweeping
 from .parts import Parted
-from .passes import first_pass, residual_pass, second_pass
+from .passes import first_pass, residual_pass, root_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, Sweep
+
+SQUARED = 1e12  # condition of B from which squares lose too much: 1e-4 of the I in it, ...
+ROOT = 1e25  # ... and from which their roots do
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +118,40 @@ def factorise(
             kept = replace(kept, tau=end.sites[0][0], nu=end.sites[0][1])
         return Factors(*whitening, end.B, end.LBinv, end.w, end.base(P.row.power), kept, point)
     sums = _over(P, first_pass, Linv, kept)
-    B, LB, LBinv, w = la.information_factors(sums.G, sums.b)
+    B, LB, LBinv, w = _information(P, sums, Linv, kept)
     constant = sums.count * math.log(2 * math.pi) + sums.log_D + la.log_det_from_factor(LB)
     correction = sums.correction
     if P.row.bound:
         correction = correction - 0.5 * (namespace(B).linalg.trace(B) - len(P.basis))
     base = -0.5 * (P.p * constant + namespace(w).sum(w * w)) - P.p * correction
     return Factors(*whitening, B, LBinv, w, base, kept)
+
+
+def _information(P: Problem | Parted, sums: Sums, Linv: Array, kept: Held | None) -> tuple[Array, ...]:
+    """B, LB, LB⁻¹ and w; where rounding in ΦΠΦᵀ drowns the I of directions that no row tells of, from rows
+    that were not squared.
+    """
+    xp = namespace(sums.G)
+    try:
+        found = la.information_factors(sums.G, sums.b)
+        if sums.G.dtype != xp.float64 or _spread_below(SQUARED, found[0], found[2]):
+            return found
+    except FactorisationError:
+        if not holds(xp.isfinite(xp.linalg.trace(sums.G))):
+            raise  # the kernel gives what is no number
+    found = la.information_factors_of_root(_over(P, root_pass, Linv, kept).root[0], P.p)
+    if not _spread_below(ROOT, found[0], found[2]):
+        why = "rows leave functions of the basis unknown; rounding beside their precision drowns the prior"
+        todo = "give more, merge duplicate rows, or shift the basis"
+        raise FactorisationError(f"too little noise: {why}: {todo}")
+    return found
+
+
+def _spread_below(limit: float, B: Array, LBinv: Array) -> bool:
+    """Whether B's condition is: at most tr B, for its eigenvalues are 1 or more, and at most tr B tr B⁻¹."""
+    xp = namespace(B)
+    trace = xp.linalg.trace(B)
+    return holds(trace < limit) or holds(trace * xp.sum(LBinv * LBinv) < limit)
 
 
 def _settle(

@@ -11,7 +11,7 @@ from ..model.kernels.base import add_gradients
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
-from ..numerics.linalg import add_gram, room_beside, row_dots, row_squares, scaled_sum_and_gram, times_lower
+from ..numerics.linalg import room_beside, row_dots, row_squares, scaled_sum_and_gram, times_lower
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
 from . import block_passes, compiled_passes, neighbour_passes
 from .row_sites import add_terms
@@ -21,11 +21,13 @@ SWEEP_FLOPS = 1 << 27  # of a likelihood's pass, whose steps hold the interprete
 FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
 
 
-def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
-    """ΦΠΦᵀ, ΦΠy, Σ log D and the correction, less what of a bound's is in tr B; fills `kept`."""
+def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bool = True) -> Sums:
+    """ΦΠΦᵀ, ΦΠy, Σ log D and the correction, less what of a bound's is in tr B; fills `kept`. If not squared,
+    the root of [Φᵀ y]√Π in the place of the first two.
+    """
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
-    form = compiled_passes.form_of(P) if held.shared is None else None
+    form = compiled_passes.form_of(P) if squared and held.shared is None else None
 
     def step(s: Work, rows: slice | Group) -> None:
         if isinstance(rows, Group):
@@ -40,9 +42,14 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
         else:
             _first_rows(P, whitener, held, s, rows)
 
-    sums = run_pass(P, step, b=True, compiled=form is not None)
+    sums = run_pass(P, step, G=squared, b=squared, compiled=form is not None)
     sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
     return sums
+
+
+def root_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
+    """The first pass without squares, for rows that these would drown: a triangle with the digits of Φ."""
+    return first_pass(P, Linv, kept, squared=False)
 
 
 def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
@@ -154,8 +161,7 @@ def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -
     root = xp.sqrt(weight / D)[:, None]
     if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
         Phi = namespace(Phi).multiply(Phi, root, out=Phi if held.Phi is None else None)
-    s.G = add_gram(s.G, Phi)
-    s.b += Phi.T @ (root * P.Y[rows])
+    s.add_rows(Phi, root * P.Y[rows])
 
 
 def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:

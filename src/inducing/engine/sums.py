@@ -13,8 +13,8 @@ import numpy as np
 from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
 from ..numerics import arrays
+from ..numerics import linalg as la
 from ..numerics.arrays import Array, empty_like_rows, is_numpy, namespace, zeros_like_rows
-from ..numerics.linalg import times_lower_plus
 from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, taken, workers_for
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Sums:
     mean: Gradients = field(default_factory=dict)
     likelihood: Gradients = field(default_factory=dict)
     sites: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # τ and ν (c,), by part
+    root: tuple[Array, ...] = ()  # of `root_pass` one triangle (m + p, m + p): its square is that of [Φᵀ y]√Π
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(_joined(getattr(self, name), getattr(other, name)) for name in Sums.__match_args__))
@@ -111,9 +112,9 @@ class Held:
         R = zeros_like_rows((P.n,), P.X) if kept else None
         size = P.n * len(P.basis) * P.X.dtype.itemsize
         if P.likelihood is not None:
-            return Held(R, Phi=zeros_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
+            return Held(R, Phi=empty_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
         if is_numpy(P.X):
-            return Held(R, np.zeros((P.n, len(P.basis))) if size <= KFU_BYTES else None)
+            return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if size <= KFU_BYTES else None)
         room = DEVICE_BYTES if 2 * size <= DEVICE_BYTES else max(DEVICE_BYTES, arrays.device_room(P.X) // 4)
         Phi = empty_like_rows((P.n, len(P.basis)), P.X) if P.general and size <= room else None
         fits = size <= room - (0 if Phi is None else size)
@@ -167,6 +168,14 @@ class Work(Sums):
         self._buffers: dict[int, np.ndarray] = {}
         self._square, self._scratch = np.empty(0), list[np.ndarray]()
         self.tiles: tuple[np.ndarray, np.ndarray] | None = None  # those of compiled_passes.py
+
+    def add_rows(self, H: Array, Y: Array) -> None:
+        """Add rows Φᵀ√Π (c, m) and √Πy (c, p) to ΦΠΦᵀ and ΦΠy, or, in a pass without these, to the root."""
+        if isinstance(self.G, float):
+            self.root = (la.triangle(*self.root, namespace(H).concat([H, Y], axis=1)),)
+        else:
+            self.G = la.add_gram(self.G, H)
+            self.b += H.T @ Y
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
         """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
@@ -235,15 +244,18 @@ class Group:
 
 
 def groups(P: Problem, count: int) -> list[Group]:
-    """The blocks in at most `count` groups of about equally many rows."""
+    """The blocks in at most `count` groups of about equally many rows, the longest first: workers that take
+    turns have as much to do.
+    """
     assert P.blocks is not None
     starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
     cuts = np.flatnonzero(np.diff(starts[:-1] * count // P.n, prepend=-1))  # the first block of each group
     ends = [*cuts[1:], len(P.blocks)]
-    return [
+    found = [
         Group(int(first), np.concatenate(P.blocks[first:last]), starts[first : last + 1] - starts[first])
         for first, last in zip(cuts, ends, strict=True)
     ]
+    return sorted(found, key=lambda group: -len(group.rows))
 
 
 def log_copies(P: Problem, rows: Array) -> Array | float:
@@ -262,7 +274,7 @@ def finish(
     """
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
     A, T, room = S
-    finish_cross(P, s, X, K, times_lower_plus(A, T, room, sign * V, alpha.T), sign)
+    finish_cross(P, s, X, K, la.times_lower_plus(A, T, room, sign * V, alpha.T), sign)
 
 
 def finish_cross(P: Problem, s: Work, X: Array, K: Array, Kbar: Array, sign: float = 1.0) -> None:
@@ -298,6 +310,8 @@ def _joined(a: Array, b: Array) -> Array:
     if isinstance(a, dict):
         add_gradients(total := dict(a), b)
         return total
+    if isinstance(a, tuple):
+        return (la.triangle(*a, *b),) if a and b else a or b
     return b if isinstance(a, float) and a == 0.0 else a if isinstance(b, float) and b == 0.0 else a + b
 
 

@@ -20,6 +20,7 @@ PANEL_COLUMNS = 1024  # columns factorised at a time in matrices of that size
 FEW_PRODUCTS = 1 << 33  # multiplications that a device does in less time than it takes to ask for them twice
 ADDED_COLUMNS = 16  # columns beside a factor for what a product adds to its own: as many as keep it fast
 EPSILON = float(np.finfo(float).eps)
+ABOVE = np.triu(np.ones((48, 48), dtype=bool), 1)  # the entries above the diagonal of a small square
 
 
 def cholesky(K: Array, *, overwrite: bool = False) -> Array:
@@ -34,8 +35,10 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
     if is_numpy(K):
         L = K if overwrite and _fits_blas(K) else np.array(K, dtype=np.result_type(K, np.float32), order="C")
         info = aside(blas.potrf, m**3 / 3, L)
-        for i in range(m - 1):
-            L[i, i + 1 :] = 0.0
+        for i in range(0, m, len(ABOVE)):  # clear what is above the diagonal, which may hold anything
+            square = L[i : i + len(ABOVE), i : i + len(ABOVE)]
+            np.copyto(square, 0.0, where=ABOVE[: len(square), : len(square)])
+            L[i : i + len(ABOVE), i + len(ABOVE) :] = 0.0
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
     else:
@@ -214,6 +217,22 @@ def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]
     B = plus_diagonal(from_lower(G), 1.0, overwrite=True)
     LB, LBinv = cholesky_and_inverse(B)
     return B, LB, LBinv, LBinv.T @ (LBinv @ b)
+
+
+def information_factors_of_root(R: Array, p: int) -> tuple[Array, Array, Array, Array]:
+    """The same from the triangle R of [Φᵀ y]√Π with p columns y: half of the digits that squares need."""
+    xp, m = namespace(R), R.shape[1] - p
+    R = triangle(R, xp.eye(m, m + p, dtype=R.dtype, device=R.device))[:m]
+    LB = contiguous(R[:, :m].T)
+    LBinv = inverse_lower(LB)
+    return LB @ LB.T, LB, LBinv, LBinv.T @ R[:, m:]
+
+
+def triangle(*matrices: Array) -> Array:
+    """The upper triangle R, its diagonal not negative, with RᵀR = Σ MᵀM over matrices of as many columns."""
+    xp = namespace(matrices[0])
+    R = xp.linalg.qr(xp.concat(list(matrices), axis=0))[1]
+    return xp.where(xp.linalg.diagonal(R)[:, None] < 0.0, -R, R)
 
 
 def log_det_from_factor(L: Array) -> Array:
