@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import inducing as ig
 from inducing.cli import app
+from inducing.engine import site_loops
 from inducing.inference import online_loops, propagation_loops
 from inducing.inference.online import Learner
 from inducing.numerics import ahead, compiling
@@ -174,6 +176,35 @@ def test_rows_that_were_read_are_given_back() -> None:
     assert [sys.getrefcount(part) for part in (*learner._rows, *learner.state)] == before
     for function in (online_loops.run, propagation_loops.sweep_and_grow):
         assert "np" not in function.__wrapped__.__code__.co_names, "it would count references"
+
+
+def test_another_process_compiles_for_the_types_that_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One variant serves all: rows and means may be read-only, and there may be several processes."""
+    functions = online_loops.run, propagation_loops.sweep_and_grow, site_loops.sweep_rows
+    met: dict[str, set[Any]] = {function.name: set() for function in functions}
+
+    def watch(function: compiling.Compiled) -> None:
+        ready = function.ready()
+
+        def call(*given: Any) -> Any:
+            met[function.name].add(tuple(map(ready.typeof_pyval, given)))
+            return ready(*given)
+
+        monkeypatch.setattr(function, "_ready", call)
+
+    usual = {}
+    for function in functions:
+        usual[function.name] = {tuple(map(function.ready().typeof_pyval, function._usual()))}
+        watch(function)
+    rng = np.random.default_rng(0)
+    X, likelihood = rng.normal(size=(60, 2)), ig.likelihoods.Probit()
+    Y = np.sign(rng.normal(size=(60, 2)))
+    for y in (Y[:, 0], Y):
+        ig.expectation_propagation(ig.kernels.RBF(1.0), likelihood, X, y, capacity=10, sweeps=3)
+    X.flags.writeable = False
+    ig.update(ig.prior(ig.kernels.RBF(1.0)), likelihood, X, Y[:, 0], capacity=10)
+    ig.update_together([ig.prior(ig.kernels.RBF(1.0))] * 2, likelihood, X, Y, capacity=10)
+    assert met == usual
 
 
 def test_tuples_by_address_keep_no_references_and_numba_stays_as_it_was() -> None:

@@ -43,15 +43,20 @@ def expects(P: Problem, surely: bool = False) -> bool:
         return False
     if P.blocks is not None and (P.kernel is not known[0] or getattr(P.kernel, "columns", None)):
         return False  # the loops over blocks know the kernel between rows of a block by one profile
-    from . import block_tiles, neighbour_loops, neighbour_tiles, tiles
+    from . import block_tiles, neighbour_loops, neighbour_tiles, site_tiles, tiles
 
     if P.row.keeps == "neighbours":
+        last = tiles.fill_at.name, tiles.finish_at.name, neighbour_tiles.second_near.name
         after = neighbour_loops.nearest_rows.name, tiles.first.name  # of predictions and reports
-        expect(neighbour_tiles.second_near.name, *after, neighbour_tiles.first_near.name, surely=surely)
+        expect(*last, *after, neighbour_tiles.first_near.name, surely=surely)
     elif P.row.keeps == "blocks":
-        expect(block_tiles.second_blocks.name, surely=surely)
+        expect(block_tiles.second_blocks.name, tiles.finish_at.name, surely=surely)
     else:
-        expect((tiles.second if P.general else tiles.second_deterministic).name, surely=surely)
+        second = tiles.second if P.general else tiles.second_deterministic
+        names = [each.name for each in (tiles.fill_at, tiles.finish_at, second, tiles.first)]
+        if P.likelihood is not None:
+            names += [each.name for each in (tiles.whiten, site_tiles.add_sites, site_tiles.marginals)]
+        expect(*names, surely=surely)
     return True
 
 
@@ -152,11 +157,11 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
         R = np.array(P.kernel.diagonal(X)) if held.R is None else held.R[rows]
         matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
         filled, residual = (mean, V, spread, rbar), (R, held.R is not None)
-        second(F.basis, data, (tau, given), P.row.power, residual, matrices, filled, space, s.G, totals)
+        second(F.basis_back, data, (tau, given), P.row.power, residual, matrices, filled, space, s.G, totals)
     else:
         sign, pair, lengths = 1.0 if P.row.bound else -1.0, (plain(back.T), plain(back.alpha.T)), spread
-        plain_filled = mean, V, lengths
-        second_deterministic(F.basis, data, (tau, given), pair, sign, P.uniform, plain_filled, space, totals)
+        how = pair, sign, P.uniform, (mean, V, lengths)
+        second_deterministic(F.basis_back, data, (tau, given), *how, space, totals)
         if P.uniform:  # √(pΠ) is in T
             lengths /= P.p * tau
         spread = (
@@ -252,7 +257,7 @@ def second_blocks(
     factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
     totals = F.totals()
     space = space_of(s, F, _tile(group))
-    arguments = F.basis, rows, frame, matrices, factors, filled, space, s.G, totals
+    arguments = F.basis_back, rows, frame, matrices, factors, filled, space, s.G, totals
     s.residual += aside(second, _operations(group, s.m), *arguments)
     finish_blocks(P, F, s, group, noise_bar, filled, totals)
 

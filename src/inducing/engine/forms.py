@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..model.kernels.dot import Linear
 from ..model.kernels.stationary import LINEAR, PROFILES, RationalQuadratic, Stationary
 from ..model.problem import Problem
 from ..numerics.blas import addresses
+from ..numerics.compiling import pointer
 
 FEW_INPUTS = 2  # of which differences are quicker than a product of features
 
@@ -87,6 +89,13 @@ class KernelPart:
         return gradients, self.placed(Zbar, d)
 
 
+@cache
+def _addresses(back: bool) -> np.ndarray:
+    from .tiles import fill_at, finish_at
+
+    return np.append(addresses(), [pointer(function) for function in (fill_at, finish_at)[: 1 + back]])
+
+
 @dataclass(frozen=True, eq=False)
 class Form:
     """The parts of a kernel with a basis, and their arrays one above the other."""
@@ -103,9 +112,17 @@ class Form:
     @property
     def basis(self) -> tuple[Any, ...]:
         """The first argument of the compiled loops: BLAS by address, the basis, a kernel that is alone."""
+        return self._basis(back=False)
+
+    @property
+    def basis_back(self) -> tuple[Any, ...]:
+        """The same for second passes, with the address of what ends them."""
+        return self._basis(back=True)
+
+    def _basis(self, back: bool) -> tuple[Any, ...]:
         kernel = self.parts[0].kernel
         own = kernel.in_loops if isinstance(kernel, Stationary) else (LINEAR, 1.0, 1.0)
-        return addresses(), self.frame, self.form, own
+        return _addresses(back), self.frame, self.form, own
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:
         """Zeros for the sums of the second pass."""

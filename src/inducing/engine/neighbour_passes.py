@@ -92,7 +92,7 @@ def second_near(
         neighbour_tiles.first_near(F.basis, rows, plain(back.Linv), sets, factors, work, A, *unused)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 2)
-    arguments = F.basis, rows, matrices, sets, factors, filled, work, A, s.G, totals
+    arguments = F.basis_back, rows, matrices, sets, factors, filled, work, A, s.G, totals
     s.residual += aside(second, _operations(sets, s.m), *arguments)
     finish_blocks(P, F, s, group, noise_bar, filled, totals)
 

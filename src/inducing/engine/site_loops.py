@@ -13,11 +13,12 @@ are not the same.
 """
 
 from math import inf, isfinite, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..model.likelihoods.loops import tilt
+from ..numerics.blas import addresses
 from ..numerics.compiled_blas import add_cross, product
 from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.triangles import add, dot
@@ -162,7 +163,12 @@ def sweep_block(
     return len(rows.y), largest
 
 
-@compiled(fastmath=FAST)
+def _usual() -> tuple[Any, ...]:
+    rows = RowSites(*np.zeros((5, 1)))
+    return addresses(), np.eye(1), np.zeros(1), *np.zeros((2, 1, 1)), rows, 1.0, 0, np.zeros(1), 1.0, 1
+
+
+@compiled(usual=_usual, fastmath=FAST)
 def sweep_rows(
     at: np.ndarray,  # BLAS by address
     S: np.ndarray,  # (m, m): changes

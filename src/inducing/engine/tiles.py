@@ -13,12 +13,13 @@ import numpy as np
 from ..model.kernels.distances import NEAR_CENTRE
 from ..model.kernels.stationary import LINEAR
 from ..model.kernels.triangle_loops import fill, times_slope, to_values, total
-from ..numerics.compiled_blas import add_cross, add_gram, product, times_lower
-from ..numerics.compiling import FAST, Numbers, compiled, helper
+from ..numerics.compiled_blas import ROUTINES, add_cross, add_gram, handed, product, times_lower
+from ..numerics.compiling import FAST, Numbers, compiled, helper, pointed
 from ..numerics.kinds import Addresses, Flag, Given1, Given2, Int, Out1, Out2, Out3, Real, signature, tuple_of
 from ..numerics.triangles import add, copy, dot
 
 _jit = helper(fastmath=FAST)
+_pointed = pointed(signature("void", "voidptr"), fastmath=FAST)
 Frame = tuple_of(Out2, Out2, Flag)  # centre, scale of each part; whether each function has widths of its own
 # vᵀ, Pᵀ, constants, coefficients; largest |v|² (infinite where differences are quicker), profile, factor
 # (1 where it is in the constants) and shape: all by part; whether parts are multiplied
@@ -35,6 +36,10 @@ PairType = tuple_of(Given2, Given2)  # T, αᵀ
 MatricesType = tuple_of(Given2, Given2, Given2, Given2)  # Luu⁻¹, B⁻¹ or LB⁻¹, wᵀ, αᵀ
 # a squared distance below the square of this times |u|² + |v|² is taken by differences
 NEAR_ZERO = 1e-3
+_call_fill, _to_fill = handed(tuple_of(BasisType, Out2, Flag, Out2, Out3, Out2))
+_kinds = BasisType, Out2, Real, Out2, Out2, Out2, Out3, tuple_of(Out2, Out2), Totals
+_call_finish, _to_finish = handed(tuple_of(*_kinds))
+FILL, FINISH = len(ROUTINES), len(ROUTINES) + 1  # where these are among the addresses
 FilledPlain, FilledType = tuple_of(Out2, Out2, Out1), tuple_of(Out2, Out2, Out1, Out1)
 
 
@@ -106,9 +111,16 @@ def kernel_of(form: Numbers, p: int) -> tuple[int, float, float]:
 def fill_tile(
     basis: Numbers, X: np.ndarray, kept: bool, K: np.ndarray, A: np.ndarray, room: np.ndarray
 ) -> None:
+    """Call `fill_at`."""
+    _call_fill(basis[0][FILL], (basis, X, kept, K, A, room))
+
+
+@_pointed
+def fill_at(given: Numbers) -> None:
     """Fill A with the features of some rows by part, and K with their Kfu, from those of each part in `room`,
-    unless it was kept.
+    unless it was kept. By address, for all passes: none has a copy to be compiled.
     """
+    basis, X, kept, K, A, room = _to_fill(given)
     at, (centre, scale, wide), form, _ = basis
     for p in range(len(A)):
         own = A[p, : len(X)]
@@ -117,15 +129,14 @@ def fill_tile(
             continue
         to, kernel = K if p == 0 else room, kernel_of(form, p)
         distances(at, own, form, p, to)
-        for i in range(len(to)):
-            row, k = to[i], K[i]
-            if kernel[0] != LINEAR:
-                to_values(kernel, row)
-            if p > 0 and form[5]:
-                for j in range(len(k)):
-                    k[j] *= row[j]
-            elif p > 0:
-                add(1.0, row, k, len(k))
+        values, all_values = to.reshape(-1), K.reshape(-1)
+        if kernel[0] != LINEAR:
+            to_values(kernel, values)
+        if p > 0 and form[5]:
+            for j in range(len(values)):
+                all_values[j] *= values[j]
+        elif p > 0:
+            add(1.0, values, all_values, len(values))
 
 
 @_jit
@@ -210,9 +221,16 @@ def finish(
     rooms: Numbers,
     totals: Numbers,
 ) -> None:
+    """Call `finish_at`."""
+    _call_finish(basis[0][FINISH], (basis, S, sign, V, alpha, K, A, rooms, totals))
+
+
+@_pointed
+def finish_at(given: Numbers) -> None:
     """K̄ = sign S + v αᵀ; add to the sums of each part W = -2 K̄∘dK/ds, which is made in S where there is one
     part, with rooms for distances and for W where there are several.
     """
+    basis, S, sign, V, alpha, K, A, rooms, totals = _to_finish(given)
     (c, m), (s, room), (moments, sums) = S.shape, rooms, totals
     at, form, alone, d = basis[0], basis[2], len(A) == 1, sums.shape[1] - 2
     summed = not alone and not form[5]

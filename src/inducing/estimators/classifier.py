@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import LabelError, ModelFileError, ParameterError, require_count, require_in, require_one_of
 from ..files.records import Arrays, Plain, number
 from ..inference import selection
+from ..inference.propagation import expects
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
 from ..learning.along_neighbours import learn_along_neighbours
@@ -164,6 +165,8 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
             self.open_classes_ = True
             if self.method is None:
                 return self._fit_classes(X, y, checked_weights(sample_weight, X))
+            if self.method != "fitc":
+                expects(self.method, self.optimize is not None)
             self._start(X, np.unique(y))
             X, Y, rng = self._in_model_units(X), self._signs(y), generator(self.random_state)
             order = rng.permutation(len(X))

@@ -13,6 +13,7 @@ from ..errors import LabelError, ModelFileError, ParameterError, ShapeError, req
 from ..files.records import Arrays, Plain
 from ..inference.online import Seen
 from ..inference.online_start import carried
+from ..inference.propagation import expects
 from ..inference.regression import log_evidence
 from ..model import means
 from ..model.distributions import AnyDistribution
@@ -274,6 +275,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         if self._size is not None:
             require_count("n_inducing", self._size)
         likelihood, given = self._start_likelihood(), not isinstance(self.likelihood, str)
+        expects("online", learn and self.optimize is not None and not isinstance(likelihood, Gaussian))
         scaled = type(likelihood) in UNITS
         noise = noise_of(likelihood) if given and scaled else self.noise
         columns = start_targets(likelihood, y)

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import LabelError
 from ..inference import selection
 from ..inference.online import Learner, Seen
-from ..inference.propagation import expectation_propagation
+from ..inference.propagation import expectation_propagation, expects
 from ..learning.fitting import fit_expectation_propagation
 from ..model.bases import Points
 from ..model.posterior import Posterior, prior
@@ -139,6 +139,7 @@ class ThesisWays:
         self._keep(self._adaptation.matched(posts))
 
     def _begin(self: Any, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None) -> None:
+        expects("online", learn and self.optimize is not None)
         self._start(X, self.classes_)
         X, Y, self._begun_with = self._in_model_units(X), self._signs(y), len(X)
         if learn and self.optimize is not None:

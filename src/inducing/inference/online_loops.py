@@ -24,7 +24,7 @@ costs less than noise of variance ν k(x, x) would.
 from __future__ import annotations
 
 from math import isfinite, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -363,7 +363,14 @@ def remove(state: State, i: int) -> None:
     state.size[0] = m
 
 
-@compiled(fastmath=FAST)
+def _usual() -> tuple[Any, ...]:
+    rows = StreamRows(np.zeros((1, 1)), np.zeros(1), *np.zeros((2, 1, 1, 1)))
+    rule, events = GrowthRule(1, 0.0, True, True, 1.0), np.zeros(3, dtype=np.int64)
+    given = allocate(1, 1, 1, exact=False), rows, 0, np.zeros(1), np.zeros(3)
+    return *given, Seen.nothing(1, 1, 1), events, rule, 0, 1
+
+
+@compiled(usual=_usual, fastmath=FAST)
 def run(
     state: State,
     rows: StreamRows,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..engine.site_loops import sweep_rows
 from ..engine.sites import Processes
 from ..errors import ParameterError, require_in, require_one_of
 from ..model.bases import Basis, Points
@@ -22,9 +23,11 @@ from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_rows
 from ..model.sites import Sites
+from ..numerics.ahead import expect
 from ..numerics.arrays import Array, as_columns, to_numpy
 from ..numerics.linalg import cholesky_escalating
 from ..numerics.workers import blas_for, interruptible
+from . import online_loops
 from . import propagation_loops as loops
 from .information import checked_targets
 from .online import KERNEL_ROWS, Learner
@@ -89,6 +92,7 @@ def expectation_propagation(
         L, jitter = cholesky_escalating(basis.gram(kernel), jitter)
         run = Processes(kernel, basis, L, *of_rows, 1.0, jitter, approximation == "dtc")
     else:
+        expect(sweep_rows.name, surely=True)
         run = Processes(kernel, Points(X[:0]), np.empty((0, 0)), *of_rows, 0.0, 0.0)
     before = run.n_sweeps
     with blas_for(max(len(run.basis), min(capacity or len(X), len(X)))):
@@ -101,6 +105,12 @@ def expectation_propagation(
             run.converged = run.sweep(damping if run.n_sweeps else 1.0) <= convergence
         posts = run.posteriors()
     return posts[0] if one else posts
+
+
+def expects(last: str, sweeps: bool = True) -> None:
+    """Hear that rows will be read by EP or online, after sweeps over some of them that learn the kernel."""
+    reads = loops.sweep_and_grow if last == "ep" else online_loops.run
+    expect(reads.name, *([sweep_rows.name] if sweeps else []), surely=True)
 
 
 def from_sites(kernel: Kernel, basis: Basis, sites: Sites, X: Array) -> Posterior:

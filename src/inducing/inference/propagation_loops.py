@@ -6,7 +6,7 @@ the rest are the projections of the r rows. `engine.site_loops` has the sweeps o
 """
 
 from math import isfinite, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..engine.site_loops import LEAST_SHARE, site
 from ..model.likelihoods.loops import tilt
 from ..numerics.compiling import FAST, by_address, compiled, helper
 from ..numerics.triangles import add, dot, gain, rank_one, rank_one_upper, solve, turn_rows
-from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, look
+from .online_loops import FAILED, PROJECTED, REPLACED, GrowthRule, State, absorb, allocate, look
 
 _jit = helper(fastmath=FAST)
 
@@ -118,7 +118,14 @@ def settle(
     return done != FAILED
 
 
-@compiled(fastmath=FAST)
+def _usual() -> tuple[Any, ...]:
+    turns = Turns(np.zeros((1, 1)), 0, *np.zeros((2, 1), dtype=np.int64))
+    one, table = np.zeros(1), np.zeros((1, 1))
+    rows, rule = SiteRows(table, table, table, table, one, one, table), GrowthRule(1, 0.0, True, True, 1.0)
+    return allocate(1, 1, 1, exact=False), turns, rows, 0, one, one, 1.0, rule, False, 0, 1
+
+
+@compiled(usual=_usual, fastmath=FAST)
 def sweep_and_grow(
     state: State,
     turns: Turns,

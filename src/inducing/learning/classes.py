@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compiled_passes import expects
 from ..engine.evidence import factorise, gradient_from
 from ..engine.parts import Parted
 from ..engine.sweeps import SWEEPS, SiteMemory
@@ -162,6 +163,7 @@ def learn_classes(start: Stage, signs: Array, kinds: Sequence[type[Stationary]] 
     The result has all rows.
     """
     P = start.rows
+    expects(P, surely=start.max_iterations >= 1)
     held, rest = split(start, max(MOST_HELD, P.n // ONE_JUDGE_OF))
     if held is not None and len(held) < LEAST_JUDGE:
         held, rest = None, np.arange(P.n)

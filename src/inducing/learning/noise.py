@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import chdtri
 
+from ..engine.compiled_passes import expects
 from ..engine.parts import Parted
 from ..engine.several import JointFactors, factorise_jointly, joint_gradient
 from ..engine.sweeps import SiteMemory
@@ -83,6 +84,8 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
         advice = "use noise='learned' with Gaussian noise, or approximation='vfe'"
         raise ParameterError(f"{what} has no evidence along neighbours; {advice}")
     plain = task if near else replace(task, approximation="vfe", power=None)
+    if not near:
+        expects(replace(plain.problem, likelihood=LogVariance()))  # of g, which is learned last
     first = mean_first(plain.stage(), train(recipe, plain, optimize))
     if way == NOISE_WAYS[0]:
         return first

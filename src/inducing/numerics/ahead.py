@@ -35,7 +35,7 @@ _last_word = 0.0  # of the other process, by the clock
 
 
 def expect(*names: str, surely: bool = False) -> None:
-    """Hear that these functions, of one known signature, may or surely will be called; the longest first."""
+    """Hear that these functions, of known types, may or surely will be called; the longest first."""
     global _cold
     if HEARD.issuperset(names):
         return
@@ -96,7 +96,7 @@ def compile_here(name: str) -> None:
     """Compile this function, or load it."""
     from .compiling import FUNCTIONS
 
-    FUNCTIONS[name].ready()
+    FUNCTIONS[name].prepare()
 
 
 def _start() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .compiling import helper, intrinsic
+from .kinds import signature
 
 # in the order in which addresses come; from dtrsv on those of `triangles`
 ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot".split()
@@ -45,6 +46,37 @@ def call_at(context: Any, address: Any, arguments: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(address, arguments), generate
+
+
+def handed(kind: str) -> tuple[Any, Any]:
+    """Two functions of the compiler for a tuple of this type: the first calls what is at an address with a
+    pointer to one, the second reads it there.
+    """
+
+    def call(context: Any, address: Any, arguments: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils, sigutils, types
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            byte = ir.IntType(8).as_pointer()
+            routine = ir.FunctionType(ir.VoidType(), [byte]).as_pointer()
+            place = builder.bitcast(cgutils.alloca_once_value(builder, values[1]), byte)
+            builder.call(builder.inttoptr(values[0], routine), [place])
+            return context.get_dummy_value()
+
+        return types.void(address, sigutils.normalize_signature(signature("void", kind))[0][0]), generate
+
+    def read(context: Any, address: Any) -> Any:
+        from numba.core import sigutils
+
+        (whole,), _ = sigutils.normalize_signature(signature("void", kind))
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.load(builder.bitcast(values[0], context.get_value_type(whole).as_pointer()))
+
+        return whole(address), generate
+
+    return intrinsic(call), intrinsic(read)
 
 
 @_jit

@@ -87,10 +87,14 @@ class Compiled:
     """A function that is compiled at its first call."""
 
     def __init__(
-        self, function: Callable[..., Any], make: Callable[..., Any], options: dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        make: Callable[..., Any],
+        options: dict[str, Any],
+        usual: Callable[[], tuple[Any, ...]] | None = None,
     ) -> None:
         update_wrapper(self, function)
-        self._function, self._make, self._options = function, make, options
+        self._function, self._make, self._options, self._usual = function, make, options, usual
         self._ready: Any = None
         self.name = name_of(function)
         FUNCTIONS[self.name] = self
@@ -116,6 +120,12 @@ class Compiled:
                     self._ready = self._make(**self._options)(self._function)
             return self._ready
 
+    def prepare(self) -> None:
+        """Compile the function, or load it, for its one signature or for what it usually gets."""
+        ready = self.ready()
+        if self._usual is not None and not self.is_compiled:
+            ready.compile(tuple(map(ready.typeof_pyval, self._usual())))
+
     @property
     def is_kept(self) -> bool:
         """Whether Numba's cache seems to have this function; also where it can keep none."""
@@ -133,15 +143,19 @@ class Compiled:
         return self._ready is not None and bool(getattr(self._ready, "signatures", True))
 
 
-def compiled(kind: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
-    """Compile a function that Python calls, for one signature or for each kind of arguments it meets."""
+def compiled(
+    kind: str | None = None, usual: Callable[[], tuple[Any, ...]] | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Compiled]:
+    """Compile a function that Python calls, for one signature or for each kind of arguments it meets; of
+    these `usual` makes an example, for which another process can compile it.
+    """
 
     def make(**how: Any) -> Any:
         numba, linking, _ = _numba()
         how |= {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": linking.WholeCompiler}
         return numba.njit(*([] if kind is None else [kind]), **how)
 
-    return lambda function: Compiled(function, make, _options(function, **options))
+    return lambda function: Compiled(function, make, _options(function, **options), usual)
 
 
 def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:

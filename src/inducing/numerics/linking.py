@@ -110,15 +110,16 @@ def _remembered(function: Any, context: Any, args: Any, named: Any) -> Any:
     return found
 
 
+def _plain(kind: Any) -> Any:
+    """The type without what is literal or read-only."""
+    kind = types.unliteral(kind)
+    return kind.copy(readonly=False) if isinstance(kind, types.Array) and not kind.mutable else kind
+
+
 def shared(helper: Any) -> Any:
     """The helper, compiled once for arguments that differ only in what is literal or read-only."""
-
-    def plain(kind: Any) -> Any:
-        kind = types.unliteral(kind)
-        return kind.copy(readonly=False) if isinstance(kind, types.Array) and not kind.mutable else kind
-
     own = helper.get_call_template
-    helper.get_call_template = lambda args, named: own([plain(kind) for kind in args], named)
+    helper.get_call_template = lambda args, named: own([_plain(kind) for kind in args], named)
     return helper
 
 
@@ -194,8 +195,12 @@ def _structure(kind: Any, given: Any, c: Any) -> Any:
 
 
 def hold(named: type) -> None:
-    """Let compiled functions get tuples of this class by address."""
-    typeof_impl.register(named)(lambda value, c: Handed([typeof_impl(part, c) for part in value], named))
+    """Let compiled functions get tuples of this class by address, compiled once for read-only parts, too."""
+
+    def kind_of(value: Any, c: Any) -> Handed:
+        return Handed([_plain(typeof_impl(part, c)) for part in value], named)
+
+    typeof_impl.register(named)(kind_of)
 
 
 class WholeCompiler(Compiler):

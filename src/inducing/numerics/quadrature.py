@@ -6,6 +6,7 @@ log p bends, its `Feature`. So thirty or so nodes do where one scale would need 
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,13 @@ COARSE = 17  # nodes that look for the window, in u and in t
 WINDOW_ROUNDS = 60  # of looking, at most
 ENTRIES = 1 << 16, 1 << 22  # rows × nodes at a time, in NumPy and elsewhere
 INFINITE = float("inf")
+
+
+@cache
+def hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Hermite nodes and weights of averages over N(0, 1), without a tilt. (count,) each"""
+    t, weight = np.polynomial.hermite_e.hermegauss(count)
+    return t, weight / np.sum(weight)
 
 
 class Tilted(NamedTuple):

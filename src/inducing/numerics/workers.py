@@ -67,10 +67,10 @@ def cores() -> int:
 
 
 def workers_for(operations: float) -> int:
-    """The number of cores worth waking for this many operations: each gets a millisecond's worth or more,
-    so that small work is no slower on a large machine.
+    """The number of cores worth waking for this many operations: each gets a millisecond's worth, and more
+    where they are many, who share memory, so that small work is no slower on a large machine.
     """
-    return max(1, min(cores(), int(operations) // WAKING))
+    return max(1, min(cores(), round((operations / WAKING) ** 0.75)))
 
 
 @cache
