@@ -5,17 +5,19 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
+import inducing as ig
 from inducing import errors
 from inducing.inference.online import Seen
 from inducing.model.likelihoods import Gaussian, Probit, StudentT
 from inducing.streams import lines
-from inducing.streams.adapting import Adaptation, _scale_slope
+from inducing.streams.adapting import Adaptation, _scale_slopes
 from inducing.streams.drift import Drift, rows_of, standardised
 from inducing.streams.memory import Memory
 from inducing.streams.scores import RunningClassification, RunningRegression, scores_from
@@ -229,8 +231,8 @@ def test_noise_that_is_too_small_by_a_little_is_told_by_as_much(outputs: int) ->
     z = stats.norm.ppf((np.arange(n) + 0.5) / n)
     errors = np.repeat(np.exp(delta) * z[:, None, None], outputs, axis=2)
     seen = Seen(np.zeros_like(errors), np.zeros((n, 1)), np.zeros((n, 1)))
-    assert_allclose(_scale_slope(Gaussian(1.0), errors, seen, errors) / n, 2.0 * delta, rtol=0.1)
-    assert abs(_scale_slope(Gaussian(1.0), errors, seen, np.exp(-delta) * errors)) < 2.0e-3 * n
+    assert_allclose(np.mean(_scale_slopes(Gaussian(1.0), errors, seen, errors)), 2.0 * delta, rtol=0.1)
+    assert abs(np.mean(_scale_slopes(Gaussian(1.0), errors, seen, np.exp(-delta) * errors))) < 2.0e-3
 
 
 def test_a_memory_ranks_rows_by_their_leverage() -> None:
@@ -266,3 +268,42 @@ def test_a_memory_s_noise_is_that_of_splitmix() -> None:
     keys = Memory.empty(100.0, 1, 1).with_rows(rows, rows, variance, Gaussian(0.5), 1).keys
     expected = np.log(0.5) + np.log(2.0) * np.arange(1, 4) / 100.0 - np.log(-np.log(uniform))
     assert_allclose(keys, expected, rtol=1e-12)
+
+
+def test_a_mixture_of_experts_that_know_much_has_a_factor() -> None:
+    """Of three experts who leave 1e-9 of a standard deviation in one direction, its square is rounding."""
+    r = np.random.default_rng(0)
+    Z = np.linspace(-1.0, 1.0, 4)[:, None]
+    post = ig.condition(ig.kernels.RBF(0.8, 1.0), ig.bases.Points(Z), "vfe", 0.1, Z, Z[:, 0])
+    turn = np.linalg.qr(r.standard_normal((4, 4)))[0]
+    roots = [np.linalg.qr((turn * [1.0 + e, 0.3, 1e-4, 1e-9]).T)[1].T for e in (0.0, 0.1, 0.2)]
+    posts = [replace(post, A=A) for A in roots]
+    state = Adaptation.begun("auto", "warn", False)
+    assert len(state.half_lives) == 3
+    found = np.asarray(state.matched(posts)[0].A)
+    assert_allclose(found, np.tril(found), atol=0.0)
+    scale = np.sqrt(np.mean([(1.0 + e) ** 2 for e in (0.0, 0.1, 0.2)]))
+    assert_allclose(np.linalg.norm(turn.T @ found, axis=1), [scale, 0.3, 1e-4, 1e-9], rtol=1e-5)
+    apart = [replace(post, A=A, w=post.w + shift) for A, shift in zip(roots, (-0.5, 0.0, 0.5), strict=True)]
+    mixed = np.asarray(state.matched(apart)[0].A)
+    expected = found @ found.T + np.full((4, 4), 0.5 / 3)
+    assert_allclose(mixed @ mixed.T, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::inducing.errors.DriftWarning")  # noise that triples is one
+@pytest.mark.parametrize("likelihood", ["gaussian", "studentt"])
+def test_noise_follows_rows_alike_however_they_come_together(likelihood: str) -> None:
+    """To the bit: a stream that goes on after a kill reads other rows together than one that was not."""
+    r = np.random.default_rng(1)
+    X = r.uniform(-2.0, 2.0, (700, 1))
+    y = np.sin(2.0 * X[:, 0]) + np.where(np.arange(700) < 300, 0.1, 0.3) * r.standard_normal(700)
+    found = []
+    for cuts in ([], [512], [53, 130, 131, 277, 400, 511], list(range(64, 700, 57)), list(range(51, 700))):
+        settings = dict(n_inducing=12, half_life="auto", optimize=None, warmup=50)
+        model = ig.OnlineGPRegressor(ig.kernels.RBF(0.6, 1.0), likelihood=likelihood, **settings)
+        for part in np.split(np.arange(700), [50, *cuts]):  # the first rows say in which units
+            model.partial_fit(X[part], y[part])
+        found.append((model.noise_, model._adaptation.slope, model.posterior_.w.tobytes()))
+        if not cuts:
+            assert model.noise_ > 0.03
+    assert len(set(found)) == 1

@@ -23,7 +23,7 @@ from ..inference.online import Learner, Seen
 from ..model.likelihoods import Gaussian, Likelihood
 from ..model.posterior import Posterior
 from ..numerics.compiling import FAST, compiled
-from ..numerics.linalg import cholesky
+from ..numerics.linalg import triangle
 from ..numerics.workers import blas_for
 from .drift import Drift, rows_of, standardised
 from .memory import Memory
@@ -178,7 +178,10 @@ class Adaptation:
             if self.watching:
                 self.drift = self.drift.after(rows_of(errors), row)
             if self.follows_noise:
-                self.slope += _scale_slope(likelihood, Y, seen, errors)
+                slopes = _scale_slopes(
+                    likelihood, Y, seen, errors
+                )  # row after row, however rows come together
+                self.slope = float(np.add.accumulate([self.slope, *slopes])[-1])
         if self.memory is not None:
             self.memory = self.memory.with_rows(X, Y[:, 0], seen.variance[:, 0], likelihood, row)
         if self.beat < BEAT and self._acts:
@@ -238,9 +241,10 @@ class Adaptation:
         for j in range(c):
             ours = posts[j::c]
             w = sum(s * post.w for s, post in zip(share, ours))
-            S = sum(s * (A @ A.T) for s, A in zip(share, (np.asarray(post.A) for post in ours)))
-            S = S + sum(s * (post.w - w) @ (post.w - w).T for s, post in zip(share, ours)) / w.shape[1]
-            matched.append(replace(ours[0], w=w, A=cholesky(S), online=None))
+            roots = [s**0.5 * np.asarray(post.A).T for s, post in zip(share, ours)]
+            apart = [(s / w.shape[1]) ** 0.5 * (post.w - w).T for s, post in zip(share, ours)]
+            A = np.ascontiguousarray(triangle(*roots, *apart).T)  # squares would lose half the digits
+            matched.append(replace(ours[0], w=w, A=A, online=None))
         return matched
 
     def to_record(self) -> tuple[Plain, Arrays]:
@@ -261,18 +265,18 @@ class Adaptation:
         return replace(self, **values, drift=drift, memory=memory)
 
 
-def _scale_slope(likelihood: Likelihood, Y: np.ndarray, seen: Seen, errors: np.ndarray) -> float:
-    """Σ ∂log⟨p(y|f)⟩/∂log scale over rows and outputs, a mean over the outputs; of Gaussian noise Σ of what
-    the share of errors (n, c, p) outside the 95 % band says.
+def _scale_slopes(likelihood: Likelihood, Y: np.ndarray, seen: Seen, errors: np.ndarray) -> np.ndarray:
+    """∂log⟨p(y|f)⟩/∂log scale of each row, a mean over its outputs; of Gaussian noise what the share of
+    errors (n, c, p) outside the 95 % band says. (n,)
     """
     if isinstance(likelihood, Gaussian):
-        missed = np.count_nonzero(np.abs(errors) > WITHIN) - MISSED * errors.size
-        return float(missed) * 2.0 / MISSED_SLOPE / Y.shape[2]
+        missed = np.count_nonzero(np.abs(errors) > WITHIN, axis=(1, 2)) - MISSED * errors[0].size
+        return missed * 2.0 / MISSED_SLOPE / Y.shape[2]
     name = _scale_name(likelihood)
     variance = seen.variance[:, :, None] + 0.0 * seen.mean
     slopes = likelihood.parameter_gradient(Y.ravel(), seen.mean.ravel(), variance.ravel())[name]
     power = 2.0 if name == "variance" else 1.0
-    return float(np.sum(slopes)) * power * getattr(likelihood, name) / Y.shape[2]
+    return np.sum(slopes.reshape(len(Y), -1), axis=1) * power * getattr(likelihood, name) / Y.shape[2]
 
 
 def _scale_name(likelihood: Likelihood) -> str:
