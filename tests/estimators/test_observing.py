@@ -192,6 +192,15 @@ def test_its_mean_is_as_good_and_its_density_better_than_with_one_noise(noisy: i
         assert 0.8 < np.mean((low <= y)[side] & (y <= high)[side]) < 0.97
 
 
+def test_means_under_learned_noise_take_no_variances(
+    noisy: ig.SparseGPRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = np.linspace(-2.0, 2.0, 9)[:, None]
+    expected = noisy.predict(queries, return_std=True)[0]
+    monkeypatch.setattr(ig.Posterior, "predict", lambda post, X: pytest.fail("variances for a mean"))
+    assert_allclose(noisy.predict(queries), expected, rtol=1e-12, atol=1e-14)
+
+
 def test_learned_noise_is_saved_and_compiled(noisy: ig.SparseGPRegressor, tmp_path: Path) -> None:
     noisy.save(tmp_path / "model")
     again = ig.load(tmp_path / "model")

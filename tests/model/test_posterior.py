@@ -554,3 +554,13 @@ def test_next_to_no_noise_has_a_variance_root(noise: float) -> None:
     post = ig.condition(ig.kernels.RBF(0.7, 100.0), ig.bases.Points(X[:180]), "vfe", noise, X, X[:, 0])
     query, want = post.compile(), np.diag(post.covariance(queries))
     assert_allclose([query(x)[1] for x in queries], want, rtol=0, atol=1e-10 * 100.0)
+
+
+def test_a_mean_inverts_nothing() -> None:
+    """An exact process of ten thousand rows answers with means at once; L⁻¹ is for variances."""
+    r = np.random.default_rng(0)
+    X = r.standard_normal((30, 2))
+    post = ig.condition(ig.kernels.RBF(1.0, 1.0), None, "exact", 0.1, X, X[:, 0])
+    mean = post.mean(X[:5])
+    assert "_Linv" not in vars(post)
+    np.testing.assert_allclose(mean, post.predict(X[:5])[0], rtol=1e-12)

@@ -153,7 +153,7 @@ class Observing(Predictive, Regression, Estimator):
         if return_std and not latent:
             y = self._distribution(Xs)
             return y.mean, y.std
-        if not latent and self._likelihood is not None:
+        if not latent and self._likelihood is not None and not self._likelihood.centred:
             return self._distribution(Xs).mean
         if not return_std:
             return self._in_user_units(self._mean(Xs))

@@ -115,6 +115,8 @@ class Posterior:
         X = self._inputs(X)
         variance = zeros_like_rows((X.shape[0],), X)
         T = self.variance_root
+        if T is None:
+            _ = self._Linv  # made once, before the threads ask
 
         def rows(s: slice) -> Array:
             prior = 0.0 if self.conditional == "deterministic" else self.kernel.diagonal(X[s])
@@ -307,7 +309,7 @@ class Posterior:
     def _in_chunks(self, X: Array, rows: Callable[[slice], Array]) -> Array:
         """(n, p) from a function of a slice, chunk by chunk, on all cores."""
         out = zeros_like_rows((X.shape[0], self.w.shape[1]), X)
-        _ = self._Linv, self.coefficients  # made once, before the threads ask
+        _ = self.coefficients  # made once, before the threads ask
 
         def step(_: None, s: slice) -> None:
             out[s] = rows(s)

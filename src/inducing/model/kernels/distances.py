@@ -44,11 +44,12 @@ def squared_distances(
     s = namespace(X).zeros((*X.shape[:-1], Z.shape[-2]), dtype=X.dtype, device=X.device)
     if constant:
         s += constant
+    fused = is_torch(s)
     for k in range(X.shape[-1]):
         difference = X[..., :, None, k] - Z[..., None, :, k]
         if scale is not None:
             difference *= scale[k]
-        if is_torch(s):
+        if fused:
             s.addcmul_(difference, difference, value=factor)
         else:
             difference *= difference if factor == 1.0 else factor * difference

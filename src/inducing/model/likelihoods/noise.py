@@ -1,7 +1,6 @@
 """Likelihoods of f plus Gaussian noise, seen or censored."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -9,20 +8,13 @@ from numpy.random import Generator
 
 from ...metrics import crps_losses
 from ...numerics.arrays import Array, is_numpy, namespace
-from ...numerics.quadrature import Feature, WeightedNodes
+from ...numerics.quadrature import Feature, WeightedNodes, hermite
 from ...numerics.special import LOG_2PI, special
 from .base import Likelihood, exp, moments, one_namespace, refuse
 from .classes import Probit
 
 NODES_UP_TO = {0.25: 16, 1.0: 36, 4.0: 144}  # nodes for log variances of a variance up to this: 1e-10
 HERMITE_ENTRIES = 1 << 15  # rows × nodes at a time
-
-
-@cache
-def hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of averages over N(0, 1). (count,) each"""
-    t, weight = np.polynomial.hermite_e.hermegauss(count)
-    return t, weight / np.sum(weight)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from ...errors import ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_numpy, namespace
 from ...numerics.linalg import row_dots
-from ...numerics.quadrature import ENTRIES
+from ...numerics.quadrature import ENTRIES, hermite
 from ...numerics.ranked import crps_of_gaussians
 from ...numerics.special import LOG_2PI, special
 from ...numerics.workers import row_slices
@@ -21,8 +21,7 @@ from .base import LARGEST, ROUNDS, SCORED, STEEP, Likelihood, exp, moments, one_
 from .classes import check_classes, class_moments, ranked_score
 from .outliers import StudentT
 
-HERMITE = np.polynomial.hermite_e.hermegauss(24)
-HERMITE_WEIGHTS = HERMITE[1] / HERMITE[1].sum()
+HERMITE, HERMITE_WEIGHTS = hermite(24)
 REACH = 6.3  # standard deviations, beyond which nothing counts in an average to nine digits
 GUMBEL_STEP = 0.5  # of log Σ exp f and a Gumbel variable
 WIDEST = 20.0
@@ -135,6 +134,7 @@ class LearnedNoise(SeveralLikelihood):
     """
 
     located: ClassVar[bool] = True
+    centred: ClassVar[bool] = True
 
     def _expected(self, y: Array, means: Array, variances: Array) -> Expected:
         e, mean, var = y - means[:, 0], means[:, 1], variances[:, 1]
@@ -196,7 +196,7 @@ class LearnedScaleT(SeveralLikelihood):
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
         """Nodes of g (n, j), and mean and variance (n j,) of (f - y) exp(-g/2): Student's t has scale 1."""
         xp = namespace(y)
-        g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE[0], y)
+        g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE, y)
         g = xp.clip(g, -STEEP / 2.0, STEEP / 2.0)
         mean, var = (means[:, :1] - y[:, None]) * xp.exp(-0.5 * g), variances[:, :1] * xp.exp(-g)
         mean, var = (xp.reshape(part, (-1,)) for part in (mean, var))
