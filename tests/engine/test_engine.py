@@ -496,7 +496,7 @@ def test_scratch_arrays_are_used_again_within_bounds(monkeypatch: pytest.MonkeyP
     assert workers.taken((3, 2)) is not first
 
 
-SIZES_AND_WORKERS = {(500, 20): 1, (2000, 100): 1, (10_000, 100): 9, (10_000, 500): 16, (44_000, 500): 16}
+SIZES_AND_WORKERS = {(500, 20): 1, (2000, 100): 2, (10_000, 100): 6, (10_000, 500): 16, (44_000, 500): 16}
 
 
 def test_cores_obey_the_environment_and_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,15 @@ def test_groups_have_about_equally_many_rows(count: int) -> None:
     assert [len(group.rows) for group in found] == [N // min(count, 12)] * min(count, 12)
 
 
+@pytest.mark.parametrize(("blocks", "count", "workers"), [(20, 8, 2), (20, 12, 4), (15, 8, 2)])
+def test_workers_that_take_turns_get_as_many_blocks(blocks: int, count: int, workers: int) -> None:
+    P = problem("pitc", blocks=np.arange(N) * blocks // N)
+    found = groups(P, count)
+    lengths = [sum(len(group.rows) for group in found[t::workers]) for t in range(workers)]
+    assert max(lengths) - min(lengths) <= N // blocks
+    assert_array_equal(np.sort(np.concatenate([group.rows for group in found])), np.arange(N))
+
+
 def test_blocks_are_kept_between_passes_where_they_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_passes, "LEAST", 0)
     P = problem("pitc", blocks=np.minimum(np.arange(N) // 5, 10))  # blocks of 5, and one of 10 rows

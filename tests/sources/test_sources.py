@@ -347,6 +347,8 @@ def test_empty_sources_and_wrong_calls(tmp_path):
         ig.as_source(X[:0], y[:0])
     with pytest.raises(EmptyDataError, match="no rows"):
         moments(ig.as_source(lambda: iter([(X[:0], y[:0])])))
+    with pytest.raises(ParameterError, match="as many in each; of rows in parts give a function"):
+        ig.as_source([(np.zeros((1, 2)), np.zeros(1)), (np.zeros((3, 2)), np.zeros(3))])
     with pytest.raises(ParameterError, match="targets inside"):
         ig.as_source(ig.as_source(X, y), y)
     with pytest.raises(ParameterError, match="chunk_rows must be at least one"):

@@ -47,7 +47,12 @@ def as_source(
         return from_function(data)
     if hasattr(data, "columns"):
         data = data.to_numpy()
-    return from_arrays(data if hasattr(data, "shape") else np.asarray(data), y, chunk_rows)
+    try:
+        array = data if hasattr(data, "shape") else np.asarray(data)
+    except ValueError as error:
+        parts = "of rows in parts give a function that returns a new iterator of (X, y)"
+        raise ParameterError(f"rows must be numbers, as many in each; {parts}") from error
+    return from_arrays(array, y, chunk_rows)
 
 
 def is_parted(data: Any) -> bool:
