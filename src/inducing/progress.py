@@ -16,6 +16,7 @@ PAUSE = 0.5, 10.0  # seconds between two lines of a `Status`, on a terminal and 
 
 
 _stop = threading.Event()
+_asks = False  # whether a block of `stop_on_interrupt` is under way
 _listener: ContextVar[Any] = ContextVar("listener", default=None)  # what alone is told of iterations
 
 
@@ -41,7 +42,8 @@ def stop_on_interrupt() -> Iterator[None]:
     """Take the first Ctrl-C in the block as a request: every optimisation ends after an evaluation, and what
     makes and saves the model goes on. The second is a KeyboardInterrupt.
     """
-    if threading.current_thread() is not threading.main_thread():
+    global _asks
+    if _asks or threading.current_thread() is not threading.main_thread():
         yield
         return
 
@@ -50,12 +52,13 @@ def stop_on_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         print("inducing: ending early; once more to give up", file=sys.stderr, flush=True)
 
-    before = signal.signal(signal.SIGINT, ask)
+    before, _asks = signal.signal(signal.SIGINT, ask), True
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
         _stop.clear()
+        _asks = False
 
 
 def stop_asked() -> bool:

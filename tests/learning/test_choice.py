@@ -1,5 +1,7 @@
 """The choice of kernel and row that a user leaves open."""
 
+import signal
+import threading
 import time
 
 import numpy as np
@@ -7,10 +9,11 @@ import pytest
 
 import inducing as ig
 from inducing.errors import FactorisationError, UnknownNameError
-from inducing.learning import choice
+from inducing.learning import candidates, choice
 from inducing.learning.candidates import COMPARED_ROWS, IN_THIRDS, Comparison, Trial, best_of, ranked_kernels
 from inducing.learning.objective import parameters_of
 from inducing.learning.recipes import Task
+from inducing.numerics import workers
 
 
 def _rows(n=150, rough=False):
@@ -40,7 +43,7 @@ def test_kernels_are_judged_by_rows_they_were_not_learned_from(n, groups):
     X, y = _rows(n)
     task = Task(ig.kernels.RBF(1.5), ig.bases.Points(X[:5]), "fitc", 4e-4, X, y, progress=False)
     compared = Comparison(task.stage(), COMPARED_ROWS, IN_THIRDS, 3)
-    outcomes = compared.climbed([parameters_of(task.problem)], {})
+    outcomes = compared.climbed([([parameters_of(task.problem)], {})])[0]
     assert len(outcomes) == len(compared.learning) == groups
     squares, densities = [], []
     for stage, fresh, outcome in zip(compared.learning, compared.fresh, outcomes):
@@ -61,9 +64,9 @@ def test_of_several_starts_the_likeliest_end_is_taken(lengths):
     task = Task(ig.kernels.RBF(1.5), ig.bases.Points(X[:5]), "fitc", 4e-4, X, y, progress=False)
     compared, given = Comparison(task.stage(), COMPARED_ROWS, IN_THIRDS, 2), parameters_of(task.problem)
     starts = [given._replace(kernel=ig.kernels.RBF(length)) for length in lengths]
-    alone = [compared.climbed([start], {})[0].run.value for start in starts]
+    alone = [compared.climbed([([start], {})])[0][0].run.value for start in starts]
     assert abs(alone[0] - alone[1]) > 1.0
-    together = compared.climbed(starts, {})
+    together = compared.climbed([(starts, {})])[0]
     assert together[0].run.value == max(alone) and len(together) == 3
 
 
@@ -197,3 +200,56 @@ def test_a_sum_of_functions_is_found():
 
     model = ig.SparseGPRegressor(random_state=0).fit(X, f(X))
     assert np.sqrt(np.mean((model.predict(new) - f(new)) ** 2)) < 0.03 * np.std(f(X))
+
+
+def _table(n=120):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2.0, 2.0, (n, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+def test_candidates_are_the_same_on_any_number_of_cores(monkeypatch):
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(workers, "_process_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(workers, "_pool", None)
+        model = ig.SparseGPRegressor(random_state=0).fit(*_table())
+        found.append([(t.name, t.rmse, t.log_density) for t in model.choice_.trials])
+    assert [name for name, *_ in found[0]] == [name for name, *_ in found[1]]
+    assert len(found[0]) > 6
+    np.testing.assert_allclose([x[1:] for x in found[0]], [x[1:] for x in found[1]], rtol=1e-9)
+
+
+def test_someone_who_listens_hears_every_climb_in_turn(monkeypatch):
+    monkeypatch.setattr(workers, "_process_cores", lambda: 3)
+    heard = []
+    model = ig.SparseGPRegressor(
+        random_state=0, progress=lambda i, value: heard.append(threading.get_ident())
+    )
+    model.fit(*_table())
+    assert set(heard) == {threading.get_ident()} and len(heard) > 50
+
+
+def test_ctrl_c_ends_all_climbs_and_gives_the_best_so_far(monkeypatch, capsys):
+    """From several threads; the main one, which alone hears signals, may be waiting for another."""
+    monkeypatch.setattr(workers, "_process_cores", lambda: 2)
+    monkeypatch.setattr(workers, "_pool", None)
+    climb, runs = candidates._climb, []
+
+    def interrupted(*given):
+        if len(runs) == 4:
+            signal.raise_signal(signal.SIGINT)
+        runs.append(climb(*given))
+        return runs[-1]
+
+    monkeypatch.setattr(candidates, "_climb", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    model = ig.SparseGPRegressor(random_state=0).fit(*_table())
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "ending early" in capsys.readouterr().err
+    assert "interrupted" in model.fit_result_.message
+    late = [outcome.run for outcomes in runs[6:] for outcome in outcomes]
+    assert late and all(run.evaluations <= 1 for run in late)
+    assert model.score(*_table()) > 0.8
+    again = ig.SparseGPRegressor(random_state=0, n_inducing=10, max_iter=5).fit(*_table())
+    assert "interrupted" not in again.fit_result_.message

@@ -36,7 +36,7 @@ def test_rows_left_out_are_those_of_refits(row: str, noise: str) -> None:
         assert_allclose(errors[i], [Y[i] - mean[0], variance[0]], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("width", [None, 0.25, 1.0, 4.0, 9.0])
+@pytest.mark.parametrize("width", [None, 0.25, 1.0, 4.0, 9.0, 60.0, 200.0])
 @pytest.mark.parametrize("likelihood", [LogVariance(), LogScaleT(3.0)])
 def test_log_variance_against_a_fine_grid(likelihood: LogVariance, width: float | None) -> None:
     rng = np.random.default_rng(2)
@@ -44,7 +44,7 @@ def test_log_variance_against_a_fine_grid(likelihood: LogVariance, width: float 
     y = np.column_stack([e, np.where(np.arange(20) % 3 == 0, 0.0, np.exp(rng.normal(-2, 2, 20)))])
     mean, var = rng.normal(-1, 2, 20), np.exp(rng.normal(-1, 1, 20))
     var = var if width is None else np.full(20, width)  # None: some rows of each kind
-    t = np.linspace(-12, 12, 20001)
+    t = np.linspace(-12 - np.sqrt(var.max()), 12, 40001)
     weight = np.exp(-0.5 * t * t) / np.exp(-0.5 * t * t).sum()
     f = mean[:, None] + np.sqrt(var)[:, None] * t
     scale = np.sqrt(y[:, 1:] + np.exp(f))
@@ -56,14 +56,25 @@ def test_log_variance_against_a_fine_grid(likelihood: LogVariance, width: float 
         from scipy.stats import norm
 
         dense = norm.logpdf(y[:, :1], scale=scale) @ weight
-    assert_allclose(
-        likelihood.tilted(y, mean, var, 0.0).log_average, dense, rtol=1e-9 if width != 9.0 else 1e-7
-    )
+    assert_allclose(likelihood.tilted(y, mean, var, 0.0).log_average, dense, rtol=1e-9)
     q, r = likelihood.derivatives(y, mean, var, 0.0)
     h = 1e-4
     ends = [likelihood.tilted(y, mean + s * h, var, 0.0) for s in (1, -1)]
     assert_allclose(q, (ends[0].log_average - ends[1].log_average) / (2 * h), rtol=1e-6, atol=1e-7)
     assert_allclose(r, (ends[0].q - ends[1].q) / (2 * h), rtol=1e-6, atol=1e-7)
+
+
+def test_errors_that_f_expects_leave_a_log_variance_that_settles() -> None:
+    """Their likelihood has no lower end in g; its prior has one. Warnings are errors."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-2.0, 2.0, (400, 3))
+    known = np.exp(rng.normal(-4.0, 1.0, 400) + X[:, 0])
+    errors = np.column_stack([np.sqrt(known) * rng.standard_normal(400), known])
+    P = problem_of(ig.kernels.RBF(np.ones(3)), ig.bases.Points(X[:40]), "vfe", 0.01, X, errors[:, 0])
+    prior = learned._learned_prior(P, errors, 40)
+    assert prior.kernel.variance < 40.0
+    g = learned._of_errors(P, errors, prior)
+    assert np.mean(np.exp(g.predict(X)[0]) < known) > 0.9
 
 
 @pytest.mark.parametrize("likelihood", [LearnedNoise(), LearnedScaleT(4.0)])

@@ -10,6 +10,7 @@ from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..numerics.arrays import Array, is_numpy, namespace
+from ..numerics.blas import trtri
 from ..numerics.linalg import IN_PANELS, inverse_lower, log_det_from_factor, row_squares, solve_lower
 from ..numerics.workers import run_over
 
@@ -122,25 +123,29 @@ def _too_alike(P: Problem) -> FactorisationError:
 
 def _inverse_of(L: Array) -> Array:
     """The lower triangle of (LLᵀ)⁻¹, on the CPU in L's place: two thirds of the work of the factor again."""
-    if not is_numpy(L) or not 0 < len(L) < IN_PANELS or L.dtype != np.float64:
+    if not _in_place(L):
         Linv = inverse_lower(L)
         return Linv.T @ Linv
     from scipy.linalg import lapack
 
-    return lapack.dpotri(L.T, lower=0, overwrite_c=1)[0].T
+    trtri(L)
+    return lapack.dlauum(L.T, lower=0, overwrite_c=1)[0].T
 
 
 def _inverse_diagonal(L: Array) -> Array:
     """The diagonal of (LLᵀ)⁻¹ from L⁻¹, on the CPU in L's place: half the work of the inverse. (n,)"""
-    if not is_numpy(L) or not 0 < len(L) < IN_PANELS or L.dtype != np.float64:
+    if not _in_place(L):
         return row_squares(inverse_lower(L).T)
-    from scipy.linalg import lapack
-
-    Linv, total = lapack.dtrtri(L.T, lower=0, overwrite_c=1)[0].T, np.zeros(len(L))
+    trtri(L)
+    total = np.zeros(len(L))
     for rows in strips(len(L)):
-        strip = np.tril(Linv[rows, : rows.stop], rows.start)
+        strip = np.tril(L[rows, : rows.stop], rows.start)
         total[: rows.stop] += np.einsum("ij,ij->j", strip, strip)
     return total
+
+
+def _in_place(L: Array) -> bool:
+    return is_numpy(L) and 0 < len(L) < IN_PANELS and L.dtype == np.float64
 
 
 def _value(P: Problem, L: Array) -> float:

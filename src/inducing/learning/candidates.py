@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import get_ident
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from ..model.kernels.composite import Sum
 from ..model.kernels.dot import Linear
 from ..model.kernels.levels import Levels
 from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
-from ..numerics.arrays import to_numpy
+from ..numerics.arrays import is_numpy, to_numpy
+from ..numerics.workers import side_by_side
+from ..progress import reports_elsewhere
 from .objective import parameters_of
 from .packing import Parameters
 from .settings import Alike, LogNormal
@@ -44,6 +47,11 @@ SAME = 1e-3  # of the error, and nats: candidates as near as that are one
 CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log density
 
 
+StartsAndPriors = tuple[Sequence[Parameters], Mapping[str, LogNormal]]  # starts, and the priors they have
+Climb = tuple[Stage, Parameters, Mapping[str, LogNormal]]
+Hopeless = Callable[[Sequence[Outcome]], Sequence[bool]]
+
+
 @dataclass(frozen=True)
 class Trial:
     """One candidate: its root mean squared error and mean log density on rows it did not learn from."""
@@ -65,6 +73,16 @@ def best_of(trials: Sequence[Trial], aim: str = "both") -> int:
         return int(np.argmin(rmse))
     close = rmse <= (1.0 + CLOSE) * np.min(rmse) if aim == "both" else np.ones(len(trials), dtype=bool)
     return int(np.argmax(np.where(close, density, -np.inf)))
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A kernel to be learned: from where, with which other parameters, under which priors."""
+
+    name: str
+    starts: Sequence[Kernel]
+    base: Parameters
+    priors: Mapping[str, LogNormal]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,30 +129,49 @@ class Comparison:
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
 
     def climbed(
-        self,
-        starts: Sequence[Parameters],
-        priors: Mapping[str, LogNormal],
-        hopeless: Callable[[Outcome], bool] | None = None,
-    ) -> list[Outcome]:
-        """Learn from the rows to learn from; nothing where these parameters leave no exact GP of them. Of
-        several groups the first is learned from all starts, the others from the highest end of these, which
-        is near; or not at all where that end is hopeless.
+        self, asked: Sequence[StartsAndPriors], hopeless: Hopeless | None = None
+    ) -> list[list[Outcome]]:
+        """For each of what is asked, the ends of climbs from each group of rows to learn from; none where the
+        parameters leave no exact GP of them. Of several groups the first is learned from all starts, the
+        others from the highest end of these, which is near; or not at all where that end is hopeless. Several
+        cores share the climbs, unless someone listens to each iteration.
         """
-        outcomes = [outcome for start in starts for outcome in _climb(self.learning[0], start, priors)]
-        outcomes = sorted(outcomes, key=lambda outcome: outcome.run.value)[-1:]
-        if outcomes and len(self.learning) > 1 and not (hopeless is not None and hopeless(outcomes[0])):
-            for stage in self.learning[1:]:
-                if not outcomes[-1].run.interrupted:
-                    outcomes += (ends := _climb(stage, outcomes[0].parameters, priors))
-                    if not ends:
-                        return []
-        return outcomes
+        first, *others = self.learning
+        starts = [(k, start) for k, (starts, _) in enumerate(asked) for start in starts]
+        ends = self._side_by_side([(first, start, asked[k][1]) for k, start in starts])
+        found = [list[Outcome]() for _ in asked]
+        for (k, _), each in zip(starts, ends):
+            found[k] = sorted([*found[k], *each], key=lambda outcome: outcome.run.value)[-1:]
+        going = [k for k, each in enumerate(found) if each and not each[0].run.interrupted]
+        if others and hopeless is not None:
+            going = [k for k, is_so in zip(going, hopeless([found[k][0] for k in going])) if not is_so]
+        further = [(k, stage) for k in going for stage in others]
+        ends = self._side_by_side([(stage, found[k][0].parameters, asked[k][1]) for k, stage in further])
+        for k in going:
+            own = [each for (j, _), each in zip(further, ends) if j == k]
+            found[k] = found[k] + [end for each in own for end in each] if all(own) else []
+        return found
+
+    def _side_by_side(self, climbs: Sequence[Climb]) -> list[list[Outcome]]:
+        caller, progress = get_ident(), self.judging.progress
+
+        def climb(stage: Stage, start: Parameters, priors: Mapping[str, LogNormal]) -> list[Outcome]:
+            shown = progress if get_ident() == caller else False
+            return _climb(replace(stage, progress=shown), start, priors)
+
+        return side_by_side([partial(climb, *each) for each in climbs], parallel=self.parallel)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether several cores may share climbs: no one listens to iterations, no device has the rows."""
+        listened = callable(self.judging.progress) or reports_elsewhere()
+        return is_numpy(self.judging.rows.X) and not listened
 
     def left_out(self, parameters: Parameters) -> LeftOut:
         """Each row to judge by as the others predict it."""
         return left_out_of(at_own_basis(self.judging, parameters).rows)
 
-    def judged(self, ends: Sequence[Parameters], name: str, began: float) -> Trial:
+    def judged(self, ends: Sequence[Parameters], name: str, began: float | None = None) -> Trial:
         """The trial of parameters learned from each group of rows, by the others."""
         P, squares, densities, weights = self.judging.rows, [], [], []
         for end, fresh in zip(ends, self.fresh):
@@ -145,7 +182,7 @@ class Comparison:
         w = np.concatenate(weights)
         rmse = float(np.sqrt(np.average(np.concatenate(squares), weights=w)))
         density = float(np.average(np.concatenate(densities), weights=w))
-        return Trial(name, rmse, density, time.perf_counter() - began)
+        return Trial(name, rmse, density, 0.0 if began is None else time.perf_counter() - began)
 
 
 def ranked_kernels(
@@ -162,18 +199,23 @@ def ranked_kernels(
     given = parameters_of(ranking.compared.judging.problem)
     (name, first), *others = kernels.items()
     short = times(first, "lengthscale", SHORTER_START)
-    ranking.learn(name, [first, short], given, broad_priors(first))
+    ranking.learn([Candidate(name, (first, short), given, broad_priors(first))])
     if not ranking.learned:
         return []
     # with little noise all may become noise
     base = ranking.learned[0].outcome.parameters._replace(noise=given.noise)
-    for name, kernel in others:
-        ranking.learn(name, [_like(kernel, base.kernel)], base, broad_priors(kernel))
+    like = [(name, kernel, _like(kernel, base.kernel)) for name, kernel in others]
+    candidates = [Candidate(name, (start,), base, broad_priors(kernel)) for name, kernel, start in like]
     X = to_numpy(start.rows.X)
     several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
     if others and several and isinstance(first, Stationary) and not first.uncertain:
         if np.ndim(first.lengthscale) > 0:  # else one for all was asked for
-            _learn_further(ranking, first, given, X, levels)
+            ranking.learn(candidates + _plainer(first, given))
+            if levels:
+                _learn_levels(ranking, first, given, X)
+            _learn_terms(ranking, first, given, X.shape[1])
+            return ranking.in_order()
+    ranking.learn(candidates)
     return ranking.in_order()
 
 
@@ -192,33 +234,41 @@ class Ranking:
         self.aim, self.learned = aim, list[Learned]()
         self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 
-    def learn(
-        self, name: str, starts: Sequence[Kernel], base: Parameters, priors: Mapping[str, LogNormal]
-    ) -> None:
-        """Add a kernel, learned from these starts, unless learning was interrupted, is out of time or has no
-        end.
-        """
-        began = time.perf_counter()
-        late = time.monotonic() > self.compared.judging.deadline
-        if self.learned and (late or self.learned[-1].outcome.run.interrupted):
+    def learn(self, candidates: Sequence[Candidate]) -> None:
+        """Add candidates, unless learning was interrupted or is out of time; those that have an end."""
+        stopped = any(each.outcome.run.interrupted for each in self.learned)
+        if self.learned and (stopped or time.monotonic() > self.compared.judging.deadline):
             return
-        try:
-            given = [base._replace(kernel=kernel) for kernel in starts]
-            outcomes = self.compared.climbed(given, priors, self._hopeless)
-            if not outcomes:
-                return
-            trial = self.compared.judged([outcome.parameters for outcome in outcomes], name, began)
-        except FactorisationError:
-            return
-        given_up = len(outcomes) == 1 < len(self.compared.learning) and not outcomes[0].run.interrupted
-        (self.behind if given_up else self.learned).append(Learned(trial, outcomes[0], priors))
+        asked = [([c.base._replace(kernel=start) for start in c.starts], c.priors) for c in candidates]
+        ends = self.compared.climbed(asked, self._hopeless)
+        judges = [partial(self._judged, c.name, outcomes) for c, outcomes in zip(candidates, ends)]
+        trials, groups = side_by_side(judges, parallel=self.compared.parallel), len(self.compared.learning)
+        for candidate, outcomes, trial in zip(candidates, ends, trials):
+            if trial is not None:
+                given_up = len(outcomes) == 1 < groups and not outcomes[0].run.interrupted
+                learned = Learned(trial, outcomes[0], candidate.priors)
+                (self.behind if given_up else self.learned).append(learned)
 
-    def _hopeless(self, outcome: Outcome) -> bool:
-        """Whether the first group finds an end far behind another in both error and log density."""
-        own = self.compared.judged([outcome.parameters], "", 0.0)
-        self.firsts.append(own)
+    def _judged(self, name: str, outcomes: Sequence[Outcome]) -> Trial | None:
+        """The trial of these ends, one for each group; None where there are none, or no exact GP."""
+        if not outcomes:
+            return None
+        try:
+            trial = self.compared.judged([outcome.parameters for outcome in outcomes], name)
+        except FactorisationError:
+            return None
+        return replace(trial, seconds=sum(outcome.run.seconds for outcome in outcomes))
+
+    def _hopeless(self, ends: Sequence[Outcome]) -> list[bool]:
+        """Whether the first group finds each of these far behind another in both error and log density."""
+        judges = [partial(self._judged, "", [end]) for end in ends]
+        owns = side_by_side(judges, parallel=self.compared.parallel)
+        self.firsts += [own for own in owns if own is not None]
+        if not self.firsts:
+            return [True] * len(ends)
         best = self.firsts[best_of(self.firsts, self.aim)]
-        return own.rmse > (1.0 + BEHIND) * best.rmse and own.log_density < best.log_density - BEHIND
+        far = (1.0 + BEHIND) * best.rmse, best.log_density - BEHIND
+        return [own is None or (own.rmse > far[0] and own.log_density < far[1]) for own in owns]
 
     def give_up(self, hopeless: Callable[[Learned], bool]) -> None:
         """Set aside the candidates of which this is true."""
@@ -231,6 +281,16 @@ class Ranking:
         while left:
             ranked.append(left.pop(best_of([each.trial for each in left], self.aim)))
         return ranked + self.behind
+
+
+def _plainer(first: Stationary, given: Parameters) -> list[Candidate]:
+    """One lengthscale for all inputs, and a linear kernel."""
+    one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
+    linear = Linear(variance=first.variance / np.size(first.lengthscale))
+    return [
+        Candidate("rationalquadratic, one lengthscale", (one,), given, broad_priors(one)),
+        Candidate("linear", (linear,), given, {}),
+    ]
 
 
 def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray) -> None:
@@ -246,7 +306,7 @@ def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.
     scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
     kernel = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
     name = f"{type(first).__name__.lower()} of levels"
-    ranking.learn(name, [kernel], given, broad_priors(kernel))
+    ranking.learn([Candidate(name, (kernel,), given, broad_priors(kernel))])
 
     def wins(each: Learned) -> bool:
         return each.trial.log_density > likeliest and each.trial.rmse < least
@@ -254,19 +314,11 @@ def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.
     ranking.give_up(lambda each: each.name == name and not wins(each))
 
 
-def _learn_further(
-    ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray, levels: bool
-) -> None:
-    """One lengthscale, a linear kernel, levels, and the best of all with a linear term or a curve of each
-    input. Curves begin with all of the variance, since from little they do not find that a function is a sum,
-    and with little. Terms that end with next to none of it are given up.
+def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
+    """The best of all with a linear term or a curve of each input. Curves begin with all of the variance,
+    since from little they do not find that a function is a sum, and with little. Terms that end with next to
+    none of it are given up.
     """
-    d = X.shape[1]
-    one = RationalQuadratic(float(np.exp(np.mean(np.log(first.lengthscale)))), first.variance)
-    ranking.learn("rationalquadratic, one lengthscale", [one], given, broad_priors(one))
-    ranking.learn("linear", [Linear(variance=first.variance / d)], given, {})
-    if levels:
-        _learn_levels(ranking, first, given, X)
     best, share = ranking.in_order()[0], TERM_SHARE * given.noise
     end = best.outcome.parameters
     terms: dict[str, list[Kernel]] = {"linear": [Linear(variance=share)]}
@@ -274,13 +326,17 @@ def _learn_further(
         scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
         curves = Sum(tuple(Matern52(float(scales[k]), first.variance / d, columns=(k,)) for k in range(d)))
         terms["curves"] = [curves, times(curves, "variance", share / first.variance)]
+    candidates = []
     for term, starts in terms.items():
         if term != best.name:
-            kernels, name = [end.kernel + start for start in starts], f"{best.name} + {term}"
+            kernels = [end.kernel + start for start in starts]
             own = {key.replace("kernel.", "kernel.0."): prior for key, prior in best.priors.items()}
-            ranking.learn(name, kernels, end, broad_priors(kernels[0]) | own)
-            count = d if term == "curves" else 1
-            ranking.give_up(partial(_shrank, name, count, share / count))
+            priors = broad_priors(kernels[0]) | own
+            candidates.append(Candidate(f"{best.name} + {term}", kernels, end, priors))
+    ranking.learn(candidates)
+    for candidate in candidates:
+        count = d if candidate.name.endswith("curves") else 1
+        ranking.give_up(partial(_shrank, candidate.name, count, share / count))
 
 
 def _shrank(name: str, count: int, least: float, each: Learned) -> bool:

@@ -23,6 +23,7 @@ from ..model.posterior import Posterior
 from ..model.problem import Problem, subset
 from ..model.table import VFE
 from ..numerics.arrays import some_rows, to_numpy
+from ..progress import stop_on_interrupt
 from .ascent import INTERRUPTED
 from .candidates import (
     IN_THIRDS,
@@ -46,6 +47,7 @@ FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rou
 FINALIST_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
+RACED = 750  # rows that finalists are learned from
 JUDGED = 2_500  # rows that are left out in turn at most
 MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
@@ -73,6 +75,7 @@ class Choice:
         return NoiseFit(self.fit, both, 0.0, self.approximation)
 
 
+@stop_on_interrupt()
 def choose(
     task: Task,
     kernels: Mapping[str, Kernel],
@@ -206,7 +209,7 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
         return []
     size = min(LEARNED, n // 2)
     race, trials, priors = (
-        Comparison(start, size, JUDGED, FINALIST_ITERATIONS),
+        Comparison(start, min(RACED, size), JUDGED, FINALIST_ITERATIONS),
         list[tuple[Trial, Outcome]](),
         [],
     )
@@ -214,13 +217,13 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
-        for outcome in race.climbed([each.outcome.parameters], each.priors):
+        for outcome in race.climbed([([each.outcome.parameters], each.priors)])[0]:
             trials.append((race.judged([outcome.parameters], f"exact, {each.name}", began), outcome))
             priors.append(each.priors)
     if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
         further = Comparison(start, size, JUDGED, FINAL_ITERATIONS)
-        for outcome in further.climbed([trials[best][1].parameters], priors[best]):
+        for outcome in further.climbed([([trials[best][1].parameters], priors[best])])[0]:
             trial = further.judged(
                 [outcome.parameters], trials[best][0].name, began - trials[best][0].seconds
             )

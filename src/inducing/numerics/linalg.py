@@ -35,10 +35,7 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
     if is_numpy(K):
         L = K if overwrite and _fits_blas(K) else np.array(K, dtype=np.result_type(K, np.float32), order="C")
         info = aside(blas.potrf, m**3 / 3, L)
-        for i in range(0, m, len(ABOVE)):  # clear what is above the diagonal, which may hold anything
-            square = L[i : i + len(ABOVE), i : i + len(ABOVE)]
-            np.copyto(square, 0.0, where=ABOVE[: len(square), : len(square)])
-            L[i : i + len(ABOVE), i + len(ABOVE) :] = 0.0
+        _clear_above(L)
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
     else:
@@ -75,6 +72,14 @@ def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
         run_over(rows, lambda: None, solve, parallel=True)
         run_over(rows, lambda: None, subtract, parallel=True)
     return L
+
+
+def _clear_above(L: np.ndarray) -> None:
+    """Zero what is above the diagonal, which may hold anything."""
+    for i in range(0, len(L), len(ABOVE)):
+        square = L[i : i + len(ABOVE), i : i + len(ABOVE)]
+        np.copyto(square, 0.0, where=ABOVE[: len(square), : len(square)])
+        L[i : i + len(ABOVE), i + len(ABOVE) :] = 0.0
 
 
 def cholesky_escalating(
@@ -176,37 +181,19 @@ def inverse_lower(L: Array) -> Array:
         return L
     if not is_numpy(L):
         return solve_lower(L, identity(L))
-    if m > 192:  # by halves, so that products do the work: [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]
-        h = m // 2
-        out = np.zeros_like(L)
-        out[:h, :h] = A = inverse_lower(np.ascontiguousarray(L[:h, :h]))
-        out[h:, h:] = B = inverse_lower(np.ascontiguousarray(L[h:, h:]))
-        out[h:, :h] = -B @ times_lower(np.ascontiguousarray(L[h:, :h]), A)
-        return out
-    from scipy.linalg import lapack
-
-    trtri = lapack.dtrtri if L.dtype == np.float64 else lapack.strtri
-    inverse, info = trtri(L.T, lower=0)
-    if info != 0:
-        raise FactorisationError(f"a triangular factor has a zero at position {info} of its diagonal")
-    return np.ascontiguousarray(inverse.T)
+    zeros = np.flatnonzero(np.diagonal(L) == 0.0)
+    if len(zeros):
+        raise FactorisationError(f"a triangular factor has a zero at position {zeros[0] + 1} of its diagonal")
+    out = np.array(L, order="C")
+    blas.trtri(out)
+    _clear_above(out)
+    return out
 
 
 def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
-    """L and L⁻¹ of a matrix whose lower triangle is read; by halves, so that products do the work."""
-    m = K.shape[0]
-    if not is_numpy(K) or m <= 160:
-        L = cholesky(K)
-        return L, inverse_lower(L)
-    h = m // 2
-    L, Linv = np.zeros_like(K), np.zeros_like(K)
-    A, Ainv = cholesky_and_inverse(np.ascontiguousarray(K[:h, :h]))
-    C = times_lower(np.ascontiguousarray(K[h:, :h]), Ainv, transposed=True)
-    B, Binv = cholesky_and_inverse(add_outer(np.ascontiguousarray(K[h:, h:]), C, -1.0))
-    L[:h, :h], L[h:, :h], L[h:, h:] = A, C, B
-    Linv[:h, :h], Linv[h:, h:] = Ainv, Binv
-    Linv[h:, :h] = -lower_times(Binv, times_lower(C, Ainv))
-    return L, Linv
+    """L and L⁻¹ of a matrix whose lower triangle is read."""
+    L = cholesky(K)
+    return L, inverse_lower(L)
 
 
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:

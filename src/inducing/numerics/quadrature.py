@@ -34,6 +34,16 @@ def hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
     return t, weight / np.sum(weight)
 
 
+@cache
+def equal_steps(shift: float, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Equidistant nodes and weights of averages over N(0, 1), of functions that may grow as exp(-shift t) to
+    the left: for smooth ones fewer than Gauss and Hermite need. (k,) each
+    """
+    t = np.arange(-8.0 - shift, 8.0, min(step, 0.7))
+    weight = np.exp(-0.5 * t * t)
+    return t, weight / np.sum(weight)
+
+
 class Tilted(NamedTuple):
     """log⟨p(y|f)^a⟩, or ⟨log p(y|f)⟩ for a = 0, and two derivatives in the mean. (n,) each [004 eq. 2.42]"""
 

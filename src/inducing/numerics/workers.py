@@ -3,7 +3,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -287,6 +287,36 @@ def run_over(
             left.clear()
             wait([future for future in futures if not future.cancel()])
     return [states[t] for t in range(count)]
+
+
+def _next(left: list[Returned]) -> Returned | None:
+    """Take the last of a list that other threads take from, too; None where there is none."""
+    try:
+        return left.pop()
+    except IndexError:
+        return None
+
+
+def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = True) -> list[Returned]:
+    """Return what each of these calls returns, in their order. Where there are several calls and cores, each
+    call has one core, and the next call whichever is free.
+    """
+    count, returned = min(cores(), len(calls)) if parallel else 1, dict[int, Returned]()
+    if count <= 1:
+        return [call() for call in calls]
+    left = list(enumerate(calls))[::-1]
+
+    def step(_: None, __: int) -> None:
+        with using(threads=1):
+            try:
+                while (taken_now := _next(left)) is not None:
+                    returned[taken_now[0]] = taken_now[1]()
+            except BaseException:
+                left.clear()
+                raise
+
+    run_over(list(range(count)), lambda: None, step, parallel=True)
+    return [returned[i] for i in range(len(calls))]
 
 
 def aside(call: Callable[..., Returned], operations: float, *arguments: Any) -> Returned:

@@ -8,13 +8,14 @@ from numpy.random import Generator
 
 from ...metrics import crps_losses
 from ...numerics.arrays import Array, is_numpy, namespace
-from ...numerics.quadrature import Feature, WeightedNodes, hermite
+from ...numerics.quadrature import Feature, WeightedNodes, equal_steps
 from ...numerics.special import LOG_2PI, special
 from .base import Likelihood, exp, moments, one_namespace, refuse
 from .classes import Probit
 
-NODES_UP_TO = {0.25: 16, 1.0: 36, 4.0: 144}  # nodes for log variances of a variance up to this: 1e-10
-HERMITE_ENTRIES = 1 << 15  # rows × nodes at a time
+WIDTHS = 0.5, 1.0, 2.0, 4.0, 8.0, 16.0  # standard deviations of log variances, up to which some steps serve,
+LOG_VARIANCE_STEP = 0.6  # of these over the standard deviation: averages are then right to 1e-11
+ENTRIES_AT_ONCE = 1 << 15  # rows × nodes
 
 
 @dataclass(frozen=True)
@@ -160,22 +161,22 @@ class LogVariance(Likelihood):
         return value - 0.5 * xp.log(total), slope, 0.5 * p * ((1.0 - p) * (pull - 1.0) - p * bend)
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """Gauss-Hermite averages for power = 0 where f is known well enough: log p has no singularity within
-        π of the real line, so N nodes leave an error of the order of exp(-2π √(N/var)).
+        """Averages over equal steps for power = 0 where f is known well enough: log p has no singularity
+        within π of the real line, so steps of h standard deviations sd leave exp(-2π²/(h sd)).
         """
         if power > 0.0 or not is_numpy(mean):
             return super()._tilted(y, mean, var, power)
         parts, left = np.empty((3, len(mean))), np.ones(len(mean), dtype=bool)
-        for most, count in NODES_UP_TO.items():
-            for rows in np.array_split(
-                np.flatnonzero(left & (var <= most)), len(mean) * count // HERMITE_ENTRIES + 1
-            ):
-                t, weight = hermite(count)
-                f = mean[rows, None] + np.sqrt(var[rows, None]) * t  # (k, count)
+        for most in WIDTHS:
+            t, weight = equal_steps(most, LOG_VARIANCE_STEP / most)
+            some = np.flatnonzero(left & (var <= most**2))
+            for rows in np.array_split(some, len(some) * len(t) // ENTRIES_AT_ONCE + 1):
+                f = mean[rows, None] + np.sqrt(var[rows, None]) * t  # (k, len(t))
                 values = self.log_density_slopes(y[rows, None], f)
-                nodes = WeightedNodes(rows, t + 0.0 * f, weight + 0.0 * f, mean[rows], values)
+                at, weights = np.broadcast_to(t, f.shape), np.broadcast_to(weight, f.shape)
+                nodes = WeightedNodes(rows, at, weights, mean[rows], values)
                 parts[:, rows] = moments(nodes, var[rows], power)
-                left[rows] = False
+            left[some] = False
         if np.any(left):
             parts[:, left] = super()._tilted(y[left], mean[left], var[left], power)
         return tuple(parts)

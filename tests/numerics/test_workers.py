@@ -1,0 +1,83 @@
+"""Calls side by side, and triangles inverted by halves."""
+
+import threading
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from inducing.errors import FactorisationError
+from inducing.numerics import blas, workers
+from inducing.numerics.linalg import inverse_lower
+
+
+@pytest.fixture(params=[1, 2, 5])
+def cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(workers, "_process_cores", lambda: request.param)
+    monkeypatch.setattr(workers, "_pool", None)
+    return request.param
+
+
+def test_calls_side_by_side_return_in_their_order(cores: int) -> None:
+    seen, meeting = list[int](), threading.Barrier(min(cores, 7), timeout=20.0)
+
+    def call(i: int) -> int:
+        seen.append(workers.cores())
+        if i < meeting.parties:
+            meeting.wait()  # the first are under way at once, one on each core
+        return i * i
+
+    calls = [lambda i=i: call(i) for i in range(7)]
+    assert workers.side_by_side(calls) == [i * i for i in range(7)]
+    assert set(seen) == {1}
+    assert workers.cores() == cores
+    assert workers.side_by_side([]) == []
+
+
+def test_an_error_of_a_call_ends_those_that_have_not_begun(cores: int) -> None:
+    begun: list[int] = []
+
+    def call(i: int) -> None:
+        begun.append(i)
+        if i == 0:
+            raise IndexError("of the call itself")
+        threading.Event().wait(0.05)
+
+    with pytest.raises(IndexError, match="of the call itself"):
+        workers.side_by_side([lambda i=i: call(i) for i in range(100)])
+    assert len(begun) < 50
+
+
+def test_one_at_a_time_where_that_is_asked_for(cores: int) -> None:
+    threads = workers.side_by_side([threading.get_ident] * 4, parallel=False)
+    assert set(threads) == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("m", [1, 2, 79, 80, 81, 200, 333])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_triangles_are_inverted_in_their_place(m: int, dtype: type) -> None:
+    rng = np.random.default_rng(m)
+    A = np.full((m + 3, m + 5), 7.0, dtype=dtype)
+    L = A[2 : 2 + m, 1 : 1 + m]
+    L[...] = np.where(np.tri(m, dtype=bool), rng.normal(size=(m, m)) / m, 7.0)
+    L[np.diag_indices(m)] = rng.uniform(1.0, 2.0, m)
+    given = np.tril(L).astype(float)
+    blas.trtri(L)
+    tolerance = 1e-12 if dtype is np.float64 else 1e-4
+    assert_allclose(np.tril(L) @ given, np.eye(m), atol=tolerance)
+    assert np.all(L[~np.tri(m, dtype=bool)] == 7.0)  # what is above is not touched
+    outside = np.ones(A.shape, dtype=bool)
+    outside[2 : 2 + m, 1 : 1 + m] = False
+    assert np.all(A[outside] == 7.0)
+
+
+def test_inverses_of_factors_are_triangles() -> None:
+    L = np.tril(np.random.default_rng(0).normal(size=(130, 130)) / 130) + np.eye(130)
+    above = np.where(np.tri(130, dtype=bool), L, 3.0)
+    found = inverse_lower(above)
+    assert_allclose(found @ L, np.eye(130), atol=1e-12)
+    assert_allclose(found, np.tril(found), atol=0.0)
+    assert np.all(above[np.triu_indices(130, 1)] == 3.0)  # a copy was inverted
+    L[4, 4] = 0.0
+    with pytest.raises(FactorisationError, match="a zero at position 5"):
+        inverse_lower(L)
