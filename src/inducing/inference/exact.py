@@ -10,7 +10,7 @@ from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..numerics.arrays import Array, is_numpy, namespace
-from ..numerics.blas import trtri
+from ..numerics.blas import syrk, trtri
 from ..numerics.linalg import IN_PANELS, inverse_lower, log_det_from_factor, row_squares, solve_lower
 from ..numerics.workers import run_over
 
@@ -44,14 +44,12 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
         kernel = P.kernel.pullback(P.X, P.X, 0.5 * (alpha @ alpha.T - P.p * inverse))[0]
         return value, gradient_by_name(P, kernel, diagonal, alpha)
 
+    Kbar = inverse
+    syrk(Kbar, np.ascontiguousarray(alpha), 1.0, rows=True, times=-float(P.p))
+    Kbar[np.diag_indices(P.n)] = diagonal
+
     def add_strip(total: Gradients, rows: slice) -> None:
-        Kbar = inverse[rows, : rows.stop]
-        Kbar *= -P.p
-        Kbar += alpha[rows] @ alpha[: rows.stop].T
-        square = Kbar[:, rows.start :]
-        square[...] = np.tril(square)
-        square[np.diag_indices(len(square))] = diagonal[rows]
-        add_gradients(total, P.kernel.triangle_pullback(P.X, inverse, rows))
+        add_gradients(total, P.kernel.triangle_pullback(P.X, Kbar, rows))
 
     kernel = {}
     for part in run_over(strips(P.n), dict, add_strip, parallel=P.n >= SEVERAL_THREADS):

@@ -19,12 +19,10 @@ def trmm(A: np.ndarray, T: np.ndarray, *, left: bool, transposed: bool) -> None:
     _call("trmm", A, b"R" if left else b"L", b"U", trans, b"N", m, c, 1.0, T, len(T), A, m)
 
 
-def syrk(G: np.ndarray, A: np.ndarray, sign: float, *, rows: bool) -> None:
-    """The lower triangle of G += sign AᵀA, or of sign AAᵀ if `rows`."""
-    c, m = A.shape
-    _call(
-        "syrk", A, b"U", b"T" if rows else b"N", len(G), m if rows else c, float(sign), A, m, 1.0, G, len(G)
-    )
+def syrk(G: np.ndarray, A: np.ndarray, sign: float, *, rows: bool, times: float = 1.0) -> None:
+    """The lower triangle of G becomes `times` G + sign AᵀA, or sign AAᵀ if `rows`."""
+    (c, m), n = A.shape, len(G)
+    _call("syrk", A, b"U", b"T" if rows else b"N", n, m if rows else c, float(sign), A, m, times, G, n)
 
 
 def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:

@@ -86,12 +86,15 @@ class Kernel(Parametrised):
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        """dJ/dparameters from dJ/dK of `triangle`, zero above the diagonal; Kbar stays as it is."""
+        """dJ/dparameters from dJ/dK of `triangle`: of NumPy arrays what is above Kbar's diagonal is not read,
+        of others it is zero. Kbar stays as it is.
+        """
         first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
         total: Gradients = {}
         for s in row_slices(last - first, TRIANGLE if is_numpy(X) else X.shape[0]):
             start, stop = first + s.start, first + s.stop
-            own = 1.0 * Kbar[start:stop, :stop]  # which `pullback` may overwrite
+            own = Kbar[start:stop, :stop]
+            own = np.tril(own, start) if is_numpy(X) else 1.0 * own  # which `pullback` may overwrite
             add_gradients(total, self.pullback(X[start:stop], X[:stop], own)[0])
         return total
 
