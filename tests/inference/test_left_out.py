@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
 
 import inducing as ig
 import oracle
 import oracle_neighbours as dense
-from inducing.inference.left_out import Jackknife
+from inducing.inference.left_out import Jackknife, LeftOut
 from inducing.inference.regression import approximation_of, problem_of
 
 
@@ -135,3 +137,11 @@ def test_the_jackknife_is_that_of_refits(row):
     np.testing.assert_allclose(found[:, 1], np.sort(high, axis=0)[20], rtol=1e-6)
     np.testing.assert_allclose(found[:, 0], np.sort(low, axis=0)[4], rtol=1e-6)
     assert np.all(np.isinf(Jackknife.of(P).interval(Xs, 0.99)))  # 25 rows cannot promise that
+
+
+def test_another_noise_never_leaves_a_negative_variance() -> None:
+    """Rows that are alike, along few neighbours: their precision may exceed that of the noise."""
+    left = LeftOut(np.zeros(3), np.array([0.5, 0.02, 0.006]), np.zeros(3), np.array([0.1, 0.2, 0.3]))
+    found = left.with_noise(np.full(3, 0.01), np.array([0.3, 0.001, 0.002]))
+    assert_allclose(found.variance, [0.79, 0.011, 0.002])
+    assert_allclose(found.log_density, stats.norm.logpdf([0.1, 0.2, 0.3], scale=np.sqrt(found.variance)))

@@ -40,7 +40,6 @@ from ..sources.source import Source
 from .objective import SITE_TOLERANCE, HeldOut, moved, targets, tempered
 from .packing import Parameters
 from .recipes import Task, split, train
-from .settings import LogNormal
 from .stages import Fit, Stage
 from .starts import LEAST_GAIN
 
@@ -48,7 +47,6 @@ NOISE_WAYS = ("learned", "learned-jointly")  # mean first, and both at once
 TEMPERATURES = (0.25, 0.5, 0.75, 1.0)  # of the noise by row: 0 is one number, 1 is exp(g)
 PRIOR_ROWS = 5_000  # that the kernel of g is learned from
 PRIOR_ITERATIONS = 40  # of that kernel
-G_SIGMA = 1.0  # of log var g, about 1: where f's own error bars explain what is left, g has no lower end
 NOISE_SWEEPS = 400  # of g, whose likelihood is not log-concave
 VARYING = 1e-3  # the chance of a test to see noise that varies where it does not
 LEAST_DF = 4.0  # to start from: one scale for all rows makes tails look heavier than they are
@@ -231,7 +229,6 @@ def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
         optimize="hyperparameters",
         max_iterations=min(PRIOR_ITERATIONS, iterations),
         least_gain=LEAST_GAIN,
-        priors={"kernel.variance": LogNormal(1.0, G_SIGMA)},
         progress=False,
     )
     parameters = stage.on(few).run().parameters

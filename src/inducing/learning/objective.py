@@ -288,7 +288,8 @@ def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]
         variance = float(np.mean(Y.mean[observed] ** 2)) or 1.0
     sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
     sums += [] if weights is None else [float(namespace(weights).sum(weights))]
-    return Summary(X.n, np.where(spread > 0, spread, 1.0), X.low, X.high, variance), sums
+    widest = 1e4 if P.likelihood is None else P.likelihood.widest
+    return Summary(X.n, np.where(spread > 0, spread, 1.0), X.low, X.high, variance, widest), sums
 
 
 def _without_numbers(spec: Mapping[str, Any]) -> Any:

@@ -74,6 +74,7 @@ class Summary:
     low: np.ndarray
     high: np.ndarray
     target_variance: float
+    widest: float = 1e4  # the greatest variance of a kernel, over that of the targets
 
 
 class Transform(NamedTuple):
@@ -293,7 +294,7 @@ def _limits(
     owner = _owner(kernel, name) if name.startswith("kernel.") else None
     stationary = isinstance(owner, Stationary | Averaged)
     if stationary and leaf == "variance":
-        return np.log(1e-4 * variance) * ones, np.log(1e4 * variance) * ones
+        return np.log(1e-4 * variance) * ones, np.log(data.widest * variance) * ones
     if stationary and leaf == "lengthscale":
         spread = _columns_of(kernel, name, spread)
         if isinstance(owner, Averaged) and owner.columns is None:  # variances follow

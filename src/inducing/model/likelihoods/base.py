@@ -45,6 +45,7 @@ class Likelihood(Parametrised):
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}  # of the parameters that are not simply positive
     log_concave: ClassVar[bool] = False  # in f, so that r ≤ 0 at every power
     located: ClassVar[bool] = False  # whether f is where y lies, in the units of y
+    widest: ClassVar[float] = 1e4  # the greatest variance of f that is learned, over that of y where located
     centred: ClassVar[bool] = False  # whether the mean of y is that of f, which takes no variance
 
     def __post_init__(self) -> None:

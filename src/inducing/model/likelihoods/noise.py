@@ -141,6 +141,7 @@ class LogVariance(Likelihood):
 
     columns: ClassVar[int] = 2
     defaults: ClassVar[tuple[float, ...]] = (0.0,)
+    widest: ClassVar[float] = 25.0  # errors that the known part explains would have it infinite
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         for known in further:
