@@ -67,7 +67,7 @@ class LeftOut:
         return float(np.mean(np.abs(self.error[seen]) <= ndtri(0.975) * std[seen]))
 
     def with_noise(self, before: np.ndarray, after: np.ndarray) -> "LeftOut":
-        """The predictions of one output with another noise of the rows (n,). Along neighbours others may leave
+        """The predictions of one output with another noise of rows (n,). Along neighbours others may leave
         less than the noise before, since only some of them are seen: then nothing of f.
         """
         variance = np.maximum(self.variance - before, 0.0) + after
