@@ -139,7 +139,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "compiled predictor": compiled_predictor,
     "command fit": command("fit", "FOLDER/t.csv", "--target", "y", "--out", "FOLDER/m.gp"),
     "command stream": command("stream", "FOLDER/t.csv", "--target", "y", "--out", "FOLDER/m.gp"),
-    "command compare": command("compare", "FOLDER/t.csv", "--target", "y"),
+    "command compare": command("compare", "FOLDER/t.csv", "--target", "y", "-o", "FOLDER/t.png"),
 }
 
 
