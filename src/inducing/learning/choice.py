@@ -7,6 +7,7 @@ whose error is within 2 % of the least the one with the best log density wins.
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -194,7 +195,8 @@ def best_kernel(task: Task, kernels: Mapping[str, Kernel]) -> Kernel:
 def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tuple[Trial, Outcome]]:
     """Exact GPs with the best of these kernels, judged by rows that they were not learned from and the others
     predict. Of few rows these trials are known, and the best is learned from all rows; of more the best three
-    that differ are learned from more rows for some iterations, and the best of these to its end.
+    that differ are learned from more rows for some iterations, and the best of these to its end, from as many
+    as an exact GP is learned from.
     """
     n = start.rows.n
     whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
@@ -207,12 +209,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
-    size = min(LEARNED, n // 2)
-    race, trials, priors = (
-        Comparison(start, min(RACED, size), JUDGED, FINALIST_ITERATIONS),
-        list[tuple[Trial, Outcome]](),
-        [],
-    )
+    race = Comparison(start, min(RACED, n // 2), JUDGED, FINALIST_ITERATIONS)
+    trials, priors = list[tuple[Trial, Outcome]](), []
     for each in different(learned)[:FINALISTS]:
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
@@ -222,12 +220,10 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             priors.append(each.priors)
     if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
-        further = Comparison(start, size, JUDGED, FINAL_ITERATIONS)
-        for outcome in further.climbed([([trials[best][1].parameters], priors[best])])[0]:
-            trial = further.judged(
-                [outcome.parameters], trials[best][0].name, began - trials[best][0].seconds
-            )
-            trials[best] = trial, outcome
+        trial, outcome = trials[best]
+        with suppress(FactorisationError):  # too little noise for more rows
+            outcome = replace(at_own_basis(whole, outcome.parameters), priors=priors[best]).run()
+        trials[best] = replace(trial, seconds=trial.seconds + time.perf_counter() - began), outcome
     return trials
 
 
