@@ -255,3 +255,24 @@ def test_ctrl_c_ends_all_climbs_and_gives_the_best_so_far(monkeypatch, capsys):
     assert model.score(*_table()) > 0.8
     again = ig.SparseGPRegressor(random_state=0, n_inducing=10, max_iter=5).fit(*_table())
     assert "interrupted" not in again.fit_result_.message
+
+
+def test_the_chosen_kernel_is_learned_from_all_rows_up_to_a_limit(monkeypatch):
+    run, sizes = choice.Stage.run, []
+
+    def counted(stage):
+        sizes.append(stage.rows.n)
+        return run(stage)
+
+    monkeypatch.setattr(choice.Stage, "run", counted)
+    monkeypatch.setattr(candidates, "IN_THIRDS", 100)
+    monkeypatch.setattr(candidates, "COMPARED_ROWS", 40)
+    monkeypatch.setattr(choice, "IN_THIRDS", 100)
+    monkeypatch.setattr(choice, "RACED", 50)
+    for limit, n in ((110, 110), (1500, 120)):
+        sizes.clear()
+        monkeypatch.setattr(choice, "LEARNED", limit)
+        model = ig.SparseGPRegressor(random_state=0).fit(*_table(120))
+        exact = [size for size in sizes if size <= 120]
+        assert exact[0] == 40 and exact.count(50) >= 1 and n in exact and max(exact) == n
+        assert model.choice_.trials[0].name.startswith("exact")
