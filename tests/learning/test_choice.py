@@ -257,6 +257,27 @@ def test_ctrl_c_ends_all_climbs_and_gives_the_best_so_far(monkeypatch, capsys):
     assert "interrupted" not in again.fit_result_.message
 
 
+def test_ctrl_c_while_a_kernel_is_found_ends_that_and_no_more(monkeypatch, capsys):
+    """Of a sparse basis the recipe comes after it, with the best kernel so far."""
+    climb, runs, signals = candidates._climb, [], {"once": signal.SIGINT}
+
+    def interrupted(*given):
+        asked = signals.pop("once", None) if len(runs) >= 3 else None
+        if asked is not None:
+            signal.raise_signal(asked)
+            time.sleep(0.05)
+        runs.append(climb(*given))
+        return runs[-1]
+
+    monkeypatch.setattr(candidates, "_climb", interrupted)
+    settings = dict(approximation="vfe", n_inducing=10, kernel="auto", max_iter=5)
+    model = ig.SparseGPRegressor(random_state=0, **settings).fit(*_table())
+    assert not signals and "ending early" in capsys.readouterr().err
+    late = [outcome.run for outcomes in runs[6:] for outcome in outcomes]
+    assert all(run.evaluations <= 1 for run in late)
+    assert model.fit_result_.n_iterations > 0 and "interrupted" not in model.fit_result_.message
+
+
 def test_the_chosen_kernel_is_learned_from_all_rows_up_to_a_limit(monkeypatch):
     run, sizes = choice.Stage.run, []
 

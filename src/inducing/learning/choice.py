@@ -186,6 +186,7 @@ def _learned_on(task: Task, fit: Fit, rows: np.ndarray) -> Stage:
     return task.stage().at(Parameters(fit.kernel, fit.basis, fit.noise, fit.mean)).on(rows)
 
 
+@stop_on_interrupt()
 def best_kernel(task: Task, kernels: Mapping[str, Kernel]) -> Kernel:
     """The kernel that rows predicted by others prefer, its parameters learned from some of the rows."""
     learned = ranked_kernels(task.stage(), kernels)
