@@ -35,6 +35,21 @@ CASES = st.fixed_dictionaries(
     }
 )
 FOUND: list[Any] = [
+    dict(
+        row="dtc",
+        n=3,
+        m=3,
+        d=1,
+        seed=0,
+        lengthscale=0.0,
+        variance=0.0,
+        noise=-15.859375,
+        targets=0.0,
+        offset=0.0,
+        far=1e6,
+        repeat=True,
+        elsewhere=True,
+    ),
     # one far row moved the mean that was subtracted from all rows
     dict(
         row="exact",

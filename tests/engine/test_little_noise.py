@@ -159,10 +159,24 @@ def test_root_of_a_pass_squares_to_its_sums() -> None:
     X, y, Z, _ = draw(1)
     P = problem_of(KERNEL, ig.bases.Points(Z), "fitc", 0.1, X, y)
     F = evidence.factorise(P)
-    (R,) = root_pass(P, F.Linv).root
+    R, p = root_pass(P, F.Linv).root
+    assert p == 1
     assert_allclose(R[:, :6].T @ R[:, :6] + np.eye(6), F.B, rtol=1e-12, atol=1e-12)
     B, LB, LBinv, w = la.information_factors_of_root(R, 1)
     assert_allclose(B, F.B, rtol=1e-12, atol=1e-12)
     assert_allclose(LBinv, F.LBinv, rtol=1e-11, atol=1e-12)
     assert_allclose(LB @ LBinv, np.eye(6), atol=1e-12)
     assert_allclose(w, F.w, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 0, 1]])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_targets_of_rows_far_away_do_not_spill_over(order: list[int], parts: int) -> None:
+    """Rows that the basis knows nothing of, whose y are 1e8 standard deviations of the noise."""
+    X, y = np.array([[1e6], [-0.125], [1e6]])[order], np.array([0.3, -0.7, 1.1])[order]
+    Z, T, kernel = np.array([[-1.0], [0.4], [1.5]]), np.linspace(-1.0, 1.0, 5)[:, None], ig.kernels.RBF(1.0)
+    near = ig.condition(kernel, ig.bases.Points(Z), "dtc", 1.4e-16, X[[order.index(1)]], [-0.7])
+    source = ig.as_source((X, y), chunk_rows=-(-3 // parts))
+    post = ig.condition(kernel, ig.bases.Points(Z), "dtc", 1.4e-16, source)
+    assert_allclose(post.predict(T)[0], near.predict(T)[0], atol=1e-6)
+    assert_allclose(post.predict(T)[1], near.predict(T)[1], atol=1e-6)

@@ -172,7 +172,8 @@ class Work(Sums):
     def add_rows(self, H: Array, Y: Array) -> None:
         """Add rows Φᵀ√Π (c, m) and √Πy (c, p) to ΦΠΦᵀ and ΦΠy, or, in a pass without these, to the root."""
         if isinstance(self.G, float):
-            self.root = (la.triangle(*self.root, namespace(H).concat([H, Y], axis=1)),)
+            rows, p = namespace(H).concat([H, Y], axis=1), Y.shape[1]
+            self.root = la.triangle(*self.root[:1], rows, beside=p), p
         else:
             self.G = la.add_gram(self.G, H)
             self.b += H.T @ Y
@@ -311,7 +312,7 @@ def _joined(a: Array, b: Array) -> Array:
         add_gradients(total := dict(a), b)
         return total
     if isinstance(a, tuple):
-        return (la.triangle(*a, *b),) if a and b else a or b
+        return (la.triangle(a[0], b[0], beside=a[1]), a[1]) if a and b else a or b
     return b if isinstance(a, float) and a == 0.0 else a if isinstance(b, float) and b == 0.0 else a + b
 
 

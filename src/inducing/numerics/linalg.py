@@ -209,16 +209,21 @@ def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]
 def information_factors_of_root(R: Array, p: int) -> tuple[Array, Array, Array, Array]:
     """The same from the triangle R of [Φᵀ y]√Π with p columns y: half of the digits that squares need."""
     xp, m = namespace(R), R.shape[1] - p
-    R = triangle(R, xp.eye(m, m + p, dtype=R.dtype, device=R.device))[:m]
+    R = triangle(R, xp.eye(m, m + p, dtype=R.dtype, device=R.device), beside=p)[:m]
     LB = contiguous(R[:, :m].T)
     LBinv = inverse_lower(LB)
     return LB @ LB.T, LB, LBinv, LBinv.T @ R[:, m:]
 
 
-def triangle(*matrices: Array) -> Array:
-    """The upper triangle R, its diagonal not negative, with RᵀR = Σ MᵀM over matrices of as many columns."""
+def triangle(*matrices: Array, beside: int = 0) -> Array:
+    """The upper triangle R, its diagonal not negative, with RᵀR = Σ MᵀM over matrices of as many columns. The
+    longest rows come first, the last columns `beside` not counted: rounding then stays with each row, and
+    large numbers beside rows of zeros do not spill into others [Cox and Higham 1998].
+    """
     xp = namespace(matrices[0])
-    R = xp.linalg.qr(xp.concat(list(matrices), axis=0))[1]
+    M = xp.concat(list(matrices), axis=0)
+    size = xp.max(xp.abs(M[:, : M.shape[1] - beside]), axis=1) if M.shape[1] > beside else M[:, 0]
+    R = xp.linalg.qr(M[xp.argsort(-size)])[1]
     return xp.where(xp.linalg.diagonal(R)[:, None] < 0.0, -R, R)
 
 
