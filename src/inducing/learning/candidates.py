@@ -171,7 +171,7 @@ class Comparison:
         """Each row to judge by as the others predict it."""
         return left_out_of(at_own_basis(self.judging, parameters).rows)
 
-    def judged(self, ends: Sequence[Parameters], name: str, began: float | None = None) -> Trial:
+    def judged(self, ends: Sequence[Parameters], name: str) -> Trial:
         """The trial of parameters learned from each group of rows, by the others."""
         P, squares, densities, weights = self.judging.rows, [], [], []
         for end, fresh in zip(ends, self.fresh):
@@ -182,7 +182,7 @@ class Comparison:
         w = np.concatenate(weights)
         rmse = float(np.sqrt(np.average(np.concatenate(squares), weights=w)))
         density = float(np.average(np.concatenate(densities), weights=w))
-        return Trial(name, rmse, density, 0.0 if began is None else time.perf_counter() - began)
+        return Trial(name, rmse, density)
 
 
 def ranked_kernels(

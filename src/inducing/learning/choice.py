@@ -217,7 +217,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             break
         began = time.perf_counter()
         for outcome in race.climbed([([each.outcome.parameters], each.priors)])[0]:
-            trials.append((race.judged([outcome.parameters], f"exact, {each.name}", began), outcome))
+            trial = race.judged([outcome.parameters], f"exact, {each.name}")
+            trials.append((replace(trial, seconds=time.perf_counter() - began), outcome))
             priors.append(each.priors)
     if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
