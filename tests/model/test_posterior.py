@@ -5,6 +5,7 @@
 from dataclasses import replace
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -315,6 +316,40 @@ def test_divergence_between_bases(y: Any) -> None:
     )
     assert_allclose(ig.kl_divergence(first, second), oracle.gaussian_kl(*one, *two), rtol=1e-5)
     assert_allclose(ig.kl_divergence(second, first), oracle.gaussian_kl(*two, *one), rtol=1e-5)
+
+
+def test_divergence_of_processes_with_jitter_is_about_the_kernel_itself() -> None:
+    """Jitter is part of how (α, C) were found, not of the prior the divergence is about: fifty digits."""
+    r = np.random.default_rng(1)
+    X = r.uniform(-2, 2, (150, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * r.standard_normal(150)
+    basis, lengthscale, variance = X[:20], (0.7, 1.2), 1.5
+    kernel = ig.kernels.RBF(np.array(lengthscale), variance)
+    first, second = (
+        ig.condition(kernel, ig.bases.Points(basis), "dtc", noise, X, y, jitter=1e-8)
+        for noise in (0.02, 0.03)
+    )
+    with mp.workdps(50):
+
+        def k(a: Any, b: Any) -> Any:
+            scaled = [(mp.mpf(s) - mp.mpf(t)) / mp.mpf(length) for s, t, length in zip(a, b, lengthscale)]
+            return mp.mpf(variance) * mp.exp(-mp.fsum(s * s for s in scaled) / 2)
+
+        Kuu = mp.matrix([[k(a, b) for b in basis.tolist()] for a in basis.tolist()])
+        Kuf = mp.matrix([[k(a, b) for b in X.tolist()] for a in basis.tolist()])
+        prior = Kuu + mp.mpf(1e-8) * mp.mpf(variance) * mp.eye(20)
+
+        def at_basis(noise: float) -> tuple[Any, Any]:
+            S = (prior + Kuf * Kuf.T / mp.mpf(noise)) ** -1  # α = S Kuf y/σ², C = S - (Kuu + jitter)⁻¹
+            return Kuu * (S * (Kuf * mp.matrix(y.tolist()) / mp.mpf(noise))), Kuu + Kuu * (
+                S - prior**-1
+            ) * Kuu
+
+        (mean1, S1), (mean2, S2) = at_basis(0.02), at_basis(0.03)
+        ratio, shift = S2**-1 * S1, mean2 - mean1
+        expected = mp.fsum(ratio[i, i] - 1 for i in range(20)) + (shift.T * S2**-1 * shift)[0]
+        expected = float(expected - mp.log(mp.det(ratio))) / 2
+    assert_allclose(ig.kl_divergence(first, second), expected, rtol=3e-12)
 
 
 @pytest.mark.parametrize("kind", ["points", "multiscale"])

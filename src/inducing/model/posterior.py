@@ -268,7 +268,7 @@ class Posterior:
     def _exact_restricted(self, kept: np.ndarray) -> Posterior:
         assert isinstance(self.basis, Points) and self.added is not None
         basis, y = self.basis[kept], to_numpy(self.L) @ to_numpy(self.w)  # y less its prior mean
-        L = _prior_factor(self.kernel, basis, self.jitter)
+        L = _prior_factor(with_nugget(to_numpy(basis.gram(self.kernel))), self.jitter)
         weighted = la.solve_lower(L, to_numpy(self.basis.cross(self.kernel, to_numpy(basis.Z))))  # Φ, (m, n)
         weighted = weighted / np.sqrt(to_numpy(self.added))
         LBinv = la.inverse_lower(la.cholesky(la.identity(L) + la.gram(np.ascontiguousarray(weighted.T))))
@@ -278,7 +278,7 @@ class Posterior:
 
     def _whitened_precision(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Luu, and mean Luuᵀα and precision (I + LuuᵀC Luu)⁻¹ of Luu⁻¹u."""
-        Luu = _prior_factor(self.kernel, self.basis, self.jitter)
+        Luu = _prior_factor(with_nugget(to_numpy(self.basis.gram(self.kernel))), self.jitter)
         w, S = self.whitened(Luu)
         return Luu, w, la.gram(la.inverse_lower(la.cholesky(S)))
 
@@ -408,7 +408,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0
-    L = _prior_factor(first.kernel, basis, max(first.jitter, second.jitter))
+    L = _prior_factor(to_numpy(basis.gram(first.kernel)), max(first.jitter, second.jitter))
     (mean1, S1), (mean2, S2) = first.whitened(L, places[0]), second.whitened(L, places[1])
     L1, L2 = la.cholesky(S1), la.cholesky(S2)
     half, shift = la.solve_lower(L2, L1), la.solve_lower(L2, mean2 - mean1)
@@ -416,7 +416,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
     return float(0.5 * (np.sum(shift**2) + outputs * spread))
 
 
-def _prior_factor(kernel: Kernel, basis: Basis, jitter: float) -> np.ndarray:
-    """The factor of Kuu with as little jitter as it takes: the process is about k itself."""
-    K, what = with_nugget(to_numpy(basis.gram(kernel))), "the prior covariance of the basis"
+def _prior_factor(K: np.ndarray, jitter: float) -> np.ndarray:
+    """The factor of K = Kuu with as little jitter as it takes: the process is about k itself."""
+    what = "the prior covariance of the basis"
     return la.cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]
