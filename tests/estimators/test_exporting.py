@@ -23,7 +23,7 @@ RBF, RQ, Linear, Constant = (
     ig.kernels.Linear,
     ig.kernels.Constant,
 )
-Levels = ig.kernels.Levels
+Levels, Warped = ig.kernels.Levels, ig.kernels.Warped
 Matern12, Matern32, Matern52 = ig.kernels.Matern12, ig.kernels.Matern32, ig.kernels.Matern52
 TOOLS = {"c": shutil.which("cc"), "js": shutil.which("node"), "onnx": importlib.util.find_spec("onnxruntime")}
 NEEDED = {"c": "a C compiler", "js": "node", "onnx": "onnxruntime"}
@@ -48,6 +48,9 @@ REGRESSORS = {
         approximation="vfe",
     ),
     "polynomial": dict(kernel=ig.kernels.Polynomial(3, 0.5, columns=(0, 1)), approximation="exact"),
+    "warps": dict(
+        kernel=Warped(RBF([2.0, 0.7, 200.0, 1.3], columns=[0, 3, 2, 4]), [[1, 40.0, 9.0], [0, 5.0, 2.0]])
+    ),
     "levels": dict(kernel=Levels(RBF([2.0, 20.0, 200.0, 0.5, 0.7, 0.6]), [[0, 3.0], [0, 4.5], [0, 7.0]])),
     "levels of two columns, and curves": dict(
         kernel=Levels(Matern32([2.0, 30.0, 200.0, 0.5, 0.9]), [[0, 3.0], [0, 6.0]]) * Constant(0.7)

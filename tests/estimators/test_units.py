@@ -46,11 +46,18 @@ def test_units_there_and_back(kernel):
         assert_allclose(again.parameters[name], value, rtol=1e-12)
 
 
-def test_levels_stay_at_their_values():
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        k.Levels(k.RBF([20.0, 1.0, 0.7, 0.8, 0.9]), [[0, 5.0], [0, 15.0], [0, 25.0]]) + k.RBF(2.0),
+        k.Warped(k.RBF([20.0, 1.0, 0.7, 0.8]), [[0, 7.0, 3.0], [1, 2.5, 0.1]]) + k.RBF(2.0),
+    ],
+    ids=["levels", "warps"],
+)
+def test_levels_and_warps_stay_at_their_values(kernel):
     rng = np.random.default_rng(1)
     A = np.column_stack([rng.integers(0, 3, 40), rng.normal(size=40)]) * [10.0, 1.0] + [5.0, 2.0]
     scale, mean = np.array([4.0, 0.5]), np.array([9.0, 1.0])
-    kernel = k.Levels(k.RBF([20.0, 1.0, 0.7, 0.8, 0.9]), [[0, 5.0], [0, 15.0], [0, 25.0]]) + k.RBF(2.0)
     inside, S = k.in_units(kernel, scale, mean), (A - mean) / scale
     assert_allclose(inside(S, S), kernel(A, A), rtol=1e-12)
     assert_allclose(k.in_units(inside, 1.0 / scale, -mean / scale)(A, A), kernel(A, A), rtol=1e-12)

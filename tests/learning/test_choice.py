@@ -111,6 +111,21 @@ def test_levels_in_no_order_are_found(tmp_path):
     np.testing.assert_array_equal(ig.load(tmp_path / "levels.gp").predict(new), model.predict(new))
 
 
+def test_inputs_with_long_tails_are_warped(tmp_path):
+    """A wave in the logarithm of an input, half of whose values are in a hundredth of its range."""
+    rng = np.random.default_rng(2)
+    X = np.column_stack([np.exp(1.5 * rng.standard_normal(300)), rng.uniform(-1.0, 1.0, 300)])
+    y = np.sin(3.0 * np.log(X[:, 0])) + X[:, 1] + 0.05 * rng.standard_normal(300)
+    model = ig.SparseGPRegressor().fit(X, y)
+    assert "Warped" in str(model.kernel_)
+    errors = {trial.name: trial.rmse for trial in model.choice_.trials}
+    assert min(errors.values()) < 0.9 * min(v for name, v in errors.items() if "warped" not in name)
+    assert np.all(model.relevance_ > 0.0)
+    model.save(tmp_path / "warped.gp")
+    new = np.column_stack([np.exp(2.0 * rng.standard_normal(9)), rng.uniform(-1.0, 1.0, 9)])
+    np.testing.assert_array_equal(ig.load(tmp_path / "warped.gp").predict(new), model.predict(new))
+
+
 def test_few_rows_get_the_exact_gp():
     X, y = _rows(rough=True)
     model = ig.SparseGPRegressor().fit(X, y)

@@ -16,6 +16,7 @@ from inducing.model.kernels import (
     Matern52,
     Periodic,
     Polynomial,
+    Warped,
     spectral_density,
 )
 from inducing.numerics.arrays import LARGEST_NUMBER
@@ -129,6 +130,20 @@ def test_kernels_of_levels_see_inputs_and_hats() -> None:
     assert_allclose(kernel.diagonal(X), F**2 @ slopes, rtol=1e-12)
     assert_allclose(kernel.diag_pullback(X, kbar)["0.variance"], kbar @ F**2, rtol=1e-12)
     assert_allclose(Levels(RBF(slopes), kernel.levels).scaled(X), F / slopes, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "warps, sentence",
+    [
+        ([[0.0, 1.0]], "warps must be triples"),
+        ([[0.5, 0.0, 1.0]], "warps must name columns from 0 on"),
+        ([[-1, 0.0, 1.0]], "warps must name columns from 0 on"),
+        ([[0, 0.0, 0.0]], "the scale of a warp must be positive, not 0"),
+    ],
+)
+def test_warps_that_are_none_are_refused(warps: list, sentence: str) -> None:
+    with pytest.raises(ParameterError, match=sentence):
+        Warped(RBF(1.0), warps)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

@@ -27,6 +27,7 @@ from inducing.model.kernels import (
     Sphere,
     Sum,
     Trigonometric,
+    Warped,
     spectral_density,
 )
 
@@ -170,6 +171,15 @@ KERNELS: dict[str, tuple[kernels.Kernel, Formula]] = {
             with_hats(x), with_hats(z)
         ),
     ),
+    "warped": (
+        Warped(Matern32([0.7, 1.2, 0.9], 1.3, columns=(0, 3, 4)), [(2, -0.4, 0.3), (1, 0.5, 2.0)]),
+        lambda x, z: of_distance(lambda s: 1.3 * (1 + sqrt(3 * s)) * exp(-sqrt(3 * s)), [0.7, 1.2, 0.9])(
+            *(
+                np.array([v[0], np.arcsinh((v[1] - 0.5) / 2.0), np.arcsinh((v[2] + 0.4) / 0.3)])
+                for v in (x, z)
+            )
+        ),
+    ),
     "sum of products": (
         Matern32(1.1) * Constant(0.4) + RBF(0.9, columns=(1,)) * Periodic(0.8, 1.5, columns=(0,)),
         lambda x, z: (
@@ -224,7 +234,7 @@ def test_the_list_has_every_kernel() -> None:
     def leaves(kernel: kernels.Kernel) -> set[type]:
         return (
             set().union(*map(leaves, kernel.parts))
-            if isinstance(kernel, Sum | Product | Projected | Levels)
+            if isinstance(kernel, Sum | Product | Projected | Levels | Warped)
             else {type(kernel)}
         )
 

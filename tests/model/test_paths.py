@@ -20,6 +20,7 @@ KERNELS = {
     "levels + matern52 + linear": K.Levels(K.Matern32([1.5, 2.0, 0.6, 0.8, 0.7]), [[0, -2], [0, 0], [0, 1.5]])
     + K.Matern52(1.0, 0.3, columns=[1])
     + K.Linear(0.1),
+    "warped": K.Warped(K.Matern32([1.5, 2.0], columns=[0, 2]), [[1, 0.3, 0.4]]),
     "projected": K.Projected(K.RBF(1.0), [[1.0, 0.5]]),
 }
 DRAWS = 4000
@@ -149,7 +150,7 @@ def test_maxima_and_levels():
                 K.Levels(K.RBF(1.0), [[0, 1.0]]) + K.Levels(K.RBF(1.0), [[1, 1.0]]),
                 basis=ig.bases.Points(np.eye(2)),
             ).paths(1),
-            "the same levels",
+            "the same features",
         ),
         (lambda p: ig.prior(K.RBF(1.0)).paths(1), "without a basis"),
         (lambda p: p("fitc").paths(1).maxima([0, 0], [0, 1]), "low < high"),

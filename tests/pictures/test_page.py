@@ -22,6 +22,7 @@ EARLY = "<script>window.failures = []; window.onerror = (m) => { window.failures
 
 LEVELS = ig.kernels.Levels(ig.kernels.Matern32([9.0, 9.0, 9.0, 1.0, 1.2]), [[0, 103.0], [0, 106.0]])
 LEVELS += ig.kernels.Linear(0.1)
+WARPED = ig.kernels.Warped(ig.kernels.Matern32([9.0, 1.0, 9.0], columns=[0, 3, 2]), [[1, 50.0, 20.0]])
 
 WITHOUT_GREEN = np.array(
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
@@ -75,6 +76,7 @@ def _regressor(d=3, **options):
         {"noise": "learned"},
         {"basis": "multiscale"},
         {"kernel": LEVELS},
+        {"kernel": WARPED},
         {"kernel": ig.kernels.RationalQuadratic(1.5) + ig.kernels.Linear(0.3), "approximation": "exact"},
     ],
 )

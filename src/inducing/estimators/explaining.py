@@ -118,9 +118,9 @@ def _numbers_beside(d: int, processes: int, bases: int, size: int) -> int:
 
 
 def _inputs(model: Any) -> int:
-    """The number of inputs of a model and of the levels that its kernel sees of them."""
-    levels = [part["levels"] for _, part in leaves(model.kernel_.spec()) if part["name"] == "Levels"]
-    return model.n_features_in_ + sum(map(len, levels))
+    """The number of inputs of a model and of the features that its kernel sees of them."""
+    parts = [part for _, part in leaves(model.kernel_.spec())]
+    return model.n_features_in_ + sum(len(part.get("levels", part.get("warps", []))) for part in parts)
 
 
 def _waves(d: int) -> int:

@@ -23,9 +23,10 @@ function leafValues({ kind, columns, precisions, shape }, { centers, origin }, x
   return [values, own];
 }
 
-// x and the hats of it, which are made again where they are there
+// x and its hats or warps, which are made again where they are there
 function withHats({ hats, origin }, x) {
-  const hat = ([k, a, b, c]) => Math.max(0, Math.min((x[k] - a) / (b - a), (c - x[k]) / (c - b)));
+  const rising = ([k, a, b]) => (x[k] - a) / (b - a), falling = ([k, , b, c]) => (c - x[k]) / (c - b);
+  const hat = (h) => h[2] === h[3] ? Math.asinh(rising(h)) : Math.max(0, Math.min(rising(h), falling(h)));
   return hats.length ? [...x.slice(0, origin.length - hats.length), ...hats.map(hat)] : x;
 }
 

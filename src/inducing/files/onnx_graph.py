@@ -105,12 +105,21 @@ class _Graph:
         return K, whole
 
     def with_hats(self, hats: np.ndarray) -> str:
-        """X beside its hats. (n, d + L)"""
+        """X beside its hats, or warps where c = b. (n, d + L)"""
         x, (a, b, c) = self.add("Gather", self.X, hats[:, 0].astype(int), axis=1), hats[:, 1:].T
         rising = self.add("Div", self.add("Sub", x, a), b - a)
-        falling = self.add("Div", self.add("Sub", c, x), c - b)
+        falling = self.add("Div", self.add("Sub", c, x), np.where(c > b, c - b, 1.0))
         own = self.add("Max", self.add("Min", rising, falling), np.zeros(1))
+        if np.any(warps := c == b):
+            own = self.add("Where", warps, self.asinh(rising), own)
         return self.add("Concat", self.X, own, axis=1)
+
+    def asinh(self, t: str) -> str:
+        """sign(t) log(|t| + √(t² + 1)): runtimes have no Asinh of doubles."""
+        root = self.add("Sqrt", self.add("Add", self.add("Mul", t, t), np.ones(1)))
+        return self.add(
+            "Mul", self.add("Sign", t), self.add("Log", self.add("Add", self.add("Abs", t), root))
+        )
 
     def leaf(self, leaf: Leaf, f: Functions, X: str) -> tuple[str, str]:
         """A leaf at all functions (n, m), and at X itself (n, 1), nothing where that is 1."""

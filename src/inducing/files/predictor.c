@@ -21,7 +21,8 @@ static void @_processes@b#(const double *given, double *mean, double *variance) 
   for (int i = 0; i < @d#; i++) x[i] = given[i];
   for (int i = @d#; i < @e#; i++) {
     const double *h = @_hats@b#[i - @d#], v = given[(int)h[0]];
-    x[i] = fmax(0.0, fmin((v - h[1]) / (h[2] - h[1]), (h[3] - v) / (h[3] - h[2])));
+    const double rising = (v - h[1]) / (h[2] - h[1]);
+    x[i] = h[2] == h[3] ? asinh(rising) : fmax(0.0, fmin(rising, (h[3] - v) / (h[3] - h[2])));
   }
   for (int j = 0; j < @m#; j++) k[j] = 0.0;
 @terms  for (int c = 0; c < @own#; c++) {

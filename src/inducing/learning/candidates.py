@@ -17,7 +17,7 @@ from ..inference.left_out import LeftOut, left_out_of
 from ..model.kernels.base import Kernel
 from ..model.kernels.composite import Sum
 from ..model.kernels.dot import Linear
-from ..model.kernels.levels import Levels
+from ..model.kernels.levels import Levels, Warped
 from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
 from ..numerics.arrays import is_numpy, to_numpy
 from ..numerics.workers import side_by_side
@@ -41,6 +41,8 @@ TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, a
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
 LEVELS_GAIN = 0.05  # nats that levels must gain
+LONG_TAILED = 6.0  # the kurtosis of a column from which it may be warped: 3 is normal, 9 exponential
+MUCH_LESS = 0.9  # of the least error of others: the error of warped inputs that is worth them
 MOST_HATS = 60  # of all columns together
 BEHIND = 0.1  # of the error, and nats: a candidate as far behind after one group is not learned further
 SAME = 1e-3  # of the error, and nats: candidates as near as that are one
@@ -213,6 +215,7 @@ def ranked_kernels(
             ranking.learn(candidates + _plainer(first, given))
             if levels:
                 _learn_levels(ranking, first, given, X)
+                _learn_warps(ranking, first, given, X)
             _learn_terms(ranking, first, given, X.shape[1])
             return ranking.in_order()
     ranking.learn(candidates)
@@ -224,6 +227,16 @@ def levels_of(X: np.ndarray) -> list[tuple[int, float]]:
     columns = [(k, np.unique(X[:, k])) for k in range(X.shape[1])]
     found = [(k, float(value)) for k, values in columns if len(values) in LEVEL_COUNTS for value in values]
     return found if len(found) <= MOST_HATS else []
+
+
+def warps_of(X: np.ndarray) -> list[tuple[int, float, float]]:
+    """Column, centre and scale of a warp of each column with long tails, by its median and quartiles."""
+    low, centre, high = np.quantile(X, [0.25, 0.5, 0.75], axis=0)
+    scale, spread = 0.5 * (high - low), np.std(X, axis=0)
+    long = np.mean((X - np.mean(X, axis=0)) ** 4, axis=0) > LONG_TAILED * spread**4
+    many = np.array([len(np.unique(X[:, k])) > max(LEVEL_COUNTS) for k in range(X.shape[1])])
+    warped = np.flatnonzero(long & many & (scale > 0.0))
+    return [(int(k), float(centre[k]), float(scale[k])) for k in warped]
 
 
 class Ranking:
@@ -310,6 +323,28 @@ def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.
 
     def wins(each: Learned) -> bool:
         return each.trial.log_density > likeliest and each.trial.rmse < least
+
+    ranking.give_up(lambda each: each.name == name and not wins(each))
+
+
+def _learn_warps(ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray) -> None:
+    """The first kernel of warped inputs, where there are columns with long tails. It is given up unless it
+    errs much less than all others so far, and is likelier than the best of them.
+    """
+    warps, d = warps_of(X), X.shape[1]
+    if not warps:
+        return
+    best, least = ranking.in_order()[0].trial, min(each.trial.rmse for each in ranking.learned)
+    seen, lengthscale = np.arange(d), np.array(np.broadcast_to(first.lengthscale, d))
+    for i, (k, centre, scale) in enumerate(warps):
+        seen[k] = d + i
+        lengthscale[k] *= np.std(np.arcsinh((X[:, k] - centre) / scale))
+    kernel = Warped(replace(first, lengthscale=lengthscale, columns=tuple(map(int, seen))), warps)
+    name = f"{type(first).__name__.lower()} of warped inputs"
+    ranking.learn([Candidate(name, (kernel,), given, broad_priors(kernel))])
+
+    def wins(each: Learned) -> bool:
+        return each.trial.log_density > best.log_density and each.trial.rmse < MUCH_LESS * least
 
     ranking.give_up(lambda each: each.name == name and not wins(each))
 

@@ -262,14 +262,14 @@ def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
     Z = to_numpy(next(iter(basis.parameters.values())))  # (m, d)
     out = np.zeros(Z.shape[1])
     for _, part in leaves(kernel.spec()):
-        d, of_levels = Z.shape[1], list[int]()
-        if part["name"] == "Levels":
-            of_levels, part = [int(column) for column, _ in part["levels"]], part["kernel"]
+        owners = [*range(Z.shape[1])]
+        if part["name"] in ("Levels", "Warped"):  # whose features come behind the inputs
+            features = part["levels" if part["name"] == "Levels" else "warps"]
+            owners, part = [*owners, *(int(row[0]) for row in features)], part["kernel"]
         if "lengthscale" in part:
-            many = np.size(part["lengthscale"]) if np.ndim(part["lengthscale"]) else d
-            columns = [*range(min(many, d)), *(of_levels if many > d else [])]
-            columns = columns if part.get("columns") is None else part["columns"]
-            np.maximum.at(out, columns, 1.0 / np.asarray(part["lengthscale"]))
+            many = np.size(part["lengthscale"]) if np.ndim(part["lengthscale"]) else Z.shape[1]
+            seen = range(min(many, len(owners))) if part.get("columns") is None else part["columns"]
+            np.maximum.at(out, [owners[k] for k in seen], 1.0 / np.asarray(part["lengthscale"]))
     return np.where(np.ptp(Z, axis=0) > 0, out, 0.0)
 
 

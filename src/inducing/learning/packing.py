@@ -19,7 +19,7 @@ from ..model.bases import Basis, Multiscale
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
 from ..model.kernels.category import code_columns
-from ..model.kernels.levels import Levels
+from ..model.kernels.levels import OfFeatures
 from ..model.kernels.projected import Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.likelihoods import Likelihood
@@ -29,7 +29,6 @@ from ..model.problem import NoiseByLevel
 LEAST_RATIO, MOST_RATIO = -9.0, 14.0  # of log(2s²/ℓ² - 1): widths from 1.00006 ℓ/√2 to 775 ℓ
 LEAST_AVERAGED = 0.05  # lengthscale over spread where inputs are averaged: below, an average knows nothing
 LOGS = -12.0, 12.0  # of variables that are infinite at a bound
-OF_A_HAT = 0.5  # the spread of a number between 0 and 1
 PLACES = ("basis.Z", "basis.centers")
 OPTIMIZE = ("all", "hyperparameters", "basis")
 
@@ -317,8 +316,8 @@ def _columns_of(kernel: Kernel, name: str, spread: np.ndarray) -> np.ndarray:
     for step in name.split(".")[1:-1]:
         if isinstance(kernel, Projected):  # a sum of independent inputs
             spread = np.sqrt(kernel.matrix**2 @ _of_columns(kernel, spread) ** 2)
-        if isinstance(kernel, Levels):
-            spread = np.concatenate([spread, np.full(len(kernel.levels), OF_A_HAT)])
+        if isinstance(kernel, OfFeatures):
+            spread = np.concatenate([spread, np.full(len(kernel.owners), kernel.spread)])
         kernel = kernel.parts[int(step)]  # type: ignore[attr-defined]
     return _of_columns(kernel, spread)
 

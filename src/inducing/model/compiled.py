@@ -18,7 +18,7 @@ from .kernels.composite import Product, Sum
 from .kernels.dot import Constant as ConstantKernel
 from .kernels.dot import Linear as LinearKernel
 from .kernels.dot import Polynomial
-from .kernels.levels import Levels
+from .kernels.levels import OfFeatures
 from .kernels.stationary import LINEAR, PROFILES, RationalQuadratic, Stationary
 from .kernels.triangle_loops import to_values
 from .means import Constant, Linear, Mean, Zero
@@ -44,7 +44,8 @@ KernelTerm = tuple[float, tuple[Leaf, ...]]
 class Functions:
     """Basis functions k_j(x) = k(x, v_j), where k is a sum of terms: a variance times a product of leaves.
 
-    Leaves look at x and at hats of it, max(0, min((x_k - a)/(b - a), (c - x_k)/(c - b))) each.
+    Leaves look at x and at features of it: hats, max(0, min((x_k - a)/(b - a), (c - x_k)/(c - b))), or where
+    c = b warps, asinh((x_k - a)/(b - a)).
     """
 
     centers: np.ndarray  # v (d + L, m)
@@ -89,7 +90,7 @@ class Folded:
     ) -> Self:
         """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
         terms: list[KernelTerm]
-        seen = list[Levels]()
+        seen = list[OfFeatures]()
         if isinstance(basis, Multiscale):
             assert isinstance(kernel, Stationary)
             centers, widths, _ = function_shapes(kernel, basis)
@@ -99,10 +100,9 @@ class Folded:
             centers = to_numpy(basis.Z)
             terms = _terms(kernel, centers, seen)
         slope, bias = _affine(mean, centers.shape[1])
-        hats = [np.column_stack([own.owners, own.corners]) for own in seen]
         at_hats = [to_numpy(own.features(centers)[0])[:, centers.shape[1] :] for own in seen]
         centers = np.ascontiguousarray(np.hstack([centers, *at_hats]).T)
-        all_hats = np.vstack([np.zeros((0, 4)), *hats])
+        all_hats = np.vstack([np.zeros((0, 4)), *(own.hats for own in seen)])
         functions = Functions(centers, np.zeros(len(centers)), tuple(terms), all_hats)
         own, share = heights(kernel, basis), 0.0 if degenerate else 1.0
         root = np.ascontiguousarray(to_numpy(T) * own, dtype=float)
@@ -178,12 +178,12 @@ def heights(kernel: Kernel, basis: Basis) -> np.ndarray:
     return function_shapes(kernel, basis)[2] / kernel.variance
 
 
-def _terms(kernel: Kernel, Z: np.ndarray, seen: list[Levels] | None = None) -> list[KernelTerm]:
+def _terms(kernel: Kernel, Z: np.ndarray, seen: list[OfFeatures] | None = None) -> list[KernelTerm]:
     """A kernel as a sum of terms, a variance and leaves each, products of sums multiplied out. Kernels of
-    levels are added to `seen`; their leaves look at columns of hats behind those of x and those seen before.
+    features are added to `seen`; their leaves look at columns behind those of x and those seen before.
     """
-    if isinstance(kernel, Levels) and seen is not None:
-        d, before = Z.shape[1], sum(len(own.levels) for own in seen)
+    if isinstance(kernel, OfFeatures) and seen is not None:
+        d, before = Z.shape[1], sum(len(own.owners) for own in seen)
         inside = _terms(kernel.kernel, to_numpy(kernel.features(Z)[0]))
         seen.append(kernel)
 
@@ -275,7 +275,10 @@ def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarra
             x[k] = given[k]
         for k in range(d, d + L):
             v, a, b, c = given[int(form[at])], form[at + 1], form[at + 2], form[at + 3]
-            x[k] = max(0.0, min((v - a) / (b - a), (c - v) / (c - b)))
+            if b == c:
+                x[k] = np.arcsinh((v - a) / (b - a))
+            else:
+                x[k] = max(0.0, min((v - a) / (b - a), (c - v) / (c - b)))
             at += 4
     ku, product, s = np.zeros(m), np.empty(m), np.empty(m)
     for _ in range(int(form[3])):

@@ -13,7 +13,7 @@ from .base import Kernel
 from .category import Category, categories_of, code_columns
 from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
-from .levels import Levels
+from .levels import Levels, OfFeatures, Warped
 from .periodic import Periodic, Trigonometric
 from .projected import Projected
 from .sphere import Sphere
@@ -29,7 +29,9 @@ BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEA
 _VECTORS: tuple[type[Kernel], ...] = (Independent, CurlFree, DivergenceFree)
 _OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
 _OF_COLUMNS: dict[str, type[Kernel]] = {"category": Category, "averaged": Averaged}  # of columns of a kind
-_COMPOSITES: dict[str, type[Kernel]] = {k.__name__.lower(): k for k in (Sum, Product, Projected, Levels)}
+_OF_CHANGED: tuple[type[Kernel], ...] = (Projected, Levels, Warped)
+_COMBINED: tuple[type[Kernel], ...] = (Sum, Product, *_OF_CHANGED)
+_COMPOSITES = {kind.__name__.lower(): kind for kind in _COMBINED}
 _KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_OF_COLUMNS.values(), *_COMPOSITES.values())
 __all__ = [
     "BY_NAME",
@@ -47,7 +49,7 @@ __all__ = [
 def from_spec(spec: Mapping[str, Any]) -> Kernel:
     """The kernel that `kernel.spec()` described."""
     kind, values = read_spec("kernel", spec, BY_NAME | _OF_VECTORS | _OF_COLUMNS | _COMPOSITES)
-    if kind in (Projected, Levels):
+    if kind in _OF_CHANGED:
         values["kernel"] = from_spec(values.get("kernel", {}))
     if issubclass(kind, Composite):
         if not isinstance(values.get("parts"), list | tuple):
@@ -72,8 +74,8 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     if isinstance(kernel, Composite):
         parts = enumerate(kernel.parts)
         return {f"{i}.{name}": unit for i, part in parts for name, unit in units_of(part, x_scale).items()}
-    if isinstance(kernel, Levels):  # its hats have no unit
-        wider = np.append(x_scale, np.ones(len(kernel.levels)))
+    if isinstance(kernel, OfFeatures):  # which have no unit
+        wider = np.append(x_scale, np.ones(len(kernel.owners)))
         return {f"0.{name}": unit for name, unit in units_of(kernel.kernel, wider).items()}
     scale, columns = np.asarray(x_scale), getattr(kernel, "columns", None)
     scale = scale[: len(scale) // 2] if kernel.uncertain else scale  # variances follow
@@ -95,7 +97,7 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
 
 def in_units(kernel: AnyKernel, x_scale: np.ndarray, x_mean: np.ndarray | float = 0.0) -> AnyKernel:
     """The kernel of (x - x_mean)/x_scale that is this one of x: lengthscales and periods are divided by the
-    scale of their input, and values of `Levels` are where they were. Kernels of x'z stay as they are.
+    scale of their input, and features of `OfFeatures` are where they were. Kernels of x'z stay as they are.
     """
     values = kernel.parameters
     units = {name: values[name] / unit for name, unit in units_of(kernel, x_scale).items()}
@@ -105,7 +107,4 @@ def in_units(kernel: AnyKernel, x_scale: np.ndarray, x_mean: np.ndarray | float 
 def _moved(kernel: Kernel, x_scale: np.ndarray, x_mean: np.ndarray) -> Kernel:
     if isinstance(kernel, Composite):
         return replace(kernel, parts=tuple(_moved(part, x_scale, x_mean) for part in kernel.parts))
-    if not isinstance(kernel, Levels):
-        return kernel
-    c = kernel.owners
-    return replace(kernel, levels=np.column_stack([c, (kernel.levels[:, 1] - x_mean[c]) / x_scale[c]]))
+    return kernel.in_units(x_mean, x_scale) if isinstance(kernel, OfFeatures) else kernel

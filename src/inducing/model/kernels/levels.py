@@ -1,4 +1,4 @@
-"""A kernel that sees the levels of columns with few values, beside their numbers."""
+"""Kernels that see features of single columns beside them: hats of levels, and warps of long tails."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,69 +6,60 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from ...numerics.arrays import Array, asarray_like, namespace
+from ...numerics.arrays import Array, Given, asarray_like, namespace
 from .base import Gradients, OfChanged, by_path, numbers
 
 OUTERMOST = 1e30  # beyond the first and the last level nothing changes
 
 
-@dataclass(frozen=True, eq=False)
-class Levels(OfChanged):
-    """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L hats, one for each level of some columns.
+class OfFeatures(OfChanged):
+    """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L features, each of one column."""
 
-    levels (L, 2) are numbers of columns and values there. The hat of a value is 1 there, 0 at the values next
-    to it and beyond, and straight between, so that rows at a level see its indicator, and rows between two
-    levels a mixture; beyond the outermost nothing changes. With a lengthscale for each hat the levels of a
-    column are as far from each other as they need be, in whatever order.
-    """
-
-    levels: Any
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        levels = numbers("levels", self.levels)
-        if levels.ndim != 2 or levels.shape[1:] != (2,) or not len(levels):
-            raise ParameterError(f"levels must be pairs (column, value), not of shape {levels.shape}")
-        levels = np.unique(levels, axis=0)
-        if np.any(levels[:, 0] < 0) or np.any(levels[:, 0] != np.floor(levels[:, 0])):
-            raise ParameterError("levels must name columns from 0 on, by whole numbers")
-        object.__setattr__(self, "levels", levels)
+    spread: float  # of a feature, about
 
     @property
     def owners(self) -> np.ndarray:
-        """The column of each level. (L,) of int"""
-        return self.levels[:, 0].astype(int)
-
-    def columns_of(self, d: int) -> np.ndarray:
-        """1 where a level is of a column. (L, d)"""
-        return np.eye(d)[self.owners]
+        """The column of each feature. (L,) of int"""
+        return self._table[:, 0].astype(int)
 
     @property
     def corners(self) -> np.ndarray:
-        """Begin, top and end of each hat. (L, 3)"""
-        owners, at = self.owners, self.levels[:, 1]
-        same = owners[1:] == owners[:-1]
-        before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
-        after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
-        return np.stack([before, at, after], axis=1)
+        """Begin, top and end of each hat; of a warp its centre, and twice centre + scale. (L, 3)"""
+        raise NotImplementedError
+
+    @property
+    def _table(self) -> np.ndarray:
+        """A row for each feature, its column first. (L, 2 or 3)"""
+        raise NotImplementedError
+
+    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> "OfFeatures":
+        """This kernel with the features of (x - x_mean)/x_scale that are these of x."""
+        raise NotImplementedError
+
+    def _of_columns(self, x: Array) -> tuple[Array, Array]:
+        """The features and their slopes for the column of each. (n, L)"""
+        raise NotImplementedError
+
+    @property
+    def hats(self) -> np.ndarray:
+        """Column and corners of each feature, which is all that is to be known of it. (L, 4)"""
+        return np.column_stack([self.owners, self.corners])
+
+    def columns_of(self, d: int) -> np.ndarray:
+        """1 where a feature is of a column. (L, d)"""
+        return np.eye(d)[self.owners]
 
     def changed(self, X: Array) -> Array:
         return self.features(X)[0]
 
     def features(self, X: Array) -> tuple[Array, Array]:
         """[x, h(x)] of each row (n, d + L), and the slopes of h (n, L)."""
-        if max(self.owners) >= X.shape[1]:
-            raise ShapeError(f"Levels looks at column {max(self.owners)}, but X has {X.shape[1]} columns")
-        xp, owners = namespace(X), self.owners
-        low, middle, high = (asarray_like(v, X) for v in self.corners.T)
-        x = X[:, list(owners)]
-        rising, falling = (x - low) / (middle - low), (high - x) / (high - middle)
-        zero = 0.0 * x
-        rises, falls = (x > low) & (x < middle), (x >= middle) & (x < high)
-        hats = xp.where(rises, rising, xp.where(falls, falling, zero))
-        slopes = xp.where(rises, zero + 1.0 / (middle - low), zero)
-        slopes = xp.where(falls & (x > middle), zero - 1.0 / (high - middle), slopes)
-        return xp.concat([X, hats], axis=1), slopes
+        most = max(self.owners)
+        if most >= X.shape[1]:
+            name = type(self).__name__
+            raise ShapeError(f"{name} looks at column {most}, but X has {X.shape[1]} columns")
+        h, slopes = self._of_columns(X[:, list(self.owners)])
+        return namespace(X).concat([X, h], axis=1), slopes
 
     def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
         return self.kernel.triangle(self.changed(X), out, rows)
@@ -85,3 +76,99 @@ class Levels(OfChanged):
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         return by_path([self.kernel.diag_pullback(self.changed(X), kbar)])
+
+
+def _checked(name: str, given: Given, wanted: str, count: int) -> np.ndarray:
+    """Sorted rows of numbers that begin with a column. Raise if they are none."""
+    table = numbers(name, given)
+    if table.ndim != 2 or table.shape[1:] != (count,) or not len(table):
+        raise ParameterError(f"{name} must be {wanted}, not of shape {table.shape}")
+    if np.any(table[:, 0] < 0) or np.any(table[:, 0] != np.floor(table[:, 0])):
+        raise ParameterError(f"{name} must name columns from 0 on, by whole numbers")
+    return np.unique(table, axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Levels(OfFeatures):
+    """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L hats, one for each level of some columns.
+
+    levels (L, 2) are numbers of columns and values there. The hat of a value is 1 there, 0 at the values next
+    to it and beyond, and straight between, so that rows at a level see its indicator, and rows between two
+    levels a mixture; beyond the outermost nothing changes. With a lengthscale for each hat the levels of a
+    column are as far from each other as they need be, in whatever order.
+    """
+
+    levels: Any
+    spread = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "levels", _checked("levels", self.levels, "pairs (column, value)", 2))
+
+    @property
+    def _table(self) -> np.ndarray:
+        return self.levels
+
+    @property
+    def corners(self) -> np.ndarray:
+        owners, at = self.owners, self.levels[:, 1]
+        same = owners[1:] == owners[:-1]
+        before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
+        after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
+        return np.stack([before, at, after], axis=1)
+
+    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> "Levels":
+        c, at = self.owners, self.levels[:, 1]
+        return Levels(self.kernel, np.column_stack([c, (at - x_mean[c]) / x_scale[c]]))
+
+    def _of_columns(self, x: Array) -> tuple[Array, Array]:
+        xp = namespace(x)
+        low, middle, high = (asarray_like(v, x) for v in self.corners.T)
+        rising, falling = (x - low) / (middle - low), (high - x) / (high - middle)
+        zero = 0.0 * x
+        rises, falls = (x > low) & (x < middle), (x >= middle) & (x < high)
+        slopes = xp.where(rises, zero + 1.0 / (middle - low), zero)
+        slopes = xp.where(falls & (x > middle), zero - 1.0 / (high - middle), slopes)
+        return xp.where(rises, rising, xp.where(falls, falling, zero)), slopes
+
+
+@dataclass(frozen=True, eq=False)
+class Warped(OfFeatures):
+    """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L warps, h(x) = asinh((x_k - centre)/scale) each.
+
+    warps (L, 3) are numbers of columns, centres and scales. A warp is straight near its centre and grows like
+    a logarithm far from it, so that the few far values of a column with long tails are as near to each other
+    as the many at its centre. Usually k looks at the warp of a column in the column's place:
+    Warped(Matern32(lengthscale, columns=(0, 3)), [(1, 5.0, 2.0)]) of three inputs sees the first, and the
+    second by its warp.
+    """
+
+    warps: Any
+    spread = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        warps = _checked("warps", self.warps, "triples (column, centre, scale)", 3)
+        if not np.all(warps[:, 2] > 0):
+            raise ParameterError(f"the scale of a warp must be positive, not {warps[:, 2].min():g}")
+        object.__setattr__(self, "warps", warps)
+
+    @property
+    def _table(self) -> np.ndarray:
+        return self.warps
+
+    @property
+    def corners(self) -> np.ndarray:
+        centre, scale = self.warps[:, 1], self.warps[:, 2]
+        return np.stack([centre, centre + scale, centre + scale], axis=1)
+
+    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> "Warped":
+        c, centre, scale = self.owners, self.warps[:, 1], self.warps[:, 2]
+        return Warped(
+            self.kernel, np.column_stack([c, (centre - x_mean[c]) / x_scale[c], scale / x_scale[c]])
+        )
+
+    def _of_columns(self, x: Array) -> tuple[Array, Array]:
+        xp, (centre, scale) = namespace(x), (asarray_like(v, x) for v in self.warps[:, 1:].T)
+        t = (x - centre) / scale
+        return xp.asinh(t), 1.0 / (scale * xp.sqrt(1.0 + t * t))

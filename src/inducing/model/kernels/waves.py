@@ -20,7 +20,7 @@ from ...numerics.special import special
 from .base import Kernel
 from .composite import Product, Sum
 from .dot import Constant, Linear
-from .levels import Levels
+from .levels import OfFeatures
 from .periodic import Periodic
 from .projected import Projected
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
@@ -33,10 +33,10 @@ EDGE = 1e-12  # of uniform numbers: nearer to 0 or 1 none goes through a quantil
 class Waves:
     """Features whose weights are independent standard normal in the prior: waves, and slopes of a plane."""
 
-    frequencies: np.ndarray  # (F, d), or of d inputs and the hats of levels
+    frequencies: np.ndarray  # (F, d), or of d inputs and features of them
     amplitudes: np.ndarray  # (F,), of a cosine and of a sine each
     slopes: np.ndarray  # (d, s)
-    levels: Levels | None = None
+    levels: OfFeatures | None = None
 
     def __len__(self) -> int:
         return 2 * len(self.amplitudes) + self.slopes.shape[1]
@@ -68,7 +68,7 @@ def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves
     """Waves of a kernel of d inputs, `count` frequencies for each term of a sum. Raise if it has none."""
     frequencies, amplitudes, slopes = [], [], np.zeros((d, 0))
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
-    if any(isinstance(term, Levels) for term in terms):
+    if any(isinstance(term, OfFeatures) for term in terms):
         return _waves_of_levels(terms, d, count, rng)
     for term in terms:
         if isinstance(term, Linear):
@@ -88,13 +88,14 @@ def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves
 
 
 def _waves_of_levels(terms: Sequence[Kernel], d: int, count: int, rng: np.random.Generator) -> Waves:
-    """Waves of terms of which some look at the hats of levels, all at the same ones."""
-    levels = [term for term in terms if isinstance(term, Levels)]
-    inputs = d + len(levels[0].levels)
-    if not all(np.array_equal(own.levels, levels[0].levels) for own in levels):
-        raise ParameterError("whole functions of several Levels kernels need the same levels; use sample")
+    """Waves of terms of which some look at features of columns, all at the same ones."""
+    levels = [term for term in terms if isinstance(term, OfFeatures)]
+    inputs = d + len(levels[0].owners)
+    if not all(np.array_equal(own.hats, levels[0].hats) for own in levels):
+        name = type(levels[0]).__name__
+        raise ParameterError(f"whole functions of several {name} kernels need the same features; use sample")
     each = [
-        waves(term.kernel, inputs, count, rng) if isinstance(term, Levels) else waves(term, d, count, rng)
+        waves(term.kernel, inputs, count, rng) if isinstance(term, OfFeatures) else waves(term, d, count, rng)
         for term in terms
     ]
     omega = [np.pad(own.frequencies, ((0, 0), (0, inputs - own.frequencies.shape[1]))) for own in each]
