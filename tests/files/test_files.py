@@ -118,7 +118,7 @@ def test_constructor_parameters_come_back(tmp_path):
         inducing=X[:7],
         noise=0.2,
         fixed=("noise",),
-        priors={"kernel.variance": ig.LogNormal(1.0, 0.5)},
+        priors={"kernel.variance": ig.LogNormal(1.0, 0.5, 2.0)},
         mean=ig.means.Linear([0.1, 0.2]),
         optimize="hyperparameters",
     )

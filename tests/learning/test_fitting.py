@@ -440,6 +440,19 @@ def test_bad_input_has_a_named_error(error, words, options):
         quick(**options)
 
 
+def test_a_prior_may_be_wider_above_its_median():
+    prior, value = LogNormal(2.0, 0.5, sigma_above=4.0), np.array([0.7, 1.9, 2.1, 300.0])
+    wide, narrow = LogNormal(2.0, 4.0), LogNormal(2.0, 0.5)
+    density, slope = prior.log_density(value)
+    below, above = narrow.log_density(value[:2]), wide.log_density(value[2:])
+    assert density == pytest.approx(below[0] + above[0], rel=1e-12)
+    assert slope == pytest.approx(np.concatenate([below[1], above[1]]), rel=1e-12)
+    with pytest.raises(errors.ParameterError, match="sigma_above needs a median"):
+        LogNormal(None, 0.5, sigma_above=4.0)
+    with pytest.raises(errors.ParameterError, match="positive"):
+        LogNormal(1.0, 0.5, sigma_above=0.0)
+
+
 @pytest.mark.parametrize(("median", "sigma"), [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0), (np.nan, 1.0)])
 def test_priors_need_positive_numbers(median, sigma):
     with pytest.raises(errors.ParameterError, match="positive"):

@@ -2,6 +2,7 @@
 
 import warnings
 from copy import copy
+from dataclasses import astuple
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -383,7 +384,7 @@ def _as_plain(name: str, value: Any) -> Any:
     if name == "noise" and np.ndim(value) > 0:  # one per row would be training data
         return None
     if name == "priors":
-        return {key: [prior.median, prior.sigma] for key, prior in (value or {}).items()} or None
+        return {key: astuple(prior) for key, prior in (value or {}).items()} or None
     if name == "bounds" and value is not None:
         return np.asarray(value, dtype=float).tolist()
     if name == "fixed" or (name == "categorical" and value is not None):

@@ -37,6 +37,7 @@ LEAST_ROWS = 10  # that can be parted at all
 LEVELS_ALIKE, LEVEL_SIGMA = 10, 0.3  # of a category: more are alike, up to that
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
+LAST_SIGMA_ABOVE = 4.0  # the same in the last climbs, above the median: an input without effect has ℓ = ∞
 TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, and that curves must keep
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
@@ -388,6 +389,14 @@ def broad_priors(kernel: Kernel) -> dict[str, LogNormal]:
     broad = {name: LogNormal(v, PRIOR_SIGMA) for name, v in known.items() if name.endswith("lengthscale")}
     many = [name for name, v in known.items() if name.endswith(("W", "kappa")) and len(v) > LEVELS_ALIKE]
     return broad | {name: (Alike if name[-1] == "W" else LogNormal)(None, LEVEL_SIGMA) for name in many}
+
+
+def loosened(priors: Mapping[str, LogNormal]) -> dict[str, LogNormal]:
+    """The priors with lengthscales that may be as long as they like. Kernels are ranked without them: from a
+    few rows some would win by inputs that they leave out.
+    """
+    long = {name: prior for name, prior in priors.items() if name.endswith("lengthscale")}
+    return {**priors, **{name: replace(p, sigma_above=LAST_SIGMA_ABOVE) for name, p in long.items()}}
 
 
 def _climb(stage: Stage, start: Parameters, priors: Mapping[str, LogNormal]) -> list[Outcome]:

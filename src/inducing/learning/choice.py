@@ -34,6 +34,7 @@ from .candidates import (
     at_own_basis,
     best_of,
     different,
+    loosened,
     ranked_kernels,
 )
 from .noise import NoiseFit, noise_of_left_out
@@ -205,7 +206,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     if n < IN_THIRDS:
         for each in learned:
             try:
-                outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=each.priors).run()
+                last = replace(at_own_basis(whole, each.outcome.parameters), priors=loosened(each.priors))
+                outcome = last.run()
             except FactorisationError:  # too little noise for all rows
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
@@ -216,10 +218,11 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
-        for outcome in race.climbed([([each.outcome.parameters], each.priors)])[0]:
+        loose = loosened(each.priors)
+        for outcome in race.climbed([([each.outcome.parameters], loose)])[0]:
             trial = race.judged([outcome.parameters], f"exact, {each.name}")
             trials.append((replace(trial, seconds=time.perf_counter() - began), outcome))
-            priors.append(each.priors)
+            priors.append(loose)
     if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
         trial, outcome = trials[best]

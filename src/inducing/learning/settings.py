@@ -23,18 +23,24 @@ class LogNormal:
 
     median: Any  # a number, or one for each entry; None is the mean of log θ itself
     sigma: float
+    sigma_above: float | None = None  # in sigma's place where θ is above a given median
 
     def __post_init__(self) -> None:
-        if not (self.median is None or np.all(np.asarray(self.median) > 0)) or not self.sigma > 0:
-            raise ParameterError(f"a median and sigma must be positive, not {self.median}, {self.sigma}")
+        sigmas = [self.sigma] if self.sigma_above is None else [self.sigma, self.sigma_above]
+        if not (self.median is None or np.all(np.asarray(self.median) > 0)) or not min(sigmas) > 0:
+            raise ParameterError(f"a median and sigma must be positive, not {self.median}, {sigmas}")
+        if self.median is None and self.sigma_above is not None:
+            raise ParameterError("sigma_above needs a median to be above of; give one")
 
     def log_density(self, value: Any) -> tuple[float, np.ndarray]:
         """Σ log N(log θ | log median, sigma²) up to a constant, and its derivative in θ."""
         value = np.asarray(value, dtype=float)
         middle = np.log(value if self.median is None else self.median)
         middle = middle if value.ndim and self.median is not None else np.mean(middle)  # of one value for all
-        z = (np.log(value) - middle) / self.sigma
-        return float(-0.5 * np.sum(z**2)), -z / (self.sigma * value)
+        distance = np.log(value) - middle
+        sigma = np.where(distance > 0.0, self.sigma_above or self.sigma, self.sigma)
+        z = distance / sigma
+        return float(-0.5 * np.sum(z**2)), -z / (sigma * value)
 
 
 class Alike(LogNormal):
