@@ -37,7 +37,7 @@ LEAST_ROWS = 10  # that can be parted at all
 LEVELS_ALIKE, LEVEL_SIGMA = 10, 0.3  # of a category: more are alike, up to that
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
-LAST_SIGMA_ABOVE = 4.0  # the same in the last climbs, above the median: an input without effect has ℓ = ∞
+LAST_SIGMA_ABOVE = 4.0  # the same in the last climb of few rows, above the median: ℓ = ∞ has no effect
 TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, and that curves must keep
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels

@@ -218,11 +218,10 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
-        loose = loosened(each.priors)
-        for outcome in race.climbed([([each.outcome.parameters], loose)])[0]:
+        for outcome in race.climbed([([each.outcome.parameters], each.priors)])[0]:
             trial = race.judged([outcome.parameters], f"exact, {each.name}")
             trials.append((replace(trial, seconds=time.perf_counter() - began), outcome))
-            priors.append(loose)
+            priors.append(each.priors)
     if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
         trial, outcome = trials[best]
