@@ -56,7 +56,7 @@ def on_cores(count: int, row: str, kernel: str) -> list[float]:
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:count]))
     words = ["taskset", "-c", cores, sys.executable, __file__, "--child", row, kernel]
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
-    environment["PYTHONPATH"] = str(SOURCE)
+    environment["PYTHONPATH"] = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
