@@ -169,14 +169,14 @@ class Kinds:
             for c, levels in self.codes.items()
             if c != self.output
         ]
-        kernel: Kernel = Product.of(base, *categories) if numbers else Product.of(*categories)
+        kernel: Kernel = Product((base, *categories) if numbers else tuple(categories))
         if categories and mixed:
-            kernel = Sum.of(kernel, *([base] if numbers else []), *categories)
+            kernel = Sum((kernel, *([base] if numbers else []), *categories))
         if self.output is None:
             return kernel if categories else base
         levels = self.codes[self.output]
         of_output = Category(self.output, levels, min(rank or 2, levels))
-        return Product.of(kernel if categories else base, of_output)
+        return Product((kernel if categories else base, of_output))
 
     def record(self) -> tuple[Plain, Arrays]:
         """A description for a model file."""

@@ -19,8 +19,7 @@ from ..model.bases import Basis, Multiscale
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
 from ..model.kernels.category import code_columns
-from ..model.kernels.levels import OfFeatures
-from ..model.kernels.projected import Projected
+from ..model.kernels.changed import OfFeatures, Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean

@@ -28,6 +28,7 @@ class Stationary(Kernel):
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
     per_input_names: ClassVar[tuple[str, ...]] = ("lengthscale",)
     lengths: ClassVar[tuple[str, ...]] = ("lengthscale",)
+    _needs_distances: ClassVar[bool] = True  # whether `_slope` looks at s
 
     lengthscale: Any = 1.0
     variance: Any = 1.0
@@ -41,10 +42,6 @@ class Stationary(Kernel):
     def _slope(self, s: Array, K: Array) -> Array:
         """W = -2 dK/ds. (n, m)"""
         raise NotImplementedError
-
-    def _needs_distances(self) -> bool:
-        """Whether `_slope` looks at s; the RBF's does not."""
-        return True
 
     def scales(self, X: Array) -> Array:
         """The lengthscale of each input, on X's device. (d,)"""
@@ -124,10 +121,10 @@ class Stationary(Kernel):
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, form = namespace(X), once(type(self).exponents, self, Z)
-        s = squared_distances(X, Z, scale=form.scale) if self._needs_distances() or K is None else None
+        s = squared_distances(X, Z, scale=form.scale) if self._needs_distances or K is None else None
         if K is None:
             K = self._profile(xp.asarray(s, copy=True))
-        s = s if self._needs_distances() else None
+        s = s if self._needs_distances else None
         gradients = self._profile_gradients(s, K, Kbar)
         if s is not None:
             gradients["variance"] = _total(Kbar, K) / self.variance
@@ -202,6 +199,8 @@ def _total(A: Array, B: Array) -> Array:
 class RBF(Stationary):
     """variance · exp(-s/2), the squared exponential."""
 
+    _needs_distances: ClassVar[bool] = False
+
     def _profile(self, s: Array) -> Array:
         return self.variance * namespace(s).exp(-0.5 * s)
 
@@ -218,9 +217,6 @@ class RBF(Stationary):
 
     def _slope(self, s: Array, K: Array) -> Array:
         return K
-
-    def _needs_distances(self) -> bool:
-        return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,11 +18,10 @@ from ...errors import ParameterError
 from ...numerics.arrays import to_numpy
 from ...numerics.special import special
 from .base import Kernel
+from .changed import OfFeatures, Projected
 from .composite import Product, Sum
 from .dot import Constant, Linear
-from .levels import OfFeatures
 from .periodic import Periodic
-from .projected import Projected
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 DEGREES: dict[type[Kernel], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}  # twice ν
