@@ -10,18 +10,16 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..numerics import arrays
 from ..numerics.arrays import Array, Given, asarray_like, namespace, zeros_like_rows
-from .kernels.base import Gradients
+from .kernels.base import Gradients, numbers
 from .parameters import Parametrised, made, read_spec
 
 
 def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
     arrays.require_numbers(value, name, text=True)
-    array = np.array(value, dtype=float)  # a copy: nobody can change it later
+    array = numbers(name, value)
     if array.ndim > most or array.size == 0:
         raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
-    if not np.all(np.isfinite(array)):
-        raise ParameterError(f"{name} must be finite, but is {value}")
     return float(array) if array.ndim == 0 else array
 
 

@@ -191,7 +191,7 @@ def by_path(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def numbers(name: str, value: Given) -> np.ndarray:
-    """`value` as an array of finite floats. Raise if it holds anything else."""
+    """`value` as an array of finite floats, a copy. Raise if it holds anything else."""
     try:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError) as error:

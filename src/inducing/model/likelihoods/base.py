@@ -427,10 +427,7 @@ def within(name: str, value: object, low: float, high: float) -> float:
 
 def scale(name: str, value: object, power: int = 1) -> float:
     """`value` as a positive float in a range whose ratios can be squared, or square-rooted for power 2."""
-    number = positive(name, value, scalar=True, most=np.inf)
-    if not LARGEST**-power <= number <= LARGEST**power:
-        raise ParameterError(f"{name} is {number:g}, beyond {LARGEST**-power:g} to {LARGEST**power:g}")
-    return number
+    return positive(name, value, scalar=True, most=LARGEST**power)
 
 
 def one_namespace(*values: Array) -> list[Array]:
