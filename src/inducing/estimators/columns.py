@@ -13,7 +13,7 @@ from ..errors import EmptyDataError, InducingWarning, ParameterError, ShapeError
 from ..files.records import Arrays, Plain, array, expect
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
-from ..model.kernels.category import Category, categories_of
+from ..model.kernels.codes import Category, categories_of
 from ..model.kernels.composite import Composite, Product, Sum
 from ..model.kernels.stationary import RBF
 from ..numerics.arrays import as_floats, some_rows

@@ -10,13 +10,12 @@ from ...errors import ParameterError, ShapeError
 from ..parameters import made, read_spec
 from .averaged import Averaged
 from .base import Kernel
-from .category import Category, categories_of, code_columns
 from .changed import Levels, OfChanged, OfFeatures, Projected, Warped
+from .codes import Category, CurlFree, DivergenceFree, Independent, categories_of, code_columns
 from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
 from .periodic import Periodic, Sphere, Trigonometric
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
-from .vector import CurlFree, DivergenceFree, Independent
 from .waves import spectral_density
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)

@@ -1,7 +1,7 @@
 """Kernels of changed inputs: few directions of them [001 §5], or features of columns beside them."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -75,8 +75,7 @@ class Projected(OfChanged):
     names: ClassVar[tuple[str, ...]] = ("matrix",)
 
     matrix: Any
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

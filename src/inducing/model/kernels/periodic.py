@@ -1,6 +1,6 @@
 """Kernels of circles and spheres: of a sine distance, a finite Fourier series, of places on a globe."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from math import inf, pi, sqrt
 from typing import Any, ClassVar
 
@@ -32,8 +32,7 @@ class Periodic(Kernel):
     lengthscale: Any = 1.0
     period: Any = 1.0
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _circle(self, X: Array) -> Array:
         """φ: the cosines, then the sines. (n, 2d)"""
@@ -103,8 +102,7 @@ class Trigonometric(Kernel):
 
     order: int
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", positive_integer("order", self.order))
@@ -157,8 +155,7 @@ class Sphere(Kernel):
     lengthscale: Any = 1.0
     variance: Any = 1.0
     smoothness: float = 1.5
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.smoothness not in SMOOTHNESSES:

@@ -1,6 +1,6 @@
 """Kernels of the scaled distance s = Σ (x - z)² / ℓ²: RBF, Matérn, rational quadratic."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,8 +32,7 @@ class Stationary(Kernel):
 
     lengthscale: Any = 1.0
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _profile(self, s: Array) -> Array:
         """variance · g(s), overwriting s where that saves memory."""

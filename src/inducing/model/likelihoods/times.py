@@ -44,11 +44,11 @@ class Times(Likelihood):
 
 @dataclass(frozen=True)
 class PowerHazard(Times):
-    """Times whose survivors at y are exp(-(y/exp(f))^k)."""
+    """Times whose survivors at y are exp(-(y/exp(f))^k), k the shape, or 1 without one."""
 
     @property
     def _k(self) -> float:
-        return 1.0
+        return getattr(self, "shape", 1.0)
 
     def _slopes(self, y: Array, mean: Array, var: Array | float) -> tuple[Array, Array, Array]:
         """⟨log p(y|f)⟩ under f ~ N(mean, var), and two derivatives in the mean."""
@@ -112,10 +112,6 @@ class Weibull(PowerHazard):
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
     shape: float = 1.0
-
-    @property
-    def _k(self) -> float:
-        return self.shape
 
 
 @dataclass(frozen=True)
