@@ -1,4 +1,4 @@
-"""What is believed of new y: `Distribution`, row by row, in units of y; `Observations` makes one."""
+"""Beliefs about new y: `Distribution`, row by row and in units of y; `Observations` makes one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -53,13 +53,12 @@ class Category(Kernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", positive_integer("levels", self.levels, MOST_LEVELS))
         object.__setattr__(self, "rank", positive_integer("rank", self.rank, self.levels))
-        shapes = {"W": (self.levels, self.rank), "kappa": (self.levels,)}
         starts = {"W": start_weights(self.levels, self.rank), "kappa": np.full(self.levels, 0.5)}
-        for name, shape in shapes.items():
+        for name, start in starts.items():
             given = getattr(self, name)
-            value = numbers(name, starts[name] if given is None else given)
-            if value.shape != shape:
-                raise ParameterError(f"{name} must hold {shape} numbers, but has shape {value.shape}")
+            value = start if given is None else numbers(name, given)
+            if value.shape != start.shape:
+                raise ParameterError(f"{name} must hold {start.shape} numbers, but has shape {value.shape}")
             object.__setattr__(self, name, value)
         super().__post_init__()
 

@@ -144,7 +144,4 @@ class Product(Composite):
 
 def _gathered(results: list[tuple[Gradients, Array]]) -> tuple[Gradients, Array]:
     """The parts' gradients by path, and the sum of their Zbar."""
-    Zbar = results[0][1]
-    for _, other in results[1:]:
-        Zbar = Zbar + other
-    return by_path([gradients for gradients, _ in results]), Zbar
+    return by_path([gradients for gradients, _ in results]), reduce(add, [Zbar for _, Zbar in results])

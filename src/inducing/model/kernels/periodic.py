@@ -1,7 +1,9 @@
 """Kernels of circles and spheres: of a sine distance, a finite Fourier series, of places on a globe."""
 
 from dataclasses import dataclass, field
+from functools import reduce
 from math import inf, pi, sqrt
+from operator import mul
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,11 +123,7 @@ class Trigonometric(Kernel):
         return [self._waves(X[:, k])[0] @ self._waves(Z[:, k])[0].T for k in range(X.shape[1])]
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        factors = self._factors(X, Z)
-        K = factors[0]
-        for factor in factors[1:]:
-            K = K * factor
-        return self.variance * K
+        return self.variance * reduce(mul, self._factors(X, Z))
 
     def _height(self, d: int) -> float:
         return (2.0 * self.order + 1.0) ** d

@@ -65,7 +65,7 @@ class Waves:
 
 def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves:
     """Waves of a kernel of d inputs, `count` frequencies for each term of a sum. Raise if it has none."""
-    frequencies, amplitudes, slopes = [], [], np.zeros((d, 0))
+    frequencies, amplitudes, slopes = [np.zeros((0, d))], [np.zeros(0)], np.zeros((d, 0))
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if any(isinstance(term, OfFeatures) for term in terms):
         return _waves_of_levels(terms, d, count, rng)
@@ -81,8 +81,6 @@ def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves
             variance, omega = _spectrum(term, d, count, rng)
             frequencies.append(omega)
             amplitudes.append(np.full(count, np.sqrt(variance / count)))
-    if not frequencies:
-        return Waves(np.zeros((0, d)), np.zeros(0), slopes)
     return Waves(np.concatenate(frequencies), np.concatenate(amplitudes), slopes)
 
 
