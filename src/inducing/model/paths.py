@@ -167,9 +167,7 @@ def _on_basis(prior: Waves, kernel: Kernel, basis: Basis) -> np.ndarray:
 
 
 def probability_of_maximum(process: Drawn | Paths, X: Array, size: int = 1000, rng: Seed = 0) -> np.ndarray:
-    """The probability that each row of X is where f is largest among them, from `size` functions drawn from a
-    posterior or an estimator, or from `Paths` there are. (n,)
-    """
+    """The probability that f is largest at each row of X, by `size` functions drawn or those given. (n,)"""
     paths = process if isinstance(process, Paths) else process.paths(size, rng)
     values = paths(X)
     if values.ndim != 2:
@@ -178,9 +176,7 @@ def probability_of_maximum(process: Drawn | Paths, X: Array, size: int = 1000, r
 
 
 def probability_above(process: Drawn, X: Array, level: float) -> np.ndarray:
-    """The probability that f lies above a level at each row, under a posterior or an estimator: its level set
-    with all that is not known of it. (n,)
-    """
+    """The probability that f lies above a level at each row, under a posterior or an estimator. (n,)"""
     if hasattr(process, "get_params"):
         mean, std = process.predict(X, return_std=True, latent=True)  # type: ignore[call-arg]
     else:

@@ -91,18 +91,19 @@ def row(name: str, power: float | None = None, neighbours: int | np.ndarray | No
     """The row called `name`; `power` is PEP's, 0 to 1, `neighbours` NEIGHBOURS', how many or which."""
     if name not in TABLE:
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {', '.join(TABLE)}")
+    found = TABLE[name]
     if neighbours is not None:
-        if TABLE[name].keeps != "neighbours":
+        if found.keeps != "neighbours":
             raise ParameterError(f"neighbours= is only for 'neighbours', not for {name!r}")
-        return replace(row(name, power), neighbours=neighbours)
-    if name != "pep":
-        if power is not None:
+        found = replace(found, neighbours=neighbours)
+    if power is not None:
+        if name != "pep":
             raise ParameterError(f"power is only for 'pep', not for {name!r}")
-        return TABLE[name]
-    power = PEP.power if power is None else float(power)
-    if not 0.0 < power <= 1.0:
-        raise ParameterError(f"power must lie in (0, 1], but is {power:g}; towards 0 use 'vfe'")
-    return replace(PEP, power=power)
+        power = float(power)
+        if not 0.0 < power <= 1.0:
+            raise ParameterError(f"power must lie in (0, 1], but is {power:g}; towards 0 use 'vfe'")
+        found = replace(found, power=power)
+    return found
 
 
 def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Array, Array]:

@@ -18,10 +18,8 @@ OUTERMOST = 1e30  # beyond the first and the last level nothing changes
 
 @dataclass(frozen=True, eq=False)
 class OfChanged(Kernel):
-    """k(t(x), t(z)) for a kernel k and a change t of the inputs, `changed`.
-
-    Its parameters are those of its own, which may be any real numbers, and by path those of k:
-    "0.lengthscale".
+    """k(t(x), t(z)) for a kernel k and a change t of the inputs, `changed`; its own parameters are any
+    real numbers, those of k have paths: "0.lengthscale".
     """
 
     kernel: Kernel
