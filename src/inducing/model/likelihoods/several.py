@@ -55,7 +55,7 @@ class SeveralLikelihood(Likelihood):
     ) -> dict[str, Array]:
         """The derivatives of ⟨log p(y|f)⟩ in the parameters. (n,) each"""
         if power != 0.0:
-            self._refuse()
+            self.tilted(y, means, variances, power)
         return super().parameter_gradient(y, means, variances, power)
 
     def _expected(self, y: Array, means: Array, variances: Array) -> Expected:
@@ -83,10 +83,8 @@ class SeveralLikelihood(Likelihood):
         step = np.sqrt(var[:, 0]) + np.exp(0.5 * np.clip(mean[:, 1], -STEEP, STEEP))
         return _crossing(lambda y: self._cumulative(y, mean, var) - p, mean[:, 0], step)
 
-    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> NoReturn:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def tilted(self, y: Array, means: Array, variances: Array, power: float = 1.0) -> NoReturn:
+        """No such average: there is `expected`."""
         raise ParameterError(
             f"{type(self).__name__} is a likelihood of several processes a row, for which there is ⟨log p⟩ "
             "(power 0) alone: use `expected`, and a variational approximation"
