@@ -65,7 +65,7 @@ from .model.posterior import Posterior as Posterior
 from .model.posterior import kl_divergence as kl_divergence
 from .model.posterior import prior as prior
 from .model.problem import NoiseByLevel as NoiseByLevel
-from .model.sites import Sites as Sites
+from .model.table import Sites as Sites
 from .pictures import animation as animation
 from .pictures import plots as plots
 from .sources import datasets as datasets

@@ -27,9 +27,9 @@ from ..errors import IterationWarning, ParameterError
 from ..inference.regression import posterior_of, problem_of
 from ..learning.fitting import fit
 from ..model.bases import Basis
+from ..model.distributions import Observations
 from ..model.kernels.base import Kernel
 from ..model.likelihoods import Gaussian, Likelihood
-from ..model.observations import Observations
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import as_inputs
 from ..numerics.arrays import Seed, to_numpy

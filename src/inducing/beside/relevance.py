@@ -23,8 +23,7 @@ from ..model.likelihoods import Binary, Likelihood, Logistic, Probit
 from ..model.means import Mean
 from ..model.posterior import Marginals, Posterior
 from ..model.problem import Problem, as_inputs, as_queries, make_problem
-from ..model.sites import Sites
-from ..model.table import SoR
+from ..model.table import Sites, SoR
 from ..numerics.arrays import Array, asarray_like, to_numpy
 from ..numerics.linalg import row_dots, row_squares
 from ..numerics.workers import chunk_rows, row_slices, single_threaded_blas

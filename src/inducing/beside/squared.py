@@ -30,7 +30,7 @@ from ..model.kernels.base import positive
 from ..model.kernels.dot import positive_integer
 from ..model.likelihoods import Squared
 from ..model.posterior import Posterior
-from ..model.sites import Sites
+from ..model.table import Sites
 from ..numerics.linalg import row_squares
 from ..numerics.workers import blas_for
 

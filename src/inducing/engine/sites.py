@@ -27,7 +27,7 @@ from ..model.likelihoods import Likelihood
 from ..model.likelihoods.loops import Asked
 from ..model.means import Mean
 from ..model.posterior import Posterior
-from ..model.sites import Sites
+from ..model.table import Sites
 from ..numerics import linalg as la
 from ..numerics.arrays import Given, require_finite, to_numpy
 from ..numerics.blas import addresses

@@ -13,7 +13,7 @@ from ..errors import EmptyDataError, InducingWarning, ParameterError, ShapeError
 from ..files.records import Arrays, Plain, array, expect
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
-from ..model.kernels.category import Category, categories_of
+from ..model.kernels.codes import Category, categories_of
 from ..model.kernels.composite import Composite, Product, Sum
 from ..model.kernels.stationary import RBF
 from ..numerics.arrays import as_floats, some_rows
@@ -169,14 +169,14 @@ class Kinds:
             for c, levels in self.codes.items()
             if c != self.output
         ]
-        kernel: Kernel = Product.of(base, *categories) if numbers else Product.of(*categories)
+        kernel: Kernel = Product((base, *categories) if numbers else tuple(categories))
         if categories and mixed:
-            kernel = Sum.of(kernel, *([base] if numbers else []), *categories)
+            kernel = Sum((kernel, *([base] if numbers else []), *categories))
         if self.output is None:
             return kernel if categories else base
         levels = self.codes[self.output]
         of_output = Category(self.output, levels, min(rank or 2, levels))
-        return Product.of(kernel if categories else base, of_output)
+        return Product((kernel if categories else base, of_output))
 
     def record(self) -> tuple[Plain, Arrays]:
         """A description for a model file."""

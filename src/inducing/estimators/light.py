@@ -9,9 +9,8 @@ import numpy as np
 from ..errors import ColumnError, ModelFileError, ShapeError
 from ..files.records import Arrays, Plain, array, expect, posterior_from
 from ..model import likelihoods
-from ..model.distributions import Distribution
+from ..model.distributions import Distribution, Observations
 from ..model.likelihoods import Binary, Gaussian
-from ..model.observations import Observations
 from ..model.problem import as_inputs
 from ..numerics.arrays import require_numbers
 from ..sources.encoding import ColumnEncoder

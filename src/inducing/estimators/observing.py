@@ -13,9 +13,8 @@ from ..inference.pic import PICPredictor
 from ..inference.sensitivity import Sobol, sobol_indices
 from ..learning.diagnosis import Diagnosis
 from ..model import likelihoods
-from ..model.distributions import AnyDistribution, checked_level
+from ..model.distributions import AnyDistribution, Observations, checked_level
 from ..model.likelihoods import Gaussian, Likelihood
-from ..model.observations import Observations
 from ..model.paths import Paths
 from ..model.posterior import Posterior
 from ..model.problem import Problem, scatter

@@ -8,9 +8,14 @@ import numpy as np
 
 from ..errors import ModelFileError
 from ..files.records import Arrays, Plain, expect, posterior_from
-from ..model.distributions import AnyDistribution, ClassDistribution, Distribution, OutputDistributions
+from ..model.distributions import (
+    LEAST_VARIANCE,
+    AnyDistribution,
+    ClassDistribution,
+    Distribution,
+    OutputDistributions,
+)
 from ..model.likelihoods import LearnedNoise, Likelihood
-from ..model.observations import LEAST_VARIANCE
 from ..model.posterior import Posterior
 
 

@@ -132,7 +132,7 @@ def _densities() -> None:
 def _fields() -> None:
     from ..inference import fields
     from ..inference.mixtures import Mixtures
-    from ..model.kernels.vector import DivergenceFree
+    from ..model.kernels.codes import DivergenceFree
 
     n, p = 4, 2
     t = Mixtures.of(np.ones((n, 1)), np.ones((n, 1, p)), np.tile(np.eye(p), (n, 1, 1, 1)))

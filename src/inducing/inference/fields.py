@@ -1,6 +1,6 @@
 """Learning vector fields: likelihoods of whole vectors, basis functions in groups. [004 §5.4, appendix F]
 
-A field of p components is an ordinary process over inputs (x, component), see `kernels.vector`; `stack` makes
+A field of p components is an ordinary process over inputs (x, component), see `kernels.codes`; `stack` makes
 these inputs and the result is an ordinary `Posterior`. But a node x tells of all its components at once: its
 likelihood has a vector q and a matrix r (5.38), and its p basis functions come and go together (5.42-5.43).
 """

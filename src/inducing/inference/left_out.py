@@ -26,7 +26,7 @@ from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem
-from ..model.sites import Sites
+from ..model.table import Sites
 from ..numerics.arrays import Array, Given, as_columns, asarray_like, namespace, to_numpy
 from ..numerics.linalg import inverse_lower, row_squares
 from ..numerics.workers import blas_for, chunk_rows, row_slices

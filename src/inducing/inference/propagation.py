@@ -22,7 +22,7 @@ from ..model.likelihoods import Likelihood
 from ..model.means import Mean, Zero
 from ..model.posterior import Posterior, Score
 from ..model.problem import DEFAULT_JITTER, as_rows
-from ..model.sites import Sites
+from ..model.table import Sites
 from ..numerics.ahead import expect
 from ..numerics.arrays import Array, as_columns, to_numpy
 from ..numerics.linalg import cholesky_escalating

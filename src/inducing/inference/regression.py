@@ -16,8 +16,7 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem, make_problem, subset
-from ..model.sites import Sites
-from ..model.table import FITC, TABLE, Approximation
+from ..model.table import FITC, TABLE, Approximation, Sites
 from ..model.table import row as row_of_table
 from ..numerics.arrays import Array, Given, asked_once, to_numpy
 from ..numerics.linalg import contiguous

@@ -15,9 +15,9 @@ import numpy as np
 from ..errors import FactorisationError
 from ..inference.left_out import LeftOut, left_out_of
 from ..model.kernels.base import Kernel
+from ..model.kernels.changed import Levels, Warped
 from ..model.kernels.composite import Sum
 from ..model.kernels.dot import Linear
-from ..model.kernels.levels import Levels, Warped
 from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
 from ..numerics.arrays import is_numpy, to_numpy
 from ..numerics.workers import side_by_side

@@ -16,10 +16,10 @@ import numpy as np
 from ..errors import FactorisationError, UnknownNameError
 from ..inference.left_out import LeftOut, left_out_of
 from ..model.bases import as_points
+from ..model.distributions import Observations
 from ..model.kernels.base import Kernel
-from ..model.kernels.category import code_columns
+from ..model.kernels.codes import code_columns
 from ..model.likelihoods import LearnedNoise
-from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import Problem, subset
 from ..model.table import VFE

@@ -23,12 +23,12 @@ from ..inference.neighbours import with_neighbours
 from ..inference.pic import Predictor
 from ..inference.regression import as_problem, model_of, posterior_from, posterior_of, problem_of
 from ..model.bases import as_points
+from ..model.distributions import Observations
 from ..model.kernels.base import Kernel
 from ..model.kernels.composite import Sum
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.likelihoods import LearnedNoise, LearnedScaleT, LogScaleT, LogVariance, StudentT
 from ..model.means import Constant, Mean, Zero
-from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import Problem
 from ..model.table import VFE

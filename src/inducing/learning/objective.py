@@ -18,8 +18,8 @@ from ..errors import FactorisationError, ParameterError, UnknownNameError
 from ..inference.neighbour_sites import Settled, gaussian_problem, settle
 from ..inference.pic import Predictor
 from ..inference.regression import DENSE, gradient_of, model_of, posterior_from, with_data
+from ..model.distributions import Observations
 from ..model.likelihoods import Likelihood
-from ..model.observations import Observations
 from ..model.posterior import Posterior
 from ..model.problem import NoiseByLevel, Problem, as_inputs, as_noise, as_targets, scatter
 from ..model.table import Approximation

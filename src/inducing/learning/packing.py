@@ -18,9 +18,8 @@ from ..errors import ShapeError, UnknownNameError, require_one_of
 from ..model.bases import Basis, Multiscale
 from ..model.kernels.averaged import Averaged
 from ..model.kernels.base import Kernel
-from ..model.kernels.category import code_columns
-from ..model.kernels.levels import OfFeatures
-from ..model.kernels.projected import Projected
+from ..model.kernels.changed import OfFeatures, Projected
+from ..model.kernels.codes import code_columns
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.likelihoods import Likelihood
 from ..model.means import Mean

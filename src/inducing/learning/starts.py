@@ -9,7 +9,7 @@ from ..errors import FactorisationError, ParameterError
 from ..inference import selection
 from ..model.bases import Basis, Multiscale, Points, as_multiscale
 from ..model.kernels.base import Kernel
-from ..model.kernels.projected import Projected
+from ..model.kernels.changed import Projected
 from ..model.kernels.stationary import RBF, Stationary
 from ..model.posterior import Posterior
 from ..model.problem import NoiseByLevel

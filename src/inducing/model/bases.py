@@ -7,8 +7,8 @@ of the table. A basis gives Kuu and Kfu for a kernel, and carries gradients back
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,35 +34,41 @@ def _matrix(name: str, value: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class _Functions:
+    """Basis functions by arrays (m, d), the fields, with a row for each."""
+
+    def __post_init__(self) -> None:
+        for name, value in self.parameters.items():
+            object.__setattr__(self, name, _matrix(name, value))
+
+    def __len__(self) -> int:
+        return next(iter(self.parameters.values())).shape[0]
+
+    def __getitem__(self, keep: slice | np.ndarray) -> Self:
+        return replace(self, **{name: value[keep] for name, value in self.parameters.items()})
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def with_parameters(self, values: Mapping[str, Any]) -> Self:
+        return replace(self, **values)
+
+    def on(self, X: Array) -> Self:
+        """The same basis with X's namespace, dtype and device."""
+        return replace(self, **{name: asarray_like(value, X) for name, value in self.parameters.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Points(_Functions):
     """u = f(Z): basis functions k(z, ·). Works with any kernel. [001], [003 §2]"""
 
     Z: Array  # (m, d)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "Z", _matrix("Z", self.Z))
-
-    def __len__(self) -> int:
-        return self.Z.shape[0]
-
-    def __getitem__(self, keep: slice | np.ndarray) -> Points:
-        return Points(self.Z[keep])
 
     @property
     def centers(self) -> Array:
         """The places of the functions, by the name that a Multiscale basis has for them. (m, d)"""
         return self.Z
-
-    @property
-    def parameters(self) -> dict[str, Array]:
-        return {"Z": self.Z}
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Points:
-        return replace(self, **values)
-
-    def on(self, X: Array) -> Points:
-        """The same basis with X's namespace, dtype and device."""
-        return Points(asarray_like(self.Z, X))
 
     def check(self, kernel: Kernel) -> None:
         """Any kernel will do."""
@@ -91,7 +97,7 @@ class Points:
 
 
 @dataclass(frozen=True, eq=False)
-class Multiscale:
+class Multiscale(_Functions):
     """Gaussian basis functions of any diagonal width under an RBF kernel. [000 eqs 10, 13, 15]
 
     With t² = 2s² - ℓ² and τ² = s_i² + s_j² - ℓ², and each function scaled to Kuu_ii = variance:
@@ -107,27 +113,10 @@ class Multiscale:
     widths: Array  # (m, d)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "centers", _matrix("centers", self.centers))
-        object.__setattr__(self, "widths", _matrix("widths", self.widths))
+        super().__post_init__()
         if tuple(self.centers.shape) != tuple(self.widths.shape):
             shapes = f"centers {tuple(self.centers.shape)} and widths {tuple(self.widths.shape)}"
             raise ShapeError(f"{shapes} must have the same shape")
-
-    def __len__(self) -> int:
-        return self.centers.shape[0]
-
-    def __getitem__(self, keep: slice | np.ndarray) -> Multiscale:
-        return Multiscale(self.centers[keep], self.widths[keep])
-
-    @property
-    def parameters(self) -> dict[str, Array]:
-        return {"centers": self.centers, "widths": self.widths}
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Multiscale:
-        return replace(self, **values)
-
-    def on(self, X: Array) -> Multiscale:
-        return Multiscale(asarray_like(self.centers, X), asarray_like(self.widths, X))
 
     def check(self, kernel: Kernel) -> None:
         """Raise if the kernel has no closed form here, or a width lies outside the kernel's space."""

@@ -14,11 +14,11 @@ from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.triangles import add, dot
 from .bases import Basis, Multiscale
 from .kernels.base import Kernel, per_input
+from .kernels.changed import OfFeatures
 from .kernels.composite import Product, Sum
 from .kernels.dot import Constant as ConstantKernel
 from .kernels.dot import Linear as LinearKernel
 from .kernels.dot import Polynomial
-from .kernels.levels import OfFeatures
 from .kernels.stationary import LINEAR, PROFILES, RationalQuadratic, Stationary
 from .kernels.triangle_loops import to_values
 from .means import Constant, Linear, Mean, Zero

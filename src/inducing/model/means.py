@@ -10,18 +10,16 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..numerics import arrays
 from ..numerics.arrays import Array, Given, asarray_like, namespace, zeros_like_rows
-from .kernels.base import Gradients
+from .kernels.base import Gradients, numbers
 from .parameters import Parametrised, made, read_spec
 
 
 def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
     arrays.require_numbers(value, name, text=True)
-    array = np.array(value, dtype=float)  # a copy: nobody can change it later
+    array = numbers(name, value)
     if array.ndim > most or array.size == 0:
         raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
-    if not np.all(np.isfinite(array)):
-        raise ParameterError(f"{name} must be finite, but is {value}")
     return float(array) if array.ndim == 0 else array
 
 
@@ -36,7 +34,7 @@ class Mean(Parametrised):
 
     def pullback(self, X: Array, vbar: Array) -> Gradients:
         """dJ/dparameters from vbar = dJ/dm(X), (n,) or (n, p)."""
-        raise NotImplementedError
+        return {}
 
     def input_gradient(self, X: Array, output: int) -> Array:
         """dm/dx of one output at each row. (n, d)"""
@@ -49,9 +47,6 @@ class Zero(Mean):
 
     def __call__(self, X: Array) -> Array:
         return zeros_like_rows((X.shape[0],), X)
-
-    def pullback(self, X: Array, vbar: Array) -> Gradients:
-        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +141,6 @@ class Field(Mean):
         if len(rows) == 0:
             return zeros_like_rows((0,), X)
         return asarray_like(self._spline(rows[:, :-1])[np.arange(len(rows)), component], X)
-
-    def pullback(self, X: Array, vbar: Array) -> Gradients:
-        return {}
 
     def input_gradient(self, X: Array, output: int) -> Array:
         """The gradient of the mean by central differences; the number of a component has none."""

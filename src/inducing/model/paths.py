@@ -20,6 +20,7 @@ from ..errors import ConditionalError, ParameterError
 from ..numerics.arrays import Array, Given, Seed, as_floats, to_numpy
 from ..numerics.linalg import solve_lower
 from ..numerics.special import special
+from ..numerics.workers import row_slices
 from .bases import Basis, Multiscale
 from .kernels.base import Kernel
 from .kernels.waves import Waves, waves
@@ -52,11 +53,10 @@ class Paths:
         """The values of each function at each row. (size, n) or (size, n, p)"""
         X = self._own(X)
         values = np.empty((len(X), self.weights.shape[1]))
-        for start in range(0, len(X), ROWS):
-            rows = X[start : start + ROWS]
-            values[start : start + ROWS] = self.waves(rows) @ self.weights
+        for rows in row_slices(len(X), ROWS):
+            values[rows] = self.waves(X[rows]) @ self.weights
             if len(self.basis):
-                values[start : start + ROWS] += self.basis.cross(self.kernel, rows) @ self.coefficients
+                values[rows] += self.basis.cross(self.kernel, X[rows]) @ self.coefficients
         m0 = self.mean_function(X)
         values = values.reshape(len(X), len(self), -1) + m0.reshape(len(X), 1, -1)
         values = values.transpose(1, 0, 2) * self.units[3] + self.units[2]
@@ -167,9 +167,7 @@ def _on_basis(prior: Waves, kernel: Kernel, basis: Basis) -> np.ndarray:
 
 
 def probability_of_maximum(process: Drawn | Paths, X: Array, size: int = 1000, rng: Seed = 0) -> np.ndarray:
-    """The probability that each row of X is where f is largest among them, from `size` functions drawn from a
-    posterior or an estimator, or from `Paths` there are. (n,)
-    """
+    """The probability that f is largest at each row of X, by `size` functions drawn or those given. (n,)"""
     paths = process if isinstance(process, Paths) else process.paths(size, rng)
     values = paths(X)
     if values.ndim != 2:
@@ -178,9 +176,7 @@ def probability_of_maximum(process: Drawn | Paths, X: Array, size: int = 1000, r
 
 
 def probability_above(process: Drawn, X: Array, level: float) -> np.ndarray:
-    """The probability that f lies above a level at each row, under a posterior or an estimator: its level set
-    with all that is not known of it. (n,)
-    """
+    """The probability that f lies above a level at each row, under a posterior or an estimator. (n,)"""
     if hasattr(process, "get_params"):
         mean, std = process.predict(X, return_std=True, latent=True)  # type: ignore[call-arg]
     else:

@@ -208,14 +208,11 @@ class Posterior:
     def gradient(self, X: Array) -> Array:
         """d mean / d x at each row, for control. (n, d) or (n, d, p)"""
         X = self._inputs(X)
-        slopes = [self._slope(X, q) for q in range(self.w.shape[1])]
+        slopes = [self.mean_function.input_gradient(X, q) for q in range(self.w.shape[1])]
+        if len(self):
+            alpha = self.coefficients.T
+            slopes = [s + self.basis.input_gradient(self.kernel, X, a) for s, a in zip(slopes, alpha)]
         return slopes[0] if self.one_output else namespace(X).stack(slopes, axis=2)
-
-    def _slope(self, X: Array, q: int) -> Array:
-        prior = self.mean_function.input_gradient(X, q)
-        if len(self) == 0:
-            return prior
-        return prior + self.basis.input_gradient(self.kernel, X, self.coefficients[:, q])
 
     # Transforming it. In the parametrisation P = (C + Q)⁻¹, b = Pα with Q = Kuu⁻¹, the KL-optimal process on
     # fewer basis functions has P and b with the other rows and columns deleted. [004 eqs 3.18, 3.20]
@@ -260,10 +257,7 @@ class Posterior:
         signs = np.where(np.diag(R) < 0.0, -1.0, 1.0)
         T, L = (Q * signs).T, np.ascontiguousarray((R * signs[:, None]).T)
         # P = Luu precision Luuᵀ, so B = L⁻¹PL⁻ᵀ = T precision Tᵀ
-        LBinv = la.inverse_lower(la.cholesky(T @ precision @ T.T))
-        w = LBinv.T @ (LBinv @ (T @ (precision @ w)))
-        A = np.ascontiguousarray(LBinv.T)
-        return replace(self, basis=self.basis[kept], L=L, w=w, A=A, log_evidence=None, sites=None)
+        return self._with_precision(self.basis[kept], L, T @ precision @ T.T, T @ (precision @ w))
 
     def _exact_restricted(self, kept: np.ndarray) -> Posterior:
         assert isinstance(self.basis, Points) and self.added is not None
@@ -271,9 +265,13 @@ class Posterior:
         L = _prior_factor(with_nugget(to_numpy(basis.gram(self.kernel))), self.jitter)
         weighted = la.solve_lower(L, to_numpy(self.basis.cross(self.kernel, to_numpy(basis.Z))))  # Φ, (m, n)
         weighted = weighted / np.sqrt(to_numpy(self.added))
-        LBinv = la.inverse_lower(la.cholesky(la.identity(L) + la.gram(np.ascontiguousarray(weighted.T))))
-        w = LBinv.T @ (LBinv @ (weighted @ (y / np.sqrt(to_numpy(self.added))[:, None])))
-        A = np.ascontiguousarray(LBinv.T)
+        B = la.identity(L) + la.gram(np.ascontiguousarray(weighted.T))
+        return self._with_precision(basis, L, B, weighted @ (y / np.sqrt(to_numpy(self.added))[:, None]))
+
+    def _with_precision(self, basis: Basis, L: np.ndarray, B: np.ndarray, b: np.ndarray) -> Posterior:
+        """The process on another basis of factor L, where L⁻¹u has the precision B and the mean B⁻¹b."""
+        LBinv = la.inverse_lower(la.cholesky(B))
+        w, A = LBinv.T @ (LBinv @ b), np.ascontiguousarray(LBinv.T)
         return replace(self, basis=basis, L=L, w=w, A=A, added=None, log_evidence=None, sites=None)
 
     def _whitened_precision(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -91,18 +91,19 @@ def row(name: str, power: float | None = None, neighbours: int | np.ndarray | No
     """The row called `name`; `power` is PEP's, 0 to 1, `neighbours` NEIGHBOURS', how many or which."""
     if name not in TABLE:
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {', '.join(TABLE)}")
+    found = TABLE[name]
     if neighbours is not None:
-        if TABLE[name].keeps != "neighbours":
+        if found.keeps != "neighbours":
             raise ParameterError(f"neighbours= is only for 'neighbours', not for {name!r}")
-        return replace(row(name, power), neighbours=neighbours)
-    if name != "pep":
-        if power is not None:
+        found = replace(found, neighbours=neighbours)
+    if power is not None:
+        if name != "pep":
             raise ParameterError(f"power is only for 'pep', not for {name!r}")
-        return TABLE[name]
-    power = PEP.power if power is None else float(power)
-    if not 0.0 < power <= 1.0:
-        raise ParameterError(f"power must lie in (0, 1], but is {power:g}; towards 0 use 'vfe'")
-    return replace(PEP, power=power)
+        power = float(power)
+        if not 0.0 < power <= 1.0:
+            raise ParameterError(f"power must lie in (0, 1], but is {power:g}; towards 0 use 'vfe'")
+        found = replace(found, power=power)
+    return found
 
 
 def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Array, Array]:
@@ -114,3 +115,27 @@ def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Ar
     half = 0.5 * (1.0 - power)
     value = half * R / noise if power == 0.0 else half / power * namespace(R).log1p(power * R / noise)
     return value, half / D, -half * R / (D * noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Gaussian factors exp(ν g - ½ τ g²), one for each row (each copy of it, where rows have weights).
+
+    They act on what the basis sees of f(x) above its prior mean, g = φᵀw = pᵀu, or with share = 1 on f(x)
+    itself. [004 eqs 4.17, 4.33]
+    """
+
+    tau: Array  # (n,), precisions; they may be negative where log p(y|f) is not concave
+    nu: Array  # (n,), shifts
+    P: np.ndarray | None = None  # (n, m), or None where the rows of P are those of Kfu Kuu⁻¹
+    share: float = 0.0  # of R that counts as the site's own noise: 0, or 1
+    n_sweeps: int = 0
+    converged: bool = False
+    changes: tuple[int, ...] = ()  # of the basis, in each sweep
+    projected: bool = False  # whether the likelihood is one of g alone, without R
+
+    @property
+    def a(self) -> Array:
+        """The pseudo-targets ν/τ that the sites pull g to, with noise 1/τ. (n,) [004 eq. 4.18]"""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.nu / self.tau

@@ -10,31 +10,27 @@ from ...errors import ParameterError, ShapeError
 from ..parameters import made, read_spec
 from .averaged import Averaged
 from .base import Kernel
-from .category import Category, categories_of, code_columns
+from .changed import Levels, OfChanged, OfFeatures, Projected, Warped
+from .codes import Category, CurlFree, DivergenceFree, Independent, categories_of, code_columns
 from .composite import Composite, Product, Sum
 from .dot import Constant, Linear, Polynomial
-from .levels import Levels, OfFeatures, Warped
-from .periodic import Periodic, Trigonometric
-from .projected import Projected
-from .sphere import Sphere
+from .periodic import Periodic, Sphere, Trigonometric
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
-from .vector import CurlFree, DivergenceFree, Independent
 from .waves import spectral_density
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
-_STATIONARY: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, RationalQuadratic, Matern)
-_LEAVES = (*_STATIONARY, Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere)
+_LEAVES: tuple[type[Kernel], ...] = (
+    *(RBF, Matern12, Matern32, Matern52, RationalQuadratic, Matern),
+    *(Polynomial, Linear, Periodic, Constant, Trigonometric, Sphere),
+)
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
-# kernels whose last input is the number of a component
-_VECTORS: tuple[type[Kernel], ...] = (Independent, CurlFree, DivergenceFree)
-_OF_VECTORS = {kind.__name__.lower(): kind for kind in _VECTORS}
-_OF_COLUMNS: dict[str, type[Kernel]] = {"category": Category, "averaged": Averaged}  # of columns of a kind
-_OF_CHANGED: tuple[type[Kernel], ...] = (Projected, Levels, Warped)
-_COMBINED: tuple[type[Kernel], ...] = (Sum, Product, *_OF_CHANGED)
-_COMPOSITES = {kind.__name__.lower(): kind for kind in _COMBINED}
-_KINDS = (Kernel, *_LEAVES, *_OF_VECTORS.values(), *_OF_COLUMNS.values(), *_COMPOSITES.values())
+_OTHERS: tuple[type[Kernel], ...] = (
+    *(Independent, CurlFree, DivergenceFree, Category, Averaged),  # of columns of a kind
+    *(Sum, Product, Projected, Levels, Warped),
+)
 __all__ = [
     "BY_NAME",
+    "Kernel",
     "categories_of",
     "code_columns",
     "from_spec",
@@ -42,14 +38,14 @@ __all__ = [
     "leaves",
     "spectral_density",
     "units_of",
-    *(kind.__name__ for kind in _KINDS),
+    *(kind.__name__ for kind in _LEAVES + _OTHERS),
 ]
 
 
 def from_spec(spec: Mapping[str, Any]) -> Kernel:
     """The kernel that `kernel.spec()` described."""
-    kind, values = read_spec("kernel", spec, BY_NAME | _OF_VECTORS | _OF_COLUMNS | _COMPOSITES)
-    if kind in _OF_CHANGED:
+    kind, values = read_spec("kernel", spec, BY_NAME | {kind.__name__.lower(): kind for kind in _OTHERS})
+    if issubclass(kind, OfChanged):
         values["kernel"] = from_spec(values.get("kernel", {}))
     if issubclass(kind, Composite):
         if not isinstance(values.get("parts"), list | tuple):

@@ -1,6 +1,6 @@
 """The RBF kernel of inputs that are only known to some precision, by its Gaussian integral over them."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,8 +30,7 @@ class Averaged(Kernel):
 
     lengthscale: Any = 1.0
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     @property
     def uncertain(self) -> bool:

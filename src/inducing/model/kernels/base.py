@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -156,12 +156,12 @@ class Kernel(Parametrised):
     def __add__(self, other: Kernel) -> Kernel:
         from .composite import Sum
 
-        return Sum.of(self, other)
+        return Sum((self, other))
 
     def __mul__(self, other: Kernel) -> Kernel:
         from .composite import Product
 
-        return Product.of(self, other)
+        return Product((self, other))
 
     def _check_columns(self) -> None:
         """Normalise `columns` to a tuple of ints, where a kernel has it."""
@@ -185,61 +185,13 @@ class Kernel(Parametrised):
         return X[:, list(columns)]
 
 
-@dataclass(frozen=True, eq=False)
-class OfChanged(Kernel):
-    """k(t(x), t(z)) for a kernel k and a change t of the inputs, `changed`.
-
-    Its parameters are those of its own, which may be any real numbers, and by path those of k:
-    "0.lengthscale".
-    """
-
-    kernel: Kernel
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.kernel, Kernel):
-            raise ParameterError(f"a {type(self).__name__} needs a kernel inside, not {self.kernel!r}")
-        self._check_columns()
-
-    @property
-    def parts(self) -> tuple[Kernel]:
-        """The kernel inside, where paths look for it."""
-        return (self.kernel,)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return super().parameters | by_path([self.kernel.parameters])
-
-    @property
-    def unconstrained(self) -> tuple[str, ...]:
-        return (*self.names, *(f"0.{name}" for name in self.kernel.unconstrained))
-
-    def _replaced(self, values: Mapping[str, Any]) -> Self:
-        own = {name: values[name] for name in self.names if name in values}
-        inner = {name.removeprefix("0."): value for name, value in values.items() if name not in own}
-        return replace(self, kernel=self.kernel.with_parameters(inner), **own)
-
-    def changed(self, X: Array) -> Array:
-        """t(x) of each row. (n, g)"""
-        raise NotImplementedError
-
-    def scaled(self, X: Array) -> Array:
-        return self.kernel.scaled(self.changed(self._select(X)))
-
-    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        T = self.changed(X)
-        return self.kernel.covariances(T, T if X is Z else self.changed(Z), out)
-
-    def _diag(self, X: Array) -> Array:
-        return self.kernel.diagonal(self.changed(X))
-
-
 def by_path(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Values of the parts of a kernel by their paths: "0.lengthscale"."""
     return {f"{i}.{name}": value for i, part in enumerate(parts) for name, value in part.items()}
 
 
 def numbers(name: str, value: Given) -> np.ndarray:
-    """`value` as an array of finite floats. Raise if it holds anything else."""
+    """`value` as an array of finite floats, a copy. Raise if it holds anything else."""
     try:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError) as error:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import add, mul
+from operator import add, iadd, imul, mul
 from typing import Any, Self
 
 import numpy as np
@@ -32,6 +32,9 @@ def products_without_each(factors: Sequence[Array]) -> list[Array]:
 class Composite(Kernel):
     """Kernels put together; parts of the same kind are taken apart first, so (a + b) + c has three parts."""
 
+    join = staticmethod(add)  # two matrices, or variances, of parts put together
+    join_in_place = staticmethod(iadd)
+
     parts: tuple[Kernel, ...]
 
     def __post_init__(self) -> None:
@@ -43,10 +46,6 @@ class Composite(Kernel):
         if not flat:
             raise ParameterError(f"a {type(self).__name__} needs at least one kernel, but got none")
         object.__setattr__(self, "parts", tuple(flat))
-
-    @classmethod
-    def of(cls, *kernels: Kernel) -> Self:
-        return cls(kernels)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -71,22 +70,25 @@ class Composite(Kernel):
         return any(part.uncertain for part in self.parts)
 
     def point_diag(self, X: Array) -> Array:
-        return self._joined([part.point_diag(X) for part in self.parts])
+        return reduce(self.join, [part.point_diag(X) for part in self.parts])
 
     def point_diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         kbars = self._kbars([part.point_diag(X) for part in self.parts], kbar)
         return by_path([part.point_diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        K = self.parts[0].covariances(X, Z, out)
+        for part in self.parts[1:]:
+            other = part.covariances(X, Z)
+            K = self.join_in_place(K, other) if is_numpy(K) else self.join(K, other)
+        return K
+
     def _diag(self, X: Array) -> Array:
-        return self._joined([part.diagonal(X) for part in self.parts])
+        return reduce(self.join, [part.diagonal(X) for part in self.parts])
 
     def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         kbars = self._kbars([part.diagonal(X) for part in self.parts], kbar)
         return by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
-
-    def _joined(self, parts: list[Array]) -> Array:
-        """The variances of the parts put together. (n,)"""
-        raise NotImplementedError
 
     def _kbars(self, parts: list[Array], kbar: Array) -> list[Array]:
         """dJ/d(variance of each part)."""
@@ -96,12 +98,6 @@ class Composite(Kernel):
 @dataclass(frozen=True, eq=False)
 class Sum(Composite):
     """k₁ + k₂ + …: f is a sum of independent functions."""
-
-    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        K = self.parts[0].covariances(X, Z, out)
-        for part in self.parts[1:]:
-            K = np.add(K, part.covariances(X, Z), out=K) if is_numpy(K) else K + part.covariances(X, Z)
-        return K
 
     def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
         if not is_numpy(X):
@@ -117,9 +113,6 @@ class Sum(Composite):
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
         return by_path([part.triangle_pullback(X, Kbar, rows) for part in self.parts])
 
-    def _joined(self, parts: list[Array]) -> Array:
-        return reduce(add, parts)
-
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         # a part may overwrite its Kbar, so each but the last has a copy of its own
         results = [part.pullback(X, Z, 1.0 * Kbar) for part in self.parts[:-1]]
@@ -134,14 +127,8 @@ class Sum(Composite):
 class Product(Composite):
     """k₁ k₂ …: similar only when similar in every part."""
 
-    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
-        K = self.parts[0].covariances(X, Z, out)
-        for part in self.parts[1:]:
-            K = np.multiply(K, part.covariances(X, Z), out=K) if is_numpy(K) else K * part.covariances(X, Z)
-        return K
-
-    def _joined(self, parts: list[Array]) -> Array:
-        return reduce(mul, parts)
+    join = staticmethod(mul)
+    join_in_place = staticmethod(imul)
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         Ks = [part.covariances(X, Z) for part in self.parts]  # (n, m) each
@@ -157,7 +144,4 @@ class Product(Composite):
 
 def _gathered(results: list[tuple[Gradients, Array]]) -> tuple[Gradients, Array]:
     """The parts' gradients by path, and the sum of their Zbar."""
-    Zbar = results[0][1]
-    for _, other in results[1:]:
-        Zbar = Zbar + other
-    return by_path([gradients for gradients, _ in results]), Zbar
+    return by_path([gradients for gradients, _ in results]), reduce(add, [Zbar for _, Zbar in results])

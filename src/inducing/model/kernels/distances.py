@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from ...numerics.arrays import Array, holds, is_numpy, is_torch, namespace, once, worth_compiling
+from ...numerics.arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling
 from ...numerics.linalg import row_squares
 from ...numerics.workers import interruptible
 
@@ -106,15 +107,22 @@ class Exponents:
         """u of each row. (n, d)"""
         return (X - self.centre) * self.scale
 
-    @property
+    @cached_property
     def coefficients(self) -> Array:
         """(m, d + 2), or (m, 2d + 1) with widths of their own."""
-        return once(_coefficients, self)
+        xp, v, P = namespace(self.v), self.v, self.P
+        if P is None:
+            level = self.constants - 0.5 * row_squares(v)
+            found = xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
+            # products on a GPU are quicker with rows of an even length in this order
+            return found.T.contiguous().T if is_torch(found) and v.shape[1] % 2 == 0 else found
+        level = self.constants - 0.5 * xp.sum(v * v * P, axis=1)
+        return xp.concat([v * P, -0.5 * P, level[:, None]], axis=1)
 
-    @property
+    @cached_property
     def reach(self) -> Array | float:
         """The largest |v|²."""
-        return once(_reach, self)
+        return longest(row_squares(self.v))
 
     def features(self, U: Array, lengths: Array) -> Array:
         """[u, -½|u|², 1], for which |u|² is given, or [u, u², 1] with widths of their own."""
@@ -146,18 +154,3 @@ class Exponents:
             difference *= -0.5 if self.P is None else -0.5 * self.P[:, k]
             out += difference
         return out
-
-
-def _coefficients(form: Exponents) -> Array:
-    xp, v, P = namespace(form.v), form.v, form.P
-    if P is None:
-        level = form.constants - 0.5 * row_squares(v)
-        found = xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
-        # products on a GPU are quicker with rows of an even length in this order
-        return found.T.contiguous().T if is_torch(found) and v.shape[1] % 2 == 0 else found
-    level = form.constants - 0.5 * xp.sum(v * v * P, axis=1)
-    return xp.concat([v * P, -0.5 * P, level[:, None]], axis=1)
-
-
-def _reach(form: Exponents) -> Array | float:
-    return longest(row_squares(form.v))

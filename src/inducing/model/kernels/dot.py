@@ -1,6 +1,6 @@
 """Kernels of the inner product x'z, with finite-dimensional feature spaces: linear, polynomial, constant."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,8 +25,7 @@ class Linear(Kernel):
     per_input_names: ClassVar[tuple[str, ...]] = ("variance",)
 
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         return _product(X, (Z * per_input("variance", self.variance, X)).T, out)
@@ -59,8 +58,7 @@ class Polynomial(Kernel):
     degree: int
     scale: Any = 1.0
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "degree", positive_integer("degree", self.degree))
@@ -99,8 +97,7 @@ class Constant(Kernel):
     names: ClassVar[tuple[str, ...]] = ("variance",)
 
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         if out is not None and is_numpy(out):

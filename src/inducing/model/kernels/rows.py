@@ -4,7 +4,6 @@ does not depend on the rows that come with it, to the last bit.
 
 from collections.abc import Callable
 from functools import reduce
-from operator import add, mul
 
 import numpy as np
 
@@ -46,8 +45,8 @@ def _is_compiled(kernel: Kernel) -> bool:
 
 def _meet(kernel: Kernel, d: int) -> Meet:
     if type(kernel) is Sum or type(kernel) is Product:
-        parts, join = [_meet(part, d) for part in kernel.parts], add if type(kernel) is Sum else mul
-        return lambda X, Z, earlier: reduce(join, [part(X, Z, earlier) for part in parts])
+        parts = [_meet(part, d) for part in kernel.parts]
+        return lambda X, Z, earlier: reduce(kernel.join, [part(X, Z, earlier) for part in parts])
     if type(kernel) not in PROFILES:
         return lambda X, Z, earlier: kernel.covariances(X, np.concatenate([Z, X]) if earlier else Z)
     from .triangle_loops import rows_with

@@ -1,6 +1,6 @@
 """Kernels of the scaled distance s = Σ (x - z)² / ℓ²: RBF, Matérn, rational quadratic."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,11 +28,11 @@ class Stationary(Kernel):
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
     per_input_names: ClassVar[tuple[str, ...]] = ("lengthscale",)
     lengths: ClassVar[tuple[str, ...]] = ("lengthscale",)
+    _needs_distances: ClassVar[bool] = True  # whether `_slope` looks at s
 
     lengthscale: Any = 1.0
     variance: Any = 1.0
-    _: KW_ONLY
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _profile(self, s: Array) -> Array:
         """variance · g(s), overwriting s where that saves memory."""
@@ -41,10 +41,6 @@ class Stationary(Kernel):
     def _slope(self, s: Array, K: Array) -> Array:
         """W = -2 dK/ds. (n, m)"""
         raise NotImplementedError
-
-    def _needs_distances(self) -> bool:
-        """Whether `_slope` looks at s; the RBF's does not."""
-        return True
 
     def scales(self, X: Array) -> Array:
         """The lengthscale of each input, on X's device. (d,)"""
@@ -124,10 +120,10 @@ class Stationary(Kernel):
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
         xp, form = namespace(X), once(type(self).exponents, self, Z)
-        s = squared_distances(X, Z, scale=form.scale) if self._needs_distances() or K is None else None
+        s = squared_distances(X, Z, scale=form.scale) if self._needs_distances or K is None else None
         if K is None:
             K = self._profile(xp.asarray(s, copy=True))
-        s = s if self._needs_distances() else None
+        s = s if self._needs_distances else None
         gradients = self._profile_gradients(s, K, Kbar)
         if s is not None:
             gradients["variance"] = _total(Kbar, K) / self.variance
@@ -202,6 +198,8 @@ def _total(A: Array, B: Array) -> Array:
 class RBF(Stationary):
     """variance · exp(-s/2), the squared exponential."""
 
+    _needs_distances: ClassVar[bool] = False
+
     def _profile(self, s: Array) -> Array:
         return self.variance * namespace(s).exp(-0.5 * s)
 
@@ -218,9 +216,6 @@ class RBF(Stationary):
 
     def _slope(self, s: Array, K: Array) -> Array:
         return K
-
-    def _needs_distances(self) -> bool:
-        return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,11 +18,10 @@ from ...errors import ParameterError
 from ...numerics.arrays import to_numpy
 from ...numerics.special import special
 from .base import Kernel
+from .changed import OfFeatures, Projected
 from .composite import Product, Sum
 from .dot import Constant, Linear
-from .levels import OfFeatures
 from .periodic import Periodic
-from .projected import Projected
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 DEGREES: dict[type[Kernel], float] = {Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}  # twice ν
@@ -66,7 +65,7 @@ class Waves:
 
 def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves:
     """Waves of a kernel of d inputs, `count` frequencies for each term of a sum. Raise if it has none."""
-    frequencies, amplitudes, slopes = [], [], np.zeros((d, 0))
+    frequencies, amplitudes, slopes = [np.zeros((0, d))], [np.zeros(0)], np.zeros((d, 0))
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if any(isinstance(term, OfFeatures) for term in terms):
         return _waves_of_levels(terms, d, count, rng)
@@ -82,8 +81,6 @@ def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves
             variance, omega = _spectrum(term, d, count, rng)
             frequencies.append(omega)
             amplitudes.append(np.full(count, np.sqrt(variance / count)))
-    if not frequencies:
-        return Waves(np.zeros((0, d)), np.zeros(0), slopes)
     return Waves(np.concatenate(frequencies), np.concatenate(amplitudes), slopes)
 
 

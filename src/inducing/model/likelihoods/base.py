@@ -320,10 +320,7 @@ class Likelihood(Parametrised):
         return p
 
     def quantile(self, p: Array, mean: Array, var: Array, further: Array | None = None) -> np.ndarray:
-        """The y that an observation stays below, or at, with probability p where f ~ N(mean, var).
-
-        p broadcasts with mean and var.
-        """
+        """The y that an observation stays at or below with probability p; p, mean and var broadcast."""
         p, mean, var = self.probability_of(p), *(np.asarray(to_numpy(v), dtype=float) for v in (mean, var))
         shape = np.broadcast_shapes(p.shape, mean.shape, var.shape)
         p, mean, var = (np.broadcast_to(v, shape).ravel() for v in (p, mean, var))
@@ -427,10 +424,7 @@ def within(name: str, value: object, low: float, high: float) -> float:
 
 def scale(name: str, value: object, power: int = 1) -> float:
     """`value` as a positive float in a range whose ratios can be squared, or square-rooted for power 2."""
-    number = positive(name, value, scalar=True, most=np.inf)
-    if not LARGEST**-power <= number <= LARGEST**power:
-        raise ParameterError(f"{name} is {number:g}, beyond {LARGEST**-power:g} to {LARGEST**power:g}")
-    return number
+    return positive(name, value, scalar=True, most=LARGEST**power)
 
 
 def one_namespace(*values: Array) -> list[Array]:

@@ -14,6 +14,7 @@ from ...numerics.arrays import Array, namespace
 from ...numerics.quadrature import ENTRIES, FAR, Feature
 from ...numerics.ranked import crps_of_gaussians
 from ...numerics.special import LOG_2PI, log_sigmoid, mills, special, stirling
+from ...numerics.workers import row_slices
 from .base import LARGEST, Likelihood, exp, one_namespace
 from .noise import LogVariance
 
@@ -237,10 +238,9 @@ class StudentT(Likelihood):
         if self.df < FEWEST_DF:
             return super()._cumulative(y, mean, var)
         variances, weight = self.mixture()
-        rows = range(0, len(y), max(ENTRIES[0] // len(weight), 1))
-        parts = [slice(low, low + rows.step) for low in rows]
         below = [
-            special(np).ndtr((y - mean)[s, None] / np.sqrt(var[s, None] + variances)) @ weight for s in parts
+            special(np).ndtr((y - mean)[s, None] / np.sqrt(var[s, None] + variances)) @ weight
+            for s in row_slices(len(y), max(ENTRIES[0] // len(weight), 1))
         ]
         return np.concatenate([*below, np.empty(0)])
 

@@ -48,26 +48,21 @@ class SeveralLikelihood(Likelihood):
     def expected(self, y: Array, means: Array, variances: Array) -> Expected:
         """⟨log p(y|f)⟩ and its derivatives for y (n,), means and variances (n, c)."""
         with np.errstate(all="ignore"):  # in branches that are not taken
-            return self._expected(*self._several(y, means, variances))
+            return self._expected(*self._rows(y, means, variances)[:3])
 
     def parameter_gradient(
         self, y: Array, means: Array, variances: Array, power: float = 0.0
     ) -> dict[str, Array]:
         """The derivatives of ⟨log p(y|f)⟩ in the parameters. (n,) each"""
         if power != 0.0:
-            self._refuse()
-        y, means, variances = self._several(y, means, variances)
-        with np.errstate(all="ignore"):
-            return self._expected_gradient(y, means, variances) if self.names else {}
+            self.tilted(y, means, variances, power)
+        return super().parameter_gradient(y, means, variances, power)
 
     def _expected(self, y: Array, means: Array, variances: Array) -> Expected:
         raise NotImplementedError
 
-    def _expected_gradient(self, y: Array, means: Array, variances: Array) -> dict[str, Array]:
-        raise NotImplementedError
-
-    def _several(self, y: Array, means: Array, variances: Array) -> list[Array]:
-        """y (n,), means and variances (n, c), checked and in one namespace."""
+    def _rows(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:
+        """y (n,), means and variances (n, c), checked and in one namespace; and the shape of y."""
         y, means, variances = one_namespace(self.check(y), means, variances)
         shape = (*y.shape, self.n_processes(y))
         if y.ndim != 1 or tuple(means.shape) != shape or tuple(variances.shape) != shape:
@@ -76,7 +71,7 @@ class SeveralLikelihood(Likelihood):
         xp = namespace(means)
         if not xp.all((xp.abs(means) <= LARGEST) & (variances <= LARGEST**2) & (variances > 0.0)):
             raise ParameterError("the means must be finite and the variances of f positive and finite")
-        return [y, means, xp.maximum(variances, LARGEST**-2)]
+        return y, means, xp.maximum(variances, LARGEST**-2), y.shape
 
     def quantile(self, p: Array, means: Array, variances: Array, further: Array | None = None) -> np.ndarray:
         """The y that an observation stays at or below with probability p, for moments (n, c). (n,)"""
@@ -88,17 +83,8 @@ class SeveralLikelihood(Likelihood):
         step = np.sqrt(var[:, 0]) + np.exp(0.5 * np.clip(mean[:, 1], -STEEP, STEEP))
         return _crossing(lambda y: self._cumulative(y, mean, var) - p, mean[:, 0], step)
 
-    def cumulative(self, y: Array, means: Array, variances: Array) -> np.ndarray:
-        """The probability that an observation is y or less, for means and variances (n, c). (n,)"""
-        return self._cumulative(*self._several(y, means, variances))
-
-    def crps(self, y: Array, means: Array, variances: Array) -> np.ndarray:
-        return self._crps(*self._several(y, means, variances))
-
-    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> NoReturn:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def tilted(self, y: Array, means: Array, variances: Array, power: float = 1.0) -> NoReturn:
+        """No such average: there is `expected`."""
         raise ParameterError(
             f"{type(self).__name__} is a likelihood of several processes a row, for which there is ⟨log p⟩ "
             "(power 0) alone: use `expected`, and a variational approximation"
@@ -155,7 +141,7 @@ class LearnedNoise(SeveralLikelihood):
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
         """log ∫ N(y; m_f, v_f + exp(g)) N(g) dg. (n,)"""
-        y, means, variances = self._several(y, means, variances)
+        y, means, variances, _ = self._rows(y, means, variances)
         xp = namespace(y)
         total, weight = self._totals(means, variances)
         value = weight - 0.5 * (LOG_2PI + xp.log(total) + ((y - means[:, 0]) ** 2)[:, None] / total)
@@ -221,7 +207,7 @@ class LearnedScaleT(SeveralLikelihood):
         value, q_f, q_g, r_f, r_g = (part @ asarray_like(HERMITE_WEIGHTS, y) for part in parts)
         return Expected(value, xp.stack([q_f, q_g], axis=1), xp.stack([r_f, r_g], axis=1))
 
-    def _expected_gradient(self, y: Array, means: Array, variances: Array) -> dict[str, Array]:
+    def gradient_on_nodes(self, y: Array, means: Array, variances: Array, power: float) -> dict[str, Array]:
         g, mean, var = self._inside(y, means, variances)
         zero = namespace(y).zeros_like(mean)
         slope = StudentT(self.df, 1.0).gradient_on_nodes(zero, mean, var, 0.0)["df"]
@@ -239,7 +225,7 @@ class LearnedScaleT(SeveralLikelihood):
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
         """The log density of y, averaged over f and g. (n,)"""
-        y, means, variances = self._several(y, means, variances)
+        y, means, variances, _ = self._rows(y, means, variances)
         xp = namespace(y)
         g, mean, var = self._inside(y, means, variances)
         value = StudentT(self.df, 1.0).log_average(0.0, mean, var)
@@ -293,7 +279,7 @@ class Softmax(SeveralLikelihood):
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
         """The log probability of the class y. (n,)"""
-        y, means, variances = self._several(y, means, variances)
+        y, means, variances, _ = self._rows(y, means, variances)
         p = self.probabilities(means, variances)
         chosen = y[:, None] == asarray_like(np.arange(self.classes), y)
         return namespace(y).log(namespace(y).sum(namespace(y).where(chosen, p, 0.0), axis=1))

@@ -44,42 +44,41 @@ class Times(Likelihood):
 
 @dataclass(frozen=True)
 class PowerHazard(Times):
-    """Times whose survivors at y are exp(-(y/exp(f))^k)."""
+    """Times whose survivors at y are exp(-(y/exp(f))^k), k the shape, or 1 without one."""
 
     @property
     def _k(self) -> float:
-        return 1.0
+        return getattr(self, "shape", 1.0)
 
-    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        xp, w, censored = self._logs(y, f)
-        k = self._k
-        hazard = exp(k * w)  # cumulative
-        seen = xp.where(censored, 0.0 * w, 1.0)
-        log_time = self.split(y, f)[1]
-        value = seen * (k * w + float(np.log(k)) - xp.log(log_time)) - hazard
-        return value, k * (hazard - seen), -k * k * hazard
-
-    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
-        xp, w, censored = self._logs(y, f)
-        hazard = exp(self._k * w)
-        return {"shape": xp.where(censored, 0.0 * w, 1.0 / self._k + w) - w * hazard}
-
-    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        if power > 0.0:
-            return super()._tilted(y, mean, var, power)
+    def _slopes(self, y: Array, mean: Array, var: Array | float) -> tuple[Array, Array, Array]:
+        """⟨log p(y|f)⟩ under f ~ N(mean, var), and two derivatives in the mean."""
         xp, w, censored = self._logs(y, mean)
-        k, seen = self._k, namespace(mean).where(censored, 0.0 * mean, 1.0)
-        hazard = exp(k * w + 0.5 * k * k * var)
-        value = seen * (k * w + float(np.log(k)) - xp.log(self._columns_of(y)[0])) - hazard
+        k = self._k
+        hazard = exp(k * w + 0.5 * k * k * var)  # cumulative
+        seen = xp.where(censored, 0.0 * w, 1.0)
+        value = seen * (k * w + float(np.log(k)) - xp.log(self.split(y, mean)[1])) - hazard
         return value, k * (hazard - seen), -k * k * hazard
 
-    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        if power > 0.0 or not self.names:
-            return super().gradient_on_nodes(y, mean, var, power)
+    def _gradient(self, y: Array, mean: Array, var: Array | float) -> dict[str, Array]:
+        """The derivative of ⟨log p(y|f)⟩ in the shape."""
         xp, w, censored = self._logs(y, mean)
         k = self._k
         hazard = exp(k * w + 0.5 * k * k * var)
         return {"shape": xp.where(censored, 0.0 * w, 1.0 / k + w) - (w + k * var) * hazard}
+
+    def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
+        return self._slopes(y, f, 0.0)
+
+    def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
+        return self._gradient(y, f, 0.0)
+
+    def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
+        return super()._tilted(y, mean, var, power) if power > 0.0 else self._slopes(y, mean, var)
+
+    def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        if power > 0.0:
+            return super().gradient_on_nodes(y, mean, var, power)
+        return self._gradient(y, mean, var)
 
     def _feature(self, y: Array, power: float) -> Feature:
         y, censored = self._columns_of(y)
@@ -113,10 +112,6 @@ class Weibull(PowerHazard):
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
     shape: float = 1.0
-
-    @property
-    def _k(self) -> float:
-        return self.shape
 
 
 @dataclass(frozen=True)

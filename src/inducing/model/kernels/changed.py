@@ -1,15 +1,113 @@
-"""Kernels that see features of single columns beside them: hats of levels, and warps of long tails."""
+"""Kernels of changed inputs: few directions of them [001 §5], or features of columns beside them."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from ...numerics.arrays import Array, Given, asarray_like, namespace
-from .base import Gradients, OfChanged, by_path, numbers
+from ...numerics.arrays import Array, Given, asarray_like, is_numpy, namespace
+from ...numerics.workers import row_slices
+from .base import Gradients, Kernel, by_path, leaves_of, numbers
+from .stationary import Stationary
 
+SQUARE = 32  # rows of one small kernel matrix, of which only the diagonal is wanted
 OUTERMOST = 1e30  # beyond the first and the last level nothing changes
+
+
+@dataclass(frozen=True, eq=False)
+class OfChanged(Kernel):
+    """k(t(x), t(z)) for a kernel k and a change t of the inputs, `changed`; its own parameters are any
+    real numbers, those of k have paths: "0.lengthscale".
+    """
+
+    kernel: Kernel
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kernel, Kernel):
+            raise ParameterError(f"a {type(self).__name__} needs a kernel inside, not {self.kernel!r}")
+        self._check_columns()
+
+    @property
+    def parts(self) -> tuple[Kernel]:
+        """The kernel inside, where paths look for it."""
+        return (self.kernel,)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return super().parameters | by_path([self.kernel.parameters])
+
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        return (*self.names, *(f"0.{name}" for name in self.kernel.unconstrained))
+
+    def _replaced(self, values: Mapping[str, Any]) -> Self:
+        own = {name: values[name] for name in self.names if name in values}
+        inner = {name.removeprefix("0."): value for name, value in values.items() if name not in own}
+        return replace(self, kernel=self.kernel.with_parameters(inner), **own)
+
+    def changed(self, X: Array) -> Array:
+        """t(x) of each row. (n, g)"""
+        raise NotImplementedError
+
+    def scaled(self, X: Array) -> Array:
+        return self.kernel.scaled(self.changed(self._select(X)))
+
+    def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
+        T = self.changed(X)
+        return self.kernel.covariances(T, T if X is Z else self.changed(Z), out)
+
+    def _diag(self, X: Array) -> Array:
+        return self.kernel.diagonal(self.changed(X))
+
+
+@dataclass(frozen=True, eq=False)
+class Projected(OfChanged):
+    """k(Wx, Wz) for a kernel k of g inputs and a matrix W (g, d), whose entries are any real numbers.
+
+    Scaling a row of W and the lengthscale that goes with it changes nothing, so hold one of the two when both
+    could move: fit(..., fixed=["kernel.0.lengthscale"]).
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("matrix",)
+
+    matrix: Any
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        matrix = numbers("matrix", self.matrix)
+        if matrix.ndim != 2 or matrix.size == 0:
+            raise ParameterError(f"matrix must have two dimensions (directions, inputs), not {matrix.shape}")
+        object.__setattr__(self, "matrix", matrix)
+
+    def changed(self, X: Array) -> Array:
+        """WX, a row for each input. (n, g)"""
+        if X.shape[1] != self.matrix.shape[1]:
+            raise ShapeError(f"the matrix projects {self.matrix.shape[1]} inputs, but there are {X.shape[1]}")
+        return X @ asarray_like(self.matrix, X).T
+
+    def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
+        """dJ/dW = PX̄ᵀX + PZ̄ᵀZ with the projections PX, PZ; k is symmetric, so PX̄ is PZ̄ of the transpose."""
+        PX, PZ = self.changed(X), self.changed(Z)
+        KbarT = Kbar.T.copy() if is_numpy(Kbar) else 1.0 * Kbar.T  # either may be overwritten
+        PXbar = self.kernel.pullback(PZ, PX, KbarT, None if K is None else K.T)[1]  # (n, g)
+        gradients, PZbar = self.kernel.pullback(PX, PZ, Kbar, K)
+        gradients = {"matrix": PXbar.T @ X + PZbar.T @ Z} | by_path([gradients])
+        return gradients, PZbar @ asarray_like(self.matrix, X)
+
+    def _diag_pullback(self, X: Array, kbar: Array) -> Gradients:
+        P = self.changed(X)
+        Wbar: Any
+        if all(isinstance(leaf, Stationary) for leaf in leaves_of(self.kernel)):
+            Wbar = 0.0 * asarray_like(self.matrix, X)  # k(x, x) is the same everywhere
+        else:  # d k(x, x)/dx is twice the derivative in the second input
+            Wbar = 0.0
+            for s in row_slices(len(P), SQUARE):
+                Kbar = 2.0 * kbar[s] * asarray_like(np.eye(len(P[s])), X)  # (b, b)
+                Wbar = Wbar + self.kernel.pullback(P[s], P[s], Kbar)[1].T @ X[s]
+        return {"matrix": Wbar} | by_path([self.kernel.diag_pullback(P, kbar)])
 
 
 class OfFeatures(OfChanged):
@@ -29,12 +127,14 @@ class OfFeatures(OfChanged):
 
     @property
     def _table(self) -> np.ndarray:
-        """A row for each feature, its column first. (L, 2 or 3)"""
+        """A row for each feature: its column, its place and, of a warp, its scale. (L, 2 or 3)"""
         raise NotImplementedError
 
-    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> "OfFeatures":
+    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> Self:
         """This kernel with the features of (x - x_mean)/x_scale that are these of x."""
-        raise NotImplementedError
+        c, at, scales = self.owners, self._table[:, 1], self._table[:, 2:]
+        table = np.column_stack([c, (at - x_mean[c]) / x_scale[c], scales / x_scale[c, None]])
+        return type(self)(self.kernel, table)  # type: ignore[call-arg]
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         """The features and their slopes for the column of each. (n, L)"""
@@ -117,10 +217,6 @@ class Levels(OfFeatures):
         after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
         return np.stack([before, at, after], axis=1)
 
-    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> "Levels":
-        c, at = self.owners, self.levels[:, 1]
-        return Levels(self.kernel, np.column_stack([c, (at - x_mean[c]) / x_scale[c]]))
-
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         xp = namespace(x)
         low, middle, high = (asarray_like(v, x) for v in self.corners.T)
@@ -161,12 +257,6 @@ class Warped(OfFeatures):
     def corners(self) -> np.ndarray:
         centre, scale = self.warps[:, 1], self.warps[:, 2]
         return np.stack([centre, centre + scale, centre + scale], axis=1)
-
-    def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> "Warped":
-        c, centre, scale = self.owners, self.warps[:, 1], self.warps[:, 2]
-        return Warped(
-            self.kernel, np.column_stack([c, (centre - x_mean[c]) / x_scale[c], scale / x_scale[c]])
-        )
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         xp, (centre, scale) = namespace(x), (asarray_like(v, x) for v in self.warps[:, 1:].T)
