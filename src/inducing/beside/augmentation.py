@@ -13,7 +13,7 @@ from ..model.problem import Problem, queries_like
 from ..numerics import linalg as la
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.workers import row_slices
-from .nystrom import Terms, add_up, check_gaussian, corrections, over_rows, query_chunks, terms
+from .nystrom import check_gaussian, corrections, query_chunks, sums_over_rows, terms
 
 SPACE = 1 << 23  # numbers in the matrices B of the queries looked at together
 
@@ -48,7 +48,11 @@ class Augmented(Corrected):
             chunks = row_slices(X.shape[0], min(256, max(1, SPACE // len(post) ** 2)))
         for s in chunks:
             Phi = post.features(X[s])
-            shift, variance[s] = (self._deterministic if P.row.share == 0 else self._conditioned)(X[s], Phi)
+            if P.row.share > 0:
+                shift, variance[s] = self._conditioned(X[s], Phi)
+            else:  # the rows' D and B do not depend on the query
+                G, S, E = corrections(post, P, X[s], Phi)
+                shift, variance[s] = self._bordered(X[s], Phi, Phi @ post.A, G.T @ post.A, S, E)
             mean[s] += shift[:, 0] if post.one_output else shift
         return Marginals(mean, variance)
 
@@ -61,12 +65,6 @@ class Augmented(Corrected):
     def covariance(self, X: Any) -> Array:
         """Joint covariance of f(X) under `jointly`; in `predict` each query comes alone."""
         return self.jointly(X).covariance(X)
-
-    def _deterministic(self, X: Array, Phi: Array) -> tuple[Array, Array]:
-        """Change of mean and variance where share = 0: the rows' D and B do not depend on the query."""
-        post = self.posterior
-        G, S, E = corrections(post, self.problem, X, Phi)
-        return self._bordered(X, Phi, Phi @ post.A, G.T @ post.A, S, E)
 
     def _conditioned(self, X: Array, Phi: Array) -> tuple[Array, Array]:
         """share > 0: with τ = R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*, f = ρ/(ρ - aτ) for each block b, or else each row,
@@ -83,27 +81,22 @@ class Augmented(Corrected):
 
         def step(sums: list[Array], rows: Any) -> None:
             T = terms(post, P, X, Phi, rows)
-            for j in range(t):
-                if rho[j] > 0:
-                    one_query(sums, T, j)
+            for j in (j for j in range(t) if rho[j] > 0):
+                v, r = T.V[:, j], T.R[:, j]
+                if P.blocks is None:
+                    q, tau, known = T.Phi * v[:, None], r * v, v[:, None] * T.E
+                else:
+                    q, tau, known = (v @ T.Phi)[None, :], xp.sum(r * v)[None], (v @ T.E)[None, :]
+                f = rho[j] / (rho[j] - P.row.share * tau / T.weight)
+                for total, each in zip(sums[:3], (q, tau, known)):
+                    total[j] += f @ each
+                scale = P.row.share * f / (rho[j] * T.weight)
+                moved = f > 1.0  # elsewhere D̃ is D to the last digit
+                half = xp.sqrt(scale[moved])[:, None] * q[moved]
+                sums[3][j] = la.add_gram(sums[3][j], la.contiguous(half))
+                sums[4][j] += half.T @ (xp.sqrt(scale[moved])[:, None] * known[moved])
 
-        def one_query(sums: list[Array], T: Terms, j: int) -> None:
-            v, r = T.V[:, j], T.R[:, j]
-            if P.blocks is None:
-                q, tau, known = T.Phi * v[:, None], r * v, v[:, None] * T.E
-            else:
-                q, tau, known = (v @ T.Phi)[None, :], xp.sum(r * v)[None], (v @ T.E)[None, :]
-            f = rho[j] / (rho[j] - P.row.share * tau / T.weight)
-            sums[0][j] += f @ q
-            sums[1][j] += f @ tau
-            sums[2][j] += f @ known
-            scale = P.row.share * f / (rho[j] * T.weight)
-            moved = f > 1.0  # elsewhere D̃ is D to the last digit
-            half = xp.sqrt(scale[moved])[:, None] * q[moved]
-            sums[3][j] = la.add_gram(sums[3][j], la.contiguous(half))
-            sums[4][j] += half.T @ (xp.sqrt(scale[moved])[:, None] * known[moved])
-
-        G, S, E, more, information = add_up(over_rows(post, P, start, step))
+        G, S, E, more, information = sums_over_rows(post, P, start, step)
         assert post.A is not None
         LB = la.inverse_lower(la.contiguous(post.A.T))
         B, a, h = LB @ LB.T, 0.0 * Phi, 0.0 * Phi

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.special import softmax
 
 from ..errors import IterationWarning, ParameterError
 from ..inference.regression import posterior_of, problem_of
@@ -84,8 +85,7 @@ class ProcessMixture:
         """The solutions' shares of the posterior, 0 for those that did not converge where one did. (s,)"""
         settled = np.array([solution.converged for solution in self.solutions])
         logs = np.array([solution.log_weight for solution in self.solutions])
-        logs = np.where(settled | ~np.any(settled), logs, -np.inf)
-        return np.exp(logs - np.logaddexp.reduce(logs))
+        return softmax(np.where(settled | ~np.any(settled), logs, -np.inf))
 
     def components(self) -> list[tuple[float, MixtureComponent]]:
         """All processes with their weights, which sum to one."""
@@ -198,7 +198,7 @@ def _climb(
         of_labels = float(np.sum(r * (np.log(shares) - np.log(r))))
         bound = sum(post.log_evidence or 0.0 for post in posts) + of_labels
         logs = np.stack([_expected(m[2], post, X, y) for m, post in zip(models, posts, strict=True)], axis=1)
-        now, r = r, _normalised(logs + np.log(shares))
+        now, r = r, softmax(logs + np.log(shares), axis=1)
         converged = bound - last < tolerance * len(y)
         last = bound
         if converged:
@@ -222,16 +222,11 @@ def _start(
     columns = []
     for kernel, basis, noise in models:
         centre = X[rng.integers(len(X))]
-        seen = rng.choice(len(X), min(len(X), 2 + X.shape[1]), replace=False, p=_nearness(kernel, X, centre))
+        near = np.abs(kernel.covariances(X, centre[None])[:, 0]) + 0.05 * np.mean(kernel.diagonal(X))
+        seen = rng.choice(len(X), min(len(X), 2 + X.shape[1]), replace=False, p=near / near.sum())
         post = _process((kernel, basis, noise), X[seen], y[seen])
         columns.append(_expected(noise, post, X, y))
-    return _normalised(np.stack(columns, axis=1) / 2.0)  # soft: EM decides
-
-
-def _nearness(kernel: Kernel, X: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """Probabilities that favour rows which the kernel correlates with a centre. (n,)"""
-    k = np.abs(kernel.covariances(X, centre[None])[:, 0]) + 0.05 * np.mean(kernel.diagonal(X))
-    return k / k.sum()
+    return softmax(np.stack(columns, axis=1) / 2.0, axis=1)  # soft: EM decides
 
 
 def _expected(likelihood: Likelihood, post: Posterior, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -243,10 +238,6 @@ def _learned(model: ComponentModel, X: np.ndarray, y: np.ndarray, weights: np.nd
     kernel, basis, noise = model
     best = fit(kernel, basis, "vfe", noise, X, y, weights=weights, optimize="hyperparameters", progress=False)
     return best.kernel, best.basis, best.noise if isinstance(best.noise, Likelihood) else Gaussian(best.noise)
-
-
-def _normalised(logs: np.ndarray) -> np.ndarray:
-    return np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
 
 
 def _with(found: list[EMSolution], new: EMSolution) -> list[EMSolution]:

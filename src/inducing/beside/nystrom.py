@@ -10,7 +10,7 @@ at O(nm) for each query, once Φ is made again for each call; memory O(chunk (m 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..engine.block_factors import Whole
 from ..errors import ParameterError
@@ -23,8 +23,6 @@ from ..model.problem import Problem, queries_like
 from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import row_squares
 from ..numerics.workers import chunk_rows, row_slices, run_over
-
-Total = TypeVar("Total")
 
 
 class Terms(NamedTuple):
@@ -68,27 +66,23 @@ def corrections(
         sums[1] += T.R.T @ T.V if joint else xp.sum(T.R * T.V, axis=0)
         sums[2] += T.V.T @ T.E
 
-    G, S, E = add_up(over_rows(post, P, start, step))
+    G, S, E = sums_over_rows(post, P, start, step)
     return G, S, E
 
 
-def over_rows(
-    post: Posterior, P: Problem, start: Callable[[], Total], step: Callable[[Total, Any], None]
-) -> list[Total]:
-    """Run `step` over chunks of rows, or blocks, on all cores; each worker has sums of its own."""
+def sums_over_rows(
+    post: Posterior, P: Problem, start: Callable[[], list[Array]], step: Callable[[list[Array], Any], None]
+) -> list[Array]:
+    """Run `step` over chunks of rows, or blocks, on all cores; workers' own sums add up in a fixed order."""
     tasks: list[Any] = P.blocks or row_slices(P.n, chunk_rows(P.n, len(post), P.X))
     _ = post.features(P.X[:1])  # what the threads share is made before they ask
-    return run_over(tasks, start, step, parallel=is_numpy(P.X) and P.n * max(len(post), 1) >= SMALL)
+    parts = run_over(tasks, start, step, parallel=is_numpy(P.X) and P.n * max(len(post), 1) >= SMALL)
+    return [sum(rest, first) for first, *rest in zip(*parts, strict=True)]
 
 
 def query_chunks(t: int, m: int) -> list[slice]:
     """Slices of as many queries as there are basis functions: making Φ again costs no more than using it."""
     return row_slices(t, max(256, m))
-
-
-def add_up(parts: list[list[Any]]) -> list[Any]:
-    """Add the workers' sums in their fixed order."""
-    return [sum(rest, first) for first, *rest in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +49,7 @@ def kind_of(path: Path) -> str:
 
 
 def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
-    """Read a table from a file, by its suffix; raise if it has no rows. CSV's empty fields, and those that
-    are one of `missing`, are gaps.
-    """
+    """Read a table from a file, by its suffix; fields of CSV that are empty or one of `missing` are gaps."""
     pd = package("pandas")
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
@@ -99,21 +96,16 @@ def plain_separator(path: Path) -> str | None:
 
 
 def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any]], Any]) -> Any:
-    """The result of `take` on a CSV file's schema and its rows, Arrow's record batches; it starts again where
-    a column turns out to be wider than its first block; raise if the file cannot be read.
-    """
+    """take(schema, Arrow's batches) of a CSV file; again where a column is wider than its first block was."""
     pa = package("pyarrow")
     types: dict[str, Any] = {}
     newlines = False  # inside of quotes, which cost time to look for
     while True:
         schema = None
         try:
-            with _reading():
-                reader = _reader(path, missing, types, newlines)
-                names = reader.schema.names  # which are decoded here
-            schema = reader.schema
-            require_unique(names, repr(str(path)))
-            return take(schema, _batches(reader, path))
+            rows = _schema_and_batches(path, missing, types, newlines)
+            schema = next(rows)
+            return take(schema, rows)
         except UnreadError as error:
             found = re.search(r"In CSV column #(\d+):", str(error))
             if found is None and not newlines:
@@ -134,48 +126,40 @@ class UnreadError(Exception):
     """A file could not be read on."""
 
 
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Tell what went wrong with reading from what went wrong with what was read."""
+def _schema_and_batches(
+    path: Path, missing: Sequence[str], types: dict[str, Any], newlines: bool
+) -> Iterator[Any]:
+    """The schema of a CSV file, then its batches that have rows; raise if none has."""
     pa = package("pyarrow")
+    csv = package("pyarrow.csv")
+    gaps, rows = ["", *missing], 0
     try:
-        yield
+        reader = csv.open_csv(
+            path,
+            read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),
+            parse_options=csv.ParseOptions(delimiter=SEPARATORS[kind_of(path)], newlines_in_values=newlines),
+            convert_options=csv.ConvertOptions(
+                column_types=types, null_values=gaps, strings_can_be_null=True
+            ),
+        )
+        names, kinds = reader.schema.names, reader.schema.types  # names are decoded here
+        require_unique(names, repr(str(path)))
+        for name in (name for name, kind in zip(names, kinds) if pa.types.is_binary(kind)):
+            raise UnreadError(f"column {name!r} is no UTF-8 text; save it as such")
+        yield reader.schema
+        for batch in reader:
+            rows += batch.num_rows
+            if batch.num_rows:
+                yield batch
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         foreign = "its header is no UTF-8 text; save it as such"
         raise UnreadError(foreign if isinstance(error, UnicodeDecodeError) else str(error)) from error
-
-
-def _batches(reader: Any, path: Path) -> Iterator[Any]:
-    """The batches of a reader that have rows; raise if none has."""
-    pa = package("pyarrow")
-    wrong = [name for name, kind in zip(reader.schema.names, reader.schema.types) if pa.types.is_binary(kind)]
-    if wrong:
-        raise UnreadError(f"column {wrong[0]!r} is no UTF-8 text; save it as such")
-    rows = 0
-    while True:
-        with _reading():
-            batch = next(reader, None)
-        if batch is None:
-            return _require_rows(rows, path)
-        rows += batch.num_rows
-        if batch.num_rows:
-            yield batch
+    _require_rows(rows, path)
 
 
 def _require_rows(rows: int, path: Path) -> None:
     if not rows:
         raise EmptyDataError(f"{str(path)!r} has a header but no rows: add at least one.")
-
-
-def _reader(path: Path, missing: Sequence[str], types: dict[str, Any], newlines: bool) -> Any:
-    csv = package("pyarrow.csv")
-    gaps = ["", *missing]
-    return csv.open_csv(
-        path,
-        read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=SEPARATORS[kind_of(path)], newlines_in_values=newlines),
-        convert_options=csv.ConvertOptions(column_types=types, null_values=gaps, strings_can_be_null=True),
-    )
 
 
 class Spool:
