@@ -22,7 +22,7 @@ Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). Where R 
 r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The
 work is 4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count
 half), a sweep takes 3nm², and memory is O(m² + chunk·m). Blocks and neighbours have D⁻¹ = TᵀT of a block in
-the place of Π, and dJ/dD in that of r̄ (block_factors.py, neighbours.py).
+the place of Π, and dJ/dD in that of r̄ (block_passes.py, neighbours.py).
 
 The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory
 (`Problem`) or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m
@@ -82,10 +82,10 @@ def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array
     """Kuu, its Cholesky factor Luu with jitter, Luu⁻¹ and the relative jitter used."""
     Kuu = P.basis.gram(P.kernel)
     if escalate:
-        Luu, jitter = la.cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
-        return Kuu, Luu, la.inverse_lower(Luu), jitter
-    Luu, Linv = la.cholesky_and_inverse(la.jittered(Kuu, P.jitter))
-    return Kuu, Luu, Linv, P.jitter
+        Luu, jitter = la.cholesky_escalating(Kuu, P.jitter)
+    else:
+        Luu, jitter = la.cholesky(la.jittered(Kuu, P.jitter)), P.jitter
+    return Kuu, Luu, la.inverse_lower(Luu), jitter
 
 
 def _room(P: Problem | Parted) -> Held | None:

@@ -27,14 +27,20 @@ from ..model.kernels.base import Gradients, Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
 from ..numerics import batched
-from ..numerics.arrays import Array, indices_like, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ..numerics.arrays import (
+    Array,
+    indices_like,
+    is_numpy,
+    namespace,
+    plain,
+    worth_compiling,
+    zeros_like_rows,
+)
 from ..numerics.blas import addresses
 from ..numerics.lanes import LANES
 from ..numerics.linalg import add_outer, from_lower, row_squares
 from ..numerics.workers import DEVICE_BYTES, aside, interruptible
-from .block_factors import BlockAdjoints
-from .compiled_passes import plain
-from .sums import Group, Held, SharedBlocks, Work, copied
+from .sums import BlockAdjoints, Group, Held, SharedBlocks, Work, copied
 
 # rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
 PairSets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -17,7 +17,7 @@ from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, as_columns, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
-from .neighbour_passes import in_batches
+from .compiled_passes import in_batches
 from .passes import first_pass
 from .sums import Back, Held, Sums
 from .sweeps import Sweep, sweep_pass

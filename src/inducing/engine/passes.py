@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem, noise_gradient, scatter_pullback
-from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import room_beside, row_dots, row_squares, scaled_sum_and_gram, times_lower
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
-from . import block_passes, compiled_passes, neighbour_passes
-from .row_sites import add_terms
+from . import block_passes, compiled_passes
+from .row_sites import add_noise, add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
 SWEEP_FLOPS = 1 << 27  # of a likelihood's pass, whose steps hold the interpreter between short products
@@ -33,8 +32,6 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bo
         if isinstance(rows, Group):
             if form is None:
                 block_passes.first_blocks(P, whitener, held, s, rows)
-            elif P.sets is not None:
-                neighbour_passes.first_near(P, form, whitener, held, s, rows)
             else:
                 compiled_passes.first_blocks(P, form, whitener, held, s, rows)
         elif form is not None:
@@ -94,8 +91,6 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
         if isinstance(rows, Group):
             if form is None:
                 block_passes.second_blocks(P, back, held, noise_bar, s, rows)
-            elif P.sets is not None:
-                neighbour_passes.second_near(P, form, back, held, noise_bar, s, rows)
             else:
                 compiled_passes.second_blocks(P, form, back, held, noise_bar, s, rows)
         elif form is not None:
@@ -119,7 +114,7 @@ def run_pass(
     m = len(P.basis)
     tasks: list[slice] | list[Group]
     if compiled and P.sets is not None:
-        tasks, parallel = neighbour_passes.near_groups(P), compiled_passes.on_all_cores(P)
+        tasks, parallel = compiled_passes.near_groups(P), compiled_passes.on_all_cores(P)
     elif compiled:
         ranges, parallel = compiled_passes.range_count(P), compiled_passes.on_all_cores(P)
         tasks = row_slices(P.n, -(-P.n // ranges)) if P.blocks is None else groups(P, ranges)
@@ -141,24 +136,19 @@ def _chunk(P: Problem) -> int:
 
 
 def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -> None:
-    xp = namespace(P.X)
-    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    X, R = P.X[rows], 0.0
     room = s.buffer(0, count(rows)) if held.Kfu is None or is_numpy(X) else held.Kfu[rows]
     K = P.basis.cross(P.kernel, X, room)
     if held.Kfu is not None and (K is not room or is_numpy(X)):
         held.Kfu[rows] = K
     Phi = times_lower(K, whitener, transposed=True, out=None if held.Phi is None else held.Phi[rows])
-    D = noise
-    if P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
-        s.correction = s.correction + 0.5 * xp.sum(weight / noise * P.kernel.diagonal(X))
+    if P.row.bound:
+        R = P.kernel.diagonal(X)
     elif P.row.share:
         R = P.kernel.diagonal(X) - row_squares(Phi)
-        D = P.row.share * R + noise
-        s.correction = s.correction + xp.sum(weight * evidence_correction(P.row.power, R, noise)[0])
         if held.R is not None:
             held.R[rows] = R
-    s.log_D = s.log_D + xp.sum(weight * xp.log(D))
-    root = xp.sqrt(weight / D)[:, None]
+    root = namespace(X).sqrt(P.weight(rows) / add_noise(P, s, rows, R))[:, None]
     if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
         Phi = namespace(Phi).multiply(Phi, root, out=Phi if held.Phi is None else None)
     s.add_rows(Phi, root * P.Y[rows])
@@ -171,35 +161,32 @@ def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:
     return held.Kfu[rows]
 
 
+def _sites(P: Problem, held: Held, rows: slice, D: Array, mean: Array) -> tuple[Array, Array, Array]:
+    """τ, ν and v = ν - τμ of rows; under Gaussian noise τ = weight/D, y and v = τ(y - μ)."""
+    if P.likelihood is None:
+        tau = P.weight(rows) / D
+        return tau, P.Y[rows], tau[:, None] * (P.Y[rows] - mean)
+    tau, nu = held.sites(rows)
+    return tau, nu, nu[:, None] - tau[:, None] * mean
+
+
 def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """The second pass where R is not in D: τφᵀ(cI - B⁻¹)φ = ±τ|T k_u|², c = 1 for a bound and 0 where R is
     dropped; √(pΠ) is in T if it is common to all rows.
     """
-    xp, p, T, alpha = namespace(P.X), P.p, back.T, back.alpha
-    X, weight = P.X[rows], P.weight(rows)
+    X, p, T, alpha = P.X[rows], P.p, back.T, back.alpha
     sign = 1.0 if P.row.bound else -1.0
     K = _kfu(P, held, s, rows)
     room = room_beside(K, p)
     out = None if room is None else room[:, : s.m]
     KT = times_lower(scratch_copy(K, s.buffer(1, count(rows))), T, transposed=True, out=out)
     lengths, mean = row_squares(KT) if back.lengths is None else back.lengths, K @ alpha
-    if P.likelihood is None:
-        noise = P.noise[rows]
-        tau, E = weight / noise, P.Y[rows] - mean
-        V = tau[:, None] * E
-        s.residual = s.residual + xp.sum(V * E)
-        if not P.uniform:
-            lengths = p * tau * lengths
-        # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); for a bound (c = 1) φᵀφ cancels against R's
-        bar = xp.sum(E * V, axis=1) - p * weight - sign * lengths
-        if P.row.bound:
-            bar = bar + p * tau * P.kernel.diagonal(X)
-        noise_bar[rows] = 0.5 * bar / noise
-    else:
-        tau, nu = held.sites(rows)
-        V = nu[:, None] - tau[:, None] * mean
-        spread, R = P.kernel.diagonal(X) - lengths if P.row.bound else lengths, 0.0
-        add_terms(P, s, rows, mean[:, 0], spread, R, tau, nu)
+    tau, nu, V = _sites(P, held, rows, P.noise[rows], mean)
+    if P.uniform:
+        lengths = lengths / (p * tau)
+    # φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²; for a bound (c = 1) φᵀφ cancels against R's
+    spread = P.kernel.diagonal(X) - lengths if P.row.bound else lengths
+    add_terms(P, s, rows, noise_bar, (mean, V, spread, 0.0), tau, nu)
     if P.row.bound:
         add_gradients(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * tau))
     if not P.uniform:
@@ -210,8 +197,7 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
 def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """The second pass where R is in D, with r̄ = ½(a v² - τ + aτ²s) for each of a row's copies."""
     xp, p, a = namespace(P.X), P.p, P.row.power
-    X, weight = P.X[rows], P.weight(rows)
-    c = count(rows)
+    X, c = P.X[rows], count(rows)
     K = _kfu(P, held, s, rows)
     if P.likelihood is None and held.Phi is not None:
         Phi = held.Phi[rows]
@@ -220,18 +206,8 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
     S = xp.matmul(Phi, back.Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ back.Binv
     R = P.kernel.diagonal(X) - row_squares(Phi) if held.R is None else held.R[rows]
     mean, spread = Phi @ back.w, row_dots(Phi, S)
-    if P.likelihood is None:
-        noise, copies = P.noise[rows], weight
-        D = a * R + noise
-        tau, E = weight / D, P.Y[rows] - mean
-        V = tau[:, None] * E
-        s.residual = s.residual + xp.sum(V * E)
-        gD = 0.5 * (xp.sum(E * V, axis=1) - p * weight + p * tau * spread) / D
-        noise_bar[rows] = gD - p * weight * evidence_correction(a, R, noise)[2]
-    else:
-        tau, nu = held.sites(rows)
-        V = nu[:, None] - tau[:, None] * mean
-        copies = add_terms(P, s, rows, mean[:, 0], spread, R, tau, nu)
+    tau, nu, V = _sites(P, held, rows, a * R + P.noise[rows], mean)
+    copies = add_terms(P, s, rows, noise_bar, (mean, V, spread, R), tau, nu)
     rbar = 0.5 * (a * xp.sum(V * V, axis=1) / copies - p * tau + a * p * tau * tau * spread / copies)
     add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
     room = room_beside(Phi, p)

@@ -20,7 +20,9 @@ import numpy as np
 from ..model.kernels.base import add_gradients
 from ..model.likelihoods import SeveralLikelihood
 from ..model.problem import Problem
+from ..model.table import evidence_correction
 from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.linalg import row_squares
 from .sums import Work
 
 LEAST_LEFT = 1e-10  # the least share u of a spread's precision that a cavity may keep
@@ -86,10 +88,39 @@ def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: A
     return (value - 0.5 * namespace(left).log(left)) / a + 0.5 * quadratic
 
 
+def add_noise(P: Problem, s: Work, rows: slice, R: Array | float) -> Array:
+    """Add Σ log D and the correction under Gaussian noise; returns D (c,). R is k(x, x) for a bound."""
+    xp, weight, noise, share = namespace(P.X), P.weight(rows), P.noise[rows], P.row.share
+    D = share * R + noise if share else noise
+    s.log_D = s.log_D + xp.sum(weight * xp.log(D))
+    if share:
+        s.correction = s.correction + xp.sum(weight * evidence_correction(P.row.power, R, noise)[0])
+    elif P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
+        s.correction = s.correction + 0.5 * xp.sum(weight / noise * R)
+    return D
+
+
 def add_terms(
+    P: Problem, s: Work, rows: slice, noise_bar: Array, moments: tuple[Array, ...], tau: Array, nu: Array
+) -> Array | float:
+    """Add the rows' terms of the evidence, and the gradient of noise or likelihood; returns the rows' copies.
+
+    moments: μ and v = ν - τμ (c, p), s, and R where it counts (c,).
+    """
+    mean, V, spread, R = moments
+    if P.likelihood is not None:
+        return _add_likelihoods(P, s, rows, mean[:, 0], spread, R, tau, nu)
+    xp, weight, residuals = namespace(V), P.weight(rows), row_squares(V) / tau
+    s.residual = s.residual + xp.sum(residuals)
+    noise_bar[rows] = 0.5 * (residuals - P.p * weight + P.p * tau * spread) * tau / weight
+    if P.general:
+        noise_bar[rows] -= P.p * weight * evidence_correction(P.row.power, R, P.noise[rows])[2]
+    return weight
+
+
+def _add_likelihoods(
     P: Problem, s: Work, rows: slice, mean: Array, spread: Array, R: Array | float, tau: Array, nu: Array
 ) -> Array:
-    """Add the rows' terms of the evidence and the likelihood's gradient; returns the rows' copies."""
     xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
     if isinstance(P.likelihood, SeveralLikelihood):
         return copies  # several.py has its terms

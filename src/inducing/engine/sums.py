@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -152,6 +152,15 @@ class Back:
         return replace(
             self, **{k: None if a is None else arrays.asarray_like(a, X) for k, a in matrices.items()}
         )
+
+
+class BlockAdjoints(NamedTuple):
+    """Gradients that a block of b rows hands to the second pass."""
+
+    V: Array  # (b, p), D⁻¹e
+    S: Array  # (b, m), D⁻¹ΦᵀLB⁻ᵀ
+    GD: Array  # (b, b), dJ/dD; what is above the diagonal may be added to what is below
+    GPhi: Array  # (b, m), 2 G_D Φᵀ
 
 
 class Work(Sums):

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compiled_passes import expects
-from ..engine.neighbour_passes import in_batches
+from ..engine.compiled_passes import expects, in_batches
 from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
 from ..engine.neighbours import Conditionals, add_gathered, conditionals, conditionals_by_pairs, dense
 from ..engine.parts import Parted, Setting

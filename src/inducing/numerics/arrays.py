@@ -143,6 +143,11 @@ def asarray_like(value: Any, like: Array) -> Array:
     return xp.asarray(values, dtype=like.dtype, device=like.device)
 
 
+def plain(a: Array | None) -> np.ndarray:
+    """An array as compiled loops take it: NumPy's, in C order and double precision."""
+    return np.ascontiguousarray(a, dtype=np.float64)
+
+
 def indices_like(numbers: Array, like: Array) -> Array:
     """Row numbers as an array with the namespace and device of `like`, which indexing then need not move."""
     if is_numpy(like) or type(numbers) is type(like):

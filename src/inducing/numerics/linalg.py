@@ -35,7 +35,7 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
     if is_numpy(K):
         L = K if overwrite and _fits_blas(K) else np.array(K, dtype=np.result_type(K, np.float32), order="C")
         info = aside(blas.potrf, m**3 / 3, L)
-        _clear_above(L)
+        _fill_above(L)
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
     else:
@@ -74,12 +74,13 @@ def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
     return L
 
 
-def _clear_above(L: np.ndarray) -> None:
-    """Zero what is above the diagonal, which may hold anything."""
+def _fill_above(L: np.ndarray, *, mirrored: bool = False) -> None:
+    """Make what is above the diagonal zero, or the mirror image of what is below; it may hold anything."""
     for i in range(0, len(L), len(ABOVE)):
-        square = L[i : i + len(ABOVE), i : i + len(ABOVE)]
-        np.copyto(square, 0.0, where=ABOVE[: len(square), : len(square)])
-        L[i : i + len(ABOVE), i + len(ABOVE) :] = 0.0
+        end = i + len(ABOVE)
+        square = L[i:end, i:end]
+        np.copyto(square, square.T if mirrored else 0.0, where=ABOVE[: len(square), : len(square)])
+        L[i:end, end:] = L[end:, i:end].T if mirrored else 0.0
 
 
 def cholesky_escalating(
@@ -186,14 +187,8 @@ def inverse_lower(L: Array) -> Array:
         raise FactorisationError(f"a triangular factor has a zero at position {zeros[0] + 1} of its diagonal")
     out = np.array(L, order="C")
     blas.trtri(out)
-    _clear_above(out)
+    _fill_above(out)
     return out
-
-
-def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
-    """L and L⁻¹ of a matrix whose lower triangle is read."""
-    L = cholesky(K)
-    return L, inverse_lower(L)
 
 
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
@@ -202,7 +197,8 @@ def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]
     Only the lower triangle of G is read. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
     """
     B = plus_diagonal(from_lower(G), 1.0, overwrite=True)
-    LB, LBinv = cholesky_and_inverse(B)
+    LB = cholesky(B)
+    LBinv = inverse_lower(LB)
     return B, LB, LBinv, LBinv.T @ (LBinv @ b)
 
 
@@ -366,11 +362,9 @@ def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
 
 def from_lower(G: Array) -> Array:
     """The symmetric matrix whose lower triangle is G's."""
-    if is_numpy(G) and worth_compiling(G.size):
-        from .loops import mirror
-
+    if is_numpy(G):
         out = G.copy()
-        mirror(out)
+        _fill_above(out, mirrored=True)
         return out
     xp = namespace(G)
     return xp.tril(G) + xp.tril(G, k=-1).T

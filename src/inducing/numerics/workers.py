@@ -289,14 +289,6 @@ def run_over(
     return [states[t] for t in range(count)]
 
 
-def _next(left: list[Returned]) -> Returned | None:
-    """Take the last of a list that other threads take from, too; None where there is none."""
-    try:
-        return left.pop()
-    except IndexError:
-        return None
-
-
 def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = True) -> list[Returned]:
     """Return what each of these calls returns, in their order. Where there are several calls and cores, each
     call has one core, and the next call whichever is free.
@@ -308,12 +300,16 @@ def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = Tr
 
     def step(_: None, __: int) -> None:
         with using(threads=1):
-            try:
-                while (taken_now := _next(left)) is not None:
-                    returned[taken_now[0]] = taken_now[1]()
-            except BaseException:
-                left.clear()
-                raise
+            while left:
+                try:
+                    i, call = left.pop()
+                except IndexError:  # another thread was quicker
+                    return
+                try:
+                    returned[i] = call()
+                except BaseException:
+                    left.clear()
+                    raise
 
     run_over(list(range(count)), lambda: None, step, parallel=True)
     return [returned[i] for i in range(len(calls))]
