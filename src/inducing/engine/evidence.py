@@ -75,7 +75,7 @@ def prior_factors(P: Problem | Parted, *, escalate: bool = True) -> Factors:
     """The prior in whitened coordinates: Luu, B = I and w = 0."""
     Kuu, Luu, Linv, jitter = _whitening(P, escalate)
     eye = la.identity(Luu)
-    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, _room(P))
+    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, None)
 
 
 def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array, float]:
@@ -86,10 +86,6 @@ def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array
     else:
         Luu, jitter = la.cholesky(la.jittered(Kuu, P.jitter)), P.jitter
     return Kuu, Luu, la.inverse_lower(Luu), jitter
-
-
-def _room(P: Problem | Parted) -> Held | None:
-    return Held.room_for(P) if isinstance(P, Problem) else None
 
 
 def factorise(
@@ -105,8 +101,10 @@ def factorise(
     `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter. `kept` is
     `Held.features` of a problem that differs in y alone.
     """
-    whitening, kept = _whitening(P, escalate), _room(P) if kept is None else kept
+    whitening = _whitening(P, escalate)
     Linv = whitening[2]
+    if kept is None and isinstance(P, Problem):
+        kept = Held.room_for(P)
     if P.likelihood is not None:
         point = _settle(P, Linv, kept, memory, tolerance, sweeps)
         end = point.process

@@ -20,7 +20,9 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
     numbers of the rows do not matter, but that equal ones come as they are given.
     """
     sets = np.full((len(Z), n_neighbours), -1)
-    ordered = [rows[np.lexsort(Z[rows].T[::-1])][_shuffled(len(rows))] for rows in blocks]
+    # a random order that depends on the number of rows alone, so that it is the same wherever a block is
+    shuffled = [np.random.default_rng(SEED).permutation(len(rows)) for rows in blocks]
+    ordered = [rows[np.lexsort(Z[rows].T[::-1])][order] for rows, order in zip(blocks, shuffled)]
 
     def step(_: None, rows: np.ndarray) -> None:
         N = _nearest_earlier(squared_distances(Z[rows], Z[rows]), n_neighbours)
@@ -29,11 +31,6 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
     if n_neighbours:
         run_over(ordered, lambda: None, step, parallel=worth_compiling(len(Z) * n_neighbours))
     return sets
-
-
-def _shuffled(n: int) -> np.ndarray:
-    """A random order that depends on the number of rows alone, so that it is the same wherever a block is."""
-    return np.random.default_rng(SEED).permutation(n)
 
 
 def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:

@@ -6,6 +6,7 @@ machines. Chunks of rows are shared out to all cores where there is enough to do
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem, noise_gradient, scatter_pullback
@@ -27,18 +28,12 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bo
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
     form = compiled_passes.form_of(P) if squared and held.shared is None else None
-
-    def step(s: Work, rows: slice | Group) -> None:
-        if isinstance(rows, Group):
-            if form is None:
-                block_passes.first_blocks(P, whitener, held, s, rows)
-            else:
-                compiled_passes.first_blocks(P, form, whitener, held, s, rows)
-        elif form is not None:
-            compiled_passes.first_rows(P, form, whitener, held, s, rows)
-        else:
-            _first_rows(P, whitener, held, s, rows)
-
+    step: Callable[..., None]
+    if form is None:
+        step = partial(_first_rows if P.blocks is None else block_passes.first_blocks, P, whitener, held)
+    else:
+        first = compiled_passes.first_rows if P.blocks is None else compiled_passes.first_blocks
+        step = partial(first, P, form, whitener, held)
     sums = run_pass(P, step, G=squared, b=squared, compiled=form is not None)
     sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
     return sums
@@ -52,32 +47,15 @@ def root_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
 def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """Σ eᵢ²Πᵢ alone, without a gradient."""
     held, back = kept or Held(), back.on(P.X)
-
-    def step(s: Work, rows: slice | Group) -> None:
-        if isinstance(rows, Group):
-            block_passes.residual_blocks(P, back, held, s, rows)
-            return
-        K = _kfu(P, held, s, rows)
-        E, D = P.Y[rows] - K @ back.alpha, P.noise[rows]
-        if P.row.share and held.R is not None:
-            D = P.row.share * held.R[rows] + D
-        elif P.row.share:
-            Phi = times_lower(scratch_copy(K, s.buffer(1, count(rows))), back.Linv, transposed=True)
-            D = P.row.share * (P.kernel.diagonal(P.X[rows]) - row_squares(Phi)) + D
-        s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
-
-    return run_pass(P, step, G=False)
+    step = _residual_rows if P.blocks is None else block_passes.residual_blocks
+    return run_pass(P, partial(step, P, back, held), G=False)
 
 
 def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
     """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others."""
     held, back = kept or Held(), back.on(P.X)
     V, precision = zeros_like_rows((P.n, P.p), P.X), zeros_like_rows((P.n,), P.X)
-
-    def step(s: Work, rows: Group) -> None:
-        block_passes.leave_out_blocks(P, back, held, V, precision, s, rows)
-
-    run_pass(P, step, G=False)
+    run_pass(P, partial(block_passes.leave_out_blocks, P, back, held, V, precision), G=False)
     return V, precision
 
 
@@ -86,20 +64,14 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)
     form = compiled_passes.form_of(P) if held.shared is None else None
-
-    def step(s: Work, rows: slice | Group) -> None:
-        if isinstance(rows, Group):
-            if form is None:
-                block_passes.second_blocks(P, back, held, noise_bar, s, rows)
-            else:
-                compiled_passes.second_blocks(P, form, back, held, noise_bar, s, rows)
-        elif form is not None:
-            compiled_passes.second_rows(P, form, back, held, noise_bar, s, rows)
-        elif not P.general:
-            _second_rows_plain(P, back, held, noise_bar, s, rows)
-        else:
-            _second_rows(P, back, held, noise_bar, s, rows)
-
+    step: Callable[..., None]
+    if form is not None:
+        second = compiled_passes.second_rows if P.blocks is None else compiled_passes.second_blocks
+        step = partial(second, P, form, back, held, noise_bar)
+    elif P.blocks is not None:
+        step = partial(block_passes.second_blocks, P, back, held, noise_bar)
+    else:
+        step = partial(_second_rows if P.general else _second_rows_plain, P, back, held, noise_bar)
     sums = run_pass(P, step, G=P.general, compiled=form is not None)
     if P.likelihood is None:
         sums.noise = noise_gradient(P, noise_bar)
@@ -168,6 +140,17 @@ def _sites(P: Problem, held: Held, rows: slice, D: Array, mean: Array) -> tuple[
         return tau, P.Y[rows], tau[:, None] * (P.Y[rows] - mean)
     tau, nu = held.sites(rows)
     return tau, nu, nu[:, None] - tau[:, None] * mean
+
+
+def _residual_rows(P: Problem, back: Back, held: Held, s: Work, rows: slice) -> None:
+    K = _kfu(P, held, s, rows)
+    E, D = P.Y[rows] - K @ back.alpha, P.noise[rows]
+    if P.row.share and held.R is not None:
+        D = P.row.share * held.R[rows] + D
+    elif P.row.share:
+        Phi = times_lower(scratch_copy(K, s.buffer(1, count(rows))), back.Linv, transposed=True)
+        D = P.row.share * (P.kernel.diagonal(P.X[rows]) - row_squares(Phi)) + D
+    s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
 
 
 def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:

@@ -5,7 +5,6 @@ factor is a triangle or a result symmetric. `compiled_blas` has the same for com
 """
 
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -89,7 +88,10 @@ def cholesky_escalating(
     """(L, jitter) with L the lower factor of K + jitter mean(diag K) I; on failure jitter grows tenfold, with
     one warning. `try_less` begins with none and with small parts of it, for a factor of nearly K itself.
     """
-    for used in _jitters(jitter, try_less):
+    tried = [0.0, 1e-4 * jitter, 1e-2 * jitter, jitter] if try_less else [jitter]
+    while (more := max(10 * tried[-1], 1e-12)) <= MAX_JITTER:
+        tried.append(more)
+    for used in tried:
         try:
             L = cholesky(jittered(K, used))
         except FactorisationError:
@@ -103,14 +105,6 @@ def cholesky_escalating(
         f"{what} is not positive definite even with jitter {MAX_JITTER:g}; check the kernel's parameters and "
         "remove duplicate basis functions"
     )
-
-
-def _jitters(jitter: float, try_less: bool) -> Iterator[float]:
-    if try_less:
-        yield from (0.0, 1e-4 * jitter, 1e-2 * jitter)
-    yield jitter
-    while (jitter := max(10 * jitter, 1e-12)) <= MAX_JITTER:
-        yield jitter
 
 
 def jittered(K: Array, jitter: float) -> Array:
