@@ -271,7 +271,7 @@ def _first_near(
 ) -> float:
     from . import neighbour_tiles
 
-    sets, rows = group.batch or _pairs(P, group), _near_rows(*_rows_of_blocks(P, group))
+    sets, (rows,) = group.batch or _pairs(P, group), _rows_of_blocks(P, group)
     factors, c = room_for(sets), len(group.rows)
     given = F.basis(), rows, Linv, sets, factors, *_near_space(s, F, c), s.G, b
     log_D = aside(neighbour_tiles.first_near, _operations(P, group), *given)
@@ -293,22 +293,22 @@ def second_blocks(
     from . import block_tiles, neighbour_tiles
 
     assert isinstance(P.kernel, Stationary)
-    rows, frame = _rows_of_blocks(P, group)
-    (c, d), totals, stored = rows[0].shape, F.totals(), (held.runs or {}).get(group.first)
+    rows = _rows_of_blocks(P, group)
+    (c, d), totals, stored = rows[0][0].shape, F.totals(), (held.runs or {}).get(group.first)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
     # V, the diagonal of dJ/dD, and sums of the kernel between the rows themselves
     V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 2)
     if P.sets is None:
         second = block_tiles.second_blocks
         kept = stored is not None, *(stored or _space_for_blocks(group, False))
-        given: tuple[object, ...] = rows, frame, matrices, kept, filled, space_of(s, F, _tile(group))
+        given: tuple[object, ...] = *rows, matrices, kept, filled, space_of(s, F, _tile(group))
     else:
-        second, near, space = neighbour_tiles.second_near, _near_rows(rows, frame), _near_space(s, F, c)
+        second, space = neighbour_tiles.second_near, _near_space(s, F, c)
         sets, factors = stored or (group.batch or _pairs(P, group), None)
         if factors is None:
             factors, unused = room_for(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
-            neighbour_tiles.first_near(F.basis(), near, matrices[0], sets, factors, *space, *unused)
-        given = near, matrices, sets, factors, filled, *space
+            neighbour_tiles.first_near(F.basis(), *rows, matrices[0], sets, factors, *space, *unused)
+        given = *rows, matrices, sets, factors, filled, *space
     s.residual += aside(second, _operations(P, group), F.basis(back=True), *given, s.G, totals)
     weight, X = P.weight(group.rows), P.X[group.rows]
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
@@ -327,17 +327,16 @@ def _operations(P: Problem, group: Group) -> float:
     return float(np.sum(c)) * (4 * m * (m + 8 * q) + q**3)
 
 
-def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
-    """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
+def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], ...]:
+    """X, Y, noise over weight, edges; and the centre and inverse lengthscales of the kernel itself. Along
+    neighbours the inputs in lengthscales are in the place of the edges, and there is no more.
+    """
     assert isinstance(P.kernel, Stationary)
-    X, noise = plain(P.X[group.rows]), plain(P.added_noise(group.rows))
-    return (X, plain(P.Y[group.rows]), noise, group.edges), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
-
-
-def _near_rows(rows: tuple[np.ndarray, ...], frame: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The same as loops along neighbours take it: X, Y, noise over weight, inputs in lengthscales."""
-    (X, Y, noise, _), (centre, inverse) = rows, frame
-    return X, Y, noise, (X - centre) * inverse
+    X, Y, noise = plain(P.X[group.rows]), plain(P.Y[group.rows]), plain(P.added_noise(group.rows))
+    centre, inverse = X.mean(axis=0), 1.0 / P.kernel.scales(X)
+    if P.sets is None:
+        return (X, Y, noise, group.edges), (centre, inverse)
+    return ((X, Y, noise, (X - centre) * inverse),)
 
 
 def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:

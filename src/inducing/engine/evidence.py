@@ -126,9 +126,7 @@ def factorise(
 
 
 def _information(P: Problem | Parted, sums: Sums, Linv: Array, kept: Held | None) -> tuple[Array, ...]:
-    """B, LB, LB⁻¹ and w; where rounding in ΦΠΦᵀ drowns the I of directions that no row tells of, from rows
-    that were not squared.
-    """
+    """B, LB, LB⁻¹ and w; from rows that were not squared where rounding in ΦΠΦᵀ drowns the I beside it."""
     xp = namespace(sums.G)
     try:
         found = la.information_factors(sums.G, sums.b)

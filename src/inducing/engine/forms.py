@@ -110,9 +110,7 @@ class Form:
         return len(self.parts), self.form[3].shape[2]
 
     def basis(self, back: bool = False) -> tuple[Any, ...]:
-        """The first argument of the compiled loops: BLAS by address, for second passes with the address of
-        what ends them; the basis; a kernel that is alone.
-        """
+        """The first argument of the compiled loops, for second passes with the address of what ends them."""
         kernel = self.parts[0].kernel
         own = kernel.in_loops if isinstance(kernel, Stationary) else (LINEAR, 1.0, 1.0)
         return _addresses(back), self.frame, self.form, own

@@ -22,9 +22,7 @@ FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's
 
 
 def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bool = True) -> Sums:
-    """ΦΠΦᵀ, ΦΠy, Σ log D and the correction, less what of a bound's is in tr B; fills `kept`. If not squared,
-    the root of [Φᵀ y]√Π in the place of the first two.
-    """
+    """ΦΠΦᵀ and ΦΠy, or if not squared the root of [Φᵀ y]√Π, Σ log D and the correction; fills `kept`."""
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
     form = compiled_passes.form_of(P) if squared and held.shared is None else None

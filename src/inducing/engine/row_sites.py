@@ -13,6 +13,7 @@ A row of weight c counts as c copies, each with its own site: τ and ν here are
 With c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,9 +49,7 @@ def propose(
     *,
     safe: bool = False,
 ) -> Proposal:
-    """The sites that the rows' likelihoods ask for, given the process with τ and ν in it; `safe` is the
-    update of a scale mixture, whose precisions are positive.
-    """
+    """The sites that rows ask for, given the process with τ and ν in it; `safe` for scale mixtures alone."""
     xp, a, weight = namespace(mean), P.row.power, P.weight(rows)
     if safe:
         return _safe(P, rows, mean, spread, R)
@@ -144,12 +143,9 @@ def _add_likelihoods(
 def tilted(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """L_a, q and r of the rows' likelihoods, or for a = 0 E, under f ~ N(m0 + mean, var)."""
     assert P.likelihood is not None
-    likelihood = P.likelihood
-
-    def ask(y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        return dict(zip("vqr", likelihood.tilted(y, mean, var, power), strict=True))
-
-    return tuple(_by_power(P, rows, mean, var, ask).values())  # type: ignore[return-value]
+    ask = P.likelihood.tilted
+    found = _by_power(P, rows, mean, var, lambda *given: dict(zip("vqr", ask(*given), strict=True)))
+    return found["v"], found["q"], found["r"]
 
 
 def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, dict[str, Array]]:
@@ -157,17 +153,18 @@ def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Ar
     assert P.likelihood is not None
     likelihood = P.likelihood
 
-    def ask(y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        value, gradient = likelihood.value_and_gradient(y, mean, var, power)
+    def ask(*given: Array) -> dict[str, Array]:
+        value, gradient = likelihood.value_and_gradient(*given)
         return {"": value, **gradient}
 
     gradient = _by_power(P, rows, mean, var, ask)
     return gradient.pop(""), gradient
 
 
-def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:
+def _by_power(
+    P: Problem, rows: slice, mean: Array, var: Array, ask: Callable[..., dict[str, Array]]
+) -> dict[str, Array]:
     """`ask`(y, m0 + mean, var, power) of the rows, those of weight c < 1 with the power ac."""
-    assert callable(ask)
     xp, a = namespace(mean), P.row.power
     y, m0 = P.observed(rows), P.mean(P.X[rows])
     mean, var = mean + m0, xp.maximum(var, 1e-12 * P.kernel.diagonal(P.X[rows]))  # rounding may leave -1e-16

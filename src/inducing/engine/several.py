@@ -20,10 +20,11 @@ from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_weighted_gram, row_squares, times_lower
 from ..numerics.workers import chunk_rows, row_slices, run_over
 from ..sources.source import Part
+from . import sweeps as sweeping
 from .evidence import Factors, gradient_from, prior_factors
 from .parts import Parted, Setting
 from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
-from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge, warn_if_unsettled
+from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge, start_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,24 +84,22 @@ def factorise_jointly(
     escalate: bool = True,
     memory: SiteMemory | None = None,
     tolerance: float = TOLERANCE,
-    sweeps: int = SWEEPS,
 ) -> JointFactors:
     """Sweep until all processes have settled; the problems share rows, weights and likelihood."""
     priors = [prior_factors(P, escalate=escalate) for P in problems]
     start: Joint | None = None if memory is None else memory.process
     if start is None or [len(p.w) for p in start.processes] != [len(P.basis) for P in problems]:
-        zeros = [zeros_like_rows(tuple(F.Linv.shape), F.Linv) for F in priors]
-        start = Joint(tuple(Process({}, zero, zero[:, :1]) for zero in zeros)).factored()
+        start = Joint(tuple(start_of(P, F.Linv, None) for P, F in zip(problems, priors, strict=True)))
 
     def run(joint: Joint, rate: float, safe: bool) -> tuple[Joint, float, float]:
         sums = _over_rows(problems, priors, joint, True)
         return Joint(tuple(Process(s.sites, s.G, s.b) for s in sums)), float(sums[0].terms), 0.0
 
-    how: dict[str, Any] = dict(power=0.0, safely=False, tolerance=tolerance, sweeps=sweeps)
+    how: dict[str, Any] = dict(power=0.0, safely=False, tolerance=tolerance, sweeps=SWEEPS)
     point: FixedPoint = converge(start, run, **how)  # type: ignore[arg-type]
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
-        warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)
+        sweeping.warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)
     if memory is not None:
         memory.process = joint
     last = _over_rows(problems, priors, joint, False)

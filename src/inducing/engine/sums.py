@@ -254,9 +254,7 @@ class Group:
 
 
 def groups(P: Problem, count: int) -> list[Group]:
-    """The blocks in at most `count` groups of about equally many rows, the longest first: workers that take
-    turns have as much to do.
-    """
+    """The blocks in at most `count` groups of about as many rows, the longest first, for workers in turn."""
     assert P.blocks is not None
     starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
     cuts = np.flatnonzero(np.diff(starts[:-1] * count // P.n, prepend=-1))  # the first block of each group
@@ -279,9 +277,7 @@ def log_copies(P: Problem, rows: Array) -> Array | float:
 def finish(
     P: Problem, s: Work, X: Array, K: Array, S: Triple, V: Array, alpha: Array, sign: float = 1.0
 ) -> None:
-    """Hand K̄fu = sign S T + v αᵀ to the basis, given S, T and S's `room_beside`; the prior mean's gradient is
-    v itself.
-    """
+    """Hand K̄fu = sign S T + v αᵀ to the basis, given S, T and S's `room_beside`, and v to the prior mean."""
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
     A, T, room = S
     finish_cross(P, s, X, K, la.times_lower_plus(A, T, room, sign * V, alpha.T), sign)

@@ -65,9 +65,7 @@ def is_torch(a: Any) -> bool:
 
 
 def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
-    """Raise if `a` has masked entries, dates, complex numbers or, unless allowed, text: NumPy would take what
-    lies below for numbers.
-    """
+    """Raise if `a` holds what NumPy would take for numbers: masked entries, dates, complex numbers, text."""
     whole = type(a) is np.ndarray and a.dtype.kind in "iu" and a.size > 0 and not text
     if whole and max(-int(a.min()), int(a.max())) > 2**53:
         low, high = 1.0 * a.min(axis=0), 1.0 * a.max(axis=0)
@@ -219,9 +217,7 @@ _claims = _Claims()
 
 
 def holds(claim: Array) -> bool:
-    """Whether a claim about numbers is true; a device is asked, which waits for it, or inside `asked_once`
-    it is taken for true until the end.
-    """
+    """Whether a claim about numbers is true; inside `asked_once` a device's is taken for true at first."""
     if is_foreign(claim) and _claims.open is not None:
         _claims.open.append(claim)
         return True
@@ -229,9 +225,7 @@ def holds(claim: Array) -> bool:
 
 
 def once(compute: Callable[..., Computed], *given: Any) -> Computed:
-    """The result for objects that do not change, computed once inside `asked_once`, where calls to a device
-    are what takes time, and each time elsewhere.
-    """
+    """The result for objects that do not change: computed once inside `asked_once`, each time elsewhere."""
     if _claims.open is None:
         return compute(*given)
     key = compute, *map(id, given)

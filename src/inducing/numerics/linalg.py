@@ -23,9 +23,7 @@ ABOVE = np.triu(np.ones((48, 48), dtype=bool), 1)  # the entries above the diago
 
 
 def cholesky(K: Array, *, overwrite: bool = False) -> Array:
-    """The lower Cholesky factor of K, of which the lower triangle is read; with `overwrite` in K's place on
-    the CPU. Raise FactorisationError if K is not positive definite.
-    """
+    """The lower Cholesky factor of K, of which the lower triangle is read; `overwrite` allows K's place."""
     xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
@@ -186,9 +184,8 @@ def inverse_lower(L: Array) -> Array:
 
 
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-    """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m) is ΦΠΦᵀ and b (m, p) is ΦΠy.
-
-    Only the lower triangle of G is read. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
+    """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m), of which the lower triangle is
+    read, is ΦΠΦᵀ and b (m, p) is ΦΠy. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
     """
     B = plus_diagonal(from_lower(G), 1.0, overwrite=True)
     LB = cholesky(B)

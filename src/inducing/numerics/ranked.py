@@ -70,9 +70,7 @@ def crps_of_counts(
 
 
 def crps_of_gaussians(error: np.ndarray, variances: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The scores of mixtures of Gaussians about one centre, `error` away from it: variances (n, k), weights
-    (k,). (n,) [Grimit et al. 2006]
-    """
+    """The scores (n,) of mixtures of Gaussians about one centre; variances (n, k). [Grimit et al. 2006]"""
     pairs = np.sqrt(variances[:, :, None] + variances[:, None, :])
     own = np.sqrt(variances / np.pi)
     spread = np.einsum("i,nij,j->n", weights, pairs, weights) / np.sqrt(2.0 * np.pi)

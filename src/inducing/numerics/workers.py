@@ -44,9 +44,8 @@ if THREADS == "0" or re.fullmatch("-[0-9]+", THREADS):  # Numba cannot be import
 
 @contextmanager
 def using(*, threads: int, device: str | None = None) -> Iterator[None]:
-    """Limit passes that start in this thread to `threads` threads, BLAS to one in each, on a PyTorch device.
-
-    For programs that have threads of their own, such as the workers of a cluster.
+    """Limit passes that start in this thread, of a cluster's worker say, to `threads` threads, BLAS to one in
+    each, on a PyTorch device.
     """
     before, _limits.threads, _limits.device = (_limits.threads, _limits.device), threads, device
     try:
@@ -233,14 +232,17 @@ def run_over(
     step: Callable[[WorkerState, Any], None],
     *,
     parallel: bool,
+    alone: bool = False,
 ) -> list[WorkerState]:
-    """Give `tasks` to workers, on as many states as there are workers; returns the states in a fixed order.
+    """Give `tasks` to workers, on as many states as there are workers, or if `alone` each on a state of its
+    own; returns the states in a fixed order.
 
     State t gets tasks t, t + T, t + 2T, ... one after the other, so its sums do not depend on timing, each
     from whoever is free, so that slow cores hold up no one. BLAS runs single-threaded inside.
     """
     count, waiting = min(cores(), len(tasks)) if parallel else 1, 0
-    left, free = [tasks[t::count] for t in range(count)], list(range(count))  # and those no one is at
+    n_states = len(tasks) if alone else count
+    left, free = [tasks[t::n_states] for t in range(n_states)], list(range(n_states))  # those no one is at
     states: dict[int, WorkerState] = {}
     turn = threading.Condition()
 
@@ -286,32 +288,20 @@ def run_over(
         finally:  # after an exception nothing runs on: each ends with the task it is at
             left.clear()
             wait([future for future in futures if not future.cancel()])
-    return [states[t] for t in range(count)]
+    return [states[t] for t in range(n_states)]
 
 
 def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = True) -> list[Returned]:
-    """Return what each of these calls returns, in their order. Where there are several calls and cores, each
-    call has one core, and the next call whichever is free.
-    """
-    count, returned = min(cores(), len(calls)) if parallel else 1, dict[int, Returned]()
-    if count <= 1:
+    """The results of calls, in their order; each call has one core, and the next one whichever is free."""
+    if not parallel or min(cores(), len(calls)) <= 1:
         return [call() for call in calls]
-    left = list(enumerate(calls))[::-1]
+    returned = dict[int, Returned]()
 
-    def step(_: None, __: int) -> None:
+    def step(_: None, i: int) -> None:
         with using(threads=1):
-            while left:
-                try:
-                    i, call = left.pop()
-                except IndexError:  # another thread was quicker
-                    return
-                try:
-                    returned[i] = call()
-                except BaseException:
-                    left.clear()
-                    raise
+            returned[i] = calls[i]()
 
-    run_over(list(range(count)), lambda: None, step, parallel=True)
+    run_over(list(range(len(calls))), lambda: None, step, parallel=True, alone=True)
     return [returned[i] for i in range(len(calls))]
 
 
