@@ -18,7 +18,7 @@ from .block_passes import Whole
 from .forms import Form, form_with, leaves_in_loops
 from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for
 from .row_sites import add_noise, add_terms
-from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, log_copies
+from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, groups, log_copies
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
@@ -27,7 +27,7 @@ RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt:
 RANGES = 4  # ranges of each worker, of which the last may go to others, ...
 HANDED_OVER = 1 << 26  # ... of as many products and sums or more: some milliseconds
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
-GROUP_ROWS = 512  # rows of blocks along neighbours that are done together, at least
+GROUP_ROWS = 512  # rows of blocks along neighbours that are done together, about
 PAIR_BYTES = 1 << 27  # that the numbers of pairs may take, to be found once for all evaluations
 
 
@@ -48,17 +48,17 @@ def expects(P: Problem, surely: bool = False) -> bool:
     from . import block_tiles, neighbour_loops, neighbour_tiles, site_tiles, tiles
 
     if P.row.keeps == "neighbours":
-        last = tiles.fill_at.name, tiles.finish_at.name, neighbour_tiles.second_near.name
-        after = neighbour_loops.nearest_rows.name, tiles.first.name  # of predictions and reports
-        expect(*last, *after, neighbour_tiles.first_near.name, surely=surely)
+        called = [tiles.fill_at, tiles.finish_at, neighbour_tiles.second_near]
+        called += [neighbour_loops.nearest_rows, tiles.first]  # of predictions and reports
+        called.append(neighbour_tiles.first_near)
     elif P.row.keeps == "blocks":
-        expect(block_tiles.second_blocks.name, tiles.finish_at.name, surely=surely)
+        called = [block_tiles.second_blocks, tiles.finish_at]
     else:
         second = tiles.second if P.general else tiles.second_deterministic
-        names = [each.name for each in (tiles.fill_at, tiles.finish_at, second, tiles.first)]
+        called = [tiles.fill_at, tiles.finish_at, second, tiles.first]
         if P.likelihood is not None:
-            names += [each.name for each in (tiles.whiten, site_tiles.add_sites, site_tiles.marginals)]
-        expect(*names, surely=surely)
+            called += [tiles.whiten, site_tiles.add_sites, site_tiles.marginals]
+    expect(*(function.name for function in called), surely=surely)
     return True
 
 
@@ -202,17 +202,7 @@ def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.nda
 
 def near_groups(P: Problem) -> list[Group]:
     """The blocks along neighbours, small ones together; `in_batches` may have their pairs at hand."""
-    if P.batches is not None:
-        return P.batches
-    assert P.blocks is not None
-    sizes, found, first, rows = [len(rows) for rows in P.blocks], [], 0, 0
-    for last, size in enumerate(sizes, 1):
-        rows += size
-        if rows >= GROUP_ROWS or last == len(sizes):
-            edges = np.cumsum([0, *sizes[first:last]])
-            found.append(Group(first, np.concatenate(P.blocks[first:last]), edges))
-            first, rows = last, 0
-    return found
+    return groups(P, max(1, P.n // GROUP_ROWS)) if P.batches is None else P.batches
 
 
 def in_batches(P: Problem) -> Problem:

@@ -84,6 +84,7 @@ def factorise_jointly(
     escalate: bool = True,
     memory: SiteMemory | None = None,
     tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
 ) -> JointFactors:
     """Sweep until all processes have settled; the problems share rows, weights and likelihood."""
     priors = [prior_factors(P, escalate=escalate) for P in problems]
@@ -95,7 +96,7 @@ def factorise_jointly(
         sums = _over_rows(problems, priors, joint, True)
         return Joint(tuple(Process(s.sites, s.G, s.b) for s in sums)), float(sums[0].terms), 0.0
 
-    how: dict[str, Any] = dict(power=0.0, safely=False, tolerance=tolerance, sweeps=SWEEPS)
+    how: dict[str, Any] = dict(power=0.0, safely=False, tolerance=tolerance, sweeps=sweeps)
     point: FixedPoint = converge(start, run, **how)  # type: ignore[arg-type]
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
