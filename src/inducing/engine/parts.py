@@ -141,6 +141,9 @@ class Parted(Setting):
         return tuple(np.concatenate(values) for values in zip(*pairs, strict=True))
 
 
+SomeProblem = Problem | Parted  # its rows are in memory, or in a source
+
+
 def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Array) -> Sums:
     """One pass over the rows of a part."""
     if not len(part.X):

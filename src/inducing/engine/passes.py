@@ -82,6 +82,7 @@ def run_pass(
 ) -> Sums:
     """The sum of what `step` adds to a `Work` over ranges or chunks of rows, or over groups of blocks."""
     m = len(P.basis)
+    chunk = chunk_rows(P.n, m, P.X)
     tasks: list[slice] | list[Group]
     if compiled and P.sets is not None:
         tasks, parallel = compiled_passes.near_groups(P), compiled_passes.on_all_cores(P)
@@ -91,18 +92,14 @@ def run_pass(
     elif P.blocks is None:
         workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1
         parallel = workers > 1 and (P.likelihood is None or P.n * m * (m + 64) >= SWEEP_FLOPS)
-        tasks = row_slices(P.n, _chunk(P) if parallel else workers * _chunk(P))
+        tasks = row_slices(P.n, chunk if parallel else workers * chunk)
     elif P.sets is not None and P.batches is not None and not is_numpy(P.X):
         tasks, parallel = P.batches, False
     else:
-        tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))
+        tasks = groups(P, -(-P.n // chunk) if P.sets is None else len(P.blocks))
         work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))
         parallel = is_numpy(P.X) and P.n * m >= SMALL and work >= FEW_FLOPS
     return Work.total(run_over(list(tasks), lambda: Work(P, G, b), step, parallel=parallel))
-
-
-def _chunk(P: Problem) -> int:
-    return chunk_rows(P.n, len(P.basis), P.X)
 
 
 def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -> None:

@@ -39,15 +39,7 @@ class Proposal(NamedTuple):
 
 
 def propose(
-    P: Problem,
-    rows: slice,
-    mean: Array,
-    spread: Array,
-    R: Array,
-    tau: Array,
-    nu: Array,
-    *,
-    safe: bool = False,
+    P: Problem, rows: slice, mean: Array, spread: Array, R: Array, tau: Array, nu: Array, *, safe: bool
 ) -> Proposal:
     """The sites that rows ask for, given the process with τ and ν in it; `safe` for scale mixtures alone."""
     xp, a, weight = namespace(mean), P.row.power, P.weight(rows)

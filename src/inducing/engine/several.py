@@ -22,7 +22,7 @@ from ..numerics.workers import chunk_rows, row_slices, run_over
 from ..sources.source import Part
 from . import sweeps as sweeping
 from .evidence import Factors, gradient_from, prior_factors
-from .parts import Parted, Setting
+from .parts import Parted, Setting, SomeProblem
 from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge, start_of
 
@@ -79,7 +79,7 @@ class JointFactors:
 
 
 def factorise_jointly(
-    problems: Sequence[Problem | Parted],
+    problems: Sequence[SomeProblem],
     *,
     escalate: bool = True,
     memory: SiteMemory | None = None,
@@ -118,7 +118,7 @@ def _held(process: Process) -> Held | None:
 
 
 def _over_rows(
-    problems: Sequence[Problem | Parted], priors: Sequence[Factors], joint: Joint, gram: bool
+    problems: Sequence[SomeProblem], priors: Sequence[Factors], joint: Joint, gram: bool
 ) -> Sequence[Sums]:
     """A sweep over rows in memory, or over those of a source, where they are."""
     first = problems[0]

@@ -14,7 +14,7 @@ from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
 from ..numerics import arrays
 from ..numerics import linalg as la
-from ..numerics.arrays import Array, empty_like_rows, is_numpy, namespace, zeros_like_rows
+from ..numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, taken, workers_for
 
 if TYPE_CHECKING:
@@ -111,14 +111,18 @@ class Held:
         kept = P.general if P.likelihood is None else P.row.keeps != "nothing"
         R = zeros_like_rows((P.n,), P.X) if kept else None
         size = P.n * len(P.basis) * P.X.dtype.itemsize
+
+        def within(room: int) -> Array | None:
+            kind = {"dtype": P.X.dtype, "device": P.X.device}
+            return namespace(P.X).empty((P.n, len(P.basis)), **kind) if size <= room else None
+
         if P.likelihood is not None:
-            return Held(R, Phi=empty_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
+            return Held(R, Phi=within(PHI_BYTES))
         if is_numpy(P.X):
-            return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if size <= KFU_BYTES else None)
+            return Held(R, within(KFU_BYTES))
         room = DEVICE_BYTES if 2 * size <= DEVICE_BYTES else max(DEVICE_BYTES, arrays.device_room(P.X) // 4)
-        Phi = empty_like_rows((P.n, len(P.basis)), P.X) if P.general and size <= room else None
-        fits = size <= room - (0 if Phi is None else size)
-        return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if fits else None, Phi=Phi)
+        Phi = within(room) if P.general else None
+        return Held(R, within(room if Phi is None else room - size), Phi=Phi)
 
     @property
     def features(self) -> Held:

@@ -23,6 +23,7 @@ from ..model.problem import Problem
 from ..numerics import linalg as la
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from . import compiled_passes
+from .forms import Form
 from .passes import run_pass
 from .row_sites import propose
 from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
@@ -194,13 +195,7 @@ def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sum
 
 
 def _features(
-    P: Problem,
-    form: compiled_passes.Form | None,
-    Linv: Array,
-    held: Held,
-    s: Work,
-    rows: slice,
-    fill: bool = False,
+    P: Problem, form: Form | None, Linv: Array, held: Held, s: Work, rows: slice, fill: bool = False
 ) -> tuple[Array, Array]:
     """Φ of some rows (c, m) and R (c,), 0 where the table drops it: as held, or made; `fill` keeps them."""
     keeps = P.row.keeps != "nothing"

@@ -168,11 +168,6 @@ def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     return namespace(like).zeros(shape, dtype=like.dtype, device=like.device)
 
 
-def empty_like_rows(shape: tuple[int, ...], like: Array) -> Array:
-    """An array of `shape` to be filled, with the namespace, dtype and device of `like`."""
-    return namespace(like).empty(shape, dtype=like.dtype, device=like.device)
-
-
 def device_room(like: Array) -> int:
     """The free bytes of the device that holds an array; 0 where it does not say."""
     if is_torch(like) and like.is_cuda:

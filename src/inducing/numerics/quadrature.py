@@ -282,12 +282,7 @@ LogDensity = Callable[[Array, Array], Array]  # log p(y|f) of arrays that broadc
 
 
 def tilted_by_quadrature(
-    log_density: LogDensity,
-    y: Array,
-    mean: Array,
-    var: Array,
-    landmarks: Array | None = None,
-    power: float = 1.0,
+    log_density: LogDensity, y: Array, mean: Array, var: Array, landmarks: Array | None, power: float
 ) -> Tilted:
     """The average of p(y|f)^power, or of log p(y|f) if power = 0, and its derivatives q, r. (n,) each
 

@@ -11,14 +11,11 @@ LONGEST_TAIL = 24  # asinh of the farthest place looked at, in quarters of the d
 LEFT_OUT_TAIL = 1e-10  # of the integral that is left out
 ONE_BY_ONE, BLOCK_SHARE = 512, 0.005  # counts that are added one by one; beyond, the share of them in a block
 FAR_QUANTILE = 1.0 - 1e-9  # up to which counts are added
+OfPlaces = Callable[[np.ndarray], np.ndarray]  # of places x, or of counts
 
 
 def crps_by_quadrature(
-    below: Callable[[np.ndarray], np.ndarray],
-    slope: Callable[[np.ndarray], np.ndarray],
-    at: np.ndarray,
-    centre: np.ndarray,
-    scale: np.ndarray,
+    below: OfPlaces, slope: OfPlaces, at: np.ndarray, centre: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
     """The scores of smooth distributions of g(x), g increasing with this slope, at g(at). (n,)
 
@@ -52,9 +49,7 @@ def crps_by_quadrature(
     return total
 
 
-def crps_of_counts(
-    below: Callable[[np.ndarray], np.ndarray], y: np.ndarray, most: np.ndarray | float
-) -> np.ndarray:
+def crps_of_counts(below: OfPlaces, y: np.ndarray, most: np.ndarray | float) -> np.ndarray:
     """The scores of counts y (n,) of which hardly any exceed `most`; `below` takes (k,) for all rows. (n,)
 
     Σ_k (F(k) - 1{y ≤ k})², for large counts by blocks with F at their middle.
