@@ -56,15 +56,13 @@ def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
         if hi == m:
             return L
         inverse = inverse_lower(np.ascontiguousarray(square))
-        rows = row_slices(m - hi, PANEL_COLUMNS // 2)
+        rows, below, rest = row_slices(m - hi, PANEL_COLUMNS // 2), L[hi:, lo:hi], L[hi:, hi:]
 
-        def solve(_: None, s: slice, lo: int = lo, hi: int = hi, inverse: np.ndarray = inverse) -> None:
-            part = L[hi + s.start : hi + s.stop, lo:hi]
-            part[...] = times_lower(np.ascontiguousarray(part), inverse, transposed=True)
+        def solve(_: None, s: slice, below: np.ndarray = below, inverse: np.ndarray = inverse) -> None:
+            below[s] = times_lower(np.ascontiguousarray(below[s]), inverse, transposed=True)
 
-        def subtract(_: None, s: slice, lo: int = lo, hi: int = hi) -> None:
-            start, stop = hi + s.start, hi + s.stop
-            add_product(L[start:stop, hi:stop], L[start:stop, lo:hi], L[hi:stop, lo:hi].T, -1.0)
+        def subtract(_: None, s: slice, below: np.ndarray = below, rest: np.ndarray = rest) -> None:
+            add_product(rest[s, : s.stop], below[s], below[: s.stop].T, -1.0)
 
         run_over(rows, lambda: None, solve, parallel=True)
         run_over(rows, lambda: None, subtract, parallel=True)
