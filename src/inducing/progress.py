@@ -96,9 +96,7 @@ class Bars:
 
 
 class Line(Bars):
-    """The progress of a fit: after each iteration it calls the listener of `reporting_to`, else the caller's
-    `progress`, or writes bars.
-    """
+    """The progress of a fit, told to the listener of `reporting_to`, else to `progress`, or shown by bars."""
 
     def __init__(self, progress: Callable[[int, float], None] | bool | None, what: str = "fit") -> None:
         super().__init__(False if callable(progress) else progress)

@@ -49,9 +49,7 @@ def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
 
 
 def as_sets(neighbours: Given, n: int) -> np.ndarray:
-    """Given sets as integers (n, q), -1 for none, the neighbours first. Raise if they are no sets of other
-    rows, or have circles.
-    """
+    """Given sets as integers (n, q), neighbours first, -1 for none; raise if they are none or have circles."""
     sets = to_numpy(neighbours)
     if sets.ndim != 2 or len(sets) != n or sets.dtype.kind not in "iu":
         raise ShapeError(

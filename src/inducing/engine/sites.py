@@ -188,12 +188,8 @@ class Processes:
         )
 
     def log_evidence(self) -> list[float | None]:
-        """log Z of every process: -½ log|B| + ½ Σ ν g + Σ log s, with normalisers s that give each site the
-        cavity average of its likelihood,
-
-            log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩.
-
-        None where a cavity is improper.
+        """log Z of every process, -½ log|B| + ½ Σ ν g + Σ log s, None where a cavity is improper. Normalisers
+        log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩ give each site the cavity average of its likelihood.
         """
         values = -0.5 * self.log_B
         for rows, Phi, gamma in self.chunks():

@@ -76,9 +76,7 @@ class SharedBlocks:
         return rows * columns * 8 <= rows / n * BLOCK_BYTES
 
     def added(self, what: str, number: int, bar: Array, n: int) -> Array | None:
-        """dJ/dD ("D") or dJ/dKfu ("K") of a block with what other problems added, in the memory given; None
-        where more are to come.
-        """
+        """dJ/dD ("D") or dJ/dKfu ("K") of a block and what others added; None where more are to come."""
         before = self.bars.pop((what, number), None)
         if before is not None:
             bar += before

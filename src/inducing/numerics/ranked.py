@@ -50,9 +50,8 @@ def crps_by_quadrature(
 
 
 def crps_of_counts(below: OfPlaces, y: np.ndarray, most: np.ndarray | float) -> np.ndarray:
-    """The scores of counts y (n,) of which hardly any exceed `most`; `below` takes (k,) for all rows. (n,)
-
-    Σ_k (F(k) - 1{y ≤ k})², for large counts by blocks with F at their middle.
+    """The scores Σ_k (F(k) - 1{y ≤ k})² of counts y (n,), hardly any above `most`; `below` takes (k,)
+    for all rows. Large counts come in blocks with F at their middle. (n,)
     """
     last = float(max(np.max(y, initial=0.0), np.max(most, initial=0.0)))
     edges = list(range(int(min(last, ONE_BY_ONE)) + 2))

@@ -66,9 +66,7 @@ def cores() -> int:
 
 
 def workers_for(operations: float) -> int:
-    """The number of cores worth waking for this many operations: each gets a millisecond's worth, and more
-    where they are many, who share memory, so that small work is no slower on a large machine.
-    """
+    """The cores worth waking for this many operations, so that small work is no slower on a large machine."""
     return max(1, min(cores(), round((operations / WAKING) ** 0.75)))
 
 
@@ -139,10 +137,8 @@ def _controller() -> Any:
 
 
 class _BlasLimit:
-    """A process-wide limit of one BLAS thread while at least one call needs it.
-
-    threadpoolctl's limit is global to the process, so nested and concurrent calls share one, and the user's
-    own setting comes back when the last of them ends.
+    """A limit of one BLAS thread while a call needs it. That of threadpoolctl is global to the process, so
+    nested and concurrent calls share one, and the user's own setting comes back when the last of them ends.
     """
 
     def __init__(self) -> None:
