@@ -49,7 +49,7 @@ def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
 
 
 def as_sets(neighbours: Given, n: int) -> np.ndarray:
-    """Given sets as integers (n, q), neighbours first, -1 for none; raise if they are none or have circles."""
+    """Given sets as integers (n, q), neighbours first, then -1; raise if they are no sets or have circles."""
     sets = to_numpy(neighbours)
     if sets.ndim != 2 or len(sets) != n or sets.dtype.kind not in "iu":
         raise ShapeError(
