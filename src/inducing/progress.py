@@ -95,29 +95,22 @@ class Bars:
             self._progress.stop()
 
 
-class Line:
-    """The progress of a fit: after each iteration it calls the listener of `reporting_to`, else the caller's
-    `progress`, or writes `Bars`.
-    """
+class Line(Bars):
+    """The progress of a fit, told to the listener of `reporting_to`, else to `progress`, or shown by bars."""
 
     def __init__(self, progress: Callable[[int, float], None] | bool | None, what: str = "fit") -> None:
+        super().__init__(False if callable(progress) else progress)
         self.call = _listener.get() or (progress if callable(progress) else None)
-        self.bars, self.what = Bars(False if callable(progress) else progress), what
+        self.what = what
 
     def __call__(self, iteration: int, value: float) -> None:
         if self.call is not None:
             self.call(iteration, value)
-        self.bars.show("iterations", f"{self.what}: iteration {iteration}, log evidence {value:.4f}")
+        self.show("iterations", f"{self.what}: iteration {iteration}, log evidence {value:.4f}")
 
     def part(self, done: int, parts: int | None) -> None:
         """Show how far a pass over the parts of a source is."""
-        self.bars.show("parts", "parts read", done, parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.__exit__(*error)
+        self.show("parts", "parts read", done, parts)
 
 
 class Status:

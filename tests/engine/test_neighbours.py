@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import inducing as ig
 import oracle
 import oracle_neighbours as dense
-from inducing.engine import compiled_passes, neighbour_passes, neighbour_sets, passes, sums
+from inducing.engine import compiled_passes, neighbour_sets, passes, sums
 from inducing.engine.neighbour_sets import find_neighbours
 from inducing.inference import neighbours as inference
 from inducing.numerics import arrays
@@ -444,10 +444,10 @@ def test_blocks_are_only_units_of_work(y: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(inference, "BLOCK_ROWS", 96)
     post: Any = ig.condition(*args, A, y[repeat], neighbours=np.int64(9))
     found = ig.log_evidence_and_gradient(*args, A, y[repeat], neighbours=9)
-    for module in (sums, neighbour_passes):
+    for module in (sums, compiled_passes):
         monkeypatch.setattr(module, "BLOCK_BYTES", 0)
-    monkeypatch.setattr(neighbour_passes, "PAIR_BYTES", 0)
-    monkeypatch.setattr(neighbour_passes, "GROUP_ROWS", 1)
+    monkeypatch.setattr(compiled_passes, "PAIR_BYTES", 0)
+    monkeypatch.setattr(compiled_passes, "GROUP_ROWS", 1)
     monkeypatch.setattr(compiled_passes, "workers_for", lambda work: 2)
     monkeypatch.setattr(passes, "FEW_FLOPS", 0)
     monkeypatch.setattr(passes, "SMALL", 0)

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import inducing as ig
-from inducing.engine import compiled_passes, evidence, neighbour_passes, neighbour_tiles, site_loops, sums
+from inducing.engine import compiled_passes, evidence, neighbour_tiles, site_loops, sums
 from inducing.engine.several import factorise_jointly
 from inducing.engine.sums import Work, groups
 from inducing.engine.sweeps import Process, SiteMemory, converge, start_of
@@ -99,7 +99,7 @@ def test_neighbours_are_kept_between_passes_where_they_have_room(monkeypatch: py
     monkeypatch.setattr(neighbour_tiles, "first_near", counted)
     values = []
     for size, kept in ((1 << 30, True), (1, False)):
-        monkeypatch.setattr(neighbour_passes, "BLOCK_BYTES", size)
+        monkeypatch.setattr(compiled_passes, "BLOCK_BYTES", size)
         calls.clear()
         F = evidence.factorise(P)
         made = len(calls)

@@ -323,13 +323,13 @@ with open("runs", "a") as file:
 from numba.core import event
 from inducing.engine.site_tiles import marginals
 from inducing.numerics import ahead
-from inducing.numerics.loops import mirror
+from inducing.numerics.loops import split_scaled
 import numpy as np
 sys.path.insert(0, os.getcwd())
 ahead.cores, sys.executable = lambda: 2, sys.argv[1]
 ahead.expect("engine.site_tiles.marginals")
 with event.install_recorder("numba:compile") as recorded:
-    mirror(np.eye(3))
+    split_scaled(np.eye(3), np.ones(3), np.empty((3, 3)))
     A, ends = np.eye(3), [np.empty(3) for _ in range(2)]
     from inducing.numerics.blas import addresses
     marginals(addresses(), A, 2.0 * A, np.arange(3.0), np.empty((3, 3)), *ends)
@@ -359,7 +359,7 @@ def test_a_second_process_compiles_what_is_expected(tmp_path: Path, fails: bool)
     done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stderr in ("", compiling.NOTICE + "\n"), done.stderr
     names, numbers = done.stdout.splitlines()
-    assert names == ("marginals mirror" if fails else "mirror")
+    assert names == ("marginals split_scaled" if fails else "split_scaled")
     assert [float(word) for word in numbers.split()] == [0.0, 1.0, 2.0, 4.0, 4.0, 4.0]  # φᵀw and |2φ|²
     assert (tmp_path / "started").exists() == fails
     assert (tmp_path / "runs").read_text() == "x"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..engine.block_factors import Whole
+from ..engine.block_passes import Whole
 from ..errors import ParameterError
 from ..inference.pic import Corrected
 from ..inference.regression import posterior_of, problem_of

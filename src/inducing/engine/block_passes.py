@@ -1,13 +1,69 @@
-"""Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas."""
+"""Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas.
 
-from ..model.kernels.base import add_gradients
+D = R + Σ of a block has a factor as a whole, here, or a sparse one along neighbours (neighbours.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model.kernels.base import Gradients, Kernel, add_gradients
 from ..model.problem import Problem
-from ..numerics.arrays import Array, namespace, zeros_like_rows
-from ..numerics.linalg import add_product, add_symmetric_product, row_squares, times_lower
+from ..numerics import linalg as la
+from ..numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
+from ..numerics.linalg import times_lower
 from . import sums
-from .block_factors import Whole
 from .neighbours import Conditionals
-from .sums import Back, Group, Held, Work, copied
+from .sums import Back, BlockAdjoints, Group, Held, Work, copied, scratch_copy
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """D = LLᵀ of a block as a whole, by a matrix T = L⁻¹ with D⁻¹ = TᵀT."""
+
+    K: Array  # (b, b)
+    Linv: Array  # (b, b)
+
+    @staticmethod
+    def of(P: Problem, Phi: Array, rows: np.ndarray) -> "Whole":
+        """D of one block of the problem."""
+        X = P.X[rows]
+        K = P.kernel.covariances(X, X)
+        D = la.add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
+        return Whole(K, la.inverse_lower(la.cholesky(la.plus_diagonal(D, P.added_noise(rows)))))
+
+    @property
+    def log_det(self) -> Array:
+        return -la.log_det_from_factor(self.Linv)
+
+    @property
+    def numbers(self) -> int:
+        """The numbers that keeping it takes."""
+        return 2 * len(self.Linv) ** 2
+
+    def whitened(self, A: Array, out: Array | None = None) -> Array:
+        """T A, in `out` where it is given. A (b, m)"""
+        return la.lower_times(self.Linv, scratch_copy(A, out))
+
+    def precision_times(self, A: Array) -> Array:
+        return self.Linv.T @ (self.Linv @ A)
+
+    @property
+    def precision_diagonal(self) -> Array:
+        return namespace(self.Linv).sum(self.Linv * self.Linv, axis=0)
+
+    def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
+        """The gradients of p outputs from Φᵀ, e and ΦᵀLB⁻ᵀ, where S may be: G_D = ½ (VVᵀ - p(D⁻¹ - SSᵀ))."""
+        V = self.Linv.T @ (self.Linv @ E)
+        S = la.lower_times(self.Linv, la.lower_times(self.Linv, PhiB), transposed=True)
+        GD = la.add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
+        GD = 0.5 * la.from_lower(la.add_outer(la.add_outer(GD, S, p), la.contiguous(V)))
+        return BlockAdjoints(V, S, GD, 2.0 * (GD @ Phi))
+
+    def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
+        """The gradient of the kernel's parameters through K of the rows X; GD may be overwritten."""
+        return kernel.pullback(X, X, GD, self.K)[0]
+
 
 BlockFactor = Whole | Conditionals  # of D of one block
 
@@ -61,7 +117,7 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
         K, Phi = None, features_of(P, held, back.Linv, s, group)
     else:
         K = P.basis.cross(P.kernel, X, s.buffer(0, c))
-        Phi = group.only(times_lower(sums.scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
+        Phi = group.only(times_lower(scratch_copy(K, s.buffer(1, c)), back.Linv, transposed=True))
     S = times_lower(copied(Phi, s.buffer(2, c)), back.LBinv, transposed=True)
     E = group.only(P.Y[rows]) - Phi @ back.w
     V, GPhi, diagonal = copied(E), copied(Phi, s.buffer(3, c)), zeros_like_rows((c,), X)
@@ -80,9 +136,9 @@ def second_blocks(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work,
     noise_bar[own] = diagonal[group.kept] / weight - extra
     S *= -p
     S -= GPhi
-    s.G = add_symmetric_product(s.G, S, Phi)
+    s.G = la.add_symmetric_product(s.G, S, Phi)
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
-    Kbar: Array | None = add_product(times_lower(S, back.Linv), V, back.alpha.T)
+    Kbar: Array | None = la.add_product(times_lower(S, back.Linv), V, back.alpha.T)
     if held.shared is not None:
         Kbar = held.shared.added("K", group.first, Kbar, P.n)
     if Kbar is not None:
@@ -109,7 +165,7 @@ def leave_out_blocks(
         block, own = _block(P, held, Phi[part], group, i, s), rows[part][group.kept]
         S = block.precision_times(times_lower(copied(Phi[part]), back.LBinv, transposed=True))
         V[own] = block.precision_times(E[part])[group.kept]
-        precision[own] = (block.precision_diagonal - row_squares(S))[group.kept]
+        precision[own] = (block.precision_diagonal - la.row_squares(S))[group.kept]
 
 
 def _block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s: Work) -> BlockFactor:

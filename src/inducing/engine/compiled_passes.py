@@ -1,8 +1,8 @@
-"""The passes over ranges of rows and of PITC's blocks where compiled loops know the kernel, on the CPU in
-double precision: what passes.py computes for any kernel, by tiles.py and block_tiles.py.
+"""The passes over ranges of rows and of blocks where compiled loops know the kernel, on the CPU in double
+precision: what passes.py computes for any kernel, by tiles.py, block_tiles.py and neighbour_tiles.py.
 """
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from ..errors import FactorisationError
 from ..model.kernels.base import add_gradients
 from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
-from ..model.table import evidence_correction
 from ..numerics.ahead import expect
-from ..numerics.arrays import Array, is_numpy
+from ..numerics.arrays import Array, is_numpy, plain
 from ..numerics.blas import addresses
 from ..numerics.workers import aside, row_slices, run_over, workers_for
-from .block_factors import Whole
+from .block_passes import Whole
 from .forms import Form, form_with, leaves_in_loops
-from .row_sites import add_terms
-from .sums import BLOCK_BYTES, Back, Group, Held, Work, log_copies
+from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for
+from .row_sites import add_noise, add_terms
+from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, groups, log_copies
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
 # kernel entries from which loading the compiled code pays, whether it is loaded already or not
@@ -27,6 +27,8 @@ RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt:
 RANGES = 4  # ranges of each worker, of which the last may go to others, ...
 HANDED_OVER = 1 << 26  # ... of as many products and sums or more: some milliseconds
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
+GROUP_ROWS = 512  # rows of blocks along neighbours that are done together, about
+PAIR_BYTES = 1 << 27  # that the numbers of pairs may take, to be found once for all evaluations
 
 
 def form_of(P: Problem) -> Form | None:
@@ -46,17 +48,17 @@ def expects(P: Problem, surely: bool = False) -> bool:
     from . import block_tiles, neighbour_loops, neighbour_tiles, site_tiles, tiles
 
     if P.row.keeps == "neighbours":
-        last = tiles.fill_at.name, tiles.finish_at.name, neighbour_tiles.second_near.name
-        after = neighbour_loops.nearest_rows.name, tiles.first.name  # of predictions and reports
-        expect(*last, *after, neighbour_tiles.first_near.name, surely=surely)
+        called = [tiles.fill_at, tiles.finish_at, neighbour_tiles.second_near]
+        called += [neighbour_loops.nearest_rows, tiles.first]  # of predictions and reports
+        called.append(neighbour_tiles.first_near)
     elif P.row.keeps == "blocks":
-        expect(block_tiles.second_blocks.name, tiles.finish_at.name, surely=surely)
+        called = [block_tiles.second_blocks, tiles.finish_at]
     else:
         second = tiles.second if P.general else tiles.second_deterministic
-        names = [each.name for each in (tiles.fill_at, tiles.finish_at, second, tiles.first)]
+        called = [tiles.fill_at, tiles.finish_at, second, tiles.first]
         if P.likelihood is not None:
-            names += [each.name for each in (tiles.whiten, site_tiles.add_sites, site_tiles.marginals)]
-        expect(*names, surely=surely)
+            called += [tiles.whiten, site_tiles.add_sites, site_tiles.marginals]
+    expect(*(function.name for function in called), surely=surely)
     return True
 
 
@@ -90,13 +92,9 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
     if share or P.row.bound:
         R[:] = P.kernel.diagonal(data[0])
     root, b = np.sqrt(weight / noise), np.zeros((P.p, s.m))
-    first(F.basis, data, root, plain(whitener), share, P.uniform, R, space_of(s, F), s.G, b)
+    first(F.basis(), data, root, plain(whitener), share, P.uniform, R, space_of(s, F), s.G, b)
     s.b += b.T
-    s.log_D += float(weight @ np.log(share * R + noise if share else noise))
-    if share:
-        s.correction += float(weight @ evidence_correction(P.row.power, R, noise)[0])
-    elif P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
-        s.correction += 0.5 * float(np.sum(weight / noise * R))
+    add_noise(P, s, rows, R)
 
 
 def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: Array) -> tuple[Array, Array]:
@@ -104,7 +102,7 @@ def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: A
     from .tiles import whiten
 
     R = np.array(P.kernel.diagonal(P.X[rows]))
-    whiten(F.basis, plain(P.X[rows]), plain(Linv), space_of(s, F), Phi, R)
+    whiten(F.basis(), plain(P.X[rows]), plain(Linv), space_of(s, F), Phi, R)
     return Phi, R
 
 
@@ -149,7 +147,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
     from .tiles import second, second_deterministic
 
     data, space, totals, given = _data(P, held, s, rows), space_of(s, F), F.totals(), P.likelihood is not None
-    X, Y, noise, weight, _ = data
+    (X, Y, noise, weight, _), basis = data, F.basis(back=True)
     tau = held.sites(rows)[0] if given else np.empty_like(noise) if P.general else weight / noise
     mean, V, spread, rbar = np.empty_like(Y), np.empty_like(Y), np.empty_like(noise), np.empty_like(noise)
     R: Array | float = 0.0
@@ -157,32 +155,22 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
         R = np.array(P.kernel.diagonal(X)) if held.R is None else held.R[rows]
         matrices = tuple(map(plain, (back.Linv, back.Binv, back.w.T, back.alpha.T)))
         filled, residual = (mean, V, spread, rbar), (R, held.R is not None)
-        second(F.basis_back, data, (tau, given), P.row.power, residual, matrices, filled, space, s.G, totals)
+        second(basis, data, (tau, given), P.row.power, residual, matrices, filled, space, s.G, totals)
     else:
         sign, pair, lengths = 1.0 if P.row.bound else -1.0, (plain(back.T), plain(back.alpha.T)), spread
         how = pair, sign, P.uniform, (mean, V, lengths)
-        second_deterministic(F.basis_back, data, (tau, given), *how, space, totals)
+        second_deterministic(basis, data, (tau, given), *how, space, totals)
         if P.uniform:  # √(pΠ) is in T
             lengths /= P.p * tau
-        spread = (
-            P.kernel.diagonal(X) - lengths if P.row.bound else lengths
-        )  # a bound's φᵀφ cancels against R's
-        rbar = -0.5 * P.p * tau
-    if given:
-        add_terms(P, s, rows, mean[:, 0], spread, R, tau, Y[:, 0])
-    else:
-        residuals = np.vecdot(V, V) / tau
-        s.residual += float(np.sum(residuals))
-        bar = 0.5 * (residuals - P.p * weight + P.p * tau * spread) * tau / weight
-        if P.general:
-            bar -= P.p * weight * evidence_correction(P.row.power, R, noise)[2]
-        noise_bar[rows] = bar
+        # a bound's φᵀφ cancels against R's
+        spread, rbar = P.kernel.diagonal(X) - lengths if P.row.bound else lengths, -0.5 * P.p * tau
+    add_terms(P, s, rows, noise_bar, (mean, V, spread, R), tau, Y[:, 0])
     if P.general or P.row.bound:
         add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
-    add_moments(P, F, s, X, V, totals)
+    _add_moments(P, F, s, X, V, totals)
 
 
-def add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple[np.ndarray, ...]) -> None:
+def _add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple[np.ndarray, ...]) -> None:
     """Gradients of kernel and basis from sums of W = -2 K̄∘dK/ds, and of the prior mean, from v."""
     kernel, basis = F.gradients(P, *totals)
     add_gradients(s.kernel, kernel)
@@ -200,11 +188,6 @@ def _data(P: Problem, held: Held, s: Work, rows: slice) -> tuple[np.ndarray, ...
     return X, plain(P.Y[rows]), np.array(P.noise[rows]), weight, Kfu
 
 
-def plain(A: Array | None) -> np.ndarray:
-    """A as compiled loops take it: in C order and double precision."""
-    return np.ascontiguousarray(A, dtype=np.float64)
-
-
 def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
     """A worker's buffers: some of a tile of rows, and their features."""
     if s.tiles is None or s.tiles[0].shape[1] != tile:
@@ -214,94 +197,150 @@ def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.nda
     return s.tiles
 
 
-# PITC's blocks
+# PITC's blocks, and blocks along neighbours
+
+
+def near_groups(P: Problem) -> list[Group]:
+    """The blocks along neighbours, small ones together; `in_batches` may have their pairs at hand."""
+    return groups(P, max(1, P.n // GROUP_ROWS)) if P.batches is None else P.batches
+
+
+def in_batches(P: Problem) -> Problem:
+    """The problem with its blocks in batches: of about one size, where its rows are on a device; with the
+    numbers of their pairs, where compiled loops use them and there is room.
+    """
+    if P.sets is None:
+        return P
+    if not is_numpy(P.X):
+        return replace(P, batches=batches_of(P))
+    (n, q), P = P.sets.shape, replace(P, batches=None)
+    if form_of(P) is None or 2 * n * (q + 1) * (q + 2) > PAIR_BYTES:
+        return P
+    return replace(P, batches=[replace(group, batch=_pairs(P, group)) for group in near_groups(P)])
+
+
+def _pairs(P: Problem, group: Group) -> PairSets:
+    """Neighbours by places in a group, and its pairs."""
+    assert P.sets is not None
+    sets, place = P.sets[group.rows], np.empty(P.n, dtype=np.int32)
+    place[group.rows] = own = np.arange(len(group.rows))
+    return pairs_of(own, np.where(sets < 0, own[:, None], place[sets]), len(own))[0]
 
 
 def first_blocks(P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group) -> None:
     """Add what `passes.first_pass` sums over a range of blocks."""
+    b = np.zeros((s.m, P.p))
+    first = _first_whole if P.sets is None else _first_near
+    s.log_D += first(P, F, plain(Linv), held, s, group, b) + log_copies(P, group.rows)
+    s.b += b
+
+
+def _first_whole(
+    P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group, b: np.ndarray
+) -> float:
     from . import block_tiles
 
-    first: Any = block_tiles.first_blocks
-    rows, own = rows_of_blocks(P, group)
-    keep = held.blocks is not None and 16 * P.n * int(np.max(np.diff(group.edges))) <= BLOCK_BYTES
+    sizes = np.diff(group.edges)
+    keep = held.blocks is not None and 16 * P.n * int(np.max(sizes)) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
-    b = np.zeros((s.m, P.p))
-    arguments = F.basis, rows, own, plain(Linv), (keep, Ks, Ls), space_of(s, F, _tile(group)), s.G, b
-    log_D = aside(first, _operations(group, s.m), *arguments)
+    given = F.basis(), *_rows_of_blocks(P, group), Linv, (keep, Ks, Ls), space_of(s, F, _tile(group))
+    log_D = aside(block_tiles.first_blocks, _operations(P, group), *given, s.G, b)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
     if keep and held.blocks is not None and held.runs is not None:
         held.runs[group.first] = Ks, Ls
         end = 0
-        for i, size in enumerate(np.diff(group.edges)):  # views, for a pass over residuals
+        for i, size in enumerate(sizes):  # views, for a pass over residuals
             part, end = slice(end, end + size**2), end + size**2
             held.blocks[group.first + i] = Whole(Ks[part].reshape(size, size), Ls[part].reshape(size, size))
-    s.b += b
-    s.log_D += log_D + log_copies(P, group.rows)
+    return log_D
+
+
+def _first_near(
+    P: Problem, F: Form, Linv: np.ndarray, held: Held, s: Work, group: Group, b: np.ndarray
+) -> float:
+    from . import neighbour_tiles
+
+    sets, (rows,) = group.batch or _pairs(P, group), _rows_of_blocks(P, group)
+    factors, c = room_for(sets), len(group.rows)
+    given = F.basis(), rows, Linv, sets, factors, *_near_space(s, F, c), s.G, b
+    log_D = aside(neighbour_tiles.first_near, _operations(P, group), *given)
+    Conditionals.require_digits(factors[1], float(rows[2].min()), P.kernel.diagonal(rows[0]))
+    if held.blocks is not None and held.runs is not None:
+        if sum(a.nbytes for a in sets + factors) <= c / P.n * BLOCK_BYTES:
+            held.runs[group.first] = sets, factors
+        N, (_, coef, var) = sets[1], factors
+        for i, part in enumerate(group.parts):  # for a pass over residuals
+            own, places = np.arange(count(part)), N[part] - part.start
+            held.blocks[group.first + i] = Conditionals(own, places, coef[part], var[part])
+    return log_D
 
 
 def second_blocks(
     P: Problem, F: Form, back: Back, held: Held, noise_bar: np.ndarray, s: Work, group: Group
 ) -> None:
     """Add what `passes.second_pass` sums over a range of blocks."""
-    from . import block_tiles
+    from . import block_tiles, neighbour_tiles
 
-    second: Any = block_tiles.second_blocks
     assert isinstance(P.kernel, Stationary)
-    rows, frame = rows_of_blocks(P, group)
-    n, d = rows[0].shape
-    stored = (held.runs or {}).get(group.first)
-    Ks, Ls = _space_for_blocks(group, False) if stored is None else stored
-    V, diagonal, own = np.empty((n, P.p)), np.empty(n), np.zeros(d + 2)
+    rows = _rows_of_blocks(P, group)
+    (c, d), totals, stored = rows[0][0].shape, F.totals(), (held.runs or {}).get(group.first)
     matrices = tuple(map(plain, (back.Linv, back.LBinv, back.w.T, back.alpha.T)))
-    factors, filled = (stored is not None, Ks, Ls), (V, diagonal, own)
-    totals = F.totals()
-    space = space_of(s, F, _tile(group))
-    arguments = F.basis_back, rows, frame, matrices, factors, filled, space, s.G, totals
-    s.residual += aside(second, _operations(group, s.m), *arguments)
-    finish_blocks(P, F, s, group, noise_bar, filled, totals)
-
-
-def finish_blocks(
-    P: Problem,
-    F: Form,
-    s: Work,
-    group: Group,
-    noise_bar: np.ndarray,
-    filled: tuple[np.ndarray, ...],
-    totals: tuple[np.ndarray, ...],
-) -> None:
-    """Gradients from V, the diagonal of dJ/dD, sums of the kernel between the rows themselves, and totals."""
-    assert isinstance(P.kernel, Stationary)
-    (V, diagonal, own), weight, X = filled, P.weight(group.rows), P.X[group.rows]
+    # V, the diagonal of dJ/dD, and sums of the kernel between the rows themselves
+    V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 2)
+    if P.sets is None:
+        second = block_tiles.second_blocks
+        kept = stored is not None, *(stored or _space_for_blocks(group, False))
+        given: tuple[object, ...] = *rows, matrices, kept, filled, space_of(s, F, _tile(group))
+    else:
+        second, space = neighbour_tiles.second_near, _near_space(s, F, c)
+        sets, factors = stored or (group.batch or _pairs(P, group), None)
+        if factors is None:
+            factors, unused = room_for(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
+            neighbour_tiles.first_near(F.basis(), *rows, matrices[0], sets, factors, *space, *unused)
+        given = *rows, matrices, sets, factors, filled, *space
+    s.residual += aside(second, _operations(P, group), F.basis(back=True), *given, s.G, totals)
+    weight, X = P.weight(group.rows), P.X[group.rows]
     extra = 0.5 * P.p * (weight - 1.0) / P.noise[group.rows] if P.weights is not None else 0.0
     noise_bar[group.rows] = diagonal / weight - extra
     lengths = own[:-2] / P.kernel.scales(X)  # Σ W (x - x')²/ℓ³
     add_gradients(s.kernel, P.kernel.from_sums(lengths, own[-2], own[-1]))
-    add_moments(P, F, s, X, V, totals)
+    _add_moments(P, F, s, X, V, totals)
 
 
-def _operations(group: Group, m: int) -> float:
+def _operations(P: Problem, group: Group) -> float:
     """Multiplications of a pass over blocks, about."""
-    c = np.diff(group.edges).astype(float)
-    return float(np.sum(c * c * (c + m)))
+    c, m = np.diff(group.edges).astype(float), len(P.basis)
+    if P.sets is None:
+        return float(np.sum(c * c * (c + m)))
+    q = P.sets.shape[1]
+    return float(np.sum(c)) * (4 * m * (m + 8 * q) + q**3)
 
 
-def rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
-    """X, Y, noise over weight and edges; and the centre and inverse lengthscales of the kernel itself."""
+def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], ...]:
+    """X, Y, noise over weight, edges; and the centre and inverse lengthscales of the kernel itself. Along
+    neighbours the inputs in lengthscales are in the place of the edges, and there is no more.
+    """
     assert isinstance(P.kernel, Stationary)
-    X, noise = plain(P.X[group.rows]), plain(P.added_noise(group.rows))
-    return (X, plain(P.Y[group.rows]), noise, group.edges), (X.mean(axis=0), 1.0 / P.kernel.scales(X))
+    X, Y, noise = plain(P.X[group.rows]), plain(P.Y[group.rows]), plain(P.added_noise(group.rows))
+    centre, inverse = X.mean(axis=0), 1.0 / P.kernel.scales(X)
+    if P.sets is None:
+        return (X, Y, noise, group.edges), (centre, inverse)
+    return ((X, Y, noise, (X - centre) * inverse),)
 
 
 def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:
     """Room for K and L⁻¹ of all blocks, or of those of one tile."""
     sizes = np.diff(group.edges)
-    most = int(np.max(sizes))
-    room = int(np.sum(sizes**2)) if keep else _tile(group) * most
+    room = int(np.sum(sizes**2)) if keep else _tile(group) * int(np.max(sizes))
     return np.empty(room), np.empty(room)
 
 
 def _tile(group: Group) -> int:
     """The rows of a tile, or of the longest block."""
     return max(TILE, int(np.max(np.diff(group.edges))))
+
+
+def _near_space(s: Work, F: Form, c: int) -> tuple[np.ndarray, np.ndarray]:
+    """A worker's buffers for groups of up to c rows."""
+    return space_of(s, F, max(c, 0 if s.tiles is None else s.tiles[0].shape[1]), 5)

@@ -22,7 +22,7 @@ Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). Where R 
 r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The
 work is 4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count
 half), a sweep takes 3nm², and memory is O(m² + chunk·m). Blocks and neighbours have D⁻¹ = TᵀT of a block in
-the place of Π, and dJ/dD in that of r̄ (block_factors.py, neighbours.py).
+the place of Π, and dJ/dD in that of r̄ (block_passes.py, neighbours.py).
 
 The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory
 (`Problem`) or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m
@@ -42,7 +42,7 @@ from ..model.problem import Problem
 from ..numerics import linalg as la
 from ..numerics.arrays import Array, holds, is_numpy, namespace
 from . import sweeps as sweeping
-from .parts import Parted
+from .parts import SomeProblem
 from .passes import first_pass, residual_pass, root_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, Sweep
@@ -71,29 +71,25 @@ class Factors:
         return {} if self.point is None else self.point.process.sites
 
 
-def prior_factors(P: Problem | Parted, *, escalate: bool = True) -> Factors:
+def prior_factors(P: SomeProblem, *, escalate: bool = True) -> Factors:
     """The prior in whitened coordinates: Luu, B = I and w = 0."""
     Kuu, Luu, Linv, jitter = _whitening(P, escalate)
     eye = la.identity(Luu)
-    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, _room(P))
+    return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, None)
 
 
-def _whitening(P: Problem | Parted, escalate: bool) -> tuple[Array, Array, Array, float]:
+def _whitening(P: SomeProblem, escalate: bool) -> tuple[Array, Array, Array, float]:
     """Kuu, its Cholesky factor Luu with jitter, Luu⁻¹ and the relative jitter used."""
     Kuu = P.basis.gram(P.kernel)
     if escalate:
-        Luu, jitter = la.cholesky_escalating(Kuu, P.jitter, what="the prior covariance Kuu of the basis")
-        return Kuu, Luu, la.inverse_lower(Luu), jitter
-    Luu, Linv = la.cholesky_and_inverse(la.jittered(Kuu, P.jitter))
-    return Kuu, Luu, Linv, P.jitter
-
-
-def _room(P: Problem | Parted) -> Held | None:
-    return Held.room_for(P) if isinstance(P, Problem) else None
+        Luu, jitter = la.cholesky_escalating(Kuu, P.jitter)
+    else:
+        Luu, jitter = la.cholesky(la.jittered(Kuu, P.jitter)), P.jitter
+    return Kuu, Luu, la.inverse_lower(Luu), jitter
 
 
 def factorise(
-    P: Problem | Parted,
+    P: SomeProblem,
     *,
     escalate: bool = True,
     memory: SiteMemory | None = None,
@@ -105,8 +101,10 @@ def factorise(
     `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter. `kept` is
     `Held.features` of a problem that differs in y alone.
     """
-    whitening, kept = _whitening(P, escalate), _room(P) if kept is None else kept
+    whitening = _whitening(P, escalate)
     Linv = whitening[2]
+    if kept is None and isinstance(P, Problem):
+        kept = Held.room_for(P)
     if P.likelihood is not None:
         point = _settle(P, Linv, kept, memory, tolerance, sweeps)
         end = point.process
@@ -127,10 +125,8 @@ def factorise(
     return Factors(*whitening, B, LBinv, w, base, kept)
 
 
-def _information(P: Problem | Parted, sums: Sums, Linv: Array, kept: Held | None) -> tuple[Array, ...]:
-    """B, LB, LB⁻¹ and w; where rounding in ΦΠΦᵀ drowns the I of directions that no row tells of, from rows
-    that were not squared.
-    """
+def _information(P: SomeProblem, sums: Sums, Linv: Array, kept: Held | None) -> tuple[Array, ...]:
+    """B, LB, LB⁻¹ and w; from rows that were not squared where rounding in ΦΠΦᵀ drowns the I beside it."""
     xp = namespace(sums.G)
     try:
         found = la.information_factors(sums.G, sums.b)
@@ -155,17 +151,12 @@ def _spread_below(limit: float, B: Array, LBinv: Array) -> bool:
 
 
 def _settle(
-    P: Problem | Parted,
-    Linv: Array,
-    kept: Held | None,
-    memory: SiteMemory | None,
-    tolerance: float,
-    sweeps: int,
+    P: SomeProblem, Linv: Array, kept: Held | None, memory: SiteMemory | None, tolerance: float, sweeps: int
 ) -> FixedPoint:
     """The fixed point of a likelihood's sites; heavy weights grow to their size where the start is cold."""
     assert P.likelihood is not None
 
-    def settled(P: Problem | Parted, start: Process, tolerance: float) -> FixedPoint:
+    def settled(P: SomeProblem, start: Process, tolerance: float) -> FixedPoint:
         assert P.likelihood is not None
 
         def run(process: Process, rate: float, safe: bool) -> tuple[Process, float, float]:
@@ -195,7 +186,7 @@ def _settle(
     return settled(P, process, tolerance)
 
 
-def log_evidence(P: Problem | Parted, F: Factors) -> float:
+def log_evidence(P: SomeProblem, F: Factors) -> float:
     """log q(y), with residuals of a second pass: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
     if P.likelihood is not None:
         sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
@@ -204,7 +195,7 @@ def log_evidence(P: Problem | Parted, F: Factors) -> float:
     return float(F.base - 0.5 * _over(P, residual_pass, back, F.kept).residual)
 
 
-def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any]]:
+def gradient_from(P: SomeProblem, F: Factors) -> tuple[float, dict[str, Any]]:
     """The evidence of a posterior and its gradient, given the factors of the first pass or of the sweeps."""
     Binv = la.gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
@@ -236,13 +227,13 @@ def gradient_from(P: Problem | Parted, F: Factors) -> tuple[float, dict[str, Any
 
 
 def _over(
-    P: Problem | Parted, one_pass: Callable[..., Sums], matrices: Array | Sweep | Back, kept: Held | None
+    P: SomeProblem, one_pass: Callable[..., Sums], matrices: Array | Sweep | Back, kept: Held | None
 ) -> Sums:
     """A pass over rows in memory, or over those of a source, where they are."""
     return one_pass(P, matrices, kept) if isinstance(P, Problem) else P.total(one_pass, matrices)
 
 
-def _back(P: Problem | Parted, F: Factors, Binv: Array) -> Back:
+def _back(P: SomeProblem, F: Factors, Binv: Array) -> Back:
     """The matrices that the second pass needs under this row of the table."""
     alpha = F.Linv.T @ F.w  # (m, p)
     if P.row.keeps in ("blocks", "neighbours"):

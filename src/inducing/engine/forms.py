@@ -109,17 +109,8 @@ class Form:
         """The number of parts, and of features that a row has in each."""
         return len(self.parts), self.form[3].shape[2]
 
-    @property
-    def basis(self) -> tuple[Any, ...]:
-        """The first argument of the compiled loops: BLAS by address, the basis, a kernel that is alone."""
-        return self._basis(back=False)
-
-    @property
-    def basis_back(self) -> tuple[Any, ...]:
-        """The same for second passes, with the address of what ends them."""
-        return self._basis(back=True)
-
-    def _basis(self, back: bool) -> tuple[Any, ...]:
+    def basis(self, back: bool = False) -> tuple[Any, ...]:
+        """The first argument of the compiled loops, for second passes with the address of what ends them."""
         kernel = self.parts[0].kernel
         own = kernel.in_loops if isinstance(kernel, Stationary) else (LINEAR, 1.0, 1.0)
         return _addresses(back), self.frame, self.form, own

@@ -20,7 +20,9 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
     numbers of the rows do not matter, but that equal ones come as they are given.
     """
     sets = np.full((len(Z), n_neighbours), -1)
-    ordered = [rows[np.lexsort(Z[rows].T[::-1])][_shuffled(len(rows))] for rows in blocks]
+    # a random order that depends on the number of rows alone, so that it is the same wherever a block is
+    shuffled = [np.random.default_rng(SEED).permutation(len(rows)) for rows in blocks]
+    ordered = [rows[np.lexsort(Z[rows].T[::-1])][order] for rows, order in zip(blocks, shuffled)]
 
     def step(_: None, rows: np.ndarray) -> None:
         N = _nearest_earlier(squared_distances(Z[rows], Z[rows]), n_neighbours)
@@ -29,11 +31,6 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
     if n_neighbours:
         run_over(ordered, lambda: None, step, parallel=worth_compiling(len(Z) * n_neighbours))
     return sets
-
-
-def _shuffled(n: int) -> np.ndarray:
-    """A random order that depends on the number of rows alone, so that it is the same wherever a block is."""
-    return np.random.default_rng(SEED).permutation(n)
 
 
 def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
@@ -52,9 +49,7 @@ def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
 
 
 def as_sets(neighbours: Given, n: int) -> np.ndarray:
-    """Given sets as integers (n, q), -1 for none, the neighbours first. Raise if they are no sets of other
-    rows, or have circles.
-    """
+    """Given sets as integers (n, q), neighbours first, then -1; raise if they are no sets or have circles."""
     sets = to_numpy(neighbours)
     if sets.ndim != 2 or len(sets) != n or sets.dtype.kind not in "iu":
         raise ShapeError(

@@ -26,15 +26,13 @@ from ..errors import FactorisationError
 from ..model.kernels.base import Gradients, Kernel
 from ..model.kernels.stationary import Stationary
 from ..model.problem import Problem
-from ..numerics import batched
-from ..numerics.arrays import Array, indices_like, is_numpy, namespace, worth_compiling, zeros_like_rows
+from ..numerics import arrays, batched
+from ..numerics.arrays import Array, indices_like, is_numpy, namespace, plain, worth_compiling
 from ..numerics.blas import addresses
 from ..numerics.lanes import LANES
 from ..numerics.linalg import add_outer, from_lower, row_squares
 from ..numerics.workers import DEVICE_BYTES, aside, interruptible
-from .block_factors import BlockAdjoints
-from .compiled_passes import plain
-from .sums import Group, Held, SharedBlocks, Work, copied
+from .sums import BlockAdjoints, Group, Held, SharedBlocks, Work, copied
 
 # rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
 PairSets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -108,11 +106,11 @@ class Conditionals:
     def times(self, A: Array, out: Array | None = None) -> Array:
         """M A, of A at all rows of the block. (c, m)"""
         own = A[self.rows] if len(self.rows) < len(A) else copied(A, out)
-        return add_gathered(own, self.N, self.coef, A, -1.0, size=self.size)
+        return add_sparse(own, self.N, self.coef, A, -1.0, size=self.size)
 
     def back(self, A: Array, out: Array | None = None) -> Array:
         """MᵀA, where these are all rows of the block. (b, m)"""
-        return add_scattered(copied(A, out), self.N, self.coef, A, -1.0, size=self.size)
+        return add_sparse(copied(A, out), self.N, self.coef, A, -1.0, size=self.size, transposed=True)
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
         MA = self.times(A, out)
@@ -124,9 +122,9 @@ class Conditionals:
 
     @property
     def precision_diagonal(self) -> Array:
-        inverse = 1.0 / self.cond_var[:, None]
-        squares = self.coef * self.coef
-        return add_scattered(copied(inverse), self.N, squares, inverse, size=self.size)[:, 0]
+        inverse, squares = 1.0 / self.cond_var[:, None], self.coef * self.coef
+        total = add_sparse(copied(inverse), self.N, squares, inverse, size=self.size, transposed=True)
+        return total[:, 0]
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
         if self.sets is None:
@@ -281,45 +279,37 @@ def room_for(sets: PairSets) -> PairFactors:
     return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N))
 
 
-# Products with a sparse matrix that has the entries C (c, q) in the columns N of its rows.
+# Products with the sparse matrix that has the entries C (c, q) in the columns N of its rows.
 
 
-def add_gathered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, size: int = 0) -> Array:
-    """out_i + sign Σ_j C_ij A[N_ij], in out's memory on the CPU. out (c, m), A (b, m)
-
-    With a size, A has several blocks of it, with as many rows of N each.
+def add_sparse(
+    out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, *, size: int = 0, transposed: bool = False
+) -> Array:
+    """out_i + sign Σ_j C_ij A[N_ij], or transposed with sign C_ij A_i added to the rows N_ij; in out's memory
+    on the CPU. With a size there are several blocks of so many rows, with as many rows of N each.
     """
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
-        from .neighbour_loops import gather
+        from .neighbour_loops import gather, scatter
 
         for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-            gather(N[i].astype(np.int64, copy=False), C[i], A, sign, out[i])
+            places = N[i].astype(np.int64, copy=False)
+            if transposed:
+                scatter(places, C[i], A[i], sign, out)
+            else:
+                gather(places, C[i], A, sign, out[i])
         return out
-    b = size or A.shape[0]
-    if not b:
+    rows = len(out if transposed else A)
+    if not rows:
         return out
-    k = A.shape[0] // b
-    blocks = dense(N, C, b).reshape(k, N.shape[0] // k, b)
-    return out + sign * (blocks @ A.reshape(k, b, A.shape[1])).reshape(out.shape)
-
-
-def add_scattered(out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, size: int = 0) -> Array:
-    """out with sign C_ij A_i added to its rows N_ij, in its memory on the CPU. out (b, m), A (c, m)"""
-    if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
-        from .neighbour_loops import scatter
-
-        for i in interruptible(len(N), N.shape[1] * A.shape[1]):
-            scatter(N[i].astype(np.int64, copy=False), C[i], A[i], sign, out)
-        return out
-    b = size or out.shape[0]
-    k = out.shape[0] // b
-    blocks = namespace(A).matrix_transpose(dense(N, C, b).reshape(k, N.shape[0] // k, b))
-    return out + sign * (blocks @ A.reshape(k, N.shape[0] // k, A.shape[1])).reshape(out.shape)
+    k = rows // size if size else 1
+    blocks = dense(N, C, rows // k).reshape(k, len(N) // k, rows // k)
+    blocks = namespace(A).matrix_transpose(blocks) if transposed else blocks
+    return out + sign * (blocks @ A.reshape(k, blocks.shape[2], A.shape[1])).reshape(out.shape)
 
 
 def dense(N: Array, C: Array, columns: int) -> Array:
     """The matrix itself. (c, columns)"""
-    out = zeros_like_rows((len(N), columns), C)
+    out = arrays.zeros_like_rows((len(N), columns), C)
     out[indices_like(np.arange(len(N)), C)[:, None], indices_like(N, C)] = C
     return out
 

@@ -17,7 +17,7 @@ from ..model.table import Approximation
 from ..numerics.arrays import Array, Given, as_columns, asarray_like, to_numpy
 from ..numerics.workers import on_device
 from ..sources.source import Part, Source
-from .neighbour_passes import in_batches
+from .compiled_passes import in_batches
 from .passes import first_pass
 from .sums import Back, Held, Sums
 from .sweeps import Sweep, sweep_pass
@@ -139,6 +139,9 @@ class Parted(Setting):
         """τ and ν of all rows in the order of the parts, two numbers a row. (n,) each"""
         pairs = list(self.source.map(_sites_of_part, self.setting, sweep))
         return tuple(np.concatenate(values) for values in zip(*pairs, strict=True))
+
+
+SomeProblem = Problem | Parted  # its rows are in memory, or in a source
 
 
 def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Array) -> Sums:

@@ -6,15 +6,15 @@ machines. Chunks of rows are shared out to all cores where there is enough to do
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from ..model.kernels.base import add_gradients
 from ..model.problem import Problem, noise_gradient, scatter_pullback
-from ..model.table import evidence_correction
 from ..numerics.arrays import SMALL, Array, asarray_like, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import room_beside, row_dots, row_squares, scaled_sum_and_gram, times_lower
 from ..numerics.workers import PER_ENTRY, chunk_rows, row_slices, run_over, workers_for
-from . import block_passes, compiled_passes, neighbour_passes
-from .row_sites import add_terms
+from . import block_passes, compiled_passes
+from .row_sites import add_noise, add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
 SWEEP_FLOPS = 1 << 27  # of a likelihood's pass, whose steps hold the interpreter between short products
@@ -22,26 +22,16 @@ FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's
 
 
 def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bool = True) -> Sums:
-    """ΦΠΦᵀ, ΦΠy, Σ log D and the correction, less what of a bound's is in tr B; fills `kept`. If not squared,
-    the root of [Φᵀ y]√Π in the place of the first two.
-    """
+    """ΦΠΦᵀ and ΦΠy, or if not squared the root of [Φᵀ y]√Π, Σ log D and the correction; fills `kept`."""
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
     form = compiled_passes.form_of(P) if squared and held.shared is None else None
-
-    def step(s: Work, rows: slice | Group) -> None:
-        if isinstance(rows, Group):
-            if form is None:
-                block_passes.first_blocks(P, whitener, held, s, rows)
-            elif P.sets is not None:
-                neighbour_passes.first_near(P, form, whitener, held, s, rows)
-            else:
-                compiled_passes.first_blocks(P, form, whitener, held, s, rows)
-        elif form is not None:
-            compiled_passes.first_rows(P, form, whitener, held, s, rows)
-        else:
-            _first_rows(P, whitener, held, s, rows)
-
+    step: Callable[..., None]
+    if form is None:
+        step = partial(_first_rows if P.blocks is None else block_passes.first_blocks, P, whitener, held)
+    else:
+        first = compiled_passes.first_rows if P.blocks is None else compiled_passes.first_blocks
+        step = partial(first, P, form, whitener, held)
     sums = run_pass(P, step, G=squared, b=squared, compiled=form is not None)
     sums.count = float(P.n) if P.weights is None else float(namespace(P.X).sum(P.weights))
     return sums
@@ -55,32 +45,15 @@ def root_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
 def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     """Σ eᵢ²Πᵢ alone, without a gradient."""
     held, back = kept or Held(), back.on(P.X)
-
-    def step(s: Work, rows: slice | Group) -> None:
-        if isinstance(rows, Group):
-            block_passes.residual_blocks(P, back, held, s, rows)
-            return
-        K = _kfu(P, held, s, rows)
-        E, D = P.Y[rows] - K @ back.alpha, P.noise[rows]
-        if P.row.share and held.R is not None:
-            D = P.row.share * held.R[rows] + D
-        elif P.row.share:
-            Phi = times_lower(scratch_copy(K, s.buffer(1, count(rows))), back.Linv, transposed=True)
-            D = P.row.share * (P.kernel.diagonal(P.X[rows]) - row_squares(Phi)) + D
-        s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
-
-    return run_pass(P, step, G=False)
+    step = _residual_rows if P.blocks is None else block_passes.residual_blocks
+    return run_pass(P, partial(step, P, back, held), G=False)
 
 
 def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
     """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others."""
     held, back = kept or Held(), back.on(P.X)
     V, precision = zeros_like_rows((P.n, P.p), P.X), zeros_like_rows((P.n,), P.X)
-
-    def step(s: Work, rows: Group) -> None:
-        block_passes.leave_out_blocks(P, back, held, V, precision, s, rows)
-
-    run_pass(P, step, G=False)
+    run_pass(P, partial(block_passes.leave_out_blocks, P, back, held, V, precision), G=False)
     return V, precision
 
 
@@ -89,22 +62,14 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)
     form = compiled_passes.form_of(P) if held.shared is None else None
-
-    def step(s: Work, rows: slice | Group) -> None:
-        if isinstance(rows, Group):
-            if form is None:
-                block_passes.second_blocks(P, back, held, noise_bar, s, rows)
-            elif P.sets is not None:
-                neighbour_passes.second_near(P, form, back, held, noise_bar, s, rows)
-            else:
-                compiled_passes.second_blocks(P, form, back, held, noise_bar, s, rows)
-        elif form is not None:
-            compiled_passes.second_rows(P, form, back, held, noise_bar, s, rows)
-        elif not P.general:
-            _second_rows_plain(P, back, held, noise_bar, s, rows)
-        else:
-            _second_rows(P, back, held, noise_bar, s, rows)
-
+    step: Callable[..., None]
+    if form is not None:
+        second = compiled_passes.second_rows if P.blocks is None else compiled_passes.second_blocks
+        step = partial(second, P, form, back, held, noise_bar)
+    elif P.blocks is not None:
+        step = partial(block_passes.second_blocks, P, back, held, noise_bar)
+    else:
+        step = partial(_second_rows if P.general else _second_rows_plain, P, back, held, noise_bar)
     sums = run_pass(P, step, G=P.general, compiled=form is not None)
     if P.likelihood is None:
         sums.noise = noise_gradient(P, noise_bar)
@@ -117,48 +82,40 @@ def run_pass(
 ) -> Sums:
     """The sum of what `step` adds to a `Work` over ranges or chunks of rows, or over groups of blocks."""
     m = len(P.basis)
+    chunk = chunk_rows(P.n, m, P.X)
     tasks: list[slice] | list[Group]
     if compiled and P.sets is not None:
-        tasks, parallel = neighbour_passes.near_groups(P), compiled_passes.on_all_cores(P)
+        tasks, parallel = compiled_passes.near_groups(P), compiled_passes.on_all_cores(P)
     elif compiled:
         ranges, parallel = compiled_passes.range_count(P), compiled_passes.on_all_cores(P)
         tasks = row_slices(P.n, -(-P.n // ranges)) if P.blocks is None else groups(P, ranges)
     elif P.blocks is None:
         workers = workers_for(P.n * m * (m + PER_ENTRY)) if is_numpy(P.X) else 1
         parallel = workers > 1 and (P.likelihood is None or P.n * m * (m + 64) >= SWEEP_FLOPS)
-        tasks = row_slices(P.n, _chunk(P) if parallel else workers * _chunk(P))
+        tasks = row_slices(P.n, chunk if parallel else workers * chunk)
     elif P.sets is not None and P.batches is not None and not is_numpy(P.X):
         tasks, parallel = P.batches, False
     else:
-        tasks = groups(P, -(-P.n // _chunk(P)) if P.sets is None else len(P.blocks))
+        tasks = groups(P, -(-P.n // chunk) if P.sets is None else len(P.blocks))
         work = P.n / len(P.blocks) * m * (m if P.sets is None else P.n / len(P.blocks))
         parallel = is_numpy(P.X) and P.n * m >= SMALL and work >= FEW_FLOPS
     return Work.total(run_over(list(tasks), lambda: Work(P, G, b), step, parallel=parallel))
 
 
-def _chunk(P: Problem) -> int:
-    return chunk_rows(P.n, len(P.basis), P.X)
-
-
 def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -> None:
-    xp = namespace(P.X)
-    X, weight, noise = P.X[rows], P.weight(rows), P.noise[rows]
+    X, R = P.X[rows], 0.0
     room = s.buffer(0, count(rows)) if held.Kfu is None or is_numpy(X) else held.Kfu[rows]
     K = P.basis.cross(P.kernel, X, room)
     if held.Kfu is not None and (K is not room or is_numpy(X)):
         held.Kfu[rows] = K
     Phi = times_lower(K, whitener, transposed=True, out=None if held.Phi is None else held.Phi[rows])
-    D = noise
-    if P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
-        s.correction = s.correction + 0.5 * xp.sum(weight / noise * P.kernel.diagonal(X))
+    if P.row.bound:
+        R = P.kernel.diagonal(X)
     elif P.row.share:
         R = P.kernel.diagonal(X) - row_squares(Phi)
-        D = P.row.share * R + noise
-        s.correction = s.correction + xp.sum(weight * evidence_correction(P.row.power, R, noise)[0])
         if held.R is not None:
             held.R[rows] = R
-    s.log_D = s.log_D + xp.sum(weight * xp.log(D))
-    root = xp.sqrt(weight / D)[:, None]
+    root = namespace(X).sqrt(P.weight(rows) / add_noise(P, s, rows, R))[:, None]
     if not (P.uniform and P.row.share == 0):  # else √Π is in the whitener
         Phi = namespace(Phi).multiply(Phi, root, out=Phi if held.Phi is None else None)
     s.add_rows(Phi, root * P.Y[rows])
@@ -171,35 +128,43 @@ def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:
     return held.Kfu[rows]
 
 
+def _sites(P: Problem, held: Held, rows: slice, D: Array, mean: Array) -> tuple[Array, Array, Array]:
+    """τ, ν and v = ν - τμ of rows; under Gaussian noise τ = weight/D, y and v = τ(y - μ)."""
+    if P.likelihood is None:
+        tau = P.weight(rows) / D
+        return tau, P.Y[rows], tau[:, None] * (P.Y[rows] - mean)
+    tau, nu = held.sites(rows)
+    return tau, nu, nu[:, None] - tau[:, None] * mean
+
+
+def _residual_rows(P: Problem, back: Back, held: Held, s: Work, rows: slice) -> None:
+    K = _kfu(P, held, s, rows)
+    E, D = P.Y[rows] - K @ back.alpha, P.noise[rows]
+    if P.row.share and held.R is not None:
+        D = P.row.share * held.R[rows] + D
+    elif P.row.share:
+        Phi = times_lower(scratch_copy(K, s.buffer(1, count(rows))), back.Linv, transposed=True)
+        D = P.row.share * (P.kernel.diagonal(P.X[rows]) - row_squares(Phi)) + D
+    s.residual = s.residual + namespace(E).sum((P.weight(rows) / D)[:, None] * E * E)
+
+
 def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """The second pass where R is not in D: τφᵀ(cI - B⁻¹)φ = ±τ|T k_u|², c = 1 for a bound and 0 where R is
     dropped; √(pΠ) is in T if it is common to all rows.
     """
-    xp, p, T, alpha = namespace(P.X), P.p, back.T, back.alpha
-    X, weight = P.X[rows], P.weight(rows)
+    X, p, T, alpha = P.X[rows], P.p, back.T, back.alpha
     sign = 1.0 if P.row.bound else -1.0
     K = _kfu(P, held, s, rows)
     room = room_beside(K, p)
     out = None if room is None else room[:, : s.m]
     KT = times_lower(scratch_copy(K, s.buffer(1, count(rows))), T, transposed=True, out=out)
     lengths, mean = row_squares(KT) if back.lengths is None else back.lengths, K @ alpha
-    if P.likelihood is None:
-        noise = P.noise[rows]
-        tau, E = weight / noise, P.Y[rows] - mean
-        V = tau[:, None] * E
-        s.residual = s.residual + xp.sum(V * E)
-        if not P.uniform:
-            lengths = p * tau * lengths
-        # g_D with φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²/(pΠ); for a bound (c = 1) φᵀφ cancels against R's
-        bar = xp.sum(E * V, axis=1) - p * weight - sign * lengths
-        if P.row.bound:
-            bar = bar + p * tau * P.kernel.diagonal(X)
-        noise_bar[rows] = 0.5 * bar / noise
-    else:
-        tau, nu = held.sites(rows)
-        V = nu[:, None] - tau[:, None] * mean
-        spread, R = P.kernel.diagonal(X) - lengths if P.row.bound else lengths, 0.0
-        add_terms(P, s, rows, mean[:, 0], spread, R, tau, nu)
+    tau, nu, V = _sites(P, held, rows, P.noise[rows], mean)
+    if P.uniform:
+        lengths = lengths / (p * tau)
+    # φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²; for a bound (c = 1) φᵀφ cancels against R's
+    spread = P.kernel.diagonal(X) - lengths if P.row.bound else lengths
+    add_terms(P, s, rows, noise_bar, (mean, V, spread, 0.0), tau, nu)
     if P.row.bound:
         add_gradients(s.kernel, P.kernel.diag_pullback(X, -0.5 * p * tau))
     if not P.uniform:
@@ -210,8 +175,7 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
 def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
     """The second pass where R is in D, with r̄ = ½(a v² - τ + aτ²s) for each of a row's copies."""
     xp, p, a = namespace(P.X), P.p, P.row.power
-    X, weight = P.X[rows], P.weight(rows)
-    c = count(rows)
+    X, c = P.X[rows], count(rows)
     K = _kfu(P, held, s, rows)
     if P.likelihood is None and held.Phi is not None:
         Phi = held.Phi[rows]
@@ -220,18 +184,8 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
     S = xp.matmul(Phi, back.Binv, out=s.buffer(2, c)) if is_numpy(Phi) else Phi @ back.Binv
     R = P.kernel.diagonal(X) - row_squares(Phi) if held.R is None else held.R[rows]
     mean, spread = Phi @ back.w, row_dots(Phi, S)
-    if P.likelihood is None:
-        noise, copies = P.noise[rows], weight
-        D = a * R + noise
-        tau, E = weight / D, P.Y[rows] - mean
-        V = tau[:, None] * E
-        s.residual = s.residual + xp.sum(V * E)
-        gD = 0.5 * (xp.sum(E * V, axis=1) - p * weight + p * tau * spread) / D
-        noise_bar[rows] = gD - p * weight * evidence_correction(a, R, noise)[2]
-    else:
-        tau, nu = held.sites(rows)
-        V = nu[:, None] - tau[:, None] * mean
-        copies = add_terms(P, s, rows, mean[:, 0], spread, R, tau, nu)
+    tau, nu, V = _sites(P, held, rows, a * R + P.noise[rows], mean)
+    copies = add_terms(P, s, rows, noise_bar, (mean, V, spread, R), tau, nu)
     rbar = 0.5 * (a * xp.sum(V * V, axis=1) / copies - p * tau + a * p * tau * tau * spread / copies)
     add_gradients(s.kernel, P.kernel.diag_pullback(X, rbar))
     room = room_beside(Phi, p)

@@ -13,6 +13,7 @@ A row of weight c counts as c copies, each with its own site: τ and ν here are
 With c < 1 the likelihood is p(y|f)ᶜ instead, one copy of power ac.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,9 @@ import numpy as np
 from ..model.kernels.base import add_gradients
 from ..model.likelihoods import SeveralLikelihood
 from ..model.problem import Problem
+from ..model.table import evidence_correction
 from ..numerics.arrays import Array, namespace, to_numpy
+from ..numerics.linalg import row_squares
 from .sums import Work
 
 LEAST_LEFT = 1e-10  # the least share u of a spread's precision that a cavity may keep
@@ -36,19 +39,9 @@ class Proposal(NamedTuple):
 
 
 def propose(
-    P: Problem,
-    rows: slice,
-    mean: Array,
-    spread: Array,
-    R: Array,
-    tau: Array,
-    nu: Array,
-    *,
-    safe: bool = False,
+    P: Problem, rows: slice, mean: Array, spread: Array, R: Array, tau: Array, nu: Array, *, safe: bool
 ) -> Proposal:
-    """The sites that the rows' likelihoods ask for, given the process with τ and ν in it; `safe` is the
-    update of a scale mixture, whose precisions are positive.
-    """
+    """The sites that rows ask for, given the process with τ and ν in it; `safe` for scale mixtures alone."""
     xp, a, weight = namespace(mean), P.row.power, P.weight(rows)
     if safe:
         return _safe(P, rows, mean, spread, R)
@@ -86,10 +79,39 @@ def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: A
     return (value - 0.5 * namespace(left).log(left)) / a + 0.5 * quadratic
 
 
+def add_noise(P: Problem, s: Work, rows: slice, R: Array | float) -> Array:
+    """Add Σ log D and the correction under Gaussian noise; returns D (c,). R is k(x, x) for a bound."""
+    xp, weight, noise, share = namespace(P.X), P.weight(rows), P.noise[rows], P.row.share
+    D = share * R + noise if share else noise
+    s.log_D = s.log_D + xp.sum(weight * xp.log(D))
+    if share:
+        s.correction = s.correction + xp.sum(weight * evidence_correction(P.row.power, R, noise)[0])
+    elif P.row.bound:  # ½ Σ (k(x, x) - φᵀφ)Π; the sum of φᵀφΠ is tr(B - I)
+        s.correction = s.correction + 0.5 * xp.sum(weight / noise * R)
+    return D
+
+
 def add_terms(
+    P: Problem, s: Work, rows: slice, noise_bar: Array, moments: tuple[Array, ...], tau: Array, nu: Array
+) -> Array | float:
+    """Add the rows' terms of the evidence, and the gradient of noise or likelihood; returns the rows' copies.
+
+    moments: μ and v = ν - τμ (c, p), s, and R where it counts (c,).
+    """
+    mean, V, spread, R = moments
+    if P.likelihood is not None:
+        return _add_likelihoods(P, s, rows, mean[:, 0], spread, R, tau, nu)
+    xp, weight, residuals = namespace(V), P.weight(rows), row_squares(V) / tau
+    s.residual = s.residual + xp.sum(residuals)
+    noise_bar[rows] = 0.5 * (residuals - P.p * weight + P.p * tau * spread) * tau / weight
+    if P.general:
+        noise_bar[rows] -= P.p * weight * evidence_correction(P.row.power, R, P.noise[rows])[2]
+    return weight
+
+
+def _add_likelihoods(
     P: Problem, s: Work, rows: slice, mean: Array, spread: Array, R: Array | float, tau: Array, nu: Array
 ) -> Array:
-    """Add the rows' terms of the evidence and the likelihood's gradient; returns the rows' copies."""
     xp, a, copies, weight = namespace(mean), P.row.power, P.copies(rows), P.weight(rows)
     if isinstance(P.likelihood, SeveralLikelihood):
         return copies  # several.py has its terms
@@ -113,12 +135,9 @@ def add_terms(
 def tilted(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """L_a, q and r of the rows' likelihoods, or for a = 0 E, under f ~ N(m0 + mean, var)."""
     assert P.likelihood is not None
-    likelihood = P.likelihood
-
-    def ask(y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        return dict(zip("vqr", likelihood.tilted(y, mean, var, power), strict=True))
-
-    return tuple(_by_power(P, rows, mean, var, ask).values())  # type: ignore[return-value]
+    ask = P.likelihood.tilted
+    found = _by_power(P, rows, mean, var, lambda *given: dict(zip("vqr", ask(*given), strict=True)))
+    return found["v"], found["q"], found["r"]
 
 
 def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, dict[str, Array]]:
@@ -126,17 +145,18 @@ def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Ar
     assert P.likelihood is not None
     likelihood = P.likelihood
 
-    def ask(y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        value, gradient = likelihood.value_and_gradient(y, mean, var, power)
+    def ask(*given: Array) -> dict[str, Array]:
+        value, gradient = likelihood.value_and_gradient(*given)
         return {"": value, **gradient}
 
     gradient = _by_power(P, rows, mean, var, ask)
     return gradient.pop(""), gradient
 
 
-def _by_power(P: Problem, rows: slice, mean: Array, var: Array, ask: object) -> dict[str, Array]:
+def _by_power(
+    P: Problem, rows: slice, mean: Array, var: Array, ask: Callable[..., dict[str, Array]]
+) -> dict[str, Array]:
     """`ask`(y, m0 + mean, var, power) of the rows, those of weight c < 1 with the power ac."""
-    assert callable(ask)
     xp, a = namespace(mean), P.row.power
     y, m0 = P.observed(rows), P.mean(P.X[rows])
     mean, var = mean + m0, xp.maximum(var, 1e-12 * P.kernel.diagonal(P.X[rows]))  # rounding may leave -1e-16

@@ -20,10 +20,11 @@ from ..numerics.arrays import SMALL, Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.linalg import add_weighted_gram, row_squares, times_lower
 from ..numerics.workers import chunk_rows, row_slices, run_over
 from ..sources.source import Part
+from . import sweeps as sweeping
 from .evidence import Factors, gradient_from, prior_factors
-from .parts import Parted, Setting
+from .parts import Parted, Setting, SomeProblem
 from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
-from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge, warn_if_unsettled
+from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge, start_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class JointFactors:
 
 
 def factorise_jointly(
-    problems: Sequence[Problem | Parted],
+    problems: Sequence[SomeProblem],
     *,
     escalate: bool = True,
     memory: SiteMemory | None = None,
@@ -89,8 +90,7 @@ def factorise_jointly(
     priors = [prior_factors(P, escalate=escalate) for P in problems]
     start: Joint | None = None if memory is None else memory.process
     if start is None or [len(p.w) for p in start.processes] != [len(P.basis) for P in problems]:
-        zeros = [zeros_like_rows(tuple(F.Linv.shape), F.Linv) for F in priors]
-        start = Joint(tuple(Process({}, zero, zero[:, :1]) for zero in zeros)).factored()
+        start = Joint(tuple(start_of(P, F.Linv, None) for P, F in zip(problems, priors, strict=True)))
 
     def run(joint: Joint, rate: float, safe: bool) -> tuple[Joint, float, float]:
         sums = _over_rows(problems, priors, joint, True)
@@ -100,7 +100,7 @@ def factorise_jointly(
     point: FixedPoint = converge(start, run, **how)  # type: ignore[arg-type]
     joint: Joint = point.process  # type: ignore[assignment]
     if escalate:
-        warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)
+        sweeping.warn_if_unsettled(point.converged, point.n_sweeps, problems[0].likelihood)
     if memory is not None:
         memory.process = joint
     last = _over_rows(problems, priors, joint, False)
@@ -118,7 +118,7 @@ def _held(process: Process) -> Held | None:
 
 
 def _over_rows(
-    problems: Sequence[Problem | Parted], priors: Sequence[Factors], joint: Joint, gram: bool
+    problems: Sequence[SomeProblem], priors: Sequence[Factors], joint: Joint, gram: bool
 ) -> Sequence[Sums]:
     """A sweep over rows in memory, or over those of a source, where they are."""
     first = problems[0]

@@ -15,7 +15,7 @@ under DTC (projected, 004 §4.4 below 4.33), and γ is gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..model.table import Sites
 from ..numerics import linalg as la
 from ..numerics.arrays import Given, require_finite, to_numpy
 from ..numerics.blas import addresses
-from ..numerics.workers import ROW_WORK, chunk_rows, interruptible, row_slices, run_over
+from ..numerics.workers import ROW_WORK, chunk_rows, interruptible, row_slices, side_by_side
 from . import site_loops as loops
 
 VISITED_TOGETHER = 32  # rows that go through the compiled loop together
@@ -153,20 +153,14 @@ class Processes:
 
     def sweep(self, rate: float) -> float:
         """Visit every row once, on the basis as it is; returns the largest move of a site."""
-        c = self.Y.shape[1]
-        moves = np.zeros(c)
+        largest = 0.0
         for rows, Phi, gamma in self.chunks():
-
-            def step(
-                _: None, j: int, rows: slice = rows, Phi: np.ndarray = Phi, gamma: np.ndarray = gamma
-            ) -> None:
-                moves[j] = max(moves[j], self._sweep_rows(rows, Phi, gamma, j, rate))
-
-            run_over(list(range(c)), lambda: None, step, parallel=len(Phi) * len(self.L) ** 2 >= LARGE)
+            calls = [partial(self._sweep_rows, rows, Phi, gamma, j, rate) for j in range(self.Y.shape[1])]
+            largest = max(largest, *side_by_side(calls, parallel=len(Phi) * len(self.L) ** 2 >= LARGE))
         self.Pi = None
         self.n_sweeps, self.changes = self.n_sweeps + 1, (*self.changes, 0)
         self.rebuild()
-        return float(np.max(moves))
+        return largest
 
     def _sweep_rows(self, rows: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
         """A chunk of rows under one process."""
@@ -194,12 +188,8 @@ class Processes:
         )
 
     def log_evidence(self) -> list[float | None]:
-        """log Z of every process: -½ log|B| + ½ Σ ν g + Σ log s, with normalisers s that give each site the
-        cavity average of its likelihood,
-
-            log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩.
-
-        None where a cavity is improper.
+        """log Z of every process, -½ log|B| + ½ Σ ν g + Σ log s, None where a cavity is improper. Normalisers
+        log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩ give each site the cavity average of its likelihood.
         """
         values = -0.5 * self.log_B
         for rows, Phi, gamma in self.chunks():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ..model.kernels.base import Gradients, add_gradients
 from ..model.problem import Problem
 from ..numerics import arrays
 from ..numerics import linalg as la
-from ..numerics.arrays import Array, empty_like_rows, is_numpy, namespace, zeros_like_rows
+from ..numerics.arrays import Array, is_numpy, namespace, zeros_like_rows
 from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, taken, workers_for
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class SharedBlocks:
         return rows * columns * 8 <= rows / n * BLOCK_BYTES
 
     def added(self, what: str, number: int, bar: Array, n: int) -> Array | None:
-        """dJ/dD ("D") or dJ/dKfu ("K") of a block with what other problems added, in the memory given; None
-        where more are to come.
-        """
+        """dJ/dD ("D") or dJ/dKfu ("K") of a block and what others added; None where more are to come."""
         before = self.bars.pop((what, number), None)
         if before is not None:
             bar += before
@@ -111,14 +109,18 @@ class Held:
         kept = P.general if P.likelihood is None else P.row.keeps != "nothing"
         R = zeros_like_rows((P.n,), P.X) if kept else None
         size = P.n * len(P.basis) * P.X.dtype.itemsize
+
+        def within(room: int) -> Array | None:
+            kind = {"dtype": P.X.dtype, "device": P.X.device}
+            return namespace(P.X).empty((P.n, len(P.basis)), **kind) if size <= room else None
+
         if P.likelihood is not None:
-            return Held(R, Phi=empty_like_rows((P.n, len(P.basis)), P.X) if size <= PHI_BYTES else None)
+            return Held(R, Phi=within(PHI_BYTES))
         if is_numpy(P.X):
-            return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if size <= KFU_BYTES else None)
+            return Held(R, within(KFU_BYTES))
         room = DEVICE_BYTES if 2 * size <= DEVICE_BYTES else max(DEVICE_BYTES, arrays.device_room(P.X) // 4)
-        Phi = empty_like_rows((P.n, len(P.basis)), P.X) if P.general and size <= room else None
-        fits = size <= room - (0 if Phi is None else size)
-        return Held(R, empty_like_rows((P.n, len(P.basis)), P.X) if fits else None, Phi=Phi)
+        Phi = within(room) if P.general else None
+        return Held(R, within(room if Phi is None else room - size), Phi=Phi)
 
     @property
     def features(self) -> Held:
@@ -152,6 +154,15 @@ class Back:
         return replace(
             self, **{k: None if a is None else arrays.asarray_like(a, X) for k, a in matrices.items()}
         )
+
+
+class BlockAdjoints(NamedTuple):
+    """Gradients that a block of b rows hands to the second pass."""
+
+    V: Array  # (b, p), D⁻¹e
+    S: Array  # (b, m), D⁻¹ΦᵀLB⁻ᵀ
+    GD: Array  # (b, b), dJ/dD; what is above the diagonal may be added to what is below
+    GPhi: Array  # (b, m), 2 G_D Φᵀ
 
 
 class Work(Sums):
@@ -245,9 +256,7 @@ class Group:
 
 
 def groups(P: Problem, count: int) -> list[Group]:
-    """The blocks in at most `count` groups of about equally many rows, the longest first: workers that take
-    turns have as much to do.
-    """
+    """The blocks in at most `count` groups of about as many rows, the longest first, for workers in turn."""
     assert P.blocks is not None
     starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
     cuts = np.flatnonzero(np.diff(starts[:-1] * count // P.n, prepend=-1))  # the first block of each group
@@ -270,9 +279,7 @@ def log_copies(P: Problem, rows: Array) -> Array | float:
 def finish(
     P: Problem, s: Work, X: Array, K: Array, S: Triple, V: Array, alpha: Array, sign: float = 1.0
 ) -> None:
-    """Hand K̄fu = sign S T + v αᵀ to the basis, given S, T and S's `room_beside`; the prior mean's gradient is
-    v itself.
-    """
+    """Hand K̄fu = sign S T + v αᵀ to the basis, given S, T and S's `room_beside`, and v to the prior mean."""
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
     A, T, room = S
     finish_cross(P, s, X, K, la.times_lower_plus(A, T, room, sign * V, alpha.T), sign)

@@ -23,9 +23,10 @@ from ..model.problem import Problem
 from ..numerics import linalg as la
 from ..numerics.arrays import Array, asarray_like, is_numpy, namespace, to_numpy, zeros_like_rows
 from . import compiled_passes
+from .forms import Form
 from .passes import run_pass
 from .row_sites import propose
-from .sums import Group, Held, SitesByPart, Sums, Work, count, scratch_copy
+from .sums import Held, SitesByPart, Sums, Work, count, scratch_copy
 
 if TYPE_CHECKING:
     from .parts import Parted
@@ -135,8 +136,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     before, form = sweep.sites.get(P.part), compiled_passes.form_of(P)
     at_once = held.Phi is not None and compiled_passes.compiled(held.Phi)
 
-    def step(s: Work, rows: slice | Group) -> None:
-        assert isinstance(rows, slice)
+    def step(s: Work, rows: slice) -> None:
         Phi, _ = _features(P, form, sweep.Linv, held, s, rows, fill=not held.filled)
         if before is not None and not at_once:
             tau, nu = (asarray_like(a, P.X)[rows] for a in before)
@@ -159,8 +159,7 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
     tau, nu = zeros_like_rows((P.n,), P.X), zeros_like_rows((P.n,), P.X)
     xp, form = namespace(P.X), None if held.Phi is not None else compiled_passes.form_of(P)
 
-    def step(s: Work, rows: slice | Group) -> None:
-        assert isinstance(rows, slice)
+    def step(s: Work, rows: slice) -> None:
         c = count(rows)
         Phi, R = _features(P, form, sweep.Linv, held, s, rows)
         below = la.times_lower(scratch_copy(Phi, s.buffer(1, c)), sweep.LBinv, transposed=True)
@@ -196,13 +195,7 @@ def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sum
 
 
 def _features(
-    P: Problem,
-    form: compiled_passes.Form | None,
-    Linv: Array,
-    held: Held,
-    s: Work,
-    rows: slice,
-    fill: bool = False,
+    P: Problem, form: Form | None, Linv: Array, held: Held, s: Work, rows: slice, fill: bool = False
 ) -> tuple[Array, Array]:
     """Φ of some rows (c, m) and R (c,), 0 where the table drops it: as held, or made; `fill` keeps them."""
     keeps = P.row.keeps != "nothing"

@@ -34,9 +34,9 @@ def warm(progress: bool | None = None) -> dict[str, float]:
 
 def cache_folder() -> str:
     """The folder where Numba keeps compiled code, or "" where it can keep none."""
-    from ..numerics.loops import mirror
+    from ..numerics.loops import split_scaled
 
-    path = getattr(getattr(mirror.ready(), "_cache", None), "cache_path", None)
+    path = getattr(getattr(split_scaled.ready(), "_cache", None), "cache_path", None)
     return "" if path is None else os.path.abspath(path)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compiled_passes import expects
-from ..engine.neighbour_passes import in_batches
+from ..engine.compiled_passes import expects, in_batches
 from ..engine.neighbour_sets import MOST_ROWS, SEED, as_sets, blocks_of, find_neighbours
-from ..engine.neighbours import Conditionals, add_gathered, conditionals, conditionals_by_pairs, dense
+from ..engine.neighbours import Conditionals, add_sparse, conditionals, conditionals_by_pairs, dense
 from ..engine.parts import Parted, Setting
 from ..errors import ModelFileError, ParameterError
 from ..files.models import save
@@ -302,7 +301,7 @@ class NeighboursPredictor(Corrected):
             x, N, c = X[near.queries], near.given.N, len(near.rows)
             for o in range(self._p):  # the mean is k_uᵀα + (k_N - Φ_Nᵀφ)ᵀβ with β = A⁻¹e_N
                 beta = self._solved(near, o)
-                inside = add_gathered(0.0 * near.Phi[c:], N, beta, near.Phi)  # Φ_N β
+                inside = add_sparse(0.0 * near.Phi[c:], N, beta, near.Phi)  # Φ_N β
                 weights = post.coefficients[:, o] - solve_lower(post.L, inside.T, transposed=True).T  # (t, m)
                 slope = post.mean_function.input_gradient(x, o) + post.basis.input_gradient(
                     kernel, x, weights
@@ -419,7 +418,7 @@ class NeighboursPredictor(Corrected):
         """φᵀw + bᵀe_N. (t, p)"""
         fitted = near.Phi[near.given.rows] @ self.posterior.w
         given = near.given
-        return add_gathered(fitted, given.N, given.coef, self.data.residuals[near.rows], size=near.size)
+        return add_sparse(fitted, given.N, given.coef, self.data.residuals[near.rows], size=near.size)
 
     def _solved(self, near: Near, output: int) -> Array:
         """A⁻¹e_N of one output, for each query. (t, n_neighbours)"""

@@ -97,7 +97,7 @@ class Objective:
 
     def watch(self, line: Line) -> None:
         """Show the parts of a source as they are read; rows in memory take too little time to be shown."""
-        if isinstance(self.P, Parted) and line.bars.due < np.inf:
+        if isinstance(self.P, Parted) and line.due < np.inf:
             self.P = replace(self.P, source=self.P.source.watched(line.part))
 
 

@@ -154,9 +154,7 @@ def _listen(other: subprocess.Popen[bytes]) -> None:
 
 
 def compile_for_another() -> None:
-    """Compile the functions named on the command line but for those that come in, and name each when it is in
-    the cache.
-    """
+    """Compile the functions on the command line but for those that come in; name each once it is cached."""
     import faulthandler
 
     names, taken = sys.argv[1:], set[str]()

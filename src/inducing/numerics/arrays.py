@@ -65,9 +65,7 @@ def is_torch(a: Any) -> bool:
 
 
 def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
-    """Raise if `a` has masked entries, dates, complex numbers or, unless allowed, text: NumPy would take what
-    lies below for numbers.
-    """
+    """Raise if `a` holds what NumPy would take for numbers: masked entries, dates, complex numbers, text."""
     whole = type(a) is np.ndarray and a.dtype.kind in "iu" and a.size > 0 and not text
     if whole and max(-int(a.min()), int(a.max())) > 2**53:
         low, high = 1.0 * a.min(axis=0), 1.0 * a.max(axis=0)
@@ -143,6 +141,11 @@ def asarray_like(value: Any, like: Array) -> Array:
     return xp.asarray(values, dtype=like.dtype, device=like.device)
 
 
+def plain(a: Array | None) -> np.ndarray:
+    """An array as compiled loops take it: NumPy's, in C order and double precision."""
+    return np.ascontiguousarray(a, dtype=np.float64)
+
+
 def indices_like(numbers: Array, like: Array) -> Array:
     """Row numbers as an array with the namespace and device of `like`, which indexing then need not move."""
     if is_numpy(like) or type(numbers) is type(like):
@@ -163,11 +166,6 @@ def some_rows(n: int, most: int, rng: Seed) -> np.ndarray:
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
     """Zeros of `shape` with the namespace, dtype and device of `like`."""
     return namespace(like).zeros(shape, dtype=like.dtype, device=like.device)
-
-
-def empty_like_rows(shape: tuple[int, ...], like: Array) -> Array:
-    """An array of `shape` to be filled, with the namespace, dtype and device of `like`."""
-    return namespace(like).empty(shape, dtype=like.dtype, device=like.device)
 
 
 def device_room(like: Array) -> int:
@@ -214,9 +212,7 @@ _claims = _Claims()
 
 
 def holds(claim: Array) -> bool:
-    """Whether a claim about numbers is true; a device is asked, which waits for it, or inside `asked_once`
-    it is taken for true until the end.
-    """
+    """Whether a claim about numbers is true; inside `asked_once` a device's is taken for true at first."""
     if is_foreign(claim) and _claims.open is not None:
         _claims.open.append(claim)
         return True
@@ -224,9 +220,7 @@ def holds(claim: Array) -> bool:
 
 
 def once(compute: Callable[..., Computed], *given: Any) -> Computed:
-    """The result for objects that do not change, computed once inside `asked_once`, where calls to a device
-    are what takes time, and each time elsewhere.
-    """
+    """The result for objects that do not change: computed once inside `asked_once`, each time elsewhere."""
     if _claims.open is None:
         return compute(*given)
     key = compute, *map(id, given)

@@ -49,9 +49,7 @@ def call_at(context: Any, address: Any, arguments: Any) -> Any:
 
 
 def handed(kind: str) -> tuple[Any, Any]:
-    """Two functions of the compiler for a tuple of this type: the first calls what is at an address with a
-    pointer to one, the second reads it there.
-    """
+    """Functions of the compiler to call what is at an address with a pointer to such a tuple; to read it."""
 
     def call(context: Any, address: Any, arguments: Any) -> Any:
         from llvmlite import ir

@@ -17,6 +17,8 @@ from typing import Any
 
 from . import ahead
 
+AnyFunction = Callable[..., Any]
+Example = Callable[[], tuple[Any, ...]]  # of the arguments of one
 Numbers = Any  # an array, a tuple of arrays and numbers, or an address, inside compiled code
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 QUIET_SECONDS = 1.0  # seconds of compiling, after which the notice is printed
@@ -44,12 +46,12 @@ def by_address(named: type) -> Any:
     return named
 
 
-def _options(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
+def _options(function: AnyFunction, **options: Any) -> dict[str, Any]:
     """Numba's options; a function that uses nothing of NumPy's makes no array, and counts no references."""
     return {"error_model": "numpy", "_nrt": "np" in function.__code__.co_names} | options
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def name_of(function: AnyFunction) -> str:
     """The module and name by which `FUNCTIONS` lists a function."""
     return f"{function.__module__.removeprefix('inducing.')}.{function.__name__}"
 
@@ -57,7 +59,7 @@ def name_of(function: Callable[..., Any]) -> str:
 class Helper:
     """A function that compiled functions call, as yet Python's own."""
 
-    def __init__(self, function: Callable[..., Any], make: Callable[[Callable[..., Any]], Any]) -> None:
+    def __init__(self, function: AnyFunction, make: Callable[[AnyFunction], Any]) -> None:
         self.py_func, self._make = function, make
         self._made: Any = None
 
@@ -69,7 +71,7 @@ class Helper:
         return self._made
 
 
-def _with_helpers(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_helpers(function: AnyFunction) -> AnyFunction:
     """The function, after the helpers among its module's names became Numba's."""
 
     def names(code: CodeType) -> set[str]:
@@ -87,11 +89,7 @@ class Compiled:
     """A function that is compiled at its first call."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        make: Callable[..., Any],
-        options: dict[str, Any],
-        usual: Callable[[], tuple[Any, ...]] | None = None,
+        self, function: AnyFunction, make: AnyFunction, options: dict[str, Any], usual: Example | None = None
     ) -> None:
         update_wrapper(self, function)
         self._function, self._make, self._options, self._usual = function, make, options, usual
@@ -144,8 +142,8 @@ class Compiled:
 
 
 def compiled(
-    kind: str | None = None, usual: Callable[[], tuple[Any, ...]] | None = None, **options: Any
-) -> Callable[[Callable[..., Any]], Compiled]:
+    kind: str | None = None, usual: Example | None = None, **options: Any
+) -> Callable[[AnyFunction], Compiled]:
     """Compile a function that Python calls, for one signature or for each kind of arguments it meets; of
     these `usual` makes an example, for which another process can compile it.
     """
@@ -158,7 +156,7 @@ def compiled(
     return lambda function: Compiled(function, make, _options(function, **options), usual)
 
 
-def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compiled]:
+def pointed(kind: str, **options: Any) -> Callable[[AnyFunction], Compiled]:
     """Compile a function that compiled functions call by its address, `pointer(function)`."""
 
     def make(**how: Any) -> Any:
@@ -171,7 +169,7 @@ def pointed(kind: str, **options: Any) -> Callable[[Callable[..., Any]], Compile
 def helper(**options: Any) -> Any:
     """Compile a function that compiled functions call."""
 
-    def make(function: Callable[..., Any]) -> Any:
+    def make(function: AnyFunction) -> Any:
         numba, linking, _ = _numba()
         how = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": linking.PartCompiler}
         return linking.shared(numba.njit(**_options(function, nogil=True, **how, **options))(function))
@@ -179,7 +177,7 @@ def helper(**options: Any) -> Any:
     return lambda function: Helper(function, make)
 
 
-def intrinsic(function: Callable[..., Any]) -> Any:
+def intrinsic(function: AnyFunction) -> Any:
     """A function of the compiler that writes instructions, for compiled functions to call."""
     return Helper(function, lambda body: _numba()[0].extending.intrinsic(body))
 

@@ -27,17 +27,12 @@ def _scaled_by_bits(context: Any, p: Any, t: Any) -> Any:
 
 
 @helper(inline="always")
-def _reduced(x: float) -> tuple[float, float]:
-    """t with k = round(x / log 2) in its last bits, and r = x - k log 2, with log 2 in two parts."""
-    t = x * 1.4426950408889634 + ROUND
-    k = t - ROUND
-    return t, (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
-
-
-@helper(inline="always")
 def exponential(x: float) -> float:
     """eˣ to the last bit or two, for x < 700, as straight arithmetic that becomes vector instructions."""
-    t, r = _reduced(max(x, TINY))
+    least = max(x, TINY)
+    t = least * 1.4426950408889634 + ROUND  # k = round(x / log 2) is in its last bits
+    k = t - ROUND
+    r = (least - k * 0.6931471803691238) - k * 1.9082149292705877e-10  # log 2 in two parts
     p = 1.6059043836821613e-10  # 1/13!, and so on down to 1/0!
     p = p * r + 2.08767569878681e-09
     p = p * r + 2.505210838544172e-08

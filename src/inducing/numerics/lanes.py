@@ -40,13 +40,6 @@ def minus_dot(context: Any, C: Any, c: Any, A: Any, a: Any, B: Any, b: Any, n: A
     return types.void(C, c, A, a, B, b, n), generate
 
 
-@helper()
-def minus_multiples(C: np.ndarray, A: np.ndarray, a: int, B: np.ndarray, b: int, n: int) -> None:
-    """C[t] -= A[a + t] B[b] for n terms, t in steps of LANES."""
-    for t in range(0, n * LANES, LANES):
-        minus_dot(C, t, A, a + t, B, b, 1)
-
-
 @helper(fastmath=FAST)
 def factorise_lanes(least: np.ndarray, q: int, L: np.ndarray, x: np.ndarray) -> None:
     """The lower triangles of LANES matrices of q + 1 rows, row by row, become their Cholesky factors, with
@@ -76,7 +69,8 @@ def _solve_upper(L: np.ndarray, q: int, x: np.ndarray) -> None:
         row = j * (j + 1) // 2 * LANES
         for lane in range(LANES):
             x[j * LANES + lane] *= L[row + j * LANES + lane]
-        minus_multiples(x, L, row, x, j * LANES, j)
+        for t in range(0, j * LANES, LANES):
+            minus_dot(x, t, L, row + t, x, j * LANES, 1)
 
 
 @helper(fastmath=FAST)

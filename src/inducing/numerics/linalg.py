@@ -5,7 +5,6 @@ factor is a triangle or a result symmetric. `compiled_blas` has the same for com
 """
 
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -24,9 +23,7 @@ ABOVE = np.triu(np.ones((48, 48), dtype=bool), 1)  # the entries above the diago
 
 
 def cholesky(K: Array, *, overwrite: bool = False) -> Array:
-    """The lower Cholesky factor of K, of which the lower triangle is read; with `overwrite` in K's place on
-    the CPU. Raise FactorisationError if K is not positive definite.
-    """
+    """The lower Cholesky factor of K, of which the lower triangle is read; `overwrite` allows K's place."""
     xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
@@ -35,7 +32,7 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
     if is_numpy(K):
         L = K if overwrite and _fits_blas(K) else np.array(K, dtype=np.result_type(K, np.float32), order="C")
         info = aside(blas.potrf, m**3 / 3, L)
-        _clear_above(L)
+        _fill_above(L)
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
     else:
@@ -59,27 +56,26 @@ def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
         if hi == m:
             return L
         inverse = inverse_lower(np.ascontiguousarray(square))
-        rows = row_slices(m - hi, PANEL_COLUMNS // 2)
+        rows, below, rest = row_slices(m - hi, PANEL_COLUMNS // 2), L[hi:, lo:hi], L[hi:, hi:]
 
-        def solve(_: None, s: slice, lo: int = lo, hi: int = hi, inverse: np.ndarray = inverse) -> None:
-            part = L[hi + s.start : hi + s.stop, lo:hi]
-            part[...] = times_lower(np.ascontiguousarray(part), inverse, transposed=True)
+        def solve(_: None, s: slice, below: np.ndarray = below, inverse: np.ndarray = inverse) -> None:
+            below[s] = times_lower(np.ascontiguousarray(below[s]), inverse, transposed=True)
 
-        def subtract(_: None, s: slice, lo: int = lo, hi: int = hi) -> None:
-            start, stop = hi + s.start, hi + s.stop
-            add_product(L[start:stop, hi:stop], L[start:stop, lo:hi], L[hi:stop, lo:hi].T, -1.0)
+        def subtract(_: None, s: slice, below: np.ndarray = below, rest: np.ndarray = rest) -> None:
+            add_product(rest[s, : s.stop], below[s], below[: s.stop].T, -1.0)
 
         run_over(rows, lambda: None, solve, parallel=True)
         run_over(rows, lambda: None, subtract, parallel=True)
     return L
 
 
-def _clear_above(L: np.ndarray) -> None:
-    """Zero what is above the diagonal, which may hold anything."""
+def _fill_above(L: np.ndarray, *, mirrored: bool = False) -> None:
+    """Make what is above the diagonal zero, or the mirror image of what is below; it may hold anything."""
     for i in range(0, len(L), len(ABOVE)):
-        square = L[i : i + len(ABOVE), i : i + len(ABOVE)]
-        np.copyto(square, 0.0, where=ABOVE[: len(square), : len(square)])
-        L[i : i + len(ABOVE), i + len(ABOVE) :] = 0.0
+        end = i + len(ABOVE)
+        square = L[i:end, i:end]
+        np.copyto(square, square.T if mirrored else 0.0, where=ABOVE[: len(square), : len(square)])
+        L[i:end, end:] = L[end:, i:end].T if mirrored else 0.0
 
 
 def cholesky_escalating(
@@ -88,7 +84,10 @@ def cholesky_escalating(
     """(L, jitter) with L the lower factor of K + jitter mean(diag K) I; on failure jitter grows tenfold, with
     one warning. `try_less` begins with none and with small parts of it, for a factor of nearly K itself.
     """
-    for used in _jitters(jitter, try_less):
+    tried = [0.0, 1e-4 * jitter, 1e-2 * jitter, jitter] if try_less else [jitter]
+    while (more := max(10 * tried[-1], 1e-12)) <= MAX_JITTER:
+        tried.append(more)
+    for used in tried:
         try:
             L = cholesky(jittered(K, used))
         except FactorisationError:
@@ -102,14 +101,6 @@ def cholesky_escalating(
         f"{what} is not positive definite even with jitter {MAX_JITTER:g}; check the kernel's parameters and "
         "remove duplicate basis functions"
     )
-
-
-def _jitters(jitter: float, try_less: bool) -> Iterator[float]:
-    if try_less:
-        yield from (0.0, 1e-4 * jitter, 1e-2 * jitter)
-    yield jitter
-    while (jitter := max(10 * jitter, 1e-12)) <= MAX_JITTER:
-        yield jitter
 
 
 def jittered(K: Array, jitter: float) -> Array:
@@ -186,23 +177,17 @@ def inverse_lower(L: Array) -> Array:
         raise FactorisationError(f"a triangular factor has a zero at position {zeros[0] + 1} of its diagonal")
     out = np.array(L, order="C")
     blas.trtri(out)
-    _clear_above(out)
+    _fill_above(out)
     return out
 
 
-def cholesky_and_inverse(K: Array) -> tuple[Array, Array]:
-    """L and L⁻¹ of a matrix whose lower triangle is read."""
-    L = cholesky(K)
-    return L, inverse_lower(L)
-
-
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-    """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m) is ΦΠΦᵀ and b (m, p) is ΦΠy.
-
-    Only the lower triangle of G is read. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
+    """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m), of which the lower triangle is
+    read, is ΦΠΦᵀ and b (m, p) is ΦΠy. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
     """
     B = plus_diagonal(from_lower(G), 1.0, overwrite=True)
-    LB, LBinv = cholesky_and_inverse(B)
+    LB = cholesky(B)
+    LBinv = inverse_lower(LB)
     return B, LB, LBinv, LBinv.T @ (LBinv @ b)
 
 
@@ -366,11 +351,9 @@ def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
 
 def from_lower(G: Array) -> Array:
     """The symmetric matrix whose lower triangle is G's."""
-    if is_numpy(G) and worth_compiling(G.size):
-        from .loops import mirror
-
+    if is_numpy(G):
         out = G.copy()
-        mirror(out)
+        _fill_above(out, mirrored=True)
         return out
     xp = namespace(G)
     return xp.tril(G) + xp.tril(G, k=-1).T

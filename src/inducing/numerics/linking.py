@@ -144,10 +144,7 @@ QUICK = [change for change in QUICK if hasattr(*change[:2])]  # not all versions
 
 
 class Handed(types.NamedTuple):
-    """The type of a named tuple of arrays and numbers that compiled functions hand on by its address.
-
-    Caches on disk know it by this name, which therefore stays.
-    """
+    """The type of a named tuple that is handed on by its address; caches on disk know it by this name."""
 
 
 @register_model(Handed)

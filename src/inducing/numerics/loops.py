@@ -52,17 +52,6 @@ def split_scaled(A: np.ndarray, weights: np.ndarray, out: np.ndarray) -> int:
     return top
 
 
-@compiled()
-def mirror(G: np.ndarray) -> None:
-    """Copy the lower triangle onto the upper, in blocks that fit the cache."""
-    m = G.shape[0]
-    for i0 in range(0, m, 32):
-        for j0 in range(0, i0 + 1, 32):
-            for i in range(i0, min(i0 + 32, m)):
-                for j in range(j0, min(j0 + 32, i)):
-                    G[j, i] = G[i, j]
-
-
 @compiled(fastmath=FAST)
 def gaussian_gram(
     v: np.ndarray, s2: np.ndarray, l2: np.ndarray, constants: np.ndarray, E: np.ndarray

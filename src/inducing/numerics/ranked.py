@@ -11,14 +11,11 @@ LONGEST_TAIL = 24  # asinh of the farthest place looked at, in quarters of the d
 LEFT_OUT_TAIL = 1e-10  # of the integral that is left out
 ONE_BY_ONE, BLOCK_SHARE = 512, 0.005  # counts that are added one by one; beyond, the share of them in a block
 FAR_QUANTILE = 1.0 - 1e-9  # up to which counts are added
+OfPlaces = Callable[[np.ndarray], np.ndarray]  # of places x, or of counts
 
 
 def crps_by_quadrature(
-    below: Callable[[np.ndarray], np.ndarray],
-    slope: Callable[[np.ndarray], np.ndarray],
-    at: np.ndarray,
-    centre: np.ndarray,
-    scale: np.ndarray,
+    below: OfPlaces, slope: OfPlaces, at: np.ndarray, centre: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
     """The scores of smooth distributions of g(x), g increasing with this slope, at g(at). (n,)
 
@@ -52,12 +49,9 @@ def crps_by_quadrature(
     return total
 
 
-def crps_of_counts(
-    below: Callable[[np.ndarray], np.ndarray], y: np.ndarray, most: np.ndarray | float
-) -> np.ndarray:
-    """The scores of counts y (n,) of which hardly any exceed `most`; `below` takes (k,) for all rows. (n,)
-
-    Σ_k (F(k) - 1{y ≤ k})², for large counts by blocks with F at their middle.
+def crps_of_counts(below: OfPlaces, y: np.ndarray, most: np.ndarray | float) -> np.ndarray:
+    """The scores Σ_k (F(k) - 1{y ≤ k})² of counts y (n,), hardly any above `most`; `below` takes (k,)
+    for all rows. Large counts come in blocks with F at their middle. (n,)
     """
     last = float(max(np.max(y, initial=0.0), np.max(most, initial=0.0)))
     edges = list(range(int(min(last, ONE_BY_ONE)) + 2))
@@ -70,9 +64,7 @@ def crps_of_counts(
 
 
 def crps_of_gaussians(error: np.ndarray, variances: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The scores of mixtures of Gaussians about one centre, `error` away from it: variances (n, k), weights
-    (k,). (n,) [Grimit et al. 2006]
-    """
+    """The scores (n,) of mixtures of Gaussians about one centre; variances (n, k). [Grimit et al. 2006]"""
     pairs = np.sqrt(variances[:, :, None] + variances[:, None, :])
     own = np.sqrt(variances / np.pi)
     spread = np.einsum("i,nij,j->n", weights, pairs, weights) / np.sqrt(2.0 * np.pi)

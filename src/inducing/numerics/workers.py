@@ -44,9 +44,8 @@ if THREADS == "0" or re.fullmatch("-[0-9]+", THREADS):  # Numba cannot be import
 
 @contextmanager
 def using(*, threads: int, device: str | None = None) -> Iterator[None]:
-    """Limit passes that start in this thread to `threads` threads, BLAS to one in each, on a PyTorch device.
-
-    For programs that have threads of their own, such as the workers of a cluster.
+    """Limit passes that start in this thread, of a cluster's worker say, to `threads` threads, BLAS to one in
+    each, on a PyTorch device.
     """
     before, _limits.threads, _limits.device = (_limits.threads, _limits.device), threads, device
     try:
@@ -67,9 +66,7 @@ def cores() -> int:
 
 
 def workers_for(operations: float) -> int:
-    """The number of cores worth waking for this many operations: each gets a millisecond's worth, and more
-    where they are many, who share memory, so that small work is no slower on a large machine.
-    """
+    """The cores worth waking for this many operations, so that small work is no slower on a large machine."""
     return max(1, min(cores(), round((operations / WAKING) ** 0.75)))
 
 
@@ -140,10 +137,8 @@ def _controller() -> Any:
 
 
 class _BlasLimit:
-    """A process-wide limit of one BLAS thread while at least one call needs it.
-
-    threadpoolctl's limit is global to the process, so nested and concurrent calls share one, and the user's
-    own setting comes back when the last of them ends.
+    """A limit of one BLAS thread while a call needs it. That of threadpoolctl is global to the process, so
+    nested and concurrent calls share one, and the user's own setting comes back when the last of them ends.
     """
 
     def __init__(self) -> None:
@@ -233,14 +228,17 @@ def run_over(
     step: Callable[[WorkerState, Any], None],
     *,
     parallel: bool,
+    alone: bool = False,
 ) -> list[WorkerState]:
-    """Give `tasks` to workers, on as many states as there are workers; returns the states in a fixed order.
+    """Give `tasks` to workers, on as many states as there are workers, or if `alone` each on a state of its
+    own; returns the states in a fixed order.
 
     State t gets tasks t, t + T, t + 2T, ... one after the other, so its sums do not depend on timing, each
     from whoever is free, so that slow cores hold up no one. BLAS runs single-threaded inside.
     """
     count, waiting = min(cores(), len(tasks)) if parallel else 1, 0
-    left, free = [tasks[t::count] for t in range(count)], list(range(count))  # and those no one is at
+    n_states = len(tasks) if alone else count
+    left, free = [tasks[t::n_states] for t in range(n_states)], list(range(n_states))  # those no one is at
     states: dict[int, WorkerState] = {}
     turn = threading.Condition()
 
@@ -286,36 +284,20 @@ def run_over(
         finally:  # after an exception nothing runs on: each ends with the task it is at
             left.clear()
             wait([future for future in futures if not future.cancel()])
-    return [states[t] for t in range(count)]
-
-
-def _next(left: list[Returned]) -> Returned | None:
-    """Take the last of a list that other threads take from, too; None where there is none."""
-    try:
-        return left.pop()
-    except IndexError:
-        return None
+    return [states[t] for t in range(n_states)]
 
 
 def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = True) -> list[Returned]:
-    """Return what each of these calls returns, in their order. Where there are several calls and cores, each
-    call has one core, and the next call whichever is free.
-    """
-    count, returned = min(cores(), len(calls)) if parallel else 1, dict[int, Returned]()
-    if count <= 1:
+    """The results of calls, in their order; each call has one core, and the next one whichever is free."""
+    if not parallel or min(cores(), len(calls)) <= 1:
         return [call() for call in calls]
-    left = list(enumerate(calls))[::-1]
+    returned = dict[int, Returned]()
 
-    def step(_: None, __: int) -> None:
+    def step(_: None, i: int) -> None:
         with using(threads=1):
-            try:
-                while (taken_now := _next(left)) is not None:
-                    returned[taken_now[0]] = taken_now[1]()
-            except BaseException:
-                left.clear()
-                raise
+            returned[i] = calls[i]()
 
-    run_over(list(range(count)), lambda: None, step, parallel=True)
+    run_over(list(range(len(calls))), lambda: None, step, parallel=True, alone=True)
     return [returned[i] for i in range(len(calls))]
 
 

@@ -11,9 +11,8 @@ from numpy.random import Generator
 from ...errors import LabelError, NonFiniteError, ParameterError, ShapeError
 from ...numerics.arrays import Array, asarray_like, is_foreign, namespace, require_numbers, to_numpy
 from ...numerics.linalg import row_dots
-from ...numerics.quadrature import ROUNDED, Feature, Tilted, WeightedNodes, nodes
+from ...numerics.quadrature import ROUNDED, Feature, Tilted, WeightedNodes, nodes, tilted_by_quadrature
 from ...numerics.ranked import crps_by_quadrature
-from ...numerics.subdivision import tilted_by_quadrature
 from ...numerics.workers import row_slices
 from ..kernels.base import positive
 from ..parameters import Parametrised
