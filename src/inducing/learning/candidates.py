@@ -284,6 +284,15 @@ class Ranking:
         far = (1.0 + BEHIND) * best.rmse, best.log_density - BEHIND
         return [own is None or (own.rmse > far[0] and own.log_density < far[1]) for own in owns]
 
+    def learn_on_trial(self, candidate: Candidate, likeliest: float, least: float) -> None:
+        """Add a candidate, and set it aside unless it is likelier and errs less than these."""
+        self.learn([candidate])
+
+        def fails(trial: Trial) -> bool:
+            return not (trial.log_density > likeliest and trial.rmse < least)
+
+        self.give_up(lambda each: each.name == candidate.name and fails(each.trial))
+
     def give_up(self, hopeless: Callable[[Learned], bool]) -> None:
         """Set aside the candidates of which this is true."""
         self.behind += [each for each in self.learned if hopeless(each)]
@@ -320,12 +329,7 @@ def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.
     scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
     kernel = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
     name = f"{type(first).__name__.lower()} of levels"
-    ranking.learn([Candidate(name, (kernel,), given, broad_priors(kernel))])
-
-    def wins(each: Learned) -> bool:
-        return each.trial.log_density > likeliest and each.trial.rmse < least
-
-    ranking.give_up(lambda each: each.name == name and not wins(each))
+    ranking.learn_on_trial(Candidate(name, (kernel,), given, broad_priors(kernel)), likeliest, least)
 
 
 def _learn_warps(ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray) -> None:
@@ -342,12 +346,8 @@ def _learn_warps(ranking: Ranking, first: Stationary, given: Parameters, X: np.n
         lengthscale[k] *= np.std(np.arcsinh((X[:, k] - centre) / scale))
     kernel = Warped(replace(first, lengthscale=lengthscale, columns=tuple(map(int, seen))), warps)
     name = f"{type(first).__name__.lower()} of warped inputs"
-    ranking.learn([Candidate(name, (kernel,), given, broad_priors(kernel))])
-
-    def wins(each: Learned) -> bool:
-        return each.trial.log_density > best.log_density and each.trial.rmse < MUCH_LESS * least
-
-    ranking.give_up(lambda each: each.name == name and not wins(each))
+    candidate = Candidate(name, (kernel,), given, broad_priors(kernel))
+    ranking.learn_on_trial(candidate, best.log_density, MUCH_LESS * least)
 
 
 def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
