@@ -7,8 +7,8 @@ of the table. A basis gives Kuu and Kfu for a kernel, and carries gradients back
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -37,19 +37,21 @@ def _matrix(name: str, value: Array) -> Array:
 class _Functions:
     """Basis functions by arrays (m, d), the fields, with a row for each."""
 
+    names: ClassVar[tuple[str, ...]]  # of the fields
+
     def __post_init__(self) -> None:
         for name, value in self.parameters.items():
             object.__setattr__(self, name, _matrix(name, value))
 
     def __len__(self) -> int:
-        return next(iter(self.parameters.values())).shape[0]
+        return getattr(self, self.names[0]).shape[0]
 
     def __getitem__(self, keep: slice | np.ndarray) -> Self:
         return replace(self, **{name: value[keep] for name, value in self.parameters.items()})
 
     @property
     def parameters(self) -> dict[str, Array]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in self.names}
 
     def with_parameters(self, values: Mapping[str, Any]) -> Self:
         return replace(self, **values)
@@ -62,6 +64,8 @@ class _Functions:
 @dataclass(frozen=True, eq=False)
 class Points(_Functions):
     """u = f(Z): basis functions k(z, ·). Works with any kernel. [001], [003 §2]"""
+
+    names: ClassVar[tuple[str, ...]] = ("Z",)
 
     Z: Array  # (m, d)
 
@@ -108,6 +112,8 @@ class Multiscale(_Functions):
     Widths s are standard deviations and may be anything above ℓ/√2, where the function leaves the kernel's
     space [000 Lemma 3.1]; s = ℓ gives Points exactly.
     """
+
+    names: ClassVar[tuple[str, ...]] = ("centers", "widths")
 
     centers: Array  # (m, d)
     widths: Array  # (m, d)
