@@ -449,8 +449,9 @@ def test_a_prior_may_be_wider_above_its_median():
     assert slope == pytest.approx(np.concatenate([below[1], above[1]]), rel=1e-12)
     with pytest.raises(errors.ParameterError, match="sigma_above needs a median"):
         LogNormal(None, 0.5, sigma_above=4.0)
-    with pytest.raises(errors.ParameterError, match="positive"):
-        LogNormal(1.0, 0.5, sigma_above=0.0)
+    for wrong in (0.0, np.nan):
+        with pytest.raises(errors.ParameterError, match="positive"):
+            LogNormal(1.0, 0.5, sigma_above=wrong)
 
 
 @pytest.mark.parametrize(("median", "sigma"), [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0), (np.nan, 1.0)])

@@ -27,7 +27,9 @@ class LogNormal:
 
     def __post_init__(self) -> None:
         sigmas = [self.sigma] if self.sigma_above is None else [self.sigma, self.sigma_above]
-        if not (self.median is None or np.all(np.asarray(self.median) > 0)) or not min(sigmas) > 0:
+        if not (self.median is None or np.all(np.asarray(self.median) > 0)) or not np.all(
+            np.array(sigmas) > 0
+        ):
             raise ParameterError(f"a median and sigma must be positive, not {self.median}, {sigmas}")
         if self.median is None and self.sigma_above is not None:
             raise ParameterError("sigma_above needs a median to be above of; give one")
