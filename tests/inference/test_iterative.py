@@ -19,7 +19,7 @@ from inducing.inference.conjugate_gradients import krylov
 from inducing.inference.conjugate_gradients import predictor as iterative
 from inducing.inference.conjugate_gradients.predictor import Solver
 from inducing.inference.regression import problem_of
-from inducing.numerics import linalg, workers
+from inducing.numerics import workers
 
 N, T, NOISE = 360, 30, 0.02
 rng = np.random.default_rng(1)
@@ -339,22 +339,6 @@ def test_gradients_of_blocks_are_those_of_the_matrix(cores: int, monkeypatch: py
     assert set(found) == set(expected)
     for name, slope in expected.items():
         assert_allclose(found[name], slope, rtol=1e-9)
-
-
-@pytest.mark.parametrize("m", [1, 64, 65, 300])
-def test_cholesky_in_panels(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What large matrices go through, with small panels."""
-    rng = np.random.default_rng(105)
-    monkeypatch.setattr(linalg, "PANEL_COLUMNS", 64)
-    A = rng.standard_normal((m, m + 5))
-    K = A @ A.T + np.eye(m)
-    panels = linalg._cholesky_in_panels(K)
-    assert_allclose(panels, np.linalg.cholesky(K), rtol=0, atol=1e-12 * np.max(K))
-    assert np.all(np.triu(panels, 1) == 0.0)
-    if m > 64:
-        K[m - 1, m - 1] = -1.0
-        with pytest.raises(errors.FactorisationError, match="not positive definite"):
-            linalg._cholesky_in_panels(K)
 
 
 def test_quick_page(tmp_path: Any) -> None:

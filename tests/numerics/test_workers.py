@@ -1,4 +1,4 @@
-"""Calls side by side, and triangles inverted by halves."""
+"""Calls side by side, and triangles factorised, inverted and squared by halves."""
 
 import threading
 
@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from inducing.errors import FactorisationError
 from inducing.numerics import blas, workers
-from inducing.numerics.linalg import inverse_lower
+from inducing.numerics.linalg import cholesky, inverse_lower
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -69,6 +69,53 @@ def test_triangles_are_inverted_in_their_place(m: int, dtype: type) -> None:
     outside = np.ones(A.shape, dtype=bool)
     outside[2 : 2 + m, 1 : 1 + m] = False
     assert np.all(A[outside] == 7.0)
+
+
+@pytest.mark.parametrize("m", [1, 16, 17, 40, 131])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_factors_and_squares_by_halves(m: int, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the lower triangle of rows that are parts of longer ones; nothing else is read or touched."""
+    monkeypatch.setattr(blas, "ONE_THREAD", 16)
+    rng, below = np.random.default_rng(m), np.tri(m, dtype=bool)
+    tolerance = 1e-12 if dtype is np.float64 else 1e-4
+    A = rng.standard_normal((m, m + 5)) / m
+    K = A @ A.T + np.eye(m)
+    room = np.full((m, m + 3), 7.0, dtype=dtype)
+    room[:, :m][below] = K[below]
+    assert blas.potrf(room[:, :m])
+    L = np.tril(room[:, :m]).astype(float)
+    assert_allclose(L @ L.T, K, atol=tolerance)
+    blas.lauum(room[:, :m])
+    assert_allclose(np.tril(room[:, :m]), np.tril(L.T @ L), atol=tolerance)
+    assert np.all(room[:, :m][~below] == 7.0)
+    assert np.all(room[:, m:] == 7.0)
+
+
+@pytest.mark.parametrize("wrong", [0, 9, 20, 130])
+def test_halves_of_no_covariance_have_no_factor(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "ONE_THREAD", 16)
+    K = np.eye(131)
+    K[wrong, wrong] = -1.0
+    assert not blas.potrf(K.copy())
+    with pytest.raises(FactorisationError, match="131 x 131 matrix is not positive definite"):
+        cholesky(K)
+
+
+def test_small_factors_never_wait_for_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only products of hundreds of rows are shared out, however large the matrix."""
+    called = list[tuple[str, int, bool]]()
+
+    def noting(name: str, like: np.ndarray, *arguments: object) -> None:
+        alone = all(library.num_threads == 1 for library in workers._controller().lib_controllers)
+        called.append((name, len(like), alone))
+
+    monkeypatch.setattr(blas, "_call", noting)
+    blas.potrf(np.empty((3000, 3000)))
+    blas.lauum(np.empty((3000, 3000)))
+    blas.trtri(np.empty((3000, 3000)))
+    assert {name for name, _, _ in called} == {"potrf", "trsm", "syrk", "lauum", "trmm", "trtri"}
+    for name, rows, alone in called:
+        assert alone or (rows > 250 and name in ("trsm", "syrk", "trmm"))
 
 
 def test_inverses_of_factors_are_triangles() -> None:

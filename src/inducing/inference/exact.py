@@ -10,8 +10,8 @@ from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..numerics.arrays import Array, is_numpy, namespace
-from ..numerics.blas import syrk, trtri
-from ..numerics.linalg import IN_PANELS, inverse_lower, log_det_from_factor, row_squares, solve_lower
+from ..numerics.blas import lauum, syrk, trtri
+from ..numerics.linalg import inverse_lower, log_det_from_factor, row_squares, solve_lower
 from ..numerics.workers import run_over
 
 
@@ -124,10 +124,9 @@ def _inverse_of(L: Array) -> Array:
     if not _in_place(L):
         Linv = inverse_lower(L)
         return Linv.T @ Linv
-    from scipy.linalg import lapack
-
     trtri(L)
-    return lapack.dlauum(L.T, lower=0, overwrite_c=1)[0].T
+    lauum(L)
+    return L
 
 
 def _inverse_diagonal(L: Array) -> Array:
@@ -143,7 +142,7 @@ def _inverse_diagonal(L: Array) -> Array:
 
 
 def _in_place(L: Array) -> bool:
-    return is_numpy(L) and 0 < len(L) < IN_PANELS and L.dtype == np.float64
+    return is_numpy(L) and len(L) > 0 and L.dtype == np.float64
 
 
 def _value(P: Problem, L: Array) -> float:

@@ -5,24 +5,27 @@ product from the left there, and upper and lower triangles swap names.
 """
 
 import ctypes
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from .workers import side_by_side, single_threaded_blas
+
 LEAF = 80  # rows of a triangle that LAPACK inverts as fast as halves
+ONE_THREAD = 512  # rows of a triangle that one thread does
 
 
-def trmm(A: np.ndarray, T: np.ndarray, *, left: bool, transposed: bool) -> None:
-    """A T, or T A if `left`, in A, for a lower triangular T or its transpose."""
-    trans, (c, m) = b"T" if transposed else b"N", A.shape
-    _call("trmm", A, b"R" if left else b"L", b"U", trans, b"N", m, c, 1.0, T, len(T), A, m)
+def trmm(A: np.ndarray, T: np.ndarray, *, left: bool, transposed: bool, times: float = 1.0) -> None:
+    """`times` A T, or T A if `left`, in A, for a lower triangular T or its transpose."""
+    side, trans, (c, m) = b"R" if left else b"L", b"T" if transposed else b"N", A.shape
+    _call("trmm", A, side, b"U", trans, b"N", m, c, times, T, _step(T), A, _step(A))
 
 
 def syrk(G: np.ndarray, A: np.ndarray, sign: float, *, rows: bool, times: float = 1.0) -> None:
     """The lower triangle of G becomes `times` G + sign AᵀA, or sign AAᵀ if `rows`."""
-    (c, m), n = A.shape, len(G)
-    _call("syrk", A, b"U", b"T" if rows else b"N", n, m if rows else c, float(sign), A, m, times, G, n)
+    (c, m), trans = A.shape, b"T" if rows else b"N"
+    _call("syrk", A, b"U", trans, len(G), m if rows else c, float(sign), A, _step(A), times, G, _step(G))
 
 
 def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
@@ -38,26 +41,65 @@ def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
     return True
 
 
-def potrf(A: np.ndarray) -> int:
-    """The lower Cholesky factor of a C-ordered A in its lower triangle; returns 0, or what LAPACK says."""
-    info = np.zeros(1, dtype=np.int32)
-    _call("potrf", A, b"U", len(A), A, len(A), info)
-    return int(info[0])
+def potrf(A: np.ndarray) -> bool:
+    """The lower Cholesky factor of a C-ordered A in its lower triangle; False if A is not positive definite.
+
+    By halves, and small ones on one thread: threads of OpenBLAS wait for each other in loops, and LAPACK has
+    them wait at each of many small products, which beside another program took a hundred times as long.
+    """
+    if len(A) <= ONE_THREAD or single_threaded_blas.held:
+        info = np.zeros(1, dtype=np.int32)
+        with single_threaded_blas():
+            _call("potrf", A, b"U", len(A), A, _step(A), info)
+        return int(info[0]) == 0
+    A, C, B = _halves(A)
+    if not potrf(A):
+        return False
+    _call("trsm", A, b"L", b"U", b"T", b"N", len(A), len(C), 1.0, A, _step(A), C, _step(C))
+    syrk(B, C, -1.0, rows=True)
+    return potrf(B)
+
+
+def lauum(L: np.ndarray) -> None:
+    """The lower triangle of LᵀL in the place of a lower triangular L, by halves as `potrf`."""
+    if len(L) <= ONE_THREAD or single_threaded_blas.held:
+        with single_threaded_blas():
+            return _call("lauum", L, b"U", len(L), L, _step(L), np.zeros(1, dtype=np.int32))
+    A, C, B = _halves(L)
+    lauum(A)
+    syrk(A, C, 1.0, rows=False)
+    trmm(C, B, left=True, transposed=True)
+    lauum(B)
 
 
 def trtri(L: np.ndarray) -> None:
     """L⁻¹ in the place of a lower triangular L, whose rows may be part of longer ones. By halves, so that
     products do the work, [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]: LAPACK takes twice as long at 300 rows.
     """
-    m, step = len(L), L.strides[0] // L.itemsize
-    if m <= LEAF:
-        return _call("trtri", L, b"U", b"N", m, L, step, np.zeros(1, dtype=np.int32))
-    h = (m // 2 + 7) // 8 * 8
-    A, C, B = L[:h, :h], L[h:, :h], L[h:, h:]
-    trtri(A)
-    trtri(B)
-    _call("trmm", L, b"L", b"U", b"N", b"N", h, m - h, -1.0, A, step, C, step)
-    _call("trmm", L, b"R", b"U", b"N", b"N", h, m - h, 1.0, B, step, C, step)
+    if len(L) <= LEAF:
+        return _call("trtri", L, b"U", b"N", len(L), L, _step(L), np.zeros(1, dtype=np.int32))
+    if len(L) <= ONE_THREAD and not single_threaded_blas.held:
+        with single_threaded_blas():
+            return trtri(L)
+    A, C, B = _halves(L)
+    if ONE_THREAD < len(L) <= 2 * ONE_THREAD:
+        side_by_side([partial(trtri, A), partial(trtri, B)])
+    else:
+        trtri(A)
+        trtri(B)
+    trmm(C, A, left=False, transposed=False, times=-1.0)
+    trmm(C, B, left=True, transposed=False)
+
+
+def _halves(L: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A, C and B of L = [A 0; C B]."""
+    h = (len(L) // 2 + 7) // 8 * 8
+    return L[:h, :h], L[h:, :h], L[h:, h:]
+
+
+def _step(A: np.ndarray) -> int:
+    """The step between rows, which may be parts of longer ones."""
+    return max(A.strides[0] // A.itemsize, A.shape[1], 1)
 
 
 def _layout(A: np.ndarray) -> tuple[bytes, int]:

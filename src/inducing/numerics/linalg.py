@@ -14,8 +14,6 @@ from .arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling
 from .workers import aside, row_slices, run_over, workers_for
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
-IN_PANELS = 16_000  # OpenBLAS's factorisation on several threads crashes from 2³¹ bytes on, at 16,384 rows
-PANEL_COLUMNS = 1024  # columns factorised at a time in matrices of that size
 FEW_PRODUCTS = 1 << 33  # multiplications that a device does in less time than it takes to ask for them twice
 ADDED_COLUMNS = 16  # columns beside a factor for what a product adds to its own: as many as keep it fast
 EPSILON = float(np.finfo(float).eps)
@@ -27,45 +25,22 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
     xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
-    if is_numpy(K) and m >= IN_PANELS:
-        return _cholesky_in_panels(K)
     if is_numpy(K):
         L = K if overwrite and _fits_blas(K) else np.array(K, dtype=np.result_type(K, np.float32), order="C")
-        info = aside(blas.potrf, m**3 / 3, L)
+        done = aside(blas.potrf, m**3 / 3, L)
         _fill_above(L)
     elif is_torch(K):
         L, info = xp.linalg.cholesky_ex(K)
+        done = info == 0
     else:
         try:
-            L, info = xp.linalg.cholesky(K), 0
+            L, done = xp.linalg.cholesky(K), True
         except Exception:  # each namespace has a LinAlgError of its own
-            L, info = K, 1
+            L, done = K, False
     total = xp.sum(xp.linalg.diagonal(L))
-    if not holds((info == 0) & (total - total == 0.0)):  # finite, in few calls to a device
+    if not holds(done & (total - total == 0.0)):  # finite, in few calls to a device
         nan = "" if np.isfinite(float(xp.sum(K))) else ": the kernel gives NaN or infinity"
         raise FactorisationError(f"a {m} x {m} matrix is not positive definite{nan}")
-    return L
-
-
-def _cholesky_in_panels(K: np.ndarray) -> np.ndarray:
-    """Factorise by panels of columns on all cores: the square, the rows below it, then their products."""
-    m, L = len(K), np.tril(K)
-    for lo in range(0, m, PANEL_COLUMNS):
-        hi = min(lo + PANEL_COLUMNS, m)
-        L[lo:hi, lo:hi] = square = cholesky(np.ascontiguousarray(L[lo:hi, lo:hi]))  # the lower triangle
-        if hi == m:
-            return L
-        inverse = inverse_lower(np.ascontiguousarray(square))
-        rows, below, rest = row_slices(m - hi, PANEL_COLUMNS // 2), L[hi:, lo:hi], L[hi:, hi:]
-
-        def solve(_: None, s: slice, below: np.ndarray = below, inverse: np.ndarray = inverse) -> None:
-            below[s] = times_lower(np.ascontiguousarray(below[s]), inverse, transposed=True)
-
-        def subtract(_: None, s: slice, below: np.ndarray = below, rest: np.ndarray = rest) -> None:
-            add_product(rest[s, : s.stop], below[s], below[: s.stop].T, -1.0)
-
-        run_over(rows, lambda: None, solve, parallel=True)
-        run_over(rows, lambda: None, subtract, parallel=True)
     return L
 
 

@@ -159,6 +159,11 @@ class _BlasLimit:
                 if self._depth == 0:
                     self._restore()
 
+    @property
+    def held(self) -> bool:
+        """Whether BLAS is limited now."""
+        return self._depth > 0
+
     def _restore(self) -> None:
         """Lift the limit; only one thread may, and that may be another by now."""
         for library in _controller().lib_controllers:
