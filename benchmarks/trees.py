@@ -3,10 +3,12 @@
     git worktree add --detach ../before b9f16c8
     python benchmarks/trees.py ../before            # that tree and this one
     python benchmarks/trees.py ../before --rounds 0 # numbers alone
+    python benchmarks/trees.py ../before --rounds 2 --tables yacht wine   # the default regressor of each tree
 
 Each tree has a process of its own, with a compilation cache of its own. The calls are those that both trees
 know, with every setting given, because defaults change; their numbers are compared in units of the largest
-number of the call. For times the processes take turns, and the best of the rounds counts.
+number of the call. For times the processes take turns, and the best of the rounds counts; tables are those of
+tables.py, the first split of each.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,8 +135,23 @@ def calls(ig: Any) -> dict[str, list[float]]:
     return found
 
 
+def default(ig: Any, name: str) -> tuple[float, float, float]:
+    """Return the seconds until the default regressor has learned a table and predicted, and its error."""
+    from tables import rows_of
+
+    rows = rows_of(name, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.perf_counter()
+        model = ig.SparseGPRegressor(random_state=0).fit(rows.X, rows.y)
+        learning = time.perf_counter() - start
+        mean, _ = model.predict(rows.Xs, return_std=True)
+    error = np.sqrt(np.mean((rows.ys - mean) ** 2) / np.mean((rows.ys - rows.y.mean()) ** 2))
+    return learning, time.perf_counter() - start, float(error)
+
+
 def serve() -> None:
-    """Answer commands, a line of JSON each: the calls' numbers, or the seconds of one evaluation."""
+    """Answer commands, a line of JSON each: the calls' numbers, a table's name, or an evaluation to time."""
     import inducing as ig
 
     ready: tuple[Any, Callable[[], float]] | None = None
@@ -141,6 +159,8 @@ def serve() -> None:
         command = json.loads(line)
         if command == "calls":
             answer: Any = calls(ig)
+        elif isinstance(command, str):
+            answer = default(ig, command)
         else:
             size, row, times = command
             if ready is None or ready[0] != (size, row):
@@ -208,6 +228,22 @@ def race(old: Tree, new: Tree, rounds: int, sizes: list[tuple[int, int, int]]) -
             print(f"{size!s:>18} {row:>5} {before:6.1f} ms {now:6.1f} ms {now / before:.3f}")
 
 
+def race_defaults(old: Tree, new: Tree, rounds: int, names: list[str]) -> None:
+    """Print the best times of each tree's default regressor on tables, the errors, and the mean ratio."""
+    print(f"{'table':<14} {'before':>9} {'now':>9} {'learned':>9} {'ratio':>6}   errors")
+    ratios = []
+    for name in names:
+        best = [[np.inf] * 3, [np.inf] * 3]  # seconds to learn, seconds in all, error
+        for turn in range(rounds):
+            for i in (0, 1) if turn % 2 else (1, 0):
+                best[i] = [min(pair) for pair in zip(best[i], (old, new)[i].ask(name), strict=True)]
+        (_, before, past), (learned, now, error) = best
+        ratios.append(now / before)
+        seconds = f"{before:7.1f} s {now:7.1f} s {learned:7.1f} s"
+        print(f"{name:<14} {seconds} {ratios[-1]:6.2f}   {past:.4f} {error:.4f}")
+    print(f"geometric mean of {len(names)} tables: {np.exp(np.mean(np.log(ratios))):.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -215,6 +251,7 @@ def main() -> None:
     parser.add_argument("before", type=Path, nargs="?", help="the folder of the other tree")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each tree; 0: no times")
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="the first so many of four sizes")
+    parser.add_argument("--tables", nargs="+", default=[], help="tables for the default regressor, alone")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
@@ -224,8 +261,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as caches:
         here = Path(__file__).resolve().parents[1]
         old, new = Tree(given.before, f"{caches}/old"), Tree(here, f"{caches}/new")
-        compare(old.ask("calls"), new.ask("calls"))
-        if given.rounds:
+        if given.tables:
+            race_defaults(old, new, max(1, given.rounds), given.tables)
+        else:
+            compare(old.ask("calls"), new.ask("calls"))
+        if given.rounds and not given.tables:
             race(old, new, given.rounds, list(SIZES[: given.sizes]))
         for tree in (old, new):
             tree.process.stdin.close()  # type: ignore[union-attr]
