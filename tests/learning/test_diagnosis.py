@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import inducing as ig
-from inducing.learning.diagnosis import Diagnosis
+from inducing.learning.diagnosis import Diagnosis, piled_targets
 
 RNG = np.random.default_rng(0)
 n = 40
@@ -197,6 +197,7 @@ def test_advice():
         ({"jitter": 1e-5}, "Jitter grew to 1e-05"),
         ({"at_bounds": ("noise at its greatest",)}, "explain nothing"),
         ({"converged": False}, "more iterations"),
+        ({"piled": (("least", 0.0, 0.25),)}, "25 % of the targets are 0, the least of all"),
     ):
         (sentence,) = replace(well, **change).advice
         assert word in sentence and sentence in str(replace(well, **change))
@@ -236,6 +237,22 @@ def test_another_likelihood_is_refused():
     fit = ig.fit(*start, max_iterations=1, progress=False)
     with pytest.raises(ig.errors.ParameterError, match="a diagnosis needs Gaussian noise, not Probit"):
         ig.diagnose(fit, X, labels)
+
+
+def test_targets_at_a_limit_are_named(tmp_path):
+    y = np.round(100.0 * Y[:, 0], 1)
+    cut = np.maximum(y, np.quantile(y, 0.2))
+    model = ig.SparseGPRegressor(approximation="exact", max_iter=5).fit(X, cut)
+    assert model.report_.piled == (("least", cut.min(), np.mean(cut == cut.min())),)
+    assert f"{cut.min():.6g}, the least of all" in str(model.report_)
+    model.save(tmp_path / "model")
+    assert ig.load(tmp_path / "model").report_ == model.report_
+    for others in (y, np.sign(y - np.median(y)), np.full(n, 3.0)):  # no limit, two classes, a constant
+        assert piled_targets(others) == ()
+    assert [end for end, *_ in piled_targets(np.clip(y, *np.quantile(y, [0.1, 0.9])))] == [
+        "least",
+        "greatest",
+    ]
 
 
 def _dense_of(model, inputs, y, noise):

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
 from ..inference.left_out import LeftOut
-from ..learning.diagnosis import Diagnosis, diagnosis_of, relevance
+from ..learning.diagnosis import Diagnosis, diagnosis_of, piled_targets, relevance
 from ..learning.stages import Fit
 from ..metrics import Calibration
 from ..model.likelihoods import Binomial, Likelihood, NegativeBinomial, Poisson
@@ -150,10 +150,13 @@ def _variance_of_average(post: Posterior, X: Array) -> float:
     return float(post.kernel.covariances(X, X).mean() - (phi**2).sum()) + unsure
 
 
-def report_of(model: Any, result: Fit, P: Problem, rows: Any) -> Any:
-    """The `Diagnosis` of a regressor's fit of so many rows; sentences where the noise is not Gaussian."""
+def report_of(model: Any, result: Fit, P: Problem, rows: Any, y: np.ndarray | None = None) -> Any:
+    """The `Diagnosis` of a regressor's fit of this number of rows, with targets y where they are in memory;
+    sentences where the noise is not Gaussian.
+    """
     if not isinstance(result.noise, Likelihood):
-        return diagnosis_of(result, P, noise_of_f=model.noise_of_f_).shifted(model.nats_of_units(rows))
+        report = diagnosis_of(result, P, noise_of_f=model.noise_of_f_).shifted(model.nats_of_units(rows))
+        return report if y is None or y.ndim > 1 else replace(report, piled=piled_targets(y))
     basis = f"- {model.basis_size_} basis functions give {int(np.sum(rows))} rows a log evidence of "
     basis += f"{model.log_evidence_:.6g} under {model.likelihood_}; rows held out say whether more help."
     more = [] if result.converged else ["- The optimiser was still gaining: more iterations may help."]

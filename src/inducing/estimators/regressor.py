@@ -233,7 +233,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             rows = np.bincount(data.X[:, kinds.output].astype(int), data.weights)
         self._take(learned, scaling, one_output, rows)
         self._rows, self._long = ((X, y, weights), None) if kinds.output is None else (None, (X, y, weights))
-        report = report_of(self, self.fit_result_, task.problem, rows)
+        report = report_of(self, self.fit_result_, task.problem, rows, to_numpy(y))
         known = len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE
         self.report_ = with_left_out(self, report, weights) if known else report
         return self

@@ -37,6 +37,7 @@ from .stages import Fit, NeighbourGain
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
 PRINTED_SURPRISES = 5  # surprising rows that are printed
 SIZING_ROWS = 4000  # rows looked at when a size is suggested
+PILED = 0.05  # the share of targets at their least or greatest value that is named
 
 
 class Report:
@@ -95,6 +96,9 @@ class Diagnosis(Report):
     surprises: tuple[tuple[int, float, float, float], ...] = ()  # row, y, and mean and std by the other rows
     explained: tuple[float, ...] = ()  # of each output's variance, by the other rows, where those were asked
     inside: float | None = None  # the share of rows in the intervals of 95 % of all others
+    piled: tuple[
+        tuple[str, float, float], ...
+    ] = ()  # "least" or "greatest" target, and its share of the rows
 
     @property
     def gap(self) -> float:
@@ -134,6 +138,12 @@ class Diagnosis(Report):
             out.append("The noise ended at its floor: the data have next to none, or the basis explains it.")
         if any(name.startswith("noise at its greatest") for name in self.at_bounds):
             out.append("The noise ended at its greatest value: the inputs explain nothing of the targets.")
+        for end, value, share in self.piled:
+            out.append(
+                f"{percent(share)} of the targets are {value:.6g}, the {end} of all. Gaussian noise does not "
+                "expect that: rare rows that differ may lie many deviations away. For counts "
+                "likelihood='negativebinomial' fits better, for values cut off at a limit 'censoredgaussian'."
+            )
         if not self.converged:
             out.append("The optimiser was still gaining when it stopped: more iterations may help.")
         return tuple(out)
@@ -197,6 +207,14 @@ def as_promised(inside: float, rows: int) -> str:
     if abs(inside - 0.95) < max(0.02, 2.0 * np.sqrt(0.95 * 0.05 / rows)):
         return "as they should"
     return "too few: it is less sure than it says" if inside < 0.95 else "more than said"
+
+
+def piled_targets(y: np.ndarray) -> tuple[tuple[str, float, float], ...]:
+    """The least and the greatest of y (n,) with their shares of the rows, where many rows have it."""
+    ends = ("least", float(np.min(y))), ("greatest", float(np.max(y)))
+    shares = [(end, value, float(np.mean(y == value))) for end, value in ends]
+    several = len(np.unique(y)) > 2  # else the targets are two classes
+    return tuple(each for each in shares if several and each[2] >= PILED and np.sum(y == each[1]) > 2)
 
 
 def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> Diagnosis:
