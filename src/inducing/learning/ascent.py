@@ -23,8 +23,8 @@ FLAT = 1e-3  # the greatest entry of a projected gradient, relative to the objec
 
 
 class BoundedFunction(Protocol):
-    """A value to be raised, of bounded variables, with its gradient, in steps of `units`; L-BFGS-B minimises
-    -scale · value. Only at a start must `value_and_gradient` not raise FactorisationError.
+    """A function of bounded variables to maximise, with its gradient; L-BFGS-B minimises -scale · value in
+    variables divided by `units`. Only at a start must `value_and_gradient` not raise FactorisationError.
     """
 
     @property

@@ -69,7 +69,7 @@ class Trial:
 
 
 def best_of(trials: Sequence[Trial], aim: str = "both") -> int:
-    """The number of the trial to take."""
+    """The index of the trial to take: for "both" the likeliest of those within 2 % of the least error."""
     rmse = np.array([trial.rmse for trial in trials])
     density = np.array([trial.log_density for trial in trials])
     if aim == "rmse":
@@ -102,7 +102,7 @@ class Learned:
 
 
 def different(learned: Sequence[Learned]) -> list[Learned]:
-    """The candidates whose scores differ from those before: an unused term adds none."""
+    """The candidates without those that score as one before them does, such as one with a term that died."""
     kept: list[Learned] = []
     for each in learned:
         a = each.trial
@@ -241,7 +241,7 @@ def warps_of(X: np.ndarray) -> list[tuple[int, float, float]]:
 
 
 class Ranking:
-    """Candidates that were learned and judged, by a comparison on some rows of a stage."""
+    """The candidates that were learned from some rows of a stage and judged by others."""
 
     def __init__(self, start: Stage, aim: str) -> None:
         self.compared = Comparison(start, COMPARED_ROWS, IN_THIRDS, KERNEL_ITERATIONS)
@@ -249,7 +249,7 @@ class Ranking:
         self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 
     def learn(self, candidates: Sequence[Candidate]) -> None:
-        """Add candidates, unless learning was interrupted or is out of time; those that have an end."""
+        """Learn and judge candidates, and add those that succeed; none once interrupted or out of time."""
         stopped = any(each.outcome.run.interrupted for each in self.learned)
         if self.learned and (stopped or time.monotonic() > self.compared.judging.deadline):
             return
@@ -264,7 +264,7 @@ class Ranking:
                 (self.behind if given_up else self.learned).append(learned)
 
     def _judged(self, name: str, outcomes: Sequence[Outcome]) -> Trial | None:
-        """The trial of these ends, one for each group; None where there are none, or no exact GP."""
+        """The trial of these ends, one for each group of rows; None where they leave no exact GP."""
         if not outcomes:
             return None
         try:
@@ -413,7 +413,7 @@ def at_own_basis(stage: Stage, parameters: Parameters) -> Stage:
 
 
 def _like(kernel: Kernel, other: Kernel) -> Kernel:
-    """The kernel with the parameters that another of its kind has, too."""
+    """The kernel with the values of another kernel's parameters, where both have them in one shape."""
     known = {name: v for name, v in other.parameters.items() if name in kernel.parameters}
     same = {name: v for name, v in known.items() if np.shape(v) == np.shape(kernel.parameters[name])}
     return kernel.with_parameters(same)

@@ -38,7 +38,7 @@ class ClassDiagnosis(Report):
 
     @property
     def trivial_loss(self) -> float:
-        """The log loss of the shares alone."""
+        """The log loss of a predictor that gives every row the shares of the classes."""
         return -float(np.sum(self.shares * np.log(np.maximum(self.shares, 1e-300))))
 
     @property

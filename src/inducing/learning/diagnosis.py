@@ -47,14 +47,14 @@ class Report:
     """
 
     def renumbered(self: Any, rows: Any) -> Any:
-        """The report with other numbers of its rows, one of `rows` each."""
+        """The report with row i called rows[i]."""
         return replace(self, surprises=tuple((int(rows[row]), *rest) for row, *rest in self.surprises))
 
     def __str__(self: Any) -> str:
-        figures, said = self.figures, [sentence for sentence in (self.verdict, *self.advice) if sentence]
+        figures, sentences = self.figures, [sentence for sentence in (self.verdict, *self.advice) if sentence]
         width = max(map(len, figures))
         lines = [f"{name:<{width}}  {value}" for name, value in figures.items()]
-        return "\n".join([*(f"- {sentence}" for sentence in said), *lines])
+        return "\n".join([*(f"- {sentence}" for sentence in sentences), *lines])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -114,10 +114,10 @@ class Diagnosis(Report):
     def verdict(self) -> str:
         if self.inside is None:
             return ""
-        share, said = ", ".join(map(percent, self.explained)), as_promised(self.inside, self.rows)
+        share, verdict = ", ".join(map(percent, self.explained)), as_promised(self.inside, self.rows)
         return (
             f"Left out in turn, rows are predicted by the others: that explains {share} of the variance, and "
-            f"{percent(self.inside)} of the values lie in intervals of 95 %, {said}."
+            f"{percent(self.inside)} of the values lie in intervals of 95 %, {verdict}."
         )
 
     @property
@@ -203,7 +203,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def as_promised(inside: float, rows: int) -> str:
-    """Whether this share of so many rows is what intervals of 95 % promise, up to chance, in words."""
+    """Say in words whether this share of rows is what intervals of 95 % promise, up to chance."""
     if abs(inside - 0.95) < max(0.02, 2.0 * np.sqrt(0.95 * 0.05 / rows)):
         return "as they should"
     return "too few: it is less sure than it says" if inside < 0.95 else "more than said"
@@ -319,7 +319,7 @@ def _bounds(P: Problem, trace: float) -> tuple[float, float, float, float]:
 
 
 def _explained(P: Problem, F: evidence.Factors) -> float:
-    """tr Q = tr ΦΦᵀ, which the statistics hold where one noise is common to all rows."""
+    """tr Q = tr ΦΦᵀ; where all rows have one noise, the statistics of the evidence hold it."""
     xp, m = namespace(P.X), len(P.basis)
     if P.uniform:
         return float(P.noise[0]) * (float(xp.linalg.trace(F.B)) - m)

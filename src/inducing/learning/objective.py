@@ -90,7 +90,7 @@ class Objective:
         return sum(prior.log_density(raw[name])[0] for name, prior in self.priors.items())
 
     def fingerprint(self) -> str:
-        """Changes when the data, the row or the variables do."""
+        """Return a text that changes when the data, the row of the table or the variables do."""
         kernel = _without_numbers(self.P.kernel.spec())
         row, variables = self.P.row, (self.packing.names, len(self.start))
         return repr((row.name, row.share, self.summary.n, kernel, *variables, self.sums))

@@ -54,7 +54,7 @@ class Sample:
         return Sample(self.size, keys, X, Y).drawn()
 
     def rows(self, first: int, end: int | None, one_output: bool) -> Part:
-        """Some rows as a part; those before others are a sample of them."""
+        """Some of the sampled rows as a part; the first k of them are a random sample, too."""
         Y = self.Y[first:end]
         return Part(0, self.X[first:end], Y[:, 0] if one_output else Y, "a sample")
 

@@ -108,7 +108,7 @@ class Recipe:
         return stage.fit(outcome)
 
     def learned(self, task: Task) -> tuple[Stage, Outcome]:
-        """The stage that the task is, and the outcome of the path from there."""
+        """The task as a stage, and the outcome of the path from it."""
         stage = (task if self.prepared is None else self.prepared(task)).stage()
         return stage, self.path(stage)
 
@@ -230,7 +230,7 @@ def _widened(parameters: Parameters) -> Parameters:
 
 
 def _legs(start: Stage) -> list[Leg]:
-    """Rows on the way to the stage's own, which is the last, and what moves under each."""
+    """The rows of the table to climb under, the stage's own last, and what moves under each."""
     P = start.rows
     target = P.row.power if P.row.keeps == "diagonal" else None
     freed = isinstance(P.basis, Multiscale) and start.prelude == "all"  # points first, then the widths
@@ -260,7 +260,7 @@ def _best(
 
 
 def first_as_good(densities: np.ndarray) -> int:
-    """The first of some (stages, rows) that the best does not beat by more than the gains' standard error."""
+    """The first stage of densities (stages, rows) that the best one beats by less than a standard error."""
     best = int(np.argmax(np.mean(densities, axis=1)))
     gains = densities[best] - densities[: best + 1]
     errors = np.std(gains, axis=1) / np.sqrt(gains.shape[1])
