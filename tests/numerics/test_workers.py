@@ -103,16 +103,18 @@ def test_halves_of_no_covariance_have_no_factor(wrong: int, monkeypatch: pytest.
 
 def test_small_factors_never_wait_for_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only products of hundreds of rows are shared out, however large the matrix."""
-    called = list[tuple[str, int, bool]]()
+    called, controller = list[tuple[str, int, bool]](), workers._controller()
+    libraries = [library for library in controller.lib_controllers if library.user_api == "blas"]
 
     def noting(name: str, like: np.ndarray, *arguments: object) -> None:
-        alone = all(library.num_threads == 1 for library in workers._controller().lib_controllers)
-        called.append((name, len(like), alone))
+        called.append((name, len(like), all(library.num_threads == 1 for library in libraries)))
 
     monkeypatch.setattr(blas, "_call", noting)
-    blas.potrf(np.empty((3000, 3000)))
-    blas.lauum(np.empty((3000, 3000)))
-    blas.trtri(np.empty((3000, 3000)))
+    with controller.limit(limits=2, user_api="blas"):
+        blas.potrf(np.empty((3000, 3000)))
+        blas.lauum(np.empty((3000, 3000)))
+        blas.trtri(np.empty((3000, 3000)))
+    assert libraries and not all(alone for _, _, alone in called)
     assert {name for name, _, _ in called} == {"potrf", "trsm", "syrk", "lauum", "trmm", "trtri"}
     for name, rows, alone in called:
         assert alone or (rows > 250 and name in ("trsm", "syrk", "trmm"))
