@@ -6,9 +6,8 @@ either kind. A basis gives Kuu and Kfu for a kernel, and carries gradients back 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..numerics.arrays import Array, as_floats, asarray_like, is_foreign, is_num
 from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.distances import Exponents
 from .kernels.stationary import RBF
+from .parameters import Parametrised
 
 MANY_WIDTHS = 64  # multiscale functions from which compiled loops make their Gram matrix
 
@@ -34,10 +34,8 @@ def _matrix(name: str, value: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Functions:
-    """The base of both kinds: fields are arrays (m, d) with a row for each basis function."""
-
-    names: ClassVar[tuple[str, ...]]  # the fields
+class _Functions(Parametrised):
+    """The base of both kinds: parameters are arrays (m, d) with a row for each basis function."""
 
     def __post_init__(self) -> None:
         for name, value in self.parameters.items():
@@ -48,13 +46,6 @@ class _Functions:
 
     def __getitem__(self, keep: slice | np.ndarray) -> Self:
         return replace(self, **{name: value[keep] for name, value in self.parameters.items()})
-
-    @property
-    def parameters(self) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in self.names}
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Self:
-        return replace(self, **values)
 
     def on(self, X: Array) -> Self:
         """Return this basis with X's namespace, dtype and device."""

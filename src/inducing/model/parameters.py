@@ -1,4 +1,4 @@
-"""The base of kernels, prior means and likelihoods: named parameters, and a description to read back."""
+"""The base of kernels, means, bases and likelihoods: named parameters, and a description to read back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
