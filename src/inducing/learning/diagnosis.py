@@ -266,10 +266,10 @@ def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
         owners = np.arange(Z.shape[1])
         if isinstance(part, OfFeatures):  # its features come behind the inputs
             owners, part = np.append(owners, part.owners), part.kernel
-        lengthscale, columns = getattr(part, "lengthscale", None), getattr(part, "columns", None)
+        lengthscale = getattr(part, "lengthscale", None)
         if lengthscale is not None:
             many = np.size(lengthscale) if np.ndim(lengthscale) else len(owners)
-            seen = owners[:many] if columns is None else owners[list(columns)]
+            seen = owners[:many] if part.columns is None else owners[list(part.columns)]
             np.maximum.at(out, seen, 1.0 / np.asarray(lengthscale))
     return np.where(np.ptp(Z, axis=0) > 0, out, 0.0)
 

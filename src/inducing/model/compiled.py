@@ -99,7 +99,7 @@ class Folded:
             centers = to_numpy(basis.Z)
             terms = _terms(kernel, centers, seen)
         slope, bias = _affine(mean, centers.shape[1])
-        at_hats = [to_numpy(own.features(centers)[0])[:, centers.shape[1] :] for own in seen]
+        at_hats = [to_numpy(own.changed(centers))[:, centers.shape[1] :] for own in seen]
         centers = np.ascontiguousarray(np.hstack([centers, *at_hats]).T)
         all_hats = np.vstack([np.zeros((0, 4)), *(own.hats for own in seen)])
         functions = Functions(centers, np.zeros(len(centers)), tuple(terms), all_hats)
@@ -185,7 +185,7 @@ def _terms(kernel: Kernel, Z: np.ndarray, seen: list[OfFeatures] | None = None) 
     """
     if isinstance(kernel, OfFeatures) and seen is not None:
         d, before = Z.shape[1], sum(len(own.owners) for own in seen)
-        inside = _terms(kernel.kernel, to_numpy(kernel.features(Z)[0]))
+        inside = _terms(kernel.kernel, to_numpy(kernel.changed(Z)))
         seen.append(kernel)
 
         def behind(leaf: Leaf) -> Leaf:
@@ -209,8 +209,7 @@ def _terms(kernel: Kernel, Z: np.ndarray, seen: list[OfFeatures] | None = None) 
             f"kernels can be compiled, exported or explained, not {type(kernel).__name__}: use predict, or "
             "fit with one of those, such as kernel='matern52'"
         )
-    given = getattr(kernel, "columns", None)
-    columns = np.arange(Z.shape[1]) if given is None else np.array(given)
+    columns = np.arange(Z.shape[1]) if kernel.columns is None else np.array(kernel.columns)
     if isinstance(kernel, LinearKernel):
         return [(1.0, (Leaf(kind, columns, per_input("variance", kernel.variance, Z[:, columns])[:, None]),))]
     if isinstance(kernel, Polynomial):  # (1 + x'z/unit)^degree, multiplied out

@@ -1,6 +1,6 @@
 """Covariance functions. `k(X, Z)` is the matrix, `k.diag(X)` its diagonal; `+` and `*` compose."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ from .averaged import Averaged
 from .base import Kernel
 from .changed import Levels, OfChanged, OfFeatures, Projected, Warped
 from .codes import Category, CurlFree, DivergenceFree, Independent, categories_of, code_columns
-from .composite import Composite, Product, Sum
+from .composite import Composite, Product, Sum, leaves
 from .dot import Constant, Linear, Polynomial
 from .periodic import Periodic, Sphere, Trigonometric
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
@@ -25,7 +25,7 @@ _LEAVES: tuple[type[Kernel], ...] = (
 )
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
 _OTHERS: tuple[type[Kernel], ...] = (
-    *(Independent, CurlFree, DivergenceFree, Category, Averaged),  # of columns of a kind
+    *(Independent, CurlFree, DivergenceFree, Category, Averaged),  # of columns with a special meaning
     *(Sum, Product, Projected, Levels, Warped),
 )
 __all__ = [
@@ -55,15 +55,6 @@ def from_spec(spec: Mapping[str, Any]) -> Kernel:
     return made(kind, values)
 
 
-def leaves(kernel: Kernel, path: str = "") -> Iterator[tuple[str, Kernel]]:
-    """Yield what a kernel's sums and products are made of, with the paths of their parameters: 0., 1.0."""
-    if not isinstance(kernel, Composite):
-        yield path, kernel
-        return
-    for i, part in enumerate(kernel.parts):
-        yield from leaves(part, f"{path}{i}.")
-
-
 def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     """Return units of a kernel's parameters, by path, for inputs of these scales (d,): of lengthscales and
     periods the scale of their inputs, of a projection one over it. Parameters without a unit are not listed.
@@ -74,7 +65,7 @@ def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
     if isinstance(kernel, OfFeatures):  # features have no unit
         wider = np.append(x_scale, np.ones(len(kernel.owners)))
         return {f"0.{name}": unit for name, unit in units_of(kernel.kernel, wider).items()}
-    scale, columns = np.asarray(x_scale), getattr(kernel, "columns", None)
+    scale, columns = np.asarray(x_scale), kernel.columns
     scale = scale[: len(scale) // 2] if kernel.uncertain else scale  # without the variances
     if columns is not None:
         if max(columns) >= len(scale):

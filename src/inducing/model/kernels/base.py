@@ -31,7 +31,7 @@ class Kernel(Parametrised):
     k(x, x) is its parameter `variance` times `_height`.
     """
 
-    per_input_names: ClassVar[tuple[str, ...]] = ()  # the parameters that may have a value for each input
+    per_input_names: ClassVar[tuple[str, ...]] = ()  # parameters that may have a value per input
     lengths: ClassVar[tuple[str, ...]] = ()  # those of them in the unit of their input
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class Kernel(Parametrised):
         return self.covariances(checked, checked if Z is X else _checked(Z), out)
 
     def diag(self, X: Array) -> Array:
-        """k(x, x) of each row. (n,)"""
+        """Return k(x, x) of each row. (n,)"""
         return self.diagonal(_checked(X))
 
     def covariances(self, X: Array, Z: Array, out: Array | None = None) -> Array:
@@ -66,10 +66,9 @@ class Kernel(Parametrised):
         """Return dJ/dparameters and dJ/dZ (m, d) from dJ/dK (n, m), maybe overwritten; K saves work."""
         selected = self._select(X)
         gradients, Zbar = self._pullback(selected, selected if Z is X else self._select(Z), Kbar, K)
-        columns = getattr(self, "columns", None)
-        if columns is not None:
+        if self.columns is not None:
             full = zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
-            for i, column in enumerate(columns):
+            for i, column in enumerate(self.columns):
                 full[:, column] += Zbar[:, i]
             Zbar = full
         return gradients, Zbar
@@ -112,6 +111,11 @@ class Kernel(Parametrised):
     def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
         """Return dJ/dparameters from kbar = dJ/d diag (n,)."""
         return self._diag_pullback(self._select(X), kbar)
+
+    @property
+    def columns(self) -> tuple[int, ...] | None:
+        """The input columns it looks at; None means all of them."""
+        return None
 
     @property
     def uncertain(self) -> bool:
@@ -165,24 +169,22 @@ class Kernel(Parametrised):
 
     def _check_columns(self) -> None:
         """Normalise `columns`, if the kernel has it, to a tuple of ints. Raise if these number no columns."""
-        columns = getattr(self, "columns", None)
-        if columns is None:
+        if self.columns is None:
             return
-        chosen = tuple(columns)
+        given, chosen = self.columns, tuple(self.columns)
         if not chosen or any(int(c) != c or c < 0 for c in chosen):
-            raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {columns}")
+            raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {given}")
         object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
 
     def _select(self, X: Array) -> Array:
         if X.ndim != 2:
             raise ShapeError(f"inputs must have two dimensions (rows, columns), not shape {tuple(X.shape)}")
-        columns = getattr(self, "columns", None)
-        if columns is None:
+        if self.columns is None:
             return X
-        if max(columns) >= X.shape[1]:
-            last, name = max(columns), type(self).__name__
+        if max(self.columns) >= X.shape[1]:
+            last, name = max(self.columns), type(self).__name__
             raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
-        return X[:, list(columns)]
+        return X[:, list(self.columns)]
 
 
 def by_path(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

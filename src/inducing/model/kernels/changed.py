@@ -121,8 +121,8 @@ class OfFeatures(OfChanged):
         return self._table[:, 0].astype(int)
 
     @property
-    def corners(self) -> np.ndarray:
-        """Begin, top and end of each hat; of a warp the centre, and twice centre + scale. (L, 3)"""
+    def hats(self) -> np.ndarray:
+        """Column, begin, top, end of each hat; of a warp column, centre, and twice centre + scale. (L, 4)"""
         raise NotImplementedError
 
     @property
@@ -139,11 +139,6 @@ class OfFeatures(OfChanged):
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         """Return features and their slopes from x (n, L), which holds each feature's column. (n, L) each"""
         raise NotImplementedError
-
-    @property
-    def hats(self) -> np.ndarray:
-        """Column and corners of each feature, which define it. (L, 4)"""
-        return np.column_stack([self.owners, self.corners])
 
     def columns_of(self, d: int) -> np.ndarray:
         """Return 1 where a feature is of an input column, else 0. (L, d)"""
@@ -210,16 +205,16 @@ class Levels(OfFeatures):
         return self.levels
 
     @property
-    def corners(self) -> np.ndarray:
+    def hats(self) -> np.ndarray:
         owners, at = self.owners, self.levels[:, 1]
         same = owners[1:] == owners[:-1]
         before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
         after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
-        return np.stack([before, at, after], axis=1)
+        return np.stack([owners, before, at, after], axis=1)
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         xp = namespace(x)
-        low, middle, high = (asarray_like(v, x) for v in self.corners.T)
+        low, middle, high = (asarray_like(v, x) for v in self.hats[:, 1:].T)
         rising, falling = (x - low) / (middle - low), (high - x) / (high - middle)
         zero = 0.0 * x
         rises, falls = (x > low) & (x < middle), (x >= middle) & (x < high)
@@ -253,9 +248,9 @@ class Warped(OfFeatures):
         return self.warps
 
     @property
-    def corners(self) -> np.ndarray:
-        centre, scale = self.warps[:, 1], self.warps[:, 2]
-        return np.stack([centre, centre + scale, centre + scale], axis=1)
+    def hats(self) -> np.ndarray:
+        owners, centre, scale = self.warps.T
+        return np.stack([owners, centre, centre + scale, centre + scale], axis=1)
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         xp, (centre, scale) = namespace(x), (asarray_like(v, x) for v in self.warps[:, 1:].T)

@@ -261,7 +261,7 @@ class _Gradient(Kernel):
             return p, p, p
         rho = xp.sqrt(5.0 * s)
         e = self.variance * xp.exp(-rho)
-        apart = rho > 1e-7  # u meets (a·d)(b·d), which vanishes faster
+        apart = rho > 1e-7  # u is multiplied by (a·d)(b·d), which vanishes faster
         u = None
         if slope:
             u = xp.where(apart, 25.0 * e / xp.where(apart, rho, xp.ones_like(rho)), xp.zeros_like(rho))

@@ -1,6 +1,6 @@
 """Sums and products of kernels. Each part selects its own columns; parameters have paths: "0.lengthscale"."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, iadd, imul, mul
@@ -140,6 +140,15 @@ class Product(Composite):
 
     def _kbars(self, parts: list[Array], kbar: Array) -> list[Array]:
         return [kbar * others for others in products_without_each(parts)]
+
+
+def leaves(kernel: Kernel, path: str = "") -> Iterator[tuple[str, Kernel]]:
+    """Yield what a kernel's sums and products are made of, with the paths of their parameters: 0., 1.0."""
+    if not isinstance(kernel, Composite):
+        yield path, kernel
+        return
+    for i, part in enumerate(kernel.parts):
+        yield from leaves(part, f"{path}{i}.")
 
 
 def _gathered(results: list[tuple[Gradients, Array]]) -> tuple[Gradients, Array]:

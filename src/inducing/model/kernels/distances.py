@@ -90,7 +90,7 @@ class Exponents:
     scale: Array  # (d,)
     Z: Array  # (m, d)
     v: Array  # (m, d)
-    P: Array | None  # (m, d), at most one
+    P: Array | None  # (m, d), at most 1; None if all are 1
     constants: Array | float  # (m,)
 
     @staticmethod

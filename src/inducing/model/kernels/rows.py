@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 
 from .base import Kernel, leaves_of
-from .composite import Product, Sum
+from .composite import Composite, leaves
 from .stationary import PROFILES, Stationary
 
 # of X (b, d), Z (m, d) and whether earlier rows of X count: k(X, Z) (b, m), or (b, m + b) with those rows
@@ -21,7 +21,8 @@ class RowKernel:
     """
 
     def __init__(self, kernel: Kernel, d: int) -> None:
-        self.kernel, self._values, self.compiled = kernel, _values(kernel, d), _is_compiled(kernel)
+        self.kernel, self._values = kernel, _values(kernel, d)
+        self.compiled = all(type(part) in PROFILES for _, part in leaves(kernel))
         same = all(isinstance(leaf, Stationary) for leaf in leaves_of(kernel))  # everywhere
         self._diag = np.asarray(kernel.diagonal(np.zeros((1, d))), dtype=float) if same else None
 
@@ -38,14 +39,8 @@ class RowKernel:
         return np.asarray(self.kernel.diagonal(x), dtype=float) if self._diag is None else self._diag
 
 
-def _is_compiled(kernel: Kernel) -> bool:
-    if type(kernel) is Sum or type(kernel) is Product:
-        return all(map(_is_compiled, kernel.parts))
-    return type(kernel) in PROFILES
-
-
 def _values(kernel: Kernel, d: int) -> RowValues:
-    if type(kernel) is Sum or type(kernel) is Product:
+    if isinstance(kernel, Composite):
         parts = [_values(part, d) for part in kernel.parts]
         return lambda X, Z, earlier: reduce(kernel.join, [part(X, Z, earlier) for part in parts])
     if type(kernel) not in PROFILES:

@@ -12,7 +12,7 @@ from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import FAR_OUT, Exponents, squared_distances, within_reach
 
 MOST_SMOOTH = 100.0  # of ν: K_ν overflows beyond
-ORDER_STEP = 2e-3  # of ν, relative: where its derivative is taken by differences
+ORDER_STEP = 2e-3  # of differences in ν, relative to ν
 PER_ROOT = 32  # cost of a profile at one distance, in multiplications, about
 
 
@@ -340,6 +340,6 @@ def _log_matern_constant(nu: float) -> float:
     return float((1.0 - nu) * np.log(2.0) - special(np).gammaln(nu))
 
 
-# the number by which compiled loops know each profile g
+# the number of each profile g in compiled loops
 PROFILES: dict[type[Kernel], int] = {RBF: 0, Matern12: 1, Matern32: 2, Matern52: 3, RationalQuadratic: 4}
 LINEAR: int = len(PROFILES)  # the number of a linear kernel

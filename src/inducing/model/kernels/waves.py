@@ -160,8 +160,7 @@ def _degrees(kernel: Kernel) -> float | None:
 
 
 def _columns(kernel: Kernel, d: int) -> list[int]:
-    columns = getattr(kernel, "columns", None)
-    return list(range(d)) if columns is None else list(columns)
+    return list(range(d)) if kernel.columns is None else list(kernel.columns)
 
 
 def _uniform(d: int, count: int, rng: np.random.Generator) -> np.ndarray:
