@@ -68,10 +68,10 @@ class Problem:
     n_given: int = 0
     likelihood: Likelihood | None = None  # None is Gaussian noise
     noise_name: str = "noise"  # in the gradient
-    sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, -1 for none, those last
-    noise_model: Any = None  # a number, one per level or per row, where `noise` is more than that
-    batches: list[Any] | None = None  # of blocks along neighbours that are done together
-    part: int = 0  # the number of the rows' part, where they are part of a source
+    sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, then -1
+    noise_model: Any = None  # the noise given, where `noise` adds scatter or is by level
+    batches: list[Any] | None = None  # blocks along neighbours that are processed together
+    part: int = 0  # the number of this part of a source
 
     @property
     def n(self) -> int:
@@ -355,8 +355,6 @@ def make_problem(
         likelihood=likelihood,
         noise_name=noise_name,
     )
-    if likelihood is not None or not (kernel.uncertain or isinstance(given, NoiseByLevel)):
-        return P
     return P.with_noise(given if one_noise or isinstance(given, NoiseByLevel) else noise)
 
 

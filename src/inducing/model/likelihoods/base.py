@@ -225,8 +225,8 @@ class Likelihood(Parametrised):
         feature = self._feature(y, power)
         assert feature is not None
         wide = y[:, None]  # (n, 1) or (n, 1, columns)
-        asked, density = (lambda rows, f, g=g: g(wide[rows], f) for g in (functions, self.log_density))
-        return nodes(asked, density, mean, var, feature, power)
+        values, density = (lambda rows, f, g=g: g(wide[rows], f) for g in (functions, self.log_density))
+        return nodes(values, density, mean, var, feature, power)
 
     def _feature(self, y: Array, power: float) -> Feature | None:
         """Return where power · log p(y|f) bends, and on what scale, for the quadrature; None if unknown."""
@@ -272,8 +272,7 @@ class Likelihood(Parametrised):
 
     def cumulative(self, y: Array, mean: Array, var: Array) -> np.ndarray:
         """Return the probability of y or less where f ~ N(mean, var)."""
-        y, mean, var = (to_numpy(v) for v in (y, mean, var))
-        y, mean, var, shape = self._rows(y, mean, var)
+        y, mean, var, shape = self._rows(*(to_numpy(v) for v in (y, mean, var)))
         return np.clip(self._cumulative(y, mean, var), 0.0, 1.0).reshape(shape)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ def _inverse(grid: Numbers, t: float) -> float:
     a, log_a, b, log_b = left, log_left, right, log_right
     if t > offset:
         a, log_a, b, log_b = right, log_right, left, log_left
-    for _ in range(3):  # above, below, and closer above the root
+    for _ in range(3):  # iterates are above, below, and again above the root
         z = max((x + b * _softplus(log_b - u)) / a, 1e-300)
         u = max(z + log(-expm1(-z)) - log_a, 0.0)
     return u if t > offset else -u
@@ -177,7 +177,7 @@ def average(density: int, theta: np.ndarray, y: float, mean: float, var: float) 
     if not straight:
         low, high = _inverse(grid, low), _inverse(grid, high)
     number, step, top = int(count), (high - low) / (count - 1.0), -inf
-    at = np.empty((number, 5))  # log weight, then t, slope and bend of log p; and its share
+    at = np.empty((number, 5))  # log weight, t, slope and bend of log p, dt/du
     for i in range(number):
         u = low + step * i
         t = u if straight else _mapped(grid, u)
