@@ -87,7 +87,7 @@ class Folded:
     def of(
         cls, kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> Self:
-        """Fold mean(x) + k_u(x)ᵀα and k(x, x) - |T k_u(x)|², or if degenerate the variance |T k_u(x)|²."""
+        """Fold the process of mean m0 + k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|²."""
         terms: list[KernelTerm]
         seen = list[OfFeatures]()
         if isinstance(basis, Multiscale):

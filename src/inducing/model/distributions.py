@@ -89,8 +89,8 @@ class Distribution(Marginal):
         return self._each(self.likelihood.crps, y) * self.scale
 
     def log_density(self, y: Given) -> np.ndarray:
-        """Return the log density of y, (n,) or (n, k). If the likelihood takes two columns, such as times and
-        whether they are censored, y (n, 2) is these.
+        """Return the log density of y. If the likelihood takes two columns, such as times and whether these
+        are censored, y (n, 2) holds both. (n,) or (n, k)
         """
         y = np.array(y, dtype=float)
         if self.likelihood.columns == 1 or y.ndim < 2:

@@ -19,7 +19,7 @@ def _real(name: str, value: Given, most: int) -> float | np.ndarray:
     arrays.require_numbers(value, name, text=True)
     array = numbers(name, value)
     if array.ndim > most or array.size == 0:
-        raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
+        raise ParameterError(f"{name} needs entries in at most {most} dimensions, not shape {array.shape}")
     return float(array) if array.ndim == 0 else array
 
 

@@ -32,7 +32,7 @@ from .table import Conditional
 
 FoldedForm = TypeVar("FoldedForm", bound=Folded)
 
-SPAN = 1e-12  # of its prior variance: a basis function with less of its own lies in the span of others
+SPAN = 1e-12  # of its prior variance: least that a basis function must add to those before it
 
 
 class Marginals(NamedTuple):
@@ -154,7 +154,7 @@ class Posterior:
         return la.contiguous(la.solve_lower(self.L, la.contiguous(U.T), transposed=True).T)
 
     def to_numpy(self) -> Posterior:
-        """Return it in C-ordered NumPy arrays, as files give them back, so that both round alike."""
+        """Return this process in C-ordered NumPy arrays, as files give them back, so both round alike."""
 
         def rows(a: Array) -> np.ndarray:
             return np.ascontiguousarray(to_numpy(a))
@@ -172,7 +172,8 @@ class Posterior:
         if not self.one_output:
             raise errors.ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
-            raise errors.ParameterError("not compiled without a basis or wider than its prior; use predict")
+            reason = "a process without a basis, or somewhere wider than its prior"
+            raise errors.ParameterError(f"{reason}, cannot be compiled; use predict")
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return kind.of(*parts, degenerate=self.conditional == "deterministic")
 
@@ -345,8 +346,8 @@ def warn_if_negative(variance: Array) -> None:
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
-    """Return the process before any data: on an empty basis, or with α = 0 and C = 0 on a given one, without
-    its functions that lie in the span of others, with a warning. [004 §3.6.1]
+    """Return the process before any data: on an empty basis, or with α = 0 and C = 0 on a given one. Basis
+    functions in the span of others are left out, with a warning. [004 §3.6.1]
     """
     if basis is None:
         empty = np.zeros((0, 0))
@@ -401,7 +402,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         raise errors.ParameterError(f"{same} prior mean; these two have different ones")
     outputs = first.w.shape[1]
     if outputs != second.w.shape[1]:
-        raise errors.ShapeError(f"the processes have {outputs} and {second.w.shape[1]} outputs, not as many")
+        raise errors.ShapeError(f"{same} number of outputs, not {outputs} and {second.w.shape[1]}")
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0

@@ -59,11 +59,11 @@ class Kernel(Parametrised):
         return self._diag(self._select(X))
 
     def scaled(self, X: Array) -> Array:
-        """Return X in the coordinates whose distances count for the kernel; none by default. (n, g)"""
+        """Return X in the coordinates in which the kernel measures distances; by default none. (n, g)"""
         return self._select(X)[:, :0]
 
     def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
-        """Return dJ/dparameters and dJ/dZ (m, d) from dJ/dK (n, m), maybe overwritten; K saves work."""
+        """Return dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), overwriting it; K saves work."""
         selected = self._select(X)
         gradients, Zbar = self._pullback(selected, selected if Z is X else self._select(Z), Kbar, K)
         if self.columns is not None:

@@ -58,7 +58,7 @@ class Category(Kernel):
             given = getattr(self, name)
             value = start if given is None else numbers(name, given)
             if value.shape != start.shape:
-                raise ParameterError(f"{name} must hold {start.shape} numbers, but has shape {value.shape}")
+                raise ParameterError(f"{name} must have shape {start.shape}, but has shape {value.shape}")
             object.__setattr__(self, name, value)
         super().__post_init__()
 

@@ -161,7 +161,7 @@ class Sphere(Kernel):
 
     @property
     def _of_points(self) -> Stationary:
-        """The kernel of p."""
+        """The Matérn kernel of points in space."""
         return SMOOTHNESSES[self.smoothness](self.lengthscale, self.variance)
 
     def _points(self, X: Array) -> Array:

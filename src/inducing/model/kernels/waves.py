@@ -95,10 +95,7 @@ def _waves_of_term(term: Kernel, d: int, count: int, rng: np.random.Generator) -
 
 
 def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> tuple[float, np.ndarray]:
-    """Draw `count` frequencies (count, d) of a stationary kernel, and return its variance and these.
-
-    The frequencies of a product are sums of those of its factors.
-    """
+    """Return the variance and random frequencies of a stationary kernel: of a product, sums. (count, d)"""
     if isinstance(kernel, Product):
         parts = [_spectrum(part, d, count, rng) for part in kernel.parts]
         return float(np.prod([v for v, _ in parts])), np.sum([omega for _, omega in parts], axis=0)
@@ -118,7 +115,7 @@ def _spectrum(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> t
     known = type(kernel) in (RBF, RationalQuadratic) or _degrees(kernel) is not None
     if not isinstance(kernel, Stationary) or not known:
         name = type(kernel).__name__
-        raise ParameterError(f"there are no whole functions of a {name} kernel here; use sample")
+        raise ParameterError(f"no whole functions can be drawn from a {name} kernel; use sample")
     columns = _columns(kernel, d)
     u = _uniform(len(columns) + 1, count, rng)
     z = special(np).ndtri(u[:, 1:])
@@ -145,7 +142,7 @@ def spectral_density(kernel: Stationary, frequencies: np.ndarray) -> np.ndarray:
     if degrees is None:
         if type(kernel) is not RBF:
             name = type(kernel).__name__
-            raise ParameterError(f"RBF and Matérn kernels have a spectral density here, but {name} has none")
+            raise ParameterError(f"only RBF and Matérn kernels have a spectral density here, not {name}")
         return scale * (2.0 * np.pi) ** (0.5 * D) * np.exp(-2.0 * np.pi**2 * squares)
     nu = 0.5 * degrees
     log_gamma = special(np).gammaln
@@ -172,10 +169,7 @@ def _uniform(d: int, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _harmonics(u: np.ndarray, concentration: float) -> np.ndarray:
-    """Return the quantiles u of integers n with probability e^-c I_n(c), c being the concentration.
-
-    These are the Fourier coefficients of exp(c (cos θ - 1)).
-    """
+    """Return quantiles u of integers n with probability e^-c I_n(c), c being the concentration."""
     most = int(8.0 * np.sqrt(concentration) + 16.0)
     n = np.arange(-most, most + 1)
     cumulative = np.cumsum(special(np).ive(np.abs(n), concentration))

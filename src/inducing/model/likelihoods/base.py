@@ -136,7 +136,7 @@ class Likelihood(Parametrised):
     def _check_columns(self, y: Array) -> None:
         """Raise if y has more columns than this likelihood takes."""
         if y.shape[-1] > self.columns:
-            raise ShapeError(f"y has {y.shape[-1]} columns, but {type(self).__name__} knows {self.columns}")
+            raise ShapeError(f"y has {y.shape[-1]} columns, but {type(self).__name__} takes {self.columns}")
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         """Raise if a row is no observation of this likelihood."""

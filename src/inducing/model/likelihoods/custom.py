@@ -34,7 +34,7 @@ class Custom(Likelihood):
         value = value if is_foreign(value) else np.asarray(value, dtype=float)
         shape = np.broadcast_shapes(y.shape, f.shape)
         if tuple(value.shape) != shape:
-            raise ShapeError(f"the log density of shape {shape} came back with shape {tuple(value.shape)}")
+            raise ShapeError(f"function(y, f) of shape {shape} came back with shape {tuple(value.shape)}")
         return value
 
     def _landmarks(self, y: Array) -> Array | None:

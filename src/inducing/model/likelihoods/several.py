@@ -86,8 +86,8 @@ class SeveralLikelihood(Likelihood):
     def tilted(self, y: Array, means: Array, variances: Array, power: float = 1.0) -> NoReturn:
         """Raise: only `expected` is defined."""
         raise ParameterError(
-            f"{type(self).__name__} is a likelihood of several processes a row, for which there is ⟨log p⟩ "
-            "(power 0) alone: use `expected`, and a variational approximation"
+            f"{type(self).__name__} has several processes per row and gives only ⟨log p⟩ (power 0): "
+            "use `expected`, and a variational approximation"
         )
 
 
