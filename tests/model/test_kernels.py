@@ -559,5 +559,5 @@ def test_the_spectral_density_is_the_kernels_fourier_transform(kernel: kernels.K
 
 
 def test_no_spectral_density_is_said() -> None:
-    with pytest.raises(ParameterError, match="RationalQuadratic has none"):
+    with pytest.raises(ParameterError, match="not RationalQuadratic"):
         spectral_density(RationalQuadratic(), [[1.0]])

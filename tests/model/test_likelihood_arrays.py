@@ -268,7 +268,7 @@ def test_other_refusals() -> None:
     ):
         with pytest.raises(ParameterError):
             make()
-    with pytest.raises(ShapeError, match="knows 2"):
+    with pytest.raises(ShapeError, match="takes 2"):
         Poisson().check(np.ones((2, 3)))
     with pytest.raises(NonFiniteError):
         Gamma().check([[1.0, np.nan]])

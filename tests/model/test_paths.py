@@ -160,5 +160,5 @@ def test_what_has_no_functions_says_so(call, sentence):
     X, y, _ = _data()
     with pytest.raises(ig.errors.InducingError, match=sentence):
         call(lambda row: ig.condition(K.RBF(1.0), ig.bases.Points(X[:5]), row, 0.1, X, y))
-    with pytest.raises(ig.errors.ParameterError, match="no whole functions of a Polynomial"):
+    with pytest.raises(ig.errors.ParameterError, match="drawn from a Polynomial"):
         ig.condition(K.Polynomial(2), ig.bases.Points(X[:5]), "fitc", 0.1, X, y).paths(1)

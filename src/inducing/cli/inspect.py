@@ -150,7 +150,8 @@ def _print_kernel(estimator: Any) -> None:
     if estimator.kinds_.guide is not None:
         names[-1] = "guide"
     dates = {c.name for c in encoder_of(estimator).columns_ if c.kind in ("time", "duration")}
-    for path, part in leaves(post.kernel.spec()):
+    for path, kernel in leaves(post.kernel):
+        part = kernel.spec()
         numbers = {k: v for k, v in part.items() if isinstance(v, float)}
         said = ", ".join(f"{k} {v:.4g}" for k, v in numbers.items() if k not in ("lengthscale", "period"))
         shared.show(f"Kernel {path}{part['name']}: {said}")

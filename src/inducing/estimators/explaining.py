@@ -12,6 +12,7 @@ from ..errors import ConditionalError, ParameterError
 from ..files.atomic import replacing
 from ..model.compiled import heights
 from ..model.kernels import leaves
+from ..model.kernels.changed import OfFeatures
 from ..model.posterior import Posterior
 from ..pictures.page import packed, page, triangle_of
 from .exporting import exported, processes_of, pruned_to, with_processes
@@ -119,8 +120,8 @@ def _numbers_beside(d: int, processes: int, bases: int, size: int) -> int:
 
 def _inputs(model: Any) -> int:
     """The number of inputs of a model and of the features that its kernel sees of them."""
-    parts = [part for _, part in leaves(model.kernel_.spec())]
-    return model.n_features_in_ + sum(len(part.get("levels", part.get("warps", []))) for part in parts)
+    parts = [part for _, part in leaves(model.kernel_)]
+    return model.n_features_in_ + sum(len(part.owners) for part in parts if isinstance(part, OfFeatures))
 
 
 def _waves(d: int) -> int:

@@ -23,6 +23,7 @@ from ..inference.selection import greedy_variance
 from ..model.bases import Basis
 from ..model.kernels import leaves
 from ..model.kernels.base import Kernel
+from ..model.kernels.changed import OfFeatures
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem, as_noise
@@ -279,15 +280,15 @@ def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
     """
     Z = to_numpy(next(iter(basis.parameters.values())))  # (m, d)
     out = np.zeros(Z.shape[1])
-    for _, part in leaves(kernel.spec()):
-        owners = [*range(Z.shape[1])]
-        if part["name"] in ("Levels", "Warped"):  # whose features come behind the inputs
-            features = part["levels" if part["name"] == "Levels" else "warps"]
-            owners, part = [*owners, *(int(row[0]) for row in features)], part["kernel"]
-        if "lengthscale" in part:
-            many = np.size(part["lengthscale"]) if np.ndim(part["lengthscale"]) else Z.shape[1]
-            seen = range(min(many, len(owners))) if part.get("columns") is None else part["columns"]
-            np.maximum.at(out, [owners[k] for k in seen], 1.0 / np.asarray(part["lengthscale"]))
+    for _, part in leaves(kernel):
+        owners = np.arange(Z.shape[1])
+        if isinstance(part, OfFeatures):  # its features come behind the inputs
+            owners, part = np.append(owners, part.owners), part.kernel
+        lengthscale = getattr(part, "lengthscale", None)
+        if lengthscale is not None:
+            many = np.size(lengthscale) if np.ndim(lengthscale) else len(owners)
+            seen = owners[:many] if part.columns is None else owners[list(part.columns)]
+            np.maximum.at(out, seen, 1.0 / np.asarray(lengthscale))
     return np.where(np.ptp(Z, axis=0) > 0, out, 0.0)
 
 

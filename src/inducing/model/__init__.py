@@ -1,4 +1,3 @@
-"""The assumptions and beliefs of a model as values: kernels, prior means, bases, the table of approximations,
-likelihoods, the checked problem and the posterior. No algorithm that learns lives here. May import
-`numerics`.
+"""The parts of a model as immutable values: kernels, prior means, bases, the table of approximations,
+likelihoods, the checked problem and the posterior. Nothing here learns from data. May import `numerics`.
 """

@@ -1,14 +1,13 @@
-"""The basis functions u: values of f at points, or inner products of f with Gaussians of any width.
+"""The inducing variables u: values of f at points, or inner products of f with Gaussians of any width.
 
-Both are linear functionals of f, so R = K - Q stays positive semi-definite and either kind serves every row
-of the table. A basis gives Kuu and Kfu for a kernel, and carries gradients back through both.
+Both are linear functionals of f, so R = K - Q stays positive semi-definite, and every row of the table takes
+either kind. A basis gives Kuu and Kfu for a kernel, and carries gradients back through both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -17,14 +16,15 @@ from ..numerics.arrays import Array, as_floats, asarray_like, is_foreign, is_num
 from .kernels.base import Gradients, Kernel, as_parameter
 from .kernels.distances import Exponents
 from .kernels.stationary import RBF
+from .parameters import Parametrised
 
-MANY_WIDTHS = 64  # functions of different widths whose Gram matrix is worth compiled loops
+MANY_WIDTHS = 64  # multiscale functions from which compiled loops make their Gram matrix
 
 BothGradients = tuple[Gradients, Gradients]  # of the kernel and of the basis
 
 
 def _matrix(name: str, value: Array) -> Array:
-    """`value` as a finite (m, d) array of floats."""
+    """Return `value` as an (m, d) array of floats. Raise if it is none, or not finite."""
     array = value if is_foreign(value) else as_floats(value, name)
     if array.ndim != 2:
         raise ShapeError(f"{name} must have two dimensions (m, d), but has shape {tuple(array.shape)}")
@@ -34,10 +34,8 @@ def _matrix(name: str, value: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Functions:
-    """Basis functions by arrays (m, d), the fields, with a row for each."""
-
-    names: ClassVar[tuple[str, ...]]  # of the fields
+class _Functions(Parametrised):
+    """The base of both kinds: parameters are arrays (m, d) with a row for each basis function."""
 
     def __post_init__(self) -> None:
         for name, value in self.parameters.items():
@@ -49,15 +47,8 @@ class _Functions:
     def __getitem__(self, keep: slice | np.ndarray) -> Self:
         return replace(self, **{name: value[keep] for name, value in self.parameters.items()})
 
-    @property
-    def parameters(self) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in self.names}
-
-    def with_parameters(self, values: Mapping[str, Any]) -> Self:
-        return replace(self, **values)
-
     def on(self, X: Array) -> Self:
-        """The same basis with X's namespace, dtype and device."""
+        """Return this basis with X's namespace, dtype and device."""
         return replace(self, **{name: asarray_like(value, X) for name, value in self.parameters.items()})
 
 
@@ -71,32 +62,32 @@ class Points(_Functions):
 
     @property
     def centers(self) -> Array:
-        """The places of the functions, by the name that a Multiscale basis has for them. (m, d)"""
+        """Z, under the name that `Multiscale` has for it. (m, d)"""
         return self.Z
 
     def check(self, kernel: Kernel) -> None:
-        """Any kernel will do."""
+        """Accept any kernel."""
 
     def gram(self, kernel: Kernel) -> Array:
-        """Kuu. (m, m)"""
+        """Return Kuu. (m, m)"""
         return kernel.covariances(self.Z, self.Z)
 
     def cross(self, kernel: Kernel, X: Array, out: Array | None = None) -> Array:
-        """Kfu. (n, m)"""
+        """Return Kfu. (n, m)"""
         return kernel.covariances(X, self.Z, out)
 
     def gram_pullback(self, kernel: Kernel, Kbar: Array, K: Array | None = None) -> BothGradients:
-        """Gradients of the kernel's and the basis's parameters from a symmetric Kbar = dJ/dKuu."""
+        """Return the gradients of kernel and basis from a symmetric Kbar = dJ/dKuu (m, m)."""
         gradients, Zbar = kernel.pullback(self.Z, self.Z, Kbar, K)
         return gradients, {"Z": 2.0 * Zbar}  # both inputs of the kernel move, and Kbar is symmetric
 
     def cross_pullback(self, kernel: Kernel, X: Array, Kbar: Array, K: Array | None = None) -> BothGradients:
-        """The gradients of kernel and basis from Kbar = dJ/dKfu (n, m), which may be overwritten."""
+        """Return the gradients of kernel and basis from Kbar = dJ/dKfu (n, m), which may be overwritten."""
         gradients, Zbar = kernel.pullback(X, self.Z, Kbar, K)
         return gradients, {"Z": Zbar}
 
     def input_gradient(self, kernel: Kernel, X: Array, weights: Array) -> Array:
-        """d/dx Σ_j weights_j k_j(x) at each row of X; weights are (m,), or (n, m) by row. (n, d)"""
+        """Return d/dx Σ_j weights_j k_j(x) at each row of X, weights being (m,), or (n, m) by row. (n, d)"""
         return kernel.pullback(self.Z, X, (weights + 0.0 * kernel.covariances(X, self.Z)).T)[1]
 
 
@@ -109,8 +100,8 @@ class Multiscale(_Functions):
         Kfu_ij = variance Π_k (ℓ t_j / s_j²)^½ exp(-½ (x_i - v_j)² / s_j²)
         Kuu_ij = variance Π_k (t_i t_j / τ²)^½ exp(-½ (v_i - v_j)² / τ²)
 
-    Widths s are standard deviations and may be anything above ℓ/√2, where the function leaves the kernel's
-    space [000 Lemma 3.1]; s = ℓ gives Points exactly.
+    Widths s are standard deviations above ℓ/√2; a narrower function is outside the kernel's space [000 Lemma
+    3.1]. With s = ℓ the functions are those of Points.
     """
 
     names: ClassVar[tuple[str, ...]] = ("centers", "widths")
@@ -125,7 +116,7 @@ class Multiscale(_Functions):
             raise ShapeError(f"{shapes} must have the same shape")
 
     def check(self, kernel: Kernel) -> None:
-        """Raise if the kernel has no closed form here, or a width lies outside the kernel's space."""
+        """Raise if the kernel is no plain RBF kernel, or a width is too small for it."""
         if not isinstance(kernel, RBF) or kernel.columns is not None:
             name = type(kernel).__name__
             raise ParameterError(f"a Multiscale basis needs a plain RBF kernel, not {name}; use Points")
@@ -173,7 +164,7 @@ class Multiscale(_Functions):
         return gradients, {"centers": -2.0 * slopes, "widths": 2.0 * self.widths * (rows / t2 + 2.0 * h)}
 
     def _gram_slopes(self, scales: Array, W: Array) -> tuple[Array, Array]:
-        """Σ_j W_ij (v_i - v_j)/τ² and Σ_j W_ij d(log K_ij)/d(τ²), of each input. (m, d)"""
+        """Return Σ_j W_ij (v_i - v_j)/τ² and Σ_j W_ij d(log K_ij)/d(τ²) of each input. (m, d) each"""
         xp, v, s2 = namespace(W), self.centers, self.widths**2
         if is_numpy(W) and len(v) >= MANY_WIDTHS:
             from ..numerics.loops import gaussian_gram_pullback
@@ -194,7 +185,7 @@ class Multiscale(_Functions):
         return namespace(E).exp(E, out=E)
 
     def exponents(self, kernel: Kernel) -> Exponents:
-        """log Kfu."""
+        """Return the form of log Kfu."""
         assert isinstance(kernel, RBF)
         xp = namespace(self.centers)
         scales, t2 = self._t2(kernel)
@@ -208,7 +199,7 @@ class Multiscale(_Functions):
         return self.from_moments(kernel, form, W.T @ form.features(U, U[:, 0]))
 
     def from_moments(self, kernel: Kernel, form: Exponents, moments: Array) -> BothGradients:
-        """The gradients of kernel and basis from Wᵀ[u, u², 1] (m, 2d + 1) with W = K̄∘K."""
+        """Return the gradients of kernel and basis from moments Wᵀ[u, u², 1] (m, 2d + 1), W = K̄∘K."""
         assert isinstance(kernel, RBF)
         xp, v, s = namespace(moments), form.v, self.widths
         scales, t2 = self._t2(kernel)
@@ -228,7 +219,7 @@ class Multiscale(_Functions):
 
 
 def _columns(A: np.ndarray) -> np.ndarray:
-    """Aᵀ, the numbers of a column side by side."""
+    """Return Aᵀ in C order."""
     return np.ascontiguousarray(A.T)
 
 
@@ -240,7 +231,7 @@ Basis = Points | Multiscale
 
 
 def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
-    """The same functions seen as Gaussians: points have the kernel's own width."""
+    """Return the same functions as a Multiscale basis; points have the kernel's lengthscale as width."""
     if isinstance(basis, Multiscale):
         return basis
     assert isinstance(kernel, RBF)
@@ -249,12 +240,12 @@ def as_multiscale(kernel: Kernel, basis: Basis) -> Multiscale:
 
 
 def as_points(basis: Basis) -> Points:
-    """Points at the centres of a basis."""
+    """Return points at the centres of a basis."""
     return basis if isinstance(basis, Points) else Points(basis.centers)
 
 
 def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarray, np.ndarray]:
-    """One basis that holds both, equal functions once, and where the functions of each are in it."""
+    """Return the union of two bases, equal functions once, and the places of each basis' functions in it."""
     if len(first) == 0 or len(second) == 0:
         whole = second if len(first) == 0 else first
         return whole, np.arange(len(first)), np.arange(len(second))
@@ -271,5 +262,5 @@ def union(kernel: Kernel, first: Basis, second: Basis) -> tuple[Basis, np.ndarra
 
 
 def places(basis: Basis) -> tuple[np.ndarray, np.ndarray | None]:
-    """The places of the basis functions, and their widths if they have any. (m, d)"""
+    """Return the centres of the basis functions, and their widths if they have any. (m, d)"""
     return basis.centers, basis.widths if isinstance(basis, Multiscale) else None

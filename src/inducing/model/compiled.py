@@ -1,4 +1,4 @@
-"""A process folded into a few arrays, from which files, pages and one compiled function answer queries."""
+"""A posterior as a few arrays, from which exported files, pages and a compiled function predict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ LEAF_KINDS: dict[type[Kernel], int] = {**PROFILES, LinearKernel: LINEAR, Polynom
 class Leaf:
     """A factor of a kernel: g(Σ_k p_k (x_k - v_k)²) of variance 1, or Σ_k p_k (x_k - o_k)(v_k - o_k)."""
 
-    kind: int  # RBF, Matérn ½, 3/2, 5/2, rational quadratic, linear
+    kind: int  # the number of the profile g in `PROFILES`, or LINEAR
     columns: np.ndarray  # (c,)
     precisions: np.ndarray  # p (c, 1), or (c, m) where each function has its own
     shape: float = 1.0  # of the rational quadratic
@@ -44,18 +44,17 @@ KernelTerm = tuple[float, tuple[Leaf, ...]]
 class Functions:
     """Basis functions k_j(x) = k(x, v_j), where k is a sum of terms: a variance times a product of leaves.
 
-    Leaves look at x and at features of it: hats, max(0, min((x_k - a)/(b - a), (c - x_k)/(c - b))), or where
-    c = b warps, asinh((x_k - a)/(b - a)).
+    Leaves see x and features of it: hats, max(0, min((x_k - a)/(b - a), (c - x_k)/(c - b))), or warps,
+    asinh((x_k - a)/(b - a)), where c = b.
     """
 
     centers: np.ndarray  # v (d + L, m)
-    origin: np.ndarray  # o (d + L,), from which linear leaves count
+    origin: np.ndarray  # o (d + L,), the zero of linear leaves
     terms: tuple[KernelTerm, ...]
-    hats: np.ndarray = field(default_factory=lambda: np.zeros((0, 4)))  # k, a, b, c of each hat
+    hats: np.ndarray = field(default_factory=lambda: np.zeros((0, 4)))  # k, a, b, c of each feature
 
     def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> Self:
-        """The same functions of x, where these are of (x - x_mean)/x_scale. (d,) each"""
-
+        """Return functions of x that equal these of (x - x_mean)/x_scale. (d,) each"""
         of = self.hats[:, 0].astype(int)
         corners = self.hats[:, 1:] * x_scale[of, None] + x_mean[of, None]
         x_mean, x_scale = np.append(x_mean, 0.0 * of), np.append(x_scale, 0.0 * of + 1.0)
@@ -70,10 +69,10 @@ class Functions:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A process of kernels that are sums and products of RBF, Matérn, rational quadratic, dot product ones.
+    """A posterior whose kernel is made of RBF, Matérn, rational quadratic and dot product kernels.
 
-    mean = bias + slopeᵀx + Σ_j α_j k_j(x), variance = floor + share k(x, x) ∓ |T k(x)|²: with minus, or with
-    plus where the share is 0, of a degenerate process.
+    mean = bias + slopeᵀx + Σ_j α_j k_j(x), and variance = floor + share k(x, x) - |T k(x)|², or floor +
+    |T k(x)|² of a degenerate process, whose share is 0.
     """
 
     functions: Functions
@@ -88,7 +87,7 @@ class Folded:
     def of(
         cls, kernel: Kernel, basis: Basis, mean: Mean, alpha: Array, T: Array, *, degenerate: bool
     ) -> Self:
-        """The process of mean k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|² if degenerate."""
+        """Fold the process of mean m0 + k_u(x)ᵀα and variance k(x, x) - |T k_u(x)|², or |T k_u(x)|²."""
         terms: list[KernelTerm]
         seen = list[OfFeatures]()
         if isinstance(basis, Multiscale):
@@ -100,7 +99,7 @@ class Folded:
             centers = to_numpy(basis.Z)
             terms = _terms(kernel, centers, seen)
         slope, bias = _affine(mean, centers.shape[1])
-        at_hats = [to_numpy(own.features(centers)[0])[:, centers.shape[1] :] for own in seen]
+        at_hats = [to_numpy(own.changed(centers))[:, centers.shape[1] :] for own in seen]
         centers = np.ascontiguousarray(np.hstack([centers, *at_hats]).T)
         all_hats = np.vstack([np.zeros((0, 4)), *(own.hats for own in seen)])
         functions = Functions(centers, np.zeros(len(centers)), tuple(terms), all_hats)
@@ -117,7 +116,9 @@ class Folded:
         y_scale: float = 1.0,
         noise: float = 0.0,
     ) -> Self:
-        """The same process in units of (x - x_mean)/x_scale and (y - y_mean)/y_scale, with noise added."""
+        """Return the process of x and y, if this is of (x - x_mean)/x_scale and (y - y_mean)/y_scale; `noise`
+        is added to this one's variance.
+        """
         d = len(self.slope)
         x_mean, x_scale = (np.array(np.broadcast_to(a, d), dtype=float) for a in (x_mean, x_scale))
         slope = self.slope * y_scale / x_scale
@@ -135,7 +136,7 @@ class Folded:
 
 @dataclass(frozen=True, eq=False)
 class CompiledPredictor(Folded):
-    """`predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,); nothing is checked."""
+    """A predictor of single points: `predictor(x)` is (mean, variance) of f at x, float64 (d,), unchecked."""
 
     _function: Callable[..., tuple[float, float]] = field(init=False, repr=False)
     _arguments: tuple[np.ndarray, ...] = field(init=False, repr=False)
@@ -148,7 +149,7 @@ class CompiledPredictor(Folded):
             for leaf in leaves:
                 numbers += [leaf.kind, leaf.shape, leaf.precisions.shape[1], len(leaf.columns)]
                 numbers += [*leaf.columns, *leaf.precisions.ravel()]
-        # few arrays, because each argument costs a call 0.2 µs
+        # few arrays, because each argument adds 0.2 µs to a call
         arguments = np.vstack([f.centers, self.alpha]), self.T, np.array(numbers, dtype=float)
         object.__setattr__(self, "_arguments", arguments)
         object.__setattr__(self, "_function", predict_one.ready())
@@ -159,7 +160,7 @@ class CompiledPredictor(Folded):
 
 
 def function_shapes(kernel: Stationary, basis: Basis) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Centres and widths (m, d) and heights (m,) of the functions k_u(x)."""
+    """Return centres (m, d), widths (m, d) and heights (m,) of the functions k_u(x)."""
     if not isinstance(basis, Multiscale):
         centers = to_numpy(basis.Z)
         widths = np.broadcast_to(to_numpy(kernel.scales(centers)), centers.shape)
@@ -171,7 +172,7 @@ def function_shapes(kernel: Stationary, basis: Basis) -> tuple[np.ndarray, np.nd
 
 
 def heights(kernel: Kernel, basis: Basis) -> np.ndarray:
-    """k_u(v) of each basis function over k(v, v): 1 of points. (m,)"""
+    """Return the height of each basis function over the kernel's variance, 1 for points. (m,)"""
     if not isinstance(basis, Multiscale):
         return np.ones(len(basis))
     assert isinstance(kernel, Stationary)
@@ -179,12 +180,12 @@ def heights(kernel: Kernel, basis: Basis) -> np.ndarray:
 
 
 def _terms(kernel: Kernel, Z: np.ndarray, seen: list[OfFeatures] | None = None) -> list[KernelTerm]:
-    """A kernel as a sum of terms, a variance and leaves each, products of sums multiplied out. Kernels of
-    features are added to `seen`; their leaves look at columns behind those of x and those seen before.
+    """Return a kernel as a sum of terms, products of sums being multiplied out. Kernels of features are added
+    to `seen`; the columns of their features come behind those of x and of earlier kernels.
     """
     if isinstance(kernel, OfFeatures) and seen is not None:
         d, before = Z.shape[1], sum(len(own.owners) for own in seen)
-        inside = _terms(kernel.kernel, to_numpy(kernel.features(Z)[0]))
+        inside = _terms(kernel.kernel, to_numpy(kernel.changed(Z)))
         seen.append(kernel)
 
         def behind(leaf: Leaf) -> Leaf:
@@ -208,8 +209,7 @@ def _terms(kernel: Kernel, Z: np.ndarray, seen: list[OfFeatures] | None = None) 
             f"kernels can be compiled, exported or explained, not {type(kernel).__name__}: use predict, or "
             "fit with one of those, such as kernel='matern52'"
         )
-    given = getattr(kernel, "columns", None)
-    columns = np.arange(Z.shape[1]) if given is None else np.array(given)
+    columns = np.arange(Z.shape[1]) if kernel.columns is None else np.array(kernel.columns)
     if isinstance(kernel, LinearKernel):
         return [(1.0, (Leaf(kind, columns, per_input("variance", kernel.variance, Z[:, columns])[:, None]),))]
     if isinstance(kernel, Polynomial):  # (1 + x'z/unit)^degree, multiplied out
@@ -223,7 +223,7 @@ def _terms(kernel: Kernel, Z: np.ndarray, seen: list[OfFeatures] | None = None) 
 
 
 def _affine(mean: Mean, d: int) -> tuple[np.ndarray, float]:
-    """Slope and bias of a prior mean."""
+    """Return slope and bias of a prior mean. Raise if it is not linear."""
     if isinstance(mean, Zero):
         return np.zeros(d), 0.0
     if isinstance(mean, Constant):
@@ -237,7 +237,7 @@ def _affine(mean: Mean, d: int) -> tuple[np.ndarray, float]:
 def _leaf_values(
     x: np.ndarray, table: np.ndarray, origin: np.ndarray, leaf: np.ndarray, s: np.ndarray
 ) -> float:
-    """Put a leaf at each function into s (m,), and return it at x itself."""
+    """Fill s (m,) with a leaf between x and each centre, and return it between x and x."""
     m, kind, shape, each, c = len(s), leaf[0], leaf[1], int(leaf[2]), int(leaf[3])
     own = 0.0
     for j in range(m):
@@ -264,7 +264,7 @@ def _leaf_values(
 
 @compiled(fastmath=FAST)
 def predict_one(x: np.ndarray, table: np.ndarray, T: np.ndarray, form: np.ndarray) -> tuple[float, float]:
-    """(mean, variance) at one point; `CompiledPredictor` says what the arrays hold."""
+    """Return (mean, variance) at one point from the arrays that `CompiledPredictor` makes."""
     m, d, L, mean, whole = table.shape[1], len(x), int(form[4]), form[0], 0.0
     for k in range(d):
         mean += form[5 + k] * x[k]

@@ -1,4 +1,4 @@
-"""Beliefs about new y: `Distribution`, row by row and in units of y; `Observations` makes one."""
+"""Distributions of new observations: `Distribution` row by row, in units of y; `Observations` makes one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,43 +13,43 @@ from .likelihoods import Likelihood
 from .likelihoods.classes import ranked_score
 from .posterior import Marginals, Posterior
 
-LEAST_VARIANCE = 1e-300  # of variances that a likelihood is asked about
+LEAST_VARIANCE = 1e-300  # of f, as likelihoods need a positive one
 
 
 def checked_level(level: float) -> float:
-    """The probability of an interval; raise if it is none."""
+    """Return the probability `level` of an interval. Raise if it is not between 0 and 1."""
     if not isinstance(level, float | int | np.floating) or not 0.0 < level < 1.0:
         raise ParameterError(f"level must lie between 0 and 1, but is {level}")
     return level
 
 
 class Marginal:
-    """Base of distributions of n rows, each on its own."""
+    """The base of distributions of n independent rows."""
 
     def quantile(self, p: Given) -> np.ndarray:
-        """The values that y stays below, or at, with probability p, a number or (k,). (n,) or (n, k)"""
+        """Return the quantiles of y at probabilities p, a number or (k,). (n,) or (n, k)"""
         raise NotImplementedError
 
     def log_density(self, y: Given) -> np.ndarray:
-        """The log density, or probability, of observations y."""
+        """Return the log density of observations y, or their log probability if they are discrete."""
         raise NotImplementedError
 
     def interval(self, level: float = 0.9) -> np.ndarray:
-        """The ends of the central interval of this probability. (n, 2)"""
+        """Return the ends of the central interval of probability `level`. (n, 2)"""
         tail = 0.5 - 0.5 * checked_level(level)
         return self.quantile([tail, 1.0 - tail])
 
     def pdf(self, y: Given) -> np.ndarray:
-        """The density of y, the probability where y is counted. (n,) or (n, k)"""
+        """Return the density of y, or its probability if it is discrete. (n,) or (n, k)"""
         return np.exp(self.log_density(y))
 
 
 @dataclass(frozen=True, eq=False)
 class Distribution(Marginal):
-    """The distribution of y = center + scale · z, z given f by a likelihood, f ~ N(f_mean, f_variance).
+    """The distribution of y = center + scale · z, where a likelihood gives z from f ~ N(f_mean, f_variance).
 
-    A method takes a number, one for each row (n,), or k of them (n, k) or (1, k), and answers in (n,) or
-    (n, k). Rows are each on their own; `sample_y` of an estimator draws them jointly.
+    Methods take y as a number, (n,), (n, k) or (1, k), and return (n,) or (n, k). Rows are independent;
+    `sample_y` of an estimator draws them jointly.
     """
 
     likelihood: Likelihood
@@ -57,7 +57,7 @@ class Distribution(Marginal):
     f_variance: np.ndarray
     center: float = 0.0
     scale: float = 1.0
-    further: np.ndarray | None = None  # (n,), numbers of the rows beside y that the likelihood takes
+    further: np.ndarray | None = None  # (n,), the second column of y, such as exposures, if there is one
 
     def __len__(self) -> int:
         return len(self.f_mean)
@@ -78,19 +78,19 @@ class Distribution(Marginal):
         return self._moments[1]
 
     def cdf(self, y: Given) -> np.ndarray:
-        """The probability of y or less. (n,) or (n, k)"""
+        """Return the probability of y or less. (n,) or (n, k)"""
         return self._each(self.likelihood.cumulative, y)
 
     def pdf(self, y: Given) -> np.ndarray:
         return np.exp(self._each(self.likelihood.log_predictive, y)) / self.scale
 
     def crps(self, y: Given) -> np.ndarray:
-        """The continuous ranked probability score of y, in its units: ∫ (cdf(x) - 1{y ≤ x})² dx. (n,)"""
+        """Return the continuous ranked probability score of y: ∫ (cdf(x) - 1{y ≤ x})² dx. (n,)"""
         return self._each(self.likelihood.crps, y) * self.scale
 
     def log_density(self, y: Given) -> np.ndarray:
-        """The log density of y, (n,) or (n, k), or (n, 2) with the further numbers of each row, such as
-        whether it is censored, where the likelihood takes those. (n,) or (n, k)
+        """Return the log density of y. If the likelihood takes two columns, such as times and whether these
+        are censored, y (n, 2) holds both. (n,) or (n, k)
         """
         y = np.array(y, dtype=float)
         if self.likelihood.columns == 1 or y.ndim < 2:
@@ -108,7 +108,7 @@ class Distribution(Marginal):
         return (np.stack(each, axis=-1) if p.ndim else each[0]) * self.scale + self.center
 
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
-        """Draws of y, each row on its own. (n, size)"""
+        """Draw y, each row independently. (n, size)"""
         rng = np.random.default_rng(rng)
         shape = (len(self), size, *self.f_mean.shape[1:])
         f = self.f_mean[:, None] + np.sqrt(self.f_variance)[:, None] * rng.standard_normal(shape)
@@ -116,7 +116,7 @@ class Distribution(Marginal):
         return self.likelihood.sample(f, rng, wide) * self.scale + self.center
 
     def _each(self, function: Callable[..., Any], y: Given) -> np.ndarray:
-        """function(y, mean, variance) of every y, in units of z."""
+        """Return function(z, mean, variance) for every y, z being y in units of the likelihood."""
         y, n = np.asarray(y, dtype=float), len(self)
         shape = (n, y.shape[1]) if y.ndim == 2 else (n,)
         if y.ndim > 2 or y.ndim > 0 and len(y) not in (n, 1 if y.ndim == 2 else n):
@@ -130,7 +130,7 @@ class Distribution(Marginal):
 
 @dataclass(frozen=True, eq=False)
 class OutputDistributions(Marginal):
-    """The distributions of several outputs, each on its own: (n, p) takes the place of (n,)."""
+    """The distributions of p independent outputs: shapes have (n, p) in place of (n,)."""
 
     each: tuple[Distribution, ...]
 
@@ -139,32 +139,32 @@ class OutputDistributions(Marginal):
 
     @property
     def mean(self) -> np.ndarray:
-        """The means. (n, p)"""
+        """The mean of each output. (n, p)"""
         return np.stack([own.mean for own in self.each], axis=1)
 
     @property
     def std(self) -> np.ndarray:
-        """The standard deviations. (n, p)"""
+        """The standard deviation of each output. (n, p)"""
         return np.stack([own.std for own in self.each], axis=1)
 
     def cdf(self, y: Given) -> np.ndarray:
-        """The probability of y or less, output by output. (n, p)"""
+        """Return the probability of y or less, output by output. (n, p)"""
         return self._by_output("cdf", y)
 
     def log_density(self, y: Given) -> np.ndarray:
-        """The log density of each output of y. (n, p)"""
+        """Return the log density of each output of y. (n, p)"""
         return self._by_output("log_density", y)
 
     def crps(self, y: Given) -> np.ndarray:
-        """The continuous ranked probability score of each output of y. (n, p)"""
+        """Return the continuous ranked probability score of each output of y. (n, p)"""
         return self._by_output("crps", y)
 
     def quantile(self, p: Given) -> np.ndarray:
-        """The values that y stays below with probability p. (n, p), or (n, p, k)"""
+        """Return the quantiles of y at probabilities p. (n, p), or (n, p, k)"""
         return np.stack([own.quantile(p) for own in self.each], axis=1)
 
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
-        """Draws of each row and output on its own. (n, p, size)"""
+        """Draw y, each row and output independently. (n, p, size)"""
         rng = np.random.default_rng(rng)
         return np.stack([own.sample(size, rng) for own in self.each], axis=1)
 
@@ -175,7 +175,7 @@ class OutputDistributions(Marginal):
 
 @dataclass(frozen=True, eq=False)
 class ClassDistribution(Marginal):
-    """The probabilities of labels, in the order of `classes`; mean and deviation where they are numbers."""
+    """The probabilities of labels, in the order of `classes`; mean and deviation if labels are numbers."""
 
     classes: np.ndarray  # (c,)
     probabilities: np.ndarray  # (n, c)
@@ -201,7 +201,7 @@ class ClassDistribution(Marginal):
         return self.classes.astype(float)
 
     def cdf(self, y: Given) -> np.ndarray:
-        """The probability of the label y and of those before it. (n,)"""
+        """Return the probability of the labels up to y. (n,)"""
         return np.cumsum(self.probabilities, axis=1)[np.arange(len(self)), self._codes(y)]
 
     def log_density(self, y: Given) -> np.ndarray:
@@ -209,7 +209,7 @@ class ClassDistribution(Marginal):
             return np.log(self.probabilities[np.arange(len(self)), self._codes(y)])
 
     def crps(self, y: Given) -> np.ndarray:
-        """The ranked probability score, labels one apart in their order: of two the Brier score. (n,)"""
+        """Return the ranked probability score, labels being one apart: of two the Brier score. (n,)"""
         return ranked_score(self.probabilities, self._codes(y))
 
     def quantile(self, p: Given) -> np.ndarray:
@@ -219,12 +219,12 @@ class ClassDistribution(Marginal):
         return self.classes[np.sum(below < p[..., None], axis=-1)]
 
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
-        """Draws of labels. (n, size)"""
+        """Draw labels. (n, size)"""
         u = np.random.default_rng(rng).uniform(size=(len(self), size, 1))
         return self.classes[np.sum(np.cumsum(self.probabilities, axis=1)[:, None, :-1] < u, axis=-1)]
 
     def _codes(self, y: Given) -> np.ndarray:
-        """The numbers of labels y, one or (n,). (n,)"""
+        """Return the numbers of labels y, one or (n,). Raise if one is unknown. (n,)"""
         y = np.broadcast_to(np.asarray(y, dtype=self.classes.dtype if np.ndim(y) == 0 else None), len(self))
         codes = np.asarray(np.searchsorted(self.classes, y))
         known = self.classes[np.minimum(codes, len(self.classes) - 1)] == y
@@ -239,35 +239,35 @@ AnyDistribution = Distribution | OutputDistributions | ClassDistribution
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Predictions of new observations: a likelihood, a posterior for each of its processes; `further` are
-    numbers of new rows beside y.
+    """Predictions of new observations: a likelihood and a posterior for each of its processes. `further` is
+    the second column of y of new rows, if the likelihood takes one.
     """
 
     likelihood: Likelihood
-    posteriors: tuple[Any, ...]  # of f alone a predictor, too
+    posteriors: tuple[Any, ...]  # a single one may be any predictor
 
     def latent(self, X: Array) -> Marginals:
-        """Mean and variance of the processes at each row, in NumPy. (n,) each, (n, c) of several"""
+        """Return mean and variance of the processes at each row, in NumPy. (n,) or (n, c) each"""
         parts = [tuple(map(to_numpy, post.predict(X))) for post in self.posteriors]
         mean, variance = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
         variance = np.maximum(variance, LEAST_VARIANCE)
         return Marginals(mean, variance) if len(parts) > 1 else Marginals(mean[:, 0], variance[:, 0])
 
     def at(self, X: Array, further: Given = None, center: float = 0.0, scale: float = 1.0) -> Distribution:
-        """The distribution of center + scale · y at each row."""
+        """Return the distribution of center + scale · y at each row."""
         column = _column(further, len(X)) if self.likelihood.columns > 1 else None
         return Distribution(self.likelihood, *self.latent(X), center, scale, column)
 
     def sample(self, X: Array, size: int, rng: np.random.Generator, further: Given = None) -> np.ndarray:
-        """Draws of y that share draws of the processes. (size, n)"""
+        """Draw y from joint draws of the processes. (size, n)"""
         draws = [post.sample(X, size, rng) for post in self.posteriors]
         f = np.stack(draws, axis=-1) if len(draws) > 1 else draws[0]
         column = _column(further, len(X))
         return self.likelihood.sample(f, rng, None if column is None else np.broadcast_to(column, f.shape))
 
     def compile(self) -> Callable[[Array], tuple[float, float]]:
-        """A predictor of single queries in microseconds: `observations.compile()(x)` is mean and variance of
-        y. A process that is wider than its prior anywhere takes longer.
+        """Return a predictor of single queries in microseconds: `predictor(x)` is mean and variance of y. A
+        process that cannot be compiled takes longer.
         """
         queries = [_query(post) for post in self.posteriors]
 
@@ -282,7 +282,7 @@ class Observations:
 
 
 def _query(post: Posterior) -> Callable[[Array], Any]:
-    """Mean and variance of f at one input."""
+    """Return a function from one input to mean and variance of f, compiled if that is possible."""
     try:
         return post.compile()
     except (AttributeError, ParameterError):  # not every predictor compiles
@@ -290,7 +290,7 @@ def _query(post: Posterior) -> Callable[[Array], Any]:
 
 
 def _column(further: Given, n: int) -> np.ndarray | None:
-    """The further numbers of n rows. (n,)"""
+    """Return `further` as a column of n rows. Raise if it has not as many. (n,)"""
     if further is None:
         return None
     column = np.asarray(further, dtype=float)

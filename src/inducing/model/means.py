@@ -1,4 +1,4 @@
-"""Prior means m(x): zero, a constant, a plane, a given field; their parameters are any real numbers."""
+"""Prior means m(x): zero, a constant, linear, or a given field; parameters may be any real numbers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from .parameters import Parametrised, made, read_spec
 
 
 def _real(name: str, value: Given, most: int) -> float | np.ndarray:
-    """`value` as a float or an array of at most `most` dimensions, checked to be finite."""
+    """Return `value` as a float or an array of at most `most` dimensions. Raise if it is not finite."""
     arrays.require_numbers(value, name, text=True)
     array = numbers(name, value)
     if array.ndim > most or array.size == 0:
-        raise ParameterError(f"{name} must have 1 to {most} dimensions and entries, not shape {array.shape}")
+        raise ParameterError(f"{name} needs entries in at most {most} dimensions, not shape {array.shape}")
     return float(array) if array.ndim == 0 else array
 
 
 @dataclass(frozen=True, eq=False)
 class Mean(Parametrised):
-    """A prior mean: `m(X)` is (n,), or (n, p) with a column of a parameter for each output; `pullback` turns
-    dJ/dm(X) into dJ/dparameters, adding up the shares of outputs that share a mean (n,).
+    """A prior mean: `m(X)` is (n,), for all outputs alike, or (n, p); `pullback` turns dJ/dm(X) into
+    dJ/dparameters, summed over outputs that share a mean.
     """
 
     def __call__(self, X: Array) -> Array:
         raise NotImplementedError
 
     def pullback(self, X: Array, vbar: Array) -> Gradients:
-        """dJ/dparameters from vbar = dJ/dm(X), (n,) or (n, p)."""
+        """Return dJ/dparameters from vbar = dJ/dm(X), (n,) or (n, p)."""
         return {}
 
     def input_gradient(self, X: Array, output: int) -> Array:
-        """dm/dx of one output at each row. (n, d)"""
+        """Return dm/dx of one output at each row. (n, d)"""
         return zeros_like_rows((X.shape[0], X.shape[1]), X)
 
 
@@ -106,8 +106,9 @@ class Linear(Mean):
 
 @dataclass(frozen=True, eq=False)
 class Field(Mean):
-    """m(x, i): component i of known values (N, p) at positions (N, d), with a thin-plate spline between: a
-    forecast of the wind, say, given and not learned; inputs as `fields.stack` makes them. [004 §5.4.4]
+    """m(x, i): component i of a thin-plate spline through known values (N, p) at positions (N, d).
+
+    It is given, not learned, such as a forecast of the wind; `fields.stack` makes its inputs. [004 §5.4.4]
     """
 
     positions: Any
@@ -143,7 +144,7 @@ class Field(Mean):
         return asarray_like(self._spline(rows[:, :-1])[np.arange(len(rows)), component], X)
 
     def input_gradient(self, X: Array, output: int) -> Array:
-        """The gradient of the mean by central differences; the number of a component has none."""
+        """Return dm/dx by central differences, 0 in the column of the component. (n, d + 1)"""
         rows, slopes = arrays.to_numpy(X), np.zeros(X.shape)
         h = 1e-5 * np.ptp(self.positions, axis=0)
         for k, step in enumerate(h):
@@ -154,7 +155,7 @@ class Field(Mean):
 
 
 def _over_outputs(name: str, gradient: Array, value: Given) -> Array:
-    """A gradient (..., p) in the shape of its parameter: summed over the outputs that share one value."""
+    """Return a gradient (..., p) in its parameter's shape: summed over outputs that share one value."""
     if np.ndim(value) == 0:
         return namespace(gradient).sum(gradient, axis=-1)
     if gradient.shape[-1] != len(value):
@@ -166,5 +167,5 @@ BY_NAME: dict[str, type[Mean]] = {kind.__name__.lower(): kind for kind in (Zero,
 
 
 def from_spec(spec: Mapping[str, Any]) -> Mean:
-    """The mean that `mean.spec()` described."""
+    """Make the mean that `mean.spec()` described."""
     return made(*read_spec("mean", spec, BY_NAME))

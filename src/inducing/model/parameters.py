@@ -1,4 +1,4 @@
-"""Named parameters, and a plain description that can be read back: the base of kernels and prior means."""
+"""The base of kernels, means, bases and likelihoods: named parameters, and a description to read back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -24,7 +24,7 @@ class Parametrised:
         return {name: getattr(self, name) for name in self.names}
 
     def with_parameters(self, values: Mapping[str, Any]) -> Self:
-        """The same with other parameter values."""
+        """Return a copy with other parameter values."""
         known = list(self.parameters)
         unknown = sorted(set(values) - set(known))
         if unknown:
@@ -35,7 +35,7 @@ class Parametrised:
         return replace(self, **values)
 
     def spec(self) -> dict[str, Any]:
-        """A plain description that `from_spec` reads back."""
+        """Return a description in plain data, which `from_spec` reads back."""
         values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         return {"name": type(self).__name__} | values
 
@@ -51,7 +51,7 @@ def _plain(value: Given) -> Given:
 def read_spec(
     what: str, spec: Mapping[str, Any], kinds: Mapping[str, type[T]]
 ) -> tuple[type[T], dict[str, Any]]:
-    """The class and field values that a spec, plain data from anyone, names. Raise if either is unknown."""
+    """Return the class and field values that an untrusted spec names. Raise if either is unknown."""
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
         raise ParameterError(f"a {what}'s spec must be a dictionary with a name, not {spec!r}")
     kind = kinds.get(spec["name"].lower())
@@ -66,7 +66,7 @@ def read_spec(
 
 
 def made(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A value of this class. Raise a ParameterError where its constructor raises anything else."""
+    """Construct kind(**values). Raise a ParameterError where that raises a TypeError or ValueError."""
     try:
         return kind(**values)
     except InducingError:

@@ -1,12 +1,12 @@
-"""Functions drawn from a process as callables, `post.paths(size, rng)`. [Wilson et al. 2020]
+"""Whole functions drawn from a process, as callables: `post.paths(size, rng)`. [Wilson et al. 2020]
 
 A draw f₀ of the prior is corrected on the basis (Matheron's rule). With the whitened form of the process and
-u₀ the basis' functionals of f₀,
+u₀ the inducing variables of f₀,
 
     f(x) = m0(x) + f₀(x) + k_u(x)ᵀ L⁻ᵀ (w + A ξ - L⁻¹u₀)
 
-has the mean and the covariance of the process, as far as f₀ has the kernel's; on the basis they are exact. A
-query costs O(m + features), however many are asked, and has a gradient.
+has the mean and covariance of the process, as exactly as f₀ has the kernel's; on the basis they are exact. A
+query costs O(m + features), however many there are, and has a gradient.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .posterior import Posterior
 
 FEATURES = 2048  # frequencies for each term of the kernel
-ROWS = 4096  # of queries that are computed together
+ROWS = 4096  # queries that are computed together, and places where `maxima` starts to look
 
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Draws of whole functions: `paths(X)` are their values (size, n), `paths.gradient(X)` (size, n, d)."""
+    """Draws of whole functions: `paths(X)` gives values (size, n), `paths.gradient(X)` (size, n, d)."""
 
     kernel: Kernel
     basis: Basis
@@ -50,7 +50,7 @@ class Paths:
         return self.weights.shape[1] // (self.outputs or 1)
 
     def __call__(self, X: Array) -> np.ndarray:
-        """The values of each function at each row. (size, n) or (size, n, p)"""
+        """Return the values of each function at each row. (size, n) or (size, n, p)"""
         X = self._own(X)
         values = np.empty((len(X), self.weights.shape[1]))
         for rows in row_slices(len(X), ROWS):
@@ -63,7 +63,7 @@ class Paths:
         return values[:, :, 0] if self.outputs is None else values
 
     def gradient(self, X: Array) -> np.ndarray:
-        """The gradient of each function at each row. (size, n, d) or (size, n, d, p)"""
+        """Return the gradient of each function at each row. (size, n, d) or (size, n, d, p)"""
         X, p = self._own(X), self.outputs or 1
         slopes = self.waves.gradient(X, self.weights)
         for j, alpha in enumerate(self.coefficients.T):
@@ -75,12 +75,12 @@ class Paths:
         return slopes[..., 0] if self.outputs is None else slopes
 
     def in_units(self, x_mean: Given, x_scale: Given, y_mean: Given, y_scale: Given) -> Paths:
-        """The same functions of x and y where these are (x - x_mean)/x_scale and (y - y_mean)/y_scale."""
+        """Return the functions from x to y, if these are of (x - x_mean)/x_scale and (y - y_mean)/y_scale."""
         return replace(self, units=(x_mean, x_scale, y_mean, y_scale))
 
     def maxima(self, low: Given, high: Given, rng: Seed = 0) -> tuple[np.ndarray, np.ndarray]:
-        """The place in the box from `low` to `high` where each function is largest, and its value: the best
-        of many places, then uphill. (size, d), (size,)
+        """Return where each function is largest in the box from `low` to `high`, and its value there, by a
+        climb from the best of many random places. (size, d), (size,)
         """
         from scipy.optimize import minimize
 
@@ -97,19 +97,19 @@ class Paths:
                 return -float(one(x[None])[0, 0]), -one.gradient(x[None])[0, 0]
 
             start = places[np.argmax(row)]
-            found = minimize(down, start, jac=True, method="L-BFGS-B", bounds=list(zip(low, high)))
-            tops.append(np.clip(found.x, low, high))
+            top = minimize(down, start, jac=True, method="L-BFGS-B", bounds=list(zip(low, high)))
+            tops.append(np.clip(top.x, low, high))
         best = np.stack(tops)
         return best, np.array([self(x[None])[j, 0] for j, x in enumerate(best)])
 
     def _own(self, X: Array) -> np.ndarray:
-        """Queries in the units of the process."""
+        """Return queries in the units of the process."""
         X = np.atleast_2d(as_floats(to_numpy(X), "X"))
         return (X - self.units[0]) / self.units[1]
 
 
 def checked_box(low: Given, high: Given) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of a box (d,); raise if it has no inside."""
+    """Return the corners of a box (d,) as arrays. Raise unless low < high."""
     low, high = np.atleast_1d(low).astype(float), np.atleast_1d(high).astype(float)
     if low.shape != high.shape or not np.all(low < high):
         raise ParameterError(f"the box must have low < high for each input, but is {low} to {high}")
@@ -117,7 +117,7 @@ def checked_box(low: Given, high: Given) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Drawn(Protocol):
-    """A model that functions can be drawn from: a posterior, or an estimator."""
+    """A model whose functions can be drawn: a posterior or an estimator."""
 
     def paths(self, size: int, rng: Seed, /) -> Paths: ...
 
@@ -125,7 +125,7 @@ class Drawn(Protocol):
 
 
 def draw_paths(post: Posterior, size: int, rng: Seed, features: int = FEATURES) -> Paths:
-    """Draw `size` functions from a process; raise if it has no exact conditional or spectral density."""
+    """Draw `size` functions from a process. Raise if its conditional (FIC) or kernel allows no such draws."""
     if post.conditional == "independent":
         raise ConditionalError("a process with an independent conditional (FIC) has no paths; use 'fitc'")
     if size < 1:
@@ -154,8 +154,8 @@ def draw_paths(post: Posterior, size: int, rng: Seed, features: int = FEATURES) 
 
 
 def _on_basis(prior: Waves, kernel: Kernel, basis: Basis) -> np.ndarray:
-    """The basis' functionals of the features: values at points; a Gaussian of width s damps a wave by
-    Π √(√(2s² - ℓ²)/ℓ) exp(-ω²(s² - ℓ²)/2), which has k_u as its covariance with f. (m, features)
+    """Return the inducing variables of each feature: values at points, or inner products with Gaussians,
+    where width s damps a wave by Π √(√(2s² - ℓ²)/ℓ) exp(-ω²(s² - ℓ²)/2). (m, features)
     """
     if not isinstance(basis, Multiscale):
         return prior(to_numpy(basis.Z))
@@ -167,7 +167,7 @@ def _on_basis(prior: Waves, kernel: Kernel, basis: Basis) -> np.ndarray:
 
 
 def probability_of_maximum(process: Drawn | Paths, X: Array, size: int = 1000, rng: Seed = 0) -> np.ndarray:
-    """The probability that f is largest at each row of X, by `size` functions drawn or those given. (n,)"""
+    """Return the probability that f is largest at each row, from `size` draws or the given ones. (n,)"""
     paths = process if isinstance(process, Paths) else process.paths(size, rng)
     values = paths(X)
     if values.ndim != 2:
@@ -176,7 +176,7 @@ def probability_of_maximum(process: Drawn | Paths, X: Array, size: int = 1000, r
 
 
 def probability_above(process: Drawn, X: Array, level: float) -> np.ndarray:
-    """The probability that f lies above a level at each row, under a posterior or an estimator. (n,)"""
+    """Return the probability that f lies above a level at each row. (n,)"""
     if hasattr(process, "get_params"):
         mean, std = process.predict(X, return_std=True, latent=True)  # type: ignore[call-arg]
     else:

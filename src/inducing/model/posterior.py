@@ -1,10 +1,9 @@
-"""The one posterior: a Gaussian process that leans on m basis functions. [004 Lemma 2.3.1, eqs 2.44-2.45]
+"""The one posterior: a Gaussian process on m basis functions. [004 Lemma 2.3.1, eqs 2.44-2.45]
 
     mean(x)    = m0(x) + k_u(x)ᵀ α
     cov(x, x') = k(x, x') + k_u(x)ᵀ C k_u(x')
 
-Every method makes one of these; pruning and updating turn one into another; predicting, sampling and
-comparing use it.
+Every method makes one; pruning and updating turn one into another; predicting, sampling and comparing use it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .table import Conditional
 
 FoldedForm = TypeVar("FoldedForm", bound=Folded)
 
-SPAN = 1e-12  # a basis function with γ below this share of its prior variance lies in the span of the others
+SPAN = 1e-12  # of its prior variance: least that a basis function must add to those before it
 
 
 class Marginals(NamedTuple):
@@ -51,7 +50,7 @@ class Posterior:
         cov(x, x') = k(x, x') - φ(x)ᵀφ(x') + φ(x)ᵀ A Aᵀ φ(x')
 
     so α = L⁻ᵀw and C = L⁻ᵀ(AAᵀ - I)L⁻¹. For sparse methods L = Luu and AAᵀ = B⁻¹; for the exact GP L factors
-    K + Σ and A is None (nothing). A variance from these factors keeps the digits that an explicit C loses.
+    K + Σ and A is None, that is 0. A variance from these factors keeps the digits that an explicit C loses.
     """
 
     kernel: Kernel
@@ -64,10 +63,10 @@ class Posterior:
     log_evidence: float | None = None
     jitter: float = DEFAULT_JITTER
     one_output: bool = True
-    added: Array | None = None  # (m,), of the exact GP: the diagonal Σ of K + Σ, to make L again
+    added: Array | None = None  # (m,), of the exact GP: the diagonal Σ of K + Σ
     log_predictive: float | None = None  # Σ log⟨p(y|f)⟩ of the rows read online, each before it was read
-    sites: Any = None  # the rows' sites under expectation propagation, to go on from
-    online: OnlineTerms | None = field(default=None, repr=False)  # what the next `update` begins with
+    sites: Any = None  # the rows' sites under expectation propagation, to start again from
+    online: OnlineTerms | None = field(default=None, repr=False)  # kept for the next `update`
 
     def __len__(self) -> int:
         return len(self.basis)
@@ -94,13 +93,13 @@ class Posterior:
         return self._Linv.T @ middle @ self._Linv
 
     def features(self, X: Array) -> Array:
-        """φ of each row. (n, m)"""
+        """Return φ of each row. (n, m)"""
         if len(self) == 0:
             return zeros_like_rows((X.shape[0], 0), X)
         return la.times_lower(la.contiguous(self.basis.cross(self.kernel, X)), self._Linv, transposed=True)
 
     def mean(self, X: Array) -> Array:
-        """The mean alone: O(m) per row, no variance work. (n,) or (n, p)"""
+        """Return the mean alone, in O(m) per row. (n,) or (n, p)"""
         X = self._inputs(X)
 
         def rows(s: slice) -> Array:
@@ -111,16 +110,16 @@ class Posterior:
         return self.with_prior_mean(X, self._in_chunks(X, rows))
 
     def predict(self, X: Array) -> Marginals:
-        """Mean and variance of each f(x) on its own, in chunks, O(m²) per row; `covariance` is joint."""
+        """Return mean and variance of each f(x) on its own, in O(m²) per row; `covariance` is joint."""
         X = self._inputs(X)
         variance = zeros_like_rows((X.shape[0],), X)
         T = self.variance_root
         if T is None:
-            _ = self._Linv  # made once, before the threads ask
+            _ = self._Linv  # computed once, before threads use it
 
         def rows(s: slice) -> Array:
             prior = 0.0 if self.conditional == "deterministic" else self.kernel.diagonal(X[s])
-            if T is None:  # no information yet, or a covariance above the prior's: both terms apart
+            if T is None:  # an empty basis, or a variance above the prior's somewhere: both terms apart
                 Phi = self.features(X[s])
                 variance[s] = prior - la.row_squares(Phi) + la.row_squares(Phi @ self.A)
                 return Phi @ self.w
@@ -136,7 +135,7 @@ class Posterior:
 
     @cached_property
     def variance_root(self) -> Array | None:
-        """Lower triangular T with var(x) = k(x, x) - |T k_u(x)|²: one triangular product per row; or None.
+        """Lower triangular T with var(x) = k(x, x) - |T k_u(x)|²: one product per row. None if there is none.
 
         TᵀT = -C = L⁻ᵀ(I - AAᵀ)L⁻¹. A degenerate process has var(x) = |T k_u(x)|² with T = AᵀL⁻¹.
         """
@@ -155,7 +154,7 @@ class Posterior:
         return la.contiguous(la.solve_lower(self.L, la.contiguous(U.T), transposed=True).T)
 
     def to_numpy(self) -> Posterior:
-        """The same process in NumPy arrays, in rows as a file gives them back: products then round alike."""
+        """Return this process in C-ordered NumPy arrays, as files give them back, so both round alike."""
 
         def rows(a: Array) -> np.ndarray:
             return np.ascontiguousarray(to_numpy(a))
@@ -165,23 +164,24 @@ class Posterior:
         return replace(self, basis=basis, L=rows(self.L), w=rows(self.w), A=A)
 
     def compile(self) -> CompiledPredictor:
-        """A predictor of single queries in microseconds: `post.compile()(x)` is (mean, variance)."""
+        """Return a predictor of single queries in microseconds: `predictor(x)` is (mean, variance)."""
         return self.folded(CompiledPredictor)
 
     def folded(self, kind: type[FoldedForm] = Folded) -> FoldedForm:  # type: ignore[assignment]
-        """The process as three arrays; raise if it has no such form."""
+        """Return the process as a few arrays. Raise if it has no such form."""
         if not self.one_output:
             raise errors.ParameterError("only a process with one output can be compiled; use predict")
         if self.variance_root is None:
-            raise errors.ParameterError("not compiled without a basis or wider than its prior; use predict")
+            reason = "a process without a basis, or somewhere wider than its prior"
+            raise errors.ParameterError(f"{reason}, cannot be compiled; use predict")
         parts = self.kernel, self.basis, self.mean_function, self.alpha, self.variance_root
         return kind.of(*parts, degenerate=self.conditional == "deterministic")
 
     def covariance(self, X: Array) -> Array:
-        """Joint covariance of f(X). (n, n)
+        """Return the joint covariance of f(X). (n, n)
 
-        With an exact test conditional it is option 1 of [003 §6]; FIC's keeps only the diagonal of R, so two
-        equal rows are two different variables there. [003 Remark 7, δ by index]
+        With an exact test conditional it is option 1 of [003 §6]; FIC keeps only the diagonal of R, so two
+        equal rows are two different variables. [003 Remark 7, δ by index]
         """
         X = self._inputs(X)
         # by substitution, so that k - |φ|² keeps its digits where L is near singular
@@ -195,18 +195,18 @@ class Posterior:
         return joint
 
     def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
-        """Draws of f(X) from the joint. (size, n) or (size, n, p)"""
+        """Draw f(X) jointly. (size, n) or (size, n, p)"""
         X = self._inputs(X)
         return draws(self.mean(X), self.covariance(X), size, rng)
 
     def paths(
         self, size: int = 1, rng: np.random.Generator | int | None = None, features: int = FEATURES
     ) -> Paths:
-        """Draws of whole functions, to be called at any X, as often as one likes; `sample` is exact."""
+        """Draw whole functions, to be called at any X, with an approximate prior; `sample` is exact."""
         return draw_paths(self, size, rng, features)
 
     def gradient(self, X: Array) -> Array:
-        """d mean / d x at each row, for control. (n, d) or (n, d, p)"""
+        """Return d mean / d x at each row. (n, d) or (n, d, p)"""
         X = self._inputs(X)
         slopes = [self.mean_function.input_gradient(X, q) for q in range(self.w.shape[1])]
         if len(self):
@@ -218,24 +218,24 @@ class Posterior:
     # fewer basis functions has P and b with the other rows and columns deleted. [004 eqs 3.18, 3.20]
 
     def removal_scores(self, score: Score = "mean", group: int = 1) -> np.ndarray:
-        """The cost of removing each basis function, in KL units (half of 004's ε): "mean" counts the
-        change of the mean alone [004 eq. 3.26], "kl" is the whole KL(pruned || this) [004 eq. 3.24].
-        "heuristic" is no KL: the change of the mean at the function's own input, |α|/q [004 eq. 3.6].
+        """Return the cost of removing each basis function, as a KL divergence (half of 004's ε).
 
-        With `group` that many in a row come and go together, as the components of a vector do. [004 eq. 5.43]
+        "mean" counts the change of the mean alone [004 eq. 3.26], "kl" is KL(pruned || this) [004 eq. 3.24].
+        "heuristic" is no KL: the change of the mean at the function's own input, |α|/q [004 eq. 3.6]. Each
+        `group` of successive functions is removed together, as components of a vector are. [004 eq. 5.43]
         """
         self.require_exact("removal scores need")
         return Removal(*self._whitened_precision(), score, group).scores()
 
     def remove(self, i: int) -> Posterior:
-        """The closest process that does not use basis function i, in KL(new || old). [004 eqs 3.19, 3.21]"""
+        """Return the process closest in KL(new || old) without basis function i. [004 eqs 3.19, 3.21]"""
         self.require_exact("removal needs")
         if not -len(self) <= i < len(self):
             raise errors.ParameterError(f"there is no basis function {i} among {len(self)}")
         return self.restrict(np.delete(np.arange(len(self)), i))
 
     def prune(self, capacity: int, score: Score = "mean", group: int = 1) -> Posterior:
-        """The process with at most `capacity` functions, or groups: those of least score go one by one."""
+        """Return the process with at most `capacity` functions, or groups, those of least score removed."""
         self.require_exact("pruning needs")
         check_score(score)
         if capacity < 1:
@@ -245,9 +245,9 @@ class Posterior:
         return self.restrict(Removal(*self._whitened_precision(), score, group).until(capacity))
 
     def restrict(self, kept: np.ndarray) -> Posterior:
-        """The KL-optimal process on the basis functions `kept`: P and b restricted to them.
+        """Return the KL-optimal process on the basis functions `kept`: P and b restricted to them.
 
-        Of the exact GP P = K + KΣ⁻¹K and b = KΣ⁻¹y, so that it becomes DTC's, in O(n m²).
+        The exact GP has P = K + KΣ⁻¹K and b = KΣ⁻¹y, and becomes DTC's process, in O(n m²).
         """
         if self.A is None:
             return self._exact_restricted(kept)
@@ -269,20 +269,20 @@ class Posterior:
         return self._with_precision(basis, L, B, weighted @ (y / np.sqrt(to_numpy(self.added))[:, None]))
 
     def _with_precision(self, basis: Basis, L: np.ndarray, B: np.ndarray, b: np.ndarray) -> Posterior:
-        """The process on another basis of factor L, where L⁻¹u has the precision B and the mean B⁻¹b."""
+        """Return the process on another basis with factor L, where L⁻¹u has precision B and mean B⁻¹b."""
         LBinv = la.inverse_lower(la.cholesky(B))
         w, A = LBinv.T @ (LBinv @ b), np.ascontiguousarray(LBinv.T)
         return replace(self, basis=basis, L=L, w=w, A=A, added=None, log_evidence=None, sites=None)
 
     def _whitened_precision(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Luu, and mean Luuᵀα and precision (I + LuuᵀC Luu)⁻¹ of Luu⁻¹u."""
+        """Return Luu, and mean Luuᵀα and precision (I + LuuᵀC Luu)⁻¹ of Luu⁻¹u."""
         Luu = _prior_factor(with_nugget(to_numpy(self.basis.gram(self.kernel))), self.jitter)
         w, S = self.whitened(Luu)
         return Luu, w, la.gram(la.inverse_lower(la.cholesky(S)))
 
     def whitened(self, L: np.ndarray, place: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean Lᵀα and covariance I + LᵀCL of L⁻¹u on a basis with factor L, in which this one's functions
-        have the numbers `place` (None: it is this basis).
+        """Return mean Lᵀα and covariance I + LᵀCL of L⁻¹u, where L factors Kuu of a basis that has this one's
+        functions at the numbers `place` (None: it is this basis).
         """
         part = L if place is None else L[place]  # with α padded by zeros, Lᵀα = partᵀα
         H = la.solve_lower(to_numpy(self.L), part)  # LᵀCL = Hᵀ(AAᵀ - I)H
@@ -305,9 +305,9 @@ class Posterior:
         return queries_like(X, self.basis.centers)
 
     def _in_chunks(self, X: Array, rows: Callable[[slice], Array]) -> Array:
-        """(n, p) from a function of a slice, chunk by chunk, on all cores."""
+        """Return rows(s) of all slices s of X together, by several threads where that is worth it. (n, p)"""
         out = zeros_like_rows((X.shape[0], self.w.shape[1]), X)
-        _ = self.coefficients  # made once, before the threads ask
+        _ = self.coefficients  # computed once, before threads use it
 
         def step(_: None, s: slice) -> None:
             out[s] = rows(s)
@@ -319,13 +319,13 @@ class Posterior:
         return out
 
     def with_prior_mean(self, X: Array, out: Array) -> Array:
-        """Predictions out (n, p), to which the prior mean is added in place. (n,) or (n, p)"""
+        """Add the prior mean to predictions out (n, p), in place, and return them. (n,) or (n, p)"""
         out += as_columns(self.mean_function(X))
         return out[:, 0] if self.one_output else out
 
 
 def draws(mean: Array, covariance: Array, size: int, rng: np.random.Generator | int | None) -> np.ndarray:
-    """Draws of Gaussian vectors with mean (n,) or (n, p), covariance (n, n): (size, n) or (size, n, p)."""
+    """Draw Gaussian vectors with mean (n,) or (n, p), covariance (n, n). (size, n) or (size, n, p)"""
     mean, covariance = to_numpy(mean), to_numpy(covariance)
     values, vectors = np.linalg.eigh(covariance)  # perhaps semi-definite: rows may repeat
     root = vectors * np.sqrt(np.clip(values, 0.0, None))
@@ -334,7 +334,7 @@ def draws(mean: Array, covariance: Array, size: int, rng: np.random.Generator | 
 
 
 def warn_if_negative(variance: Array) -> None:
-    """Warn of variances that are negative by more than rounding's -1e-16; none is ever clipped."""
+    """Warn if variances are negative beyond rounding; none is ever clipped."""
     xp = namespace(variance)
     if variance.shape[0] == 0:
         return
@@ -346,8 +346,8 @@ def warn_if_negative(variance: Array) -> None:
 
 
 def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) -> Posterior:
-    """The process before any data: on an empty basis, or with α = 0 and C = 0 on a given one, of which
-    functions in the span of those before are left out, with a warning. [004 §3.6.1]
+    """Return the process before any data: on an empty basis, or with α = 0 and C = 0 on a given one. Basis
+    functions in the span of others are left out, with a warning. [004 §3.6.1]
     """
     if basis is None:
         empty = np.zeros((0, 0))
@@ -363,7 +363,7 @@ def prior(kernel: Kernel, mean: Mean | None = None, basis: Basis | None = None) 
 
 
 def predict_together(posteriors: Sequence[Posterior], X: Array) -> Marginals:
-    """Mean and variance of f under each of several posteriors that share kernel and basis. (n, c) each"""
+    """Return mean and variance of f under each of c posteriors that share kernel and basis. (n, c) each"""
     first, c = posteriors[0], len(posteriors)
     X = first._inputs(X)
     with blas_for(len(first)):
@@ -388,10 +388,10 @@ def predict_together(posteriors: Sequence[Posterior], X: Array) -> Marginals:
 
 
 def kl_divergence(first: Posterior, second: Posterior) -> float:
-    """KL(first || second) between two processes that share a kernel and a prior mean. [004 eq. 3.15]
+    """Return KL(first || second) of two processes that share a kernel and a prior mean. [004 eq. 3.15]
 
-    Both are written on the union of their bases; in whitened coordinates each is N(Lᵀα, I + LᵀCL), and the KL
-    between the processes is the KL between these two Gaussians.
+    On the union of their bases, in whitened coordinates, each is N(Lᵀα, I + LᵀCL), and the KL divergence of
+    the processes is that of these Gaussians.
     """
     for post in (first, second):
         post.require_exact("a KL divergence needs")
@@ -402,7 +402,7 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
         raise errors.ParameterError(f"{same} prior mean; these two have different ones")
     outputs = first.w.shape[1]
     if outputs != second.w.shape[1]:
-        raise errors.ShapeError(f"the processes have {outputs} and {second.w.shape[1]} outputs, not as many")
+        raise errors.ShapeError(f"{same} number of outputs, not {outputs} and {second.w.shape[1]}")
     basis, *places = union(first.kernel, first.basis, second.basis)
     if len(basis) == 0:
         return 0.0
@@ -415,6 +415,6 @@ def kl_divergence(first: Posterior, second: Posterior) -> float:
 
 
 def _prior_factor(K: np.ndarray, jitter: float) -> np.ndarray:
-    """The factor of K = Kuu with as little jitter as it takes: the process is about k itself."""
+    """Return the factor of K = Kuu with as little jitter as it takes, so that the prior stays that of k."""
     what = "the prior covariance of the basis"
     return la.cholesky_escalating(K, jitter or DEFAULT_JITTER, what=what, try_less=True)[0]

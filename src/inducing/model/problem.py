@@ -1,4 +1,4 @@
-"""`Problem`: data, prior, noise or likelihood, and row of the table, checked once for batch computations."""
+"""`Problem`: data, prior, noise or likelihood, and row of the table, checked once for all computations."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -15,12 +15,12 @@ from .means import Mean, Zero
 from .table import Approximation
 
 DEFAULT_JITTER = 1e-8  # relative to mean(diag Kuu)
-LEAST_NOISE = 64.0  # in roundings of the prior variance: less is drowned where rows are alike
+LEAST_NOISE = 64.0  # in roundings of the prior variance: less is lost where rows are alike
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseByLevel:
-    """A noise variance for each level of a category in a column of X, learned as one number is."""
+    """A noise variance for each level of a category in a column of X, all of them learned."""
 
     values: Any  # (levels,)
     column: int
@@ -32,7 +32,7 @@ class NoiseByLevel:
         return replace(self, values=factor * self.values)
 
     def rows(self, X: Array) -> Array:
-        """The noise of each row. (n,)"""
+        """Return the noise of each row. (n,)"""
         codes = to_numpy(X[:, self.column]).astype(int)
         if len(codes) and not 0 <= codes.min() <= codes.max() < len(self.values):
             count, worst = len(self.values), codes.min() if codes.min() < 0 else codes.max()
@@ -40,38 +40,38 @@ class NoiseByLevel:
         return asarray_like(self.values[codes], X)
 
     def summed(self, X: Array, per_row: Array) -> np.ndarray:
-        """Numbers by row added up by level. (levels,)"""
+        """Add up numbers of rows by level. (levels,)"""
         codes = to_numpy(X[:, self.column]).astype(int)
         return np.bincount(codes, to_numpy(per_row), minlength=len(self.values))
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One regression problem on one device: Y is what the prior mean leaves of y under Gaussian noise, else y
-    itself and the further numbers of each row that its likelihood takes.
+    """One checked regression problem on one device. Under Gaussian noise Y is y less its prior mean; with
+    another likelihood it is y, with the further columns that likelihood takes.
     """
 
     kernel: Kernel
     basis: Basis
     row: Approximation
-    noise: Array  # (n,), a broadcast view when it is one number; with the scatter of f at unknown inputs
+    noise: Array  # (n,), a broadcast view if it is one number; includes `scatter`
     X: Array  # (n, d)
     Y: Array  # (n, p)
     mean: Mean
     jitter: float
     weights: Array | None  # (n,): row i counts weights_i times
-    labels: np.ndarray | None  # (n,): the block of each row, for the rows of the table that use blocks
+    labels: np.ndarray | None  # (n,): the block of each row, where the approximation uses blocks
     blocks: list[np.ndarray] | None  # row numbers of each block
-    one_noise: bool  # whether that which can be learned is one number
+    one_noise: bool  # whether the noise to learn is one number
     one_output: bool
-    kept: np.ndarray | None = None  # the rows of the data as given that are used, where not all are
+    kept: np.ndarray | None = None  # numbers of the rows in use among those given; None means all
     n_given: int = 0
     likelihood: Likelihood | None = None  # None is Gaussian noise
     noise_name: str = "noise"  # in the gradient
-    sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, -1 for none, those last
-    noise_model: Any = None  # a number, one per level or per row, where `noise` is more than that
-    batches: list[Any] | None = None  # of blocks along neighbours that are done together
-    part: int = 0  # the number of the rows' part, where they are part of a source
+    sets: np.ndarray | None = None  # (n, q): the neighbours of each row in its block, then -1
+    noise_model: Any = None  # the noise given, where `noise` adds scatter or is by level
+    batches: list[Any] | None = None  # blocks along neighbours that are processed together
+    part: int = 0  # the number of this part of a source
 
     @property
     def n(self) -> int:
@@ -84,28 +84,28 @@ class Problem:
 
     @property
     def general(self) -> bool:
-        """Whether the gradient needs each row's R: where R is in D, and where precisions may be negative."""
+        """Whether the gradient needs each row's R: if R is in D, or precisions may be negative."""
         bound = self.row.bound and self.likelihood is not None and not self.likelihood.log_concave
         return self.row.share > 0 or bound
 
     @property
     def uniform(self) -> bool:
-        """One noise and no weights: what is common to all rows then moves into m-by-m matrices."""
+        """Whether all rows have one noise and no weights, so that m×m matrices can hold the noise."""
         alike = self.one_noise and self.noise_model is None
         return alike and self.weights is None and self.likelihood is None
 
     @property
     def common_noise(self) -> Array:
-        """The noise of every row, where it is one number."""
+        """The noise of every row, if it is one number."""
         return self.noise[0]
 
     @property
     def known_noise(self) -> bool:
-        """Whether the noise was given row by row: it is then not learned, and unknown at other rows."""
+        """Whether noise was given row by row: it is then not learned, and unknown for other rows."""
         return not self.one_noise and not isinstance(self.noise_model, NoiseByLevel)
 
     def with_noise(self, noise: Given) -> Self:
-        """The same problem with this noise: a number, one per level, or one per row."""
+        """Return this problem with another noise: a number, one per level, or one per row."""
         values, one = as_noise(noise, self.X)
         scattered = self.kernel.uncertain and self.likelihood is None
         model = noise if scattered or isinstance(noise, NoiseByLevel) else None
@@ -113,38 +113,39 @@ class Problem:
         return replace(self, noise=values, one_noise=one, noise_model=model)
 
     def weight(self, rows: slice | np.ndarray) -> Array | float:
+        """Return the weights of some rows, 1 if none were given."""
         return 1.0 if self.weights is None else self.weights[rows]
 
     def added_noise(self, rows: slice | np.ndarray) -> Array:
-        """The noise of some rows over their weights, as a covariance between them takes it. (c,)"""
+        """Return noise over weight of some rows, to add to the diagonal of their covariance. (c,)"""
         return above_rounding(self.noise[rows] / self.weight(rows), self.kernel, self.X[rows])
 
     def copies(self, rows: slice | np.ndarray) -> Array:
-        """The number of sites of each row's likelihood: its weight, or 1 where that is less."""
+        """Return how many sites each row's likelihood has: its weight, but at least 1."""
         xp = namespace(self.X)
         ones = xp.ones_like(self.noise[rows])
         return ones if self.weights is None else xp.maximum(self.weights[rows], ones)
 
     def observed(self, rows: slice | np.ndarray) -> Array:
-        """y of some rows as a likelihood takes it: (c,), or (c, q) with further numbers of each row."""
+        """Return y of some rows as a likelihood takes it: (c,), or (c, q) with further columns."""
         return self.Y[rows, 0] if self.Y.shape[1] == 1 else self.Y[rows]
 
 
 def above_rounding(noise: Array, kernel: Kernel, X: Array) -> Array:
-    """The noise of rows, or what rounding leaves of their prior variance where that is more: a covariance of
-    rows that are all alike has digits then.
+    """Return the noise of rows, or the rounding error of their prior variance if that is more, so that a
+    covariance of equal rows has a factor.
     """
     xp = namespace(X)
     return xp.maximum(noise, LEAST_NOISE * xp.finfo(X.dtype).eps * kernel.diagonal(X))
 
 
 def scatter(kernel: Kernel, X: Array) -> Array | float:
-    """The prior variance of f about its average where inputs have variances, 0 where they are known. (n,)"""
+    """Return the prior variance of f about its average over uncertain inputs, 0 for known ones. (n,)"""
     return kernel.point_diag(X) - kernel.diagonal(X) if kernel.uncertain else 0.0
 
 
 def scatter_pullback(P: Problem, per_row: Array) -> Gradients:
-    """dJ/d(kernel's parameters) through the part of the noise that is the scatter of f at unknown inputs."""
+    """Return dJ/d(kernel's parameters) through `scatter`, from dJ/dnoise of each row (n,)."""
     if P.noise_model is None or not P.kernel.uncertain:
         return {}
     own = P.kernel.diag_pullback(P.X, per_row)
@@ -152,7 +153,7 @@ def scatter_pullback(P: Problem, per_row: Array) -> Gradients:
 
 
 def noise_gradient(P: Problem, per_row: Array) -> Array:
-    """dJ/dnoise in the shape noise was given: summed for one number or by level, zero for rows not used."""
+    """Return dJ/dnoise in the shape noise was given: summed, by level, or by row, 0 for unused rows."""
     if isinstance(P.noise_model, NoiseByLevel):
         return P.noise_model.summed(P.X, per_row)
     if P.one_noise:
@@ -165,7 +166,7 @@ def noise_gradient(P: Problem, per_row: Array) -> Array:
 
 
 def subset(P: Problem, rows: np.ndarray) -> Problem:
-    """The same problem on some of its rows, with these as its basis: the subset of data. [003 §3]"""
+    """Return the problem of some rows alone, which are also its basis: the subset of data. [003 §3]"""
     kept = rows if P.kept is None else P.kept[rows]
     weights = None if P.weights is None else P.weights[rows]
     model = P.noise_model[rows] if P.known_noise and P.noise_model is not None else P.noise_model
@@ -174,7 +175,7 @@ def subset(P: Problem, rows: np.ndarray) -> Problem:
 
 
 def as_inputs(X: Given, *, most: float = arrays.LARGEST_NUMBER) -> Array:
-    """X as an (n, d) array of finite floats up to `most`; PyTorch and CuPy arrays stay what they are."""
+    """Return X as an (n, d) array of finite floats up to `most`, in its own library. Raise if it is none."""
     if arrays.is_foreign(X):
         arrays.require_numbers(X, "X")
         X = X.detach() if hasattr(X, "detach") else X
@@ -190,7 +191,7 @@ def as_inputs(X: Given, *, most: float = arrays.LARGEST_NUMBER) -> Array:
 
 
 def as_rows(X: Given) -> Array:
-    """X as inputs of at least one row."""
+    """Return X as inputs. Raise if it has no rows."""
     X = as_inputs(X)
     if X.shape[0] == 0:
         raise EmptyDataError("X has no rows; at least one is needed")
@@ -198,7 +199,7 @@ def as_rows(X: Given) -> Array:
 
 
 def as_queries(X: Given, d: int) -> Array:
-    """X as inputs with the d columns that the data had."""
+    """Return X as inputs. Raise if it has not d columns, as the data had."""
     X = as_inputs(X)
     if X.shape[1] != d:
         raise ShapeError(f"X has {X.shape[1]} columns, but the process was made with {d}")
@@ -206,7 +207,7 @@ def as_queries(X: Given, d: int) -> Array:
 
 
 def queries_like(X: Given, data: Array) -> Array:
-    """X as inputs with the columns of the data, and of their kind: one namespace, dtype and device."""
+    """Return X as inputs. Raise if it differs from the data in the number of columns or the kind of array."""
     X = as_queries(X, data.shape[1])
     if (is_numpy(X) and is_numpy(data)) or _kind(X) == _kind(data):
         return X
@@ -218,7 +219,7 @@ def _kind(a: Array) -> str:
 
 
 def as_targets(y: Given, X: Array, *, most: float = arrays.LARGEST_NUMBER) -> Array:
-    """y as a finite (n,) or (n, p) array on X's device."""
+    """Return y as a finite (n,) or (n, p) array on X's device. Raise if it is none."""
     if is_numpy(X):
         y = arrays.as_floats(y, "y")
     else:
@@ -232,7 +233,7 @@ def as_targets(y: Given, X: Array, *, most: float = arrays.LARGEST_NUMBER) -> Ar
 
 
 def as_noise(noise: Given, X: Array) -> tuple[Array, bool]:
-    """The noise variance of every row (n,), and whether it is one number."""
+    """Return the noise variance of every row (n,), and whether it was given as one number."""
     if isinstance(noise, NoiseByLevel):
         return noise.rows(X), False
     arrays.require_numbers(noise, "noise")
@@ -268,7 +269,7 @@ def _as_weights(weights: Given, X: Array) -> Array | None:
 
 
 def as_blocks(labels: Given, n: int) -> list[np.ndarray]:
-    """Row numbers of each block, in the order of the labels."""
+    """Return the row numbers of each block, in the order of the labels."""
     arrays.require_numbers(labels, "blocks", text=True)
     labels = to_numpy(labels)
     if labels.shape != (n,):
@@ -293,7 +294,7 @@ def check_basis(basis: Basis, kernel: Kernel, columns: int) -> None:
 
 
 def less_mean(mean: Mean, X: Array, y: Array) -> Array:
-    """The targets less the prior mean, as columns. (n, p)"""
+    """Return the targets less the prior mean, as columns. (n, p)"""
     m0 = mean(X)
     if m0.ndim == 2 and (y.ndim == 1 or m0.shape[1] != y.shape[1]):
         raise ShapeError(f"the prior mean has {m0.shape[1]} outputs, but y has shape {tuple(y.shape)}")
@@ -313,7 +314,7 @@ def make_problem(
     blocks: Given = None,
     weights: Given = None,
 ) -> Problem:
-    """Check everything and put it on X's device; without a basis the rows are one."""
+    """Check everything and put it on X's device; without a basis the rows of X are the basis."""
     X = as_rows(X)
     noise, likelihood, noise_name = split_noise(noise, row)
     y = as_targets(y if likelihood is None else likelihood.check(to_numpy(y)), X)
@@ -354,13 +355,11 @@ def make_problem(
         likelihood=likelihood,
         noise_name=noise_name,
     )
-    if likelihood is not None or not (kernel.uncertain or isinstance(given, NoiseByLevel)):
-        return P
     return P.with_noise(given if one_noise or isinstance(given, NoiseByLevel) else noise)
 
 
 def split_noise(noise: Given, row: Approximation) -> tuple[Any, Likelihood | None, str]:
-    """The noise variance, the likelihood if `noise` is one, and the name of either in gradients."""
+    """Return the noise variance, the likelihood unless it is Gaussian, and the name of noise in gradients."""
     if not isinstance(noise, Likelihood):
         return noise, None, "noise"
     if isinstance(noise, Gaussian):

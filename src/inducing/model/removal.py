@@ -1,4 +1,4 @@
-"""The cost of removing basis functions, one at a time or in groups, and which go next. [004 §§3.3-3.5]"""
+"""Removal of basis functions, one by one or in groups: its cost, and the order. [004 §§3.3-3.5]"""
 
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,7 @@ def check_score(score: str, online: bool = False) -> None:
 def removal_scores(
     alpha: np.ndarray, CQ: np.ndarray, Q: np.ndarray, N: np.ndarray | None = None
 ) -> np.ndarray:
-    """The cost of removing each of g groups of s basis functions, in KL units (half of 004's ε). (g,)
+    """Return the cost of removing each of g groups of s basis functions, in KL (half of 004's ε). (g,)
 
         ½ tr αᵀ(c + q)⁻¹α,   the change of the mean alone                              [004 eqs 3.26, 5.43]
         and with N also ½ outputs [tr q⁻¹n + log|c + q| - log|q|], the whole KL        [004 eq. 3.24]
@@ -36,14 +36,14 @@ def removal_scores(
 class OnlineTerms(NamedTuple):
     """Matrices of a process that online learning keeps between calls, so that the next row costs O(m²)."""
 
-    factors: tuple[np.ndarray, np.ndarray, np.ndarray]  # the very L, w and A that the rest belongs to
-    scores: tuple[np.ndarray, ...]  # α (p, m), the diagonals of C + Q and Q, and N for "kl"; or nothing
-    age: int  # rows read since these were computed anew
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray]  # the L, w and A that `scores` was computed for
+    scores: tuple[np.ndarray, ...]  # α (p, m), the diagonals of C + Q and Q, and N for "kl"; may be empty
+    age: int  # rows read since `scores` was computed anew
 
 
 class Removal:
-    """The groups of functions still kept, u = Luu v, v ~ N(w, precision⁻¹), down-dated in O(m²) for each one
-    dropped. [004 eqs 3.19-3.22, D.2]
+    """The basis functions still kept, with u = Luu v and v ~ N(w, precision⁻¹); dropping one costs O(m²).
+    [004 eqs 3.19-3.22, D.2]
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Removal:
         self.N = Linv.T @ (precision - identity(Luu)) @ Linv  # -(C⁻¹ + Kuu)⁻¹ = Q(P - Kuu)Q
 
     def scores(self) -> np.ndarray:
-        """The cost of removing each group. (groups,)"""
+        """Return the cost of removing each group. (groups,)"""
         g, s = len(self.kept) // self.group, self.group
 
         def blocks(M: np.ndarray) -> np.ndarray:
             return M.reshape(g, s, g, s)[np.arange(g), :, np.arange(g)]  # (g, s, s)
 
-        if self.score == "heuristic":  # the mean's change at what goes, |α|/q of one function [004 eq. 3.6]
+        if self.score == "heuristic":  # the mean's change at the group, |α|/q of one function [004 eq. 3.6]
             change = np.linalg.solve(blocks(self.Q), self.alpha.reshape(g, s, -1))
             return np.sqrt(np.sum(change * change, axis=(1, 2)))
         N = blocks(self.N) if self.score == "kl" else None
         return removal_scores(self.alpha.reshape(g, s, -1), blocks(self.CQ), blocks(self.Q), N)
 
     def until(self, groups: int) -> np.ndarray:
-        """Drop the group of least score until no more than `groups` are left; the functions kept. (m,)"""
+        """Drop groups of least score, one by one, down to `groups`; return the functions kept. (m,)"""
         while len(self.kept) > groups * self.group:
             i = int(np.argmin(self.scores())) * self.group
             for _ in range(self.group):  # one function after the other: projections compose

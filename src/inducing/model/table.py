@@ -28,8 +28,7 @@ class Approximation:
     power: float  # a: 0 variational, 1 expectation propagation
     keeps: Keeps  # of R, in training
     test: Test  # what a query sees of R
-    # how many earlier rows a row looks at, or which (n, q), -1 for none; only where R is kept along
-    # neighbours
+    # where R is kept along neighbours: their number, or the earlier rows themselves (n, q), -1 for none
     neighbours: int | np.ndarray = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -46,21 +45,22 @@ class Approximation:
 
     @property
     def bound(self) -> bool:
-        """Whether sites see R's diagonal with power 0: the evidence is then a lower bound."""
+        """Whether the evidence is a lower bound: sites see R's diagonal with power 0."""
         return self.power == 0.0 and self.keeps == "diagonal"
 
     @property
     def blocks(self) -> bool:
+        """Whether blocks of R are kept, so that each row needs a block label."""
         return self.keeps == "blocks"
 
     @property
     def own_block(self) -> bool:
-        """Whether a query sees its own block exactly, which needs the data at prediction time."""
+        """Whether a query sees its own block exactly."""
         return self.test == "own block"
 
     @property
     def needs_data(self) -> bool:
-        """Whether a query needs the data, so that the row makes a predictor."""
+        """Whether prediction needs the data, so that conditioning makes a predictor, not a Posterior."""
         return self.test in ("own block", "neighbours")
 
     @property
@@ -70,7 +70,7 @@ class Approximation:
 
     @property
     def conditional(self) -> Conditional:
-        """The test conditional of the Posterior that this row makes; PIC's is PITC's."""
+        """The test conditional of the Posterior that this row makes; a predictor's is exact."""
         return "exact" if self.test == "own block" or self.test == "neighbours" else self.test
 
 
@@ -88,28 +88,29 @@ TABLE = {row.name: row for row in (SoR, DTC, VFE, FITC, FIC, PITC, PIC, PEP, NEI
 
 
 def row(name: str, power: float | None = None, neighbours: int | np.ndarray | None = None) -> Approximation:
-    """The row called `name`; `power` is PEP's, 0 to 1, `neighbours` NEIGHBOURS', how many or which."""
+    """Return the row called `name`, with this `power` (for "pep") or `neighbours` (for "neighbours")."""
     if name not in TABLE:
         raise UnknownNameError(f"there is no approximation {name!r}; choose one of {', '.join(TABLE)}")
-    found = TABLE[name]
+    chosen = TABLE[name]
     if neighbours is not None:
-        if found.keeps != "neighbours":
+        if chosen.keeps != "neighbours":
             raise ParameterError(f"neighbours= is only for 'neighbours', not for {name!r}")
-        found = replace(found, neighbours=neighbours)
+        chosen = replace(chosen, neighbours=neighbours)
     if power is not None:
         if name != "pep":
             raise ParameterError(f"power is only for 'pep', not for {name!r}")
         power = float(power)
         if not 0.0 < power <= 1.0:
             raise ParameterError(f"power must lie in (0, 1], but is {power:g}; towards 0 use 'vfe'")
-        found = replace(found, power=power)
-    return found
+        chosen = replace(chosen, power=power)
+    return chosen
 
 
 def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """(1-a)/(2a) log(1 + aR/σ²) of each row, which sites of power a < 1 take off the log evidence under
-    Gaussian noise, with its derivatives in R and σ²; the limit a = 0 is VFE's ½ R/σ², and a = 1 takes off
-    nothing.
+    """Return (1-a)/(2a) log(1 + aR/σ²) of each row, and its derivatives in R and σ².
+
+    Sites of power a take it off the log evidence under Gaussian noise: ½ R/σ² in the limit a = 0 of VFE,
+    nothing for a = 1.
     """
     D = noise + power * R
     half = 0.5 * (1.0 - power)
@@ -119,23 +120,23 @@ def evidence_correction(power: float, R: Array, noise: Array) -> tuple[Array, Ar
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Gaussian factors exp(ν g - ½ τ g²), one for each row (each copy of it, where rows have weights).
+    """Gaussian factors exp(ν g - ½ τ g²) in place of the likelihood, one a row (for each copy, with weights).
 
-    They act on what the basis sees of f(x) above its prior mean, g = φᵀw = pᵀu, or with share = 1 on f(x)
-    itself. [004 eqs 4.17, 4.33]
+    Here g is the part of f(x) above its prior mean that the basis sees, φᵀw = pᵀu, or with share = 1 all of
+    it. [004 eqs 4.17, 4.33]
     """
 
     tau: Array  # (n,), precisions; they may be negative where log p(y|f) is not concave
     nu: Array  # (n,), shifts
     P: np.ndarray | None = None  # (n, m), or None where the rows of P are those of Kfu Kuu⁻¹
-    share: float = 0.0  # of R that counts as the site's own noise: 0, or 1
+    share: float = 0.0  # of R that counts as noise of the site: 0 or 1
     n_sweeps: int = 0
     converged: bool = False
     changes: tuple[int, ...] = ()  # of the basis, in each sweep
-    projected: bool = False  # whether the likelihood is one of g alone, without R
+    projected: bool = False  # whether the likelihood is taken at g alone, without R
 
     @property
     def a(self) -> Array:
-        """The pseudo-targets ν/τ that the sites pull g to, with noise 1/τ. (n,) [004 eq. 4.18]"""
+        """The pseudo-targets ν/τ of the sites, whose noise is 1/τ. (n,) [004 eq. 4.18]"""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.nu / self.tau

@@ -1,6 +1,6 @@
 """Covariance functions. `k(X, Z)` is the matrix, `k.diag(X)` its diagonal; `+` and `*` compose."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ from .averaged import Averaged
 from .base import Kernel
 from .changed import Levels, OfChanged, OfFeatures, Projected, Warped
 from .codes import Category, CurlFree, DivergenceFree, Independent, categories_of, code_columns
-from .composite import Composite, Product, Sum
+from .composite import Composite, Product, Sum, leaves
 from .dot import Constant, Linear, Polynomial
 from .periodic import Periodic, Sphere, Trigonometric
 from .stationary import RBF, Matern, Matern12, Matern32, Matern52, RationalQuadratic
@@ -25,7 +25,7 @@ _LEAVES: tuple[type[Kernel], ...] = (
 )
 BY_NAME: dict[str, type[Kernel]] = {kind.__name__.lower(): kind for kind in _LEAVES}
 _OTHERS: tuple[type[Kernel], ...] = (
-    *(Independent, CurlFree, DivergenceFree, Category, Averaged),  # of columns of a kind
+    *(Independent, CurlFree, DivergenceFree, Category, Averaged),  # of columns with a special meaning
     *(Sum, Product, Projected, Levels, Warped),
 )
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def from_spec(spec: Mapping[str, Any]) -> Kernel:
-    """The kernel that `kernel.spec()` described."""
+    """Make the kernel that `kernel.spec()` described."""
     kind, values = read_spec("kernel", spec, BY_NAME | {kind.__name__.lower(): kind for kind in _OTHERS})
     if issubclass(kind, OfChanged):
         values["kernel"] = from_spec(values.get("kernel", {}))
@@ -55,45 +55,37 @@ def from_spec(spec: Mapping[str, Any]) -> Kernel:
     return made(kind, values)
 
 
-def leaves(spec: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The parts of a kernel's spec that have none themselves, with the paths of their parameters: 0., 1.0."""
-    if "parts" not in spec:
-        yield path, dict(spec)
-    for i, part in enumerate(spec.get("parts", [])):
-        yield from leaves(part, f"{path}{i}.")
-
-
 def units_of(kernel: Kernel, x_scale: np.ndarray) -> dict[str, Any]:
-    """Units of a kernel's parameters for inputs with these scales (d,), by path: of a lengthscale or period
-    the scale of its inputs, of a projection one over it. Parameters without a unit are not listed.
+    """Return units of a kernel's parameters, by path, for inputs of these scales (d,): of lengthscales and
+    periods the scale of their inputs, of a projection one over it. Parameters without a unit are not listed.
     """
     if isinstance(kernel, Composite):
         parts = enumerate(kernel.parts)
         return {f"{i}.{name}": unit for i, part in parts for name, unit in units_of(part, x_scale).items()}
-    if isinstance(kernel, OfFeatures):  # which have no unit
+    if isinstance(kernel, OfFeatures):  # features have no unit
         wider = np.append(x_scale, np.ones(len(kernel.owners)))
         return {f"0.{name}": unit for name, unit in units_of(kernel.kernel, wider).items()}
-    scale, columns = np.asarray(x_scale), getattr(kernel, "columns", None)
-    scale = scale[: len(scale) // 2] if kernel.uncertain else scale  # variances follow
+    scale, columns = np.asarray(x_scale), kernel.columns
+    scale = scale[: len(scale) // 2] if kernel.uncertain else scale  # without the variances
     if columns is not None:
         if max(columns) >= len(scale):
             raise ShapeError(f"{kernel} looks at column {max(columns)}, but there are {len(scale)} inputs")
         scale = scale[list(columns)]
     if isinstance(kernel, Projected):
         return {"matrix": 1.0 / scale}
-    found = {}
+    units = {}
     for name in kernel.lengths:
         value = getattr(kernel, name)
         if np.ndim(value) and np.size(value) > len(scale):
             raise ShapeError(f"the kernel has {np.size(value)} {name}s, but there are {len(scale)} inputs")
-        own = scale[: np.size(value)] if np.ndim(value) else scale  # without what is said of gaps
-        found[name] = float(own[0]) if np.all(own == own[0]) else own
-    return found
+        own = scale[: np.size(value)] if np.ndim(value) else scale  # without columns about gaps
+        units[name] = float(own[0]) if np.all(own == own[0]) else own
+    return units
 
 
 def in_units(kernel: AnyKernel, x_scale: np.ndarray, x_mean: np.ndarray | float = 0.0) -> AnyKernel:
-    """The kernel of (x - x_mean)/x_scale that is this one of x: lengthscales and periods are divided by the
-    scale of their input, and features of `OfFeatures` are where they were. Kernels of x'z stay as they are.
+    """Return the kernel of (x - x_mean)/x_scale that equals this one of x: lengthscales and periods are
+    divided by the scale of their input, and features move with the inputs. Kernels of x'z stay as they are.
     """
     values = kernel.parameters
     units = {name: values[name] / unit for name, unit in units_of(kernel, x_scale).items()}

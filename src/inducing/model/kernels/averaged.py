@@ -1,4 +1,4 @@
-"""The RBF kernel of inputs that are only known to some precision, by its Gaussian integral over them."""
+"""The RBF kernel of inputs known as a mean and a variance, averaged over them in closed form."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,15 +13,15 @@ from .distances import Exponents, squared_distances
 
 @dataclass(frozen=True, eq=False)
 class Averaged(Kernel):
-    """E k(x, z) under the RBF kernel k with x ~ N(mean, variances): f averaged over what an input may be.
+    """E k(x, z) under the RBF kernel k with x, z ~ N(mean, variances): the kernel of f averaged over inputs.
 
-    The inputs have twice the columns, means and then variances, none for an input that is known, and
+    X has twice the columns, first means and then variances, 0 for a known input, and
 
         k(x, z) = variance Π_k (ℓ²/t)^½ exp(-½ (x - z)²/t),   t = ℓ² + v_x + v_z   [Girard 2004, §3.4]
 
-    f averaged is a linear functional of f, so this is a kernel as any other. Basis points of variance v are
-    the Gaussians of a `Multiscale` basis with widths √(ℓ² + v); their variances stay as they are. An
-    observation at an unknown x scatters about the average by `point_diag` - `diag`, which counts as noise.
+    An average of f is a linear functional of f, so this is a valid kernel. Basis points of variance v are the
+    Gaussians of a `Multiscale` basis with widths √(ℓ² + v); v is not learned. An observation at an uncertain
+    x scatters about the average with variance `point_diag` - `diag`, which counts as noise.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
@@ -43,12 +43,12 @@ class Averaged(Kernel):
         return super()._diag_pullback(self._halves(self._select(X))[0], kbar)
 
     def scaled(self, X: Array) -> Array:
-        """The means over their lengthscales: rows are near whose likeliest inputs are. (n, d)"""
+        """Return the means over the lengthscales, without the variances. (n, d)"""
         mean = self._halves(self._select(X))[0]
         return mean / per_input("lengthscale", self.lengthscale, mean)
 
     def _select(self, X: Array) -> Array:
-        """The means of the columns asked for, then their variances."""
+        """Return the means of the columns in use, then their variances."""
         half, columns = np.shape(X)[-1] // 2, self.columns
         if np.shape(X)[-1] % 2:
             raise ShapeError(f"Averaged needs a variance of every input, but X has {np.shape(X)[1]} columns")

@@ -1,4 +1,4 @@
-"""The base of every kernel: its matrix, its diagonal, and how a gradient flows back through both."""
+"""The base class of kernels: the matrix, the diagonal, and how a gradient flows back through both."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..parameters import Parametrised
 Gradients = dict[str, Array]
 
 TRIANGLE = 128  # rows of a strip of a triangle
-SEVERAL_THREADS = 512  # rows from which a triangle is worth strips, and several threads
+SEVERAL_THREADS = 512  # rows from which a triangle is computed in strips by several threads
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel(Parametrised):
-    """A covariance function k(x, z); its parameters are positive but for those it calls unconstrained.
+    """A covariance function k(x, z), whose parameters are positive unless `unconstrained` lists them.
 
     `k(X, Z)` is the matrix, `k.diag(X)` its diagonal at Z = X. `pullback` turns dJ/dK into dJ/dparameters and
-    dJ/dZ, the derivative in the second input; a kernel is symmetric, so that is all anyone needs. `columns`
-    restricts a kernel to some of the inputs. A kernel of its own says `_matrix` and `_pullback`; also `_diag`
-    and `_diag_pullback`, unless k(x, x) is a parameter `variance` times a number.
+    dJ/dZ; kernels are symmetric, so dJ/dX is dJ/dZ of the transpose. `columns` restricts a kernel to some of
+    the inputs. A subclass defines `_matrix` and `_pullback`, and also `_diag` and `_diag_pullback`, unless
+    k(x, x) is its parameter `variance` times `_height`.
     """
 
-    per_input_names: ClassVar[tuple[str, ...]] = ()  # the parameters that may have a value for each input
-    lengths: ClassVar[tuple[str, ...]] = ()  # those of them that have the unit of their input
+    per_input_names: ClassVar[tuple[str, ...]] = ()  # parameters that may have a value per input
+    lengths: ClassVar[tuple[str, ...]] = ()  # those of them in the unit of their input
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -46,37 +46,36 @@ class Kernel(Parametrised):
         return self.covariances(checked, checked if Z is X else _checked(Z), out)
 
     def diag(self, X: Array) -> Array:
-        """k(x, x) of each row. (n,)"""
+        """Return k(x, x) of each row. (n,)"""
         return self.diagonal(_checked(X))
 
     def covariances(self, X: Array, Z: Array, out: Array | None = None) -> Array:
-        """k(X, Z) of inputs that were checked before. (n, m)"""
+        """Return k(X, Z) without checking the inputs again, in `out` where possible. (n, m)"""
         selected = self._select(X)
         return self._matrix(selected, selected if Z is X else self._select(Z), out)
 
     def diagonal(self, X: Array) -> Array:
-        """k(x, x) of each row of inputs that were checked before. (n,)"""
+        """Return k(x, x) of each row without checking the inputs again. (n,)"""
         return self._diag(self._select(X))
 
     def scaled(self, X: Array) -> Array:
-        """X in coordinates whose distances the kernel measures, no columns where it measures none. (n, g)"""
+        """Return X in the coordinates in which the kernel measures distances; by default none. (n, g)"""
         return self._select(X)[:, :0]
 
     def pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None = None) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), which is overwritten; K saves work."""
+        """Return dJ/dparameters and dJ/dZ (m, d) from Kbar = dJ/dK (n, m), overwriting it; K saves work."""
         selected = self._select(X)
         gradients, Zbar = self._pullback(selected, selected if Z is X else self._select(Z), Kbar, K)
-        columns = getattr(self, "columns", None)
-        if columns is not None:
+        if self.columns is not None:
             full = zeros_like_rows((Z.shape[0], Z.shape[1]), Z)
-            for i, column in enumerate(columns):
+            for i, column in enumerate(self.columns):
                 full[:, column] += Zbar[:, i]
             Zbar = full
         return gradients, Zbar
 
     def triangle(self, X: Array, out: Array | None = None, rows: slice | None = None) -> Array:
-        """The lower triangle of k(X, X), or some rows of it; on the CPU that alone is made. (n, n)"""
-        first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
+        """Return the lower triangle of k(X, X), or `rows` of it; the other entries mean nothing. (n, n)"""
+        first, last, _ = (rows or slice(None)).indices(X.shape[0])
         if not is_numpy(X) or last - first == len(X) <= TRIANGLE:
             return self(X, X, out)
         K = np.empty((len(X), len(X))) if out is None else out
@@ -86,10 +85,10 @@ class Kernel(Parametrised):
         return K
 
     def triangle_pullback(self, X: Array, Kbar: Array, rows: slice | None = None) -> Gradients:
-        """dJ/dparameters from dJ/dK of `triangle`: of NumPy arrays what is above Kbar's diagonal is not read,
-        of others it is zero. Kbar stays as it is.
+        """Return dJ/dparameters from Kbar = dJ/d(lower triangle), which stays as it is. Above its diagonal a
+        NumPy Kbar is not read; an array of another kind must be zero there.
         """
-        first, last, _ = slice(None).indices(X.shape[0]) if rows is None else rows.indices(X.shape[0])
+        first, last, _ = (rows or slice(None)).indices(X.shape[0])
         total: Gradients = {}
         for s in row_slices(last - first, TRIANGLE if is_numpy(X) else X.shape[0]):
             start, stop = first + s.start, first + s.stop
@@ -99,31 +98,36 @@ class Kernel(Parametrised):
         return total
 
     def grams(self, X: Array) -> Array:
-        """k(X, X) of several sets of rows. X (k, b, d), result (k, b, b)"""
+        """Return k(X, X) of each of several sets of rows. X (k, b, d), result (k, b, b)"""
         return namespace(X).stack([self(rows, rows) for rows in X])
 
     def grams_pullback(self, X: Array, Kbar: Array) -> Gradients:
-        """dJ/dparameters from Kbar = dJ/dK of `grams` (k, b, b), which is overwritten."""
+        """Return dJ/dparameters from Kbar = dJ/dK of `grams` (k, b, b), which may be overwritten."""
         total: Gradients = {}
         for rows, bar in zip(X, Kbar, strict=True):
             add_gradients(total, self.pullback(rows, rows, bar)[0])
         return total
 
     def diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        """dJ/dparameters from kbar = dJ/d diag (n,)."""
+        """Return dJ/dparameters from kbar = dJ/d diag (n,)."""
         return self._diag_pullback(self._select(X), kbar)
 
     @property
+    def columns(self) -> tuple[int, ...] | None:
+        """The input columns it looks at; None means all of them."""
+        return None
+
+    @property
     def uncertain(self) -> bool:
-        """Whether inputs have variances, so that `point_diag` is more than `diag`."""
+        """Whether inputs come with variances, so that `point_diag` exceeds `diag`."""
         return False
 
     def point_diag(self, X: Array) -> Array:
-        """The prior variance of f at the input itself, whatever that is where it is not known. (n,)"""
+        """Return the prior variance of f at the true inputs, which X may know imprecisely. (n,)"""
         return self.diagonal(X)
 
     def point_diag_pullback(self, X: Array, kbar: Array) -> Gradients:
-        """dJ/dparameters from kbar = dJ/d point_diag (n,)."""
+        """Return dJ/dparameters from kbar = dJ/d point_diag (n,)."""
         return self.diag_pullback(X, kbar)
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
@@ -133,7 +137,7 @@ class Kernel(Parametrised):
         raise NotImplementedError
 
     def _height(self, d: int) -> float:
-        """k(x, x)/variance in d inputs."""
+        """Return k(x, x)/variance for inputs with d columns."""
         return 1.0
 
     def _diag(self, X: Array) -> Array:
@@ -164,34 +168,32 @@ class Kernel(Parametrised):
         return Product((self, other))
 
     def _check_columns(self) -> None:
-        """Normalise `columns` to a tuple of ints, where a kernel has it."""
-        columns = getattr(self, "columns", None)
-        if columns is None:
+        """Normalise `columns`, if the kernel has it, to a tuple of ints. Raise if these number no columns."""
+        if self.columns is None:
             return
-        chosen = tuple(columns)
+        given, chosen = self.columns, tuple(self.columns)
         if not chosen or any(int(c) != c or c < 0 for c in chosen):
-            raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {columns}")
+            raise ParameterError(f"columns must be one or more column numbers from 0 on, but is {given}")
         object.__setattr__(self, "columns", tuple(int(c) for c in chosen))
 
     def _select(self, X: Array) -> Array:
         if X.ndim != 2:
             raise ShapeError(f"inputs must have two dimensions (rows, columns), not shape {tuple(X.shape)}")
-        columns = getattr(self, "columns", None)
-        if columns is None:
+        if self.columns is None:
             return X
-        if max(columns) >= X.shape[1]:
-            last, name = max(columns), type(self).__name__
+        if max(self.columns) >= X.shape[1]:
+            last, name = max(self.columns), type(self).__name__
             raise ShapeError(f"{name} looks at column {last}, but the inputs have {X.shape[1]} columns")
-        return X[:, list(columns)]
+        return X[:, list(self.columns)]
 
 
 def by_path(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Values of the parts of a kernel by their paths: "0.lengthscale"."""
+    """Merge the values of a kernel's parts, under paths like "0.lengthscale"."""
     return {f"{i}.{name}": value for i, part in enumerate(parts) for name, value in part.items()}
 
 
 def numbers(name: str, value: Given) -> np.ndarray:
-    """`value` as an array of finite floats, a copy. Raise if it holds anything else."""
+    """Return a copy of `value` as an array of floats. Raise if it holds anything but finite numbers."""
     try:
         array = np.array(value, dtype=float)
     except (TypeError, ValueError) as error:
@@ -202,7 +204,7 @@ def numbers(name: str, value: Given) -> np.ndarray:
 
 
 def _checked(X: Given) -> Array:
-    """X as finite floats."""
+    """Return X as finite floats; arrays of other libraries stay as they are, unchecked."""
     if isinstance(X, list | tuple):
         X = np.asarray(X)
     if is_numpy(X) and (X.dtype.kind != "f" or type(X) is not np.ndarray):
@@ -214,7 +216,7 @@ def _checked(X: Given) -> Array:
 
 
 def leaves_of(kernel: Kernel) -> Iterator[Kernel]:
-    """The kernels that a kernel is made of, which have no parts themselves."""
+    """Yield the kernels without parts that a kernel is made of."""
     parts = getattr(kernel, "parts", None)
     if parts is None:
         yield kernel
@@ -223,7 +225,7 @@ def leaves_of(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
-    """The Cholesky factor of k(X, X) + diag(added), on the CPU from the lower triangle, in place. (n, n)"""
+    """Return the Cholesky factor of k(X, X) + diag(added); the CPU computes only lower triangles. (n, n)"""
     n = X.shape[0]
     if not is_numpy(X):
         return cholesky(plus_diagonal(kernel.covariances(X, X), added))
@@ -241,19 +243,19 @@ def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
 
 
 def strips(n: int) -> list[slice]:
-    """The rows of a triangle that are computed together: all of a small one."""
+    """Split the rows of a triangle into strips that are computed together; a small one stays whole."""
     return row_slices(n, TRIANGLE if n >= SEVERAL_THREADS else max(n, 1))
 
 
 def add_gradients(total: Gradients, part: Gradients) -> None:
-    """Add a gradient to the total by name."""
+    """Add the gradients of `part` to those in `total`, in place."""
     for name, gradient in part.items():
         total[name] = total[name] + gradient if name in total else gradient
 
 
 def positive(name: str, value: Given, *, scalar: bool = False, most: float = arrays.LARGEST_NUMBER) -> Given:
-    """`value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite, or
-    beyond `most` either way.
+    """Return `value` as a float or, unless `scalar`, a 1-d array. Raise if it is not positive and finite, or
+    not between 1/most and most.
     """
     try:
         require_numbers(value, name)
@@ -273,7 +275,7 @@ def positive(name: str, value: Given, *, scalar: bool = False, most: float = arr
 
 
 def per_input(name: str, value: float | np.ndarray, X: Array) -> Array:
-    """A number, or one number per input, as one number per input on X's device. (d,)"""
+    """Return one number per input on X's device, from one number or one per input. (d,)"""
     d = X.shape[1]
     if np.ndim(value) > 0 and np.size(value) != d:
         raise ShapeError(f"the kernel has {np.size(value)} {name}s, but the inputs have {d} columns")
@@ -281,5 +283,5 @@ def per_input(name: str, value: float | np.ndarray, X: Array) -> Array:
 
 
 def as_parameter(gradient: Array, value: float | np.ndarray) -> Array:
-    """A gradient per input (d,) in the shape of the parameter: summed when all inputs share one value."""
+    """Return a gradient per input (d,) in the parameter's shape: summed if all inputs share one value."""
     return namespace(gradient).sum(gradient) if np.ndim(value) == 0 else gradient

@@ -1,4 +1,4 @@
-"""Kernels of changed inputs: few directions of them [001 §5], or features of columns beside them."""
+"""Kernels of changed inputs: projections of them [001 §5], or the inputs and features of some columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,13 +13,13 @@ from .base import Gradients, Kernel, by_path, leaves_of, numbers
 from .stationary import Stationary
 
 SQUARE = 32  # rows of one small kernel matrix, of which only the diagonal is wanted
-OUTERMOST = 1e30  # beyond the first and the last level nothing changes
+OUTERMOST = 1e30  # stands for the neighbour that the first and the last level do not have
 
 
 @dataclass(frozen=True, eq=False)
 class OfChanged(Kernel):
-    """k(t(x), t(z)) for a kernel k and a change t of the inputs, `changed`; its own parameters are any
-    real numbers, those of k have paths: "0.lengthscale".
+    """k(t(x), t(z)) for a kernel k and a function t of the inputs, `changed`; its own parameters may be any
+    real numbers, those of k have paths like "0.lengthscale".
     """
 
     kernel: Kernel
@@ -31,7 +31,7 @@ class OfChanged(Kernel):
 
     @property
     def parts(self) -> tuple[Kernel]:
-        """The kernel inside, where paths look for it."""
+        """The kernel inside, to which the path "0." leads."""
         return (self.kernel,)
 
     @property
@@ -48,7 +48,7 @@ class OfChanged(Kernel):
         return replace(self, kernel=self.kernel.with_parameters(inner), **own)
 
     def changed(self, X: Array) -> Array:
-        """t(x) of each row. (n, g)"""
+        """Return t(x) of each row. (n, g)"""
         raise NotImplementedError
 
     def scaled(self, X: Array) -> Array:
@@ -66,8 +66,8 @@ class OfChanged(Kernel):
 class Projected(OfChanged):
     """k(Wx, Wz) for a kernel k of g inputs and a matrix W (g, d), whose entries are any real numbers.
 
-    Scaling a row of W and the lengthscale that goes with it changes nothing, so hold one of the two when both
-    could move: fit(..., fixed=["kernel.0.lengthscale"]).
+    Scaling a row of W together with its lengthscale changes nothing, so hold one of the two in a fit:
+    fit(..., fixed=["kernel.0.lengthscale"]).
     """
 
     names: ClassVar[tuple[str, ...]] = ("matrix",)
@@ -83,13 +83,13 @@ class Projected(OfChanged):
         object.__setattr__(self, "matrix", matrix)
 
     def changed(self, X: Array) -> Array:
-        """WX, a row for each input. (n, g)"""
+        """Return Wx of each row. (n, g)"""
         if X.shape[1] != self.matrix.shape[1]:
             raise ShapeError(f"the matrix projects {self.matrix.shape[1]} inputs, but there are {X.shape[1]}")
         return X @ asarray_like(self.matrix, X).T
 
     def _pullback(self, X: Array, Z: Array, Kbar: Array, K: Array | None) -> tuple[Gradients, Array]:
-        """dJ/dW = PX̄ᵀX + PZ̄ᵀZ with the projections PX, PZ; k is symmetric, so PX̄ is PZ̄ of the transpose."""
+        """Return dJ/dW = PX̄ᵀX + PZ̄ᵀZ and the rest; PX = XWᵀ, and PX̄ is PZ̄ of the transpose."""
         PX, PZ = self.changed(X), self.changed(Z)
         KbarT = Kbar.T.copy() if is_numpy(Kbar) else 1.0 * Kbar.T  # either may be overwritten
         PXbar = self.kernel.pullback(PZ, PX, KbarT, None if K is None else K.T)[1]  # (n, g)
@@ -111,49 +111,44 @@ class Projected(OfChanged):
 
 
 class OfFeatures(OfChanged):
-    """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L features, each of one column."""
+    """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L features, each a function of one input column."""
 
-    spread: float  # of a feature, about
+    spread: float  # of a feature's values, about
 
     @property
     def owners(self) -> np.ndarray:
-        """The column of each feature. (L,) of int"""
+        """The input column of each feature. (L,) of int"""
         return self._table[:, 0].astype(int)
 
     @property
-    def corners(self) -> np.ndarray:
-        """Begin, top and end of each hat; of a warp its centre, and twice centre + scale. (L, 3)"""
+    def hats(self) -> np.ndarray:
+        """Column, begin, top, end of each hat; of a warp column, centre, and twice centre + scale. (L, 4)"""
         raise NotImplementedError
 
     @property
     def _table(self) -> np.ndarray:
-        """A row for each feature: its column, its place and, of a warp, its scale. (L, 2 or 3)"""
+        """A row for each feature: column, place and, of a warp, scale. (L, 2 or 3)"""
         raise NotImplementedError
 
     def in_units(self, x_mean: np.ndarray, x_scale: np.ndarray) -> Self:
-        """This kernel with the features of (x - x_mean)/x_scale that are these of x."""
+        """Return the kernel whose features of (x - x_mean)/x_scale are this kernel's features of x."""
         c, at, scales = self.owners, self._table[:, 1], self._table[:, 2:]
         table = np.column_stack([c, (at - x_mean[c]) / x_scale[c], scales / x_scale[c, None]])
         return type(self)(self.kernel, table)  # type: ignore[call-arg]
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
-        """The features and their slopes for the column of each. (n, L)"""
+        """Return features and their slopes from x (n, L), which holds each feature's column. (n, L) each"""
         raise NotImplementedError
 
-    @property
-    def hats(self) -> np.ndarray:
-        """Column and corners of each feature, which is all that is to be known of it. (L, 4)"""
-        return np.column_stack([self.owners, self.corners])
-
     def columns_of(self, d: int) -> np.ndarray:
-        """1 where a feature is of a column. (L, d)"""
+        """Return 1 where a feature is of an input column, else 0. (L, d)"""
         return np.eye(d)[self.owners]
 
     def changed(self, X: Array) -> Array:
         return self.features(X)[0]
 
     def features(self, X: Array) -> tuple[Array, Array]:
-        """[x, h(x)] of each row (n, d + L), and the slopes of h (n, L)."""
+        """Return [x, h(x)] of each row (n, d + L), and the slopes of h (n, L)."""
         most = max(self.owners)
         if most >= X.shape[1]:
             name = type(self).__name__
@@ -179,7 +174,7 @@ class OfFeatures(OfChanged):
 
 
 def _checked(name: str, given: Given, wanted: str, count: int) -> np.ndarray:
-    """Sorted rows of numbers that begin with a column. Raise if they are none."""
+    """Return sorted distinct rows of `count` numbers, a column first. Raise if `given` holds no such rows."""
     table = numbers(name, given)
     if table.ndim != 2 or table.shape[1:] != (count,) or not len(table):
         raise ParameterError(f"{name} must be {wanted}, not of shape {table.shape}")
@@ -192,10 +187,10 @@ def _checked(name: str, given: Given, wanted: str, count: int) -> np.ndarray:
 class Levels(OfFeatures):
     """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L hats, one for each level of some columns.
 
-    levels (L, 2) are numbers of columns and values there. The hat of a value is 1 there, 0 at the values next
-    to it and beyond, and straight between, so that rows at a level see its indicator, and rows between two
-    levels a mixture; beyond the outermost nothing changes. With a lengthscale for each hat the levels of a
-    column are as far from each other as they need be, in whatever order.
+    Each row of levels (L, 2) is a column and a value in it. A hat is 1 at its value, 0 at the values next to
+    it and beyond, and linear between, so that a row at a level sees its indicator, and a row between two a
+    mixture; beyond the outermost levels hats stay constant. With a lengthscale for each hat, the levels of a
+    column can be any distance apart, in any order.
     """
 
     levels: Any
@@ -210,16 +205,16 @@ class Levels(OfFeatures):
         return self.levels
 
     @property
-    def corners(self) -> np.ndarray:
+    def hats(self) -> np.ndarray:
         owners, at = self.owners, self.levels[:, 1]
         same = owners[1:] == owners[:-1]
         before = np.concatenate([[-OUTERMOST], np.where(same, at[:-1], -OUTERMOST)])
         after = np.concatenate([np.where(same, at[1:], OUTERMOST), [OUTERMOST]])
-        return np.stack([before, at, after], axis=1)
+        return np.stack([owners, before, at, after], axis=1)
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         xp = namespace(x)
-        low, middle, high = (asarray_like(v, x) for v in self.corners.T)
+        low, middle, high = (asarray_like(v, x) for v in self.hats[:, 1:].T)
         rising, falling = (x - low) / (middle - low), (high - x) / (high - middle)
         zero = 0.0 * x
         rises, falls = (x > low) & (x < middle), (x >= middle) & (x < high)
@@ -232,11 +227,10 @@ class Levels(OfFeatures):
 class Warped(OfFeatures):
     """k([x, h(x)], [z, h(z)]): a kernel k of d inputs and L warps, h(x) = asinh((x_k - centre)/scale) each.
 
-    warps (L, 3) are numbers of columns, centres and scales. A warp is straight near its centre and grows like
-    a logarithm far from it, so that the few far values of a column with long tails are as near to each other
-    as the many at its centre. Usually k looks at the warp of a column in the column's place:
-    Warped(Matern32(lengthscale, columns=(0, 3)), [(1, 5.0, 2.0)]) of three inputs sees the first, and the
-    second by its warp.
+    Each row of warps (L, 3) is a column, a centre and a scale. A warp is linear near its centre and grows
+    like a logarithm far from it, so that the few far values of a column with long tails are as near to each
+    other as the many at its centre. Usually k looks at the warp instead of the column: of three inputs,
+    Warped(Matern32(lengthscale, columns=(0, 3)), [(1, 5.0, 2.0)]) sees the first and the warp of the second.
     """
 
     warps: Any
@@ -254,9 +248,9 @@ class Warped(OfFeatures):
         return self.warps
 
     @property
-    def corners(self) -> np.ndarray:
-        centre, scale = self.warps[:, 1], self.warps[:, 2]
-        return np.stack([centre, centre + scale, centre + scale], axis=1)
+    def hats(self) -> np.ndarray:
+        owners, centre, scale = self.warps.T
+        return np.stack([owners, centre, centre + scale, centre + scale], axis=1)
 
     def _of_columns(self, x: Array) -> tuple[Array, Array]:
         xp, (centre, scale) = namespace(x), (asarray_like(v, x) for v in self.warps[:, 1:].T)

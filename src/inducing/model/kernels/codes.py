@@ -2,10 +2,10 @@
 
     k((x, i), (z, j)) = [K(x, z)]_ij
 
-so a matrix kernel K, whose component is one more input, the last, is an ordinary kernel: bases,
-approximations, pruning and files need not know. `fields.stack` makes such inputs. `Independent` looks at the
-component alone, and so does `Category`, with learned covariances; times a kernel of the positions these are
-independent components and the intrinsic model of coregionalisation, and sums of such products the linear one:
+so a matrix kernel K is an ordinary kernel of inputs whose last column is the component; `fields.stack` makes
+such inputs. `Independent` and `Category` look at the component alone; times a kernel of the positions they
+give independent components and the intrinsic model of coregionalisation, and sums of such products its linear
+model:
 
     Independent([1.0, 2.0]) * RBF(3.0, columns=(0, 1))
     Category(2, levels=2, rank=1) * RBF(3.0, columns=(0, 1))
@@ -27,17 +27,17 @@ from .distances import middle, squared_distances
 from .dot import positive_integer
 
 MOST_LEVELS = 10_000  # B has their square
-COORDINATES = 16  # of a level, at most, where distances are measured
+COORDINATES = 16  # of a level in `scaled`, at most
 
 
 @dataclass(frozen=True, eq=False)
 class Category(Kernel):
     """B[c, c'] for levels c and c' in one column of codes 0, 1, …: B = WWᵀ + diag κ. [Bonilla et al. 2008]
 
-    W (levels, rank) are any numbers, κ (levels,) positive; both are learned. Without them each level starts
-    with variance 1, half of which all share. On a column with the number of an output, times a kernel of the
-    inputs, it is the intrinsic model of coregionalisation. A code outside is a level that was not seen: with
-    `allow_unseen` it has the mean variance and no covariance with any other level.
+    W (levels, rank) holds any numbers, κ (levels,) positive ones; both are learned. By default each level
+    starts with variance 1, half of it shared by all. Times a kernel of the inputs, on a column of output
+    numbers, it is the intrinsic model of coregionalisation. Any other code is an unseen level: with
+    `allow_unseen` it has the mean variance and no covariance with other levels.
     """
 
     names: ClassVar[tuple[str, ...]] = ("W", "kappa")
@@ -58,7 +58,7 @@ class Category(Kernel):
             given = getattr(self, name)
             value = start if given is None else numbers(name, given)
             if value.shape != start.shape:
-                raise ParameterError(f"{name} must hold {start.shape} numbers, but has shape {value.shape}")
+                raise ParameterError(f"{name} must have shape {start.shape}, but has shape {value.shape}")
             object.__setattr__(self, name, value)
         super().__post_init__()
 
@@ -82,7 +82,7 @@ class Category(Kernel):
         return self.W @ self.W.T + np.diag(self.kappa)
 
     def scaled(self, X: Array) -> Array:
-        """Coordinates of the levels, the largest, with squared distances 2(1 - correlation). (n, g)"""
+        """Return the leading coordinates of each level: squared distances are 2(1 - correlation). (n, g)"""
         codes = self._codes(self._select(X))
         root = np.sqrt(np.diag(self.B))
         values, vectors = np.linalg.eigh(self.B / np.outer(root, root))
@@ -90,7 +90,7 @@ class Category(Kernel):
         return asarray_like(np.concatenate([E, 0.0 * E[:1]]), X)[codes]
 
     def _codes(self, X: Array) -> Array:
-        """The level of each row, `levels` for one that was not seen. (n,) of ints"""
+        """Return the level of each row, `self.levels` for an unseen one. (n,) of ints"""
         xp, codes = namespace(X), X[:, 0]
         odd = codes != xp.round(codes)
         if bool(xp.any(odd)):
@@ -109,7 +109,7 @@ class Category(Kernel):
         return xp.astype(xp.where(unseen, self.levels + 0.0 * codes, codes), xp.int64)
 
     def _same_unseen(self, X: Array, Z: Array, left: Array, right: Array) -> Array | None:
-        """1 where two rows are of one level that was not seen, or None where there are none. (n, m)"""
+        """Return 1 where two rows share an unseen level, else 0; None if no two can. (n, m)"""
         xp = namespace(X)
         if not bool(xp.any(left == self.levels)) or not bool(xp.any(right == self.levels)):
             return None
@@ -118,7 +118,7 @@ class Category(Kernel):
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
         left, right = self._codes(X), self._codes(Z)
-        padded = asarray_like(np.pad(self.B, (0, 1)), X)  # with a level that was not seen
+        padded = asarray_like(np.pad(self.B, (0, 1)), X)  # with an unseen level
         rows = padded[:, right]  # (levels + 1, m)
         K = np.take(rows, left, axis=0, out=out, mode="clip") if is_numpy(X) else rows[left]
         same = self._same_unseen(X, Z, left, right)
@@ -146,7 +146,7 @@ class Category(Kernel):
         return {"W": 2.0 * level[:, None] * W, "kappa": level}
 
     def _summed(self, codes: Array, A: Array) -> Array:
-        """The rows of A added up by level. (levels + 1, m)"""
+        """Add up the rows of A by level. (levels + 1, m)"""
         xp = namespace(A)
         if not is_numpy(A):
             numbers = xp.arange(self.levels + 1, device=A.device)
@@ -160,23 +160,23 @@ class Category(Kernel):
 
 
 def start_weights(levels: int, rank: int) -> np.ndarray:
-    """Weights that all levels share, and smaller waves over their numbers, which break the tie. (L, rank)"""
+    """Return W to start from: a column that all levels share, then smaller waves that differ. (L, rank)"""
     waves = np.cos(np.pi * np.outer(np.arange(levels) + 0.5, np.arange(rank)) / levels)
     return np.sqrt(0.5) * waves * np.where(np.arange(rank) == 0, 1.0, 0.3)
 
 
 def categories_of(kernel: Kernel) -> Iterator[Category]:
-    """The kernels of categories inside a kernel."""
+    """Yield the kernels of categories inside a kernel."""
     return (leaf for leaf in leaves_of(kernel) if isinstance(leaf, Category))
 
 
 def code_columns(kernel: Kernel) -> list[int]:
-    """The columns that hold codes of categories, which are no places to move in."""
+    """Return the input columns that hold codes of categories."""
     return sorted({int(part.column) for part in categories_of(kernel)})
 
 
 def one_hot(X: Array, components: int) -> Array:
-    """The component in the last column of X as a row with a single 1. (n, components)"""
+    """Return the component in the last column of X as a row with a single 1. (n, components)"""
     xp = namespace(X)
     numbers = asarray_like(np.arange(components), X)
     E = (X[:, -1:] == numbers[None, :]) * xp.ones_like(X[:, -1:])  # (n, p)
@@ -192,7 +192,7 @@ def one_hot(X: Array, components: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Independent(Kernel):
-    """variance_i [i = j] for components i and j: they know nothing of each other."""
+    """variance_i [i = j] for components i and j, which are independent."""
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
 
@@ -225,10 +225,9 @@ class Independent(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class _Gradient(Kernel):
-    """a·∇g at x, for a direction a that belongs to the component and a potential g with a kernel of s = |d|²,
-    d = (x - z)/ℓ.
+    """The kernel of slopes a·∇g of a potential g, whose own kernel is a function of s = |d|², d = (x - z)/ℓ.
 
-    Its covariance with b·∇g at z, scaled so that `variance` is that of each component, is
+    The covariance of a·∇g at x with b·∇g at z, scaled so that `variance` is that of each component, is
 
         variance [p a·b - t (a·d)(b·d)],   t = -2p',   u = -2t'
 
@@ -236,7 +235,7 @@ class _Gradient(Kernel):
 
         p = (1 + ρ) exp(-ρ),   t = 5 exp(-ρ),   u = 25 exp(-ρ)/ρ
 
-    under Matern52: a field as rough as Matern32, like winds. A kernel of this family gives the directions.
+    under Matern52: a field as rough as Matern32, like winds. A subclass gives the directions a.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
@@ -251,25 +250,25 @@ class _Gradient(Kernel):
         require_one_of("potential", self.potential, ("matern52", "rbf"))
 
     def _directions(self, X: Array) -> Array:
-        """a of each row. (n, d)"""
+        """Return a of each row. (n, d)"""
         raise NotImplementedError
 
     def _profile(self, s: Array, slope: bool) -> tuple[Array, Array, Array | None]:
-        """p, t and, if asked for, u, each times the variance."""
+        """Return p, t and, if `slope`, u, each times the variance."""
         xp = namespace(s)
         if self.potential == "rbf":
             p = self.variance * xp.exp(-0.5 * s)
             return p, p, p
         rho = xp.sqrt(5.0 * s)
         e = self.variance * xp.exp(-rho)
-        apart = rho > 1e-7  # u meets (a·d)(b·d), which vanishes faster
+        apart = rho > 1e-7  # u is multiplied by (a·d)(b·d), which vanishes faster
         u = None
         if slope:
             u = xp.where(apart, 25.0 * e / xp.where(apart, rho, xp.ones_like(rho)), xp.zeros_like(rho))
         return (1.0 + rho) * e, 5.0 * e, u
 
     def _pairs(self, X: Array, Z: Array) -> tuple[Array, ...]:
-        """Positions in units of ℓ about a common centre, directions, and for every pair a·b, a·d and b·d."""
+        """Return X and Z over ℓ about one centre, directions a and b, and for every pair a·b, a·d and b·d."""
         xp = namespace(X)
         A, B = self._directions(X), self._directions(Z)
         centre = middle(Z[:, :-1])
@@ -302,7 +301,7 @@ class _Gradient(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class CurlFree(_Gradient):
-    """A field ∇χ of d components in d dimensions, from a velocity potential: it converges and diverges.
+    """A field ∇χ of d components in d dimensions, from a velocity potential: it has no rotation.
 
     K(x, z) = variance (p I - t d dᵀ), d = (x - z)/lengthscale.
     """
@@ -313,7 +312,7 @@ class CurlFree(_Gradient):
 
 @dataclass(frozen=True, eq=False)
 class DivergenceFree(_Gradient):
-    """A field (-∂ψ/∂y, ∂ψ/∂x) in the plane: a wind that only turns, from a streamfunction.
+    """A field (-∂ψ/∂y, ∂ψ/∂x) in the plane, from a streamfunction: it has no divergence.
 
     K(x, z) = variance [(p - t dᵀd) I + t d dᵀ], d = (x - z)/lengthscale.
     """

@@ -1,6 +1,6 @@
 """Sums and products of kernels. Each part selects its own columns; parameters have paths: "0.lengthscale"."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, iadd, imul, mul
@@ -14,8 +14,8 @@ from .base import Gradients, Kernel, by_path
 
 
 def products_without_each(factors: Sequence[Array]) -> list[Array]:
-    """Π_{j≠i} factor_j for every i, from the left and from the right: no division, so factors may be zero."""
-    if len(factors) == 2:  # the common case, without a copy
+    """Return Π_{j≠i} factor_j for every i, without division, so that factors may be zero."""
+    if len(factors) == 2:  # the usual case, without copies
         return [factors[1], factors[0]]
     left: list[Any] = [1.0]
     for factor in factors[:-1]:
@@ -30,9 +30,9 @@ def products_without_each(factors: Sequence[Array]) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class Composite(Kernel):
-    """Kernels put together; parts of the same kind are taken apart first, so (a + b) + c has three parts."""
+    """The base of sums and products. Parts of the same class are flattened: (a + b) + c has three parts."""
 
-    join = staticmethod(add)  # two matrices, or variances, of parts put together
+    join = staticmethod(add)  # of the matrices, or variances, of two parts
     join_in_place = staticmethod(iadd)
 
     parts: tuple[Kernel, ...]
@@ -91,7 +91,7 @@ class Composite(Kernel):
         return by_path([part.diag_pullback(X, kb) for part, kb in zip(self.parts, kbars)])
 
     def _kbars(self, parts: list[Array], kbar: Array) -> list[Array]:
-        """dJ/d(variance of each part)."""
+        """Return dJ/d(variance of each part) from kbar, that in the whole."""
         raise NotImplementedError
 
 
@@ -103,7 +103,7 @@ class Sum(Composite):
         if not is_numpy(X):
             return super().triangle(X, out, rows)
         K = self.parts[0].triangle(X, out, rows)
-        first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
+        first, last, _ = (rows or slice(None)).indices(len(X))
         own = np.zeros(K.shape)  # zeros_like would write all of it
         for part in self.parts[1:]:
             with np.errstate(all="ignore"):  # above the diagonal K may hold anything
@@ -125,7 +125,7 @@ class Sum(Composite):
 
 @dataclass(frozen=True, eq=False)
 class Product(Composite):
-    """k₁ k₂ …: similar only when similar in every part."""
+    """k₁ k₂ …: rows are alike only if they are in every part."""
 
     join = staticmethod(mul)
     join_in_place = staticmethod(imul)
@@ -142,6 +142,15 @@ class Product(Composite):
         return [kbar * others for others in products_without_each(parts)]
 
 
+def leaves(kernel: Kernel, path: str = "") -> Iterator[tuple[str, Kernel]]:
+    """Yield what a kernel's sums and products are made of, with the paths of their parameters: 0., 1.0."""
+    if not isinstance(kernel, Composite):
+        yield path, kernel
+        return
+    for i, part in enumerate(kernel.parts):
+        yield from leaves(part, f"{path}{i}.")
+
+
 def _gathered(results: list[tuple[Gradients, Array]]) -> tuple[Gradients, Array]:
-    """The parts' gradients by path, and the sum of their Zbar."""
+    """Return the parts' gradients by path, and the sum of their Zbar."""
     return by_path([gradients for gradients, _ in results]), reduce(add, [Zbar for _, Zbar in results])

@@ -12,8 +12,8 @@ from ...numerics.linalg import row_squares
 from ...numerics.workers import interruptible
 
 FAR_OUT = 2.0**20  # squared distances from the centre up to which moments give gradients to 1e-10
-MIDDLE_ROWS = 512  # rows whose middle is the centre
-BY_DIFFERENCES = 1 << 12  # entries of a matrix that takes no time either way
+MIDDLE_ROWS = 512  # rows that the centre is the median of
+BY_DIFFERENCES = 1 << 12  # entries of a matrix below which differences cost no more than a product
 NEAR_CENTRE = 2.0**12  # squared distances from the centre up to which one product gives exponents to 1e-12
 
 
@@ -26,10 +26,10 @@ def squared_distances(
     constant: float = 0.0,
     factor: float = 1.0,
 ) -> Array:
-    """constant + factor Σ_k ((x_k - z_k) scale_k)² for every pair; of batches of rows, too. (..., n, m)
+    """Return constant + factor Σ_k ((x_k - z_k) scale_k)² for every pair, or of batches of rows. (..., n, m)
 
-    By differences of the rows as they are: nothing cancels, however far the data lie from the origin, and no
-    row changes what others give.
+    It takes differences of rows, so nothing cancels, however far the data lie from the origin, and an entry
+    depends on its two rows alone.
     """
     if is_numpy(X) and X.ndim == 2 and worth_compiling(X.shape[0] * Z.shape[0]):
         from ...numerics.loops import affine_squared_distances
@@ -59,7 +59,7 @@ def squared_distances(
 
 
 def middle(Z: Array) -> Array:
-    """The median of some rows, input by input, which a few that lie far out do not move. (d,)"""
+    """Return the median of some rows, input by input, which a few rows far out do not move. (d,)"""
     if not Z.shape[0]:
         return namespace(Z).sum(Z, axis=0)
     some = Z[:: max(1, Z.shape[0] // MIDDLE_ROWS)]
@@ -67,35 +67,35 @@ def middle(Z: Array) -> Array:
 
 
 def longest(squares: Array) -> Array | float:
-    """The largest of the squared lengths of rows, 0 if there are none."""
+    """Return the largest of the rows' squared lengths, 0 if there are no rows."""
     return namespace(squares).max(squares) if squares.shape[0] else 0.0
 
 
 def within_reach(limit: float, U: Array, other: Array | float = 0.0) -> bool:
-    """Whether the largest squared length of a row, with another such length, is no more than the limit."""
+    """Return whether the largest squared length of a row, plus `other`, is at most the limit."""
     return holds(longest(row_squares(U)) + other <= limit)
 
 
 @dataclass(frozen=True, eq=False)
 class Exponents:
-    """constants_j - ½ Σ_k P_jk (u_k - v_jk)² with u = (x - centre) scale.
+    """The logarithms of Gaussians at Z: constants_j - ½ Σ_k P_jk (u_k - v_jk)² with u = (x - centre) scale.
 
-    As a product, [u, u², 1] [vP; -½P; constants - ½ Σ v²P], or where all P are one, [u, -½|u|², 1] [v; 1;
-    constants - ½|v|²]: five times faster than differences. Its rounding error is that of |u|² + |v|², so on
-    the CPU small matrices and those that need all digits go by differences, and everywhere those of rows that
-    lie far out: of x and z as they are, for u and v have lost digits there.
+    They are a product, [u, u², 1] [vP; -½P; constants - ½ Σ v²P], or where all P are one, [u, -½|u|², 1]
+    [v; 1; constants - ½|v|²], which is five times faster than differences. Its rounding error is that of
+    |u|² + |v|², so differences of x and z serve rows far out, and on the CPU small matrices and those that
+    need all digits.
     """
 
     centre: Array  # (d,)
     scale: Array  # (d,)
     Z: Array  # (m, d)
     v: Array  # (m, d)
-    P: Array | None  # (m, d), at most one
+    P: Array | None  # (m, d), at most 1; None if all are 1
     constants: Array | float  # (m,)
 
     @staticmethod
     def of(Z: Array, lengths: Array, constants: Array | float) -> Exponents:
-        """Gaussians at Z whose widths are `lengths`: (d,) for all of them alike, or (m, d)."""
+        """Make those of Gaussians at Z with widths `lengths`, (d,) for all of them alike, or (m, d)."""
         xp = namespace(Z)
         alike = lengths.ndim == 1
         scale = 1.0 / (lengths if alike else xp.min(lengths, axis=0))
@@ -104,18 +104,18 @@ class Exponents:
         return Exponents(centre, scale, Z, (Z - centre) * scale, P, constants)
 
     def within(self, X: Array) -> Array:
-        """u of each row. (n, d)"""
+        """Return u of each row. (n, d)"""
         return (X - self.centre) * self.scale
 
     @cached_property
     def coefficients(self) -> Array:
-        """(m, d + 2), or (m, 2d + 1) with widths of their own."""
+        """The right factor of the product. (m, d + 2), or (m, 2d + 1) if widths differ"""
         xp, v, P = namespace(self.v), self.v, self.P
         if P is None:
             level = self.constants - 0.5 * row_squares(v)
-            found = xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
+            right = xp.concat([v, xp.ones_like(v[:, :1]), level[:, None]], axis=1)
             # products on a GPU are quicker with rows of an even length in this order
-            return found.T.contiguous().T if is_torch(found) and v.shape[1] % 2 == 0 else found
+            return right.T.contiguous().T if is_torch(right) and v.shape[1] % 2 == 0 else right
         level = self.constants - 0.5 * xp.sum(v * v * P, axis=1)
         return xp.concat([v * P, -0.5 * P, level[:, None]], axis=1)
 
@@ -125,13 +125,13 @@ class Exponents:
         return longest(row_squares(self.v))
 
     def features(self, U: Array, lengths: Array) -> Array:
-        """[u, -½|u|², 1], for which |u|² is given, or [u, u², 1] with widths of their own."""
+        """Return the left factor: [u, -½|u|², 1] with `lengths` |u|², or [u, u², 1] if widths differ."""
         xp = namespace(U)
         squares = -0.5 * lengths[:, None] if self.P is None else U * U
         return xp.concat([U, squares, xp.ones_like(U[:, :1])], axis=1)
 
     def matrix(self, X: Array, out: Array | None = None, *, digits: bool = False) -> Array:
-        """The exponents of every pair. (n, m)"""
+        """Return the logarithm of every pair; `digits` asks for differences on the CPU. (n, m)"""
         U, xp = self.v if X is self.Z else self.within(X), namespace(X)
         if is_numpy(U) and (digits or U.shape[0] * self.v.shape[0] < BY_DIFFERENCES):
             return self._by_differences(X, out)

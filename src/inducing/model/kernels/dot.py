@@ -11,7 +11,7 @@ from .base import Gradients, Kernel, as_parameter, per_input
 
 
 def positive_integer(name: str, value: object, most: int = 100_000) -> int:
-    """`value` as an int. Raise if it is not a whole number from 1 to `most`, which a file may not exceed."""
+    """Return `value` as an int. Raise if it is not a whole number from 1 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
         raise ParameterError(f"{name} must be a whole number of at least 1, at most {most}, but is {value!r}")
     return int(value)
@@ -19,7 +19,7 @@ def positive_integer(name: str, value: object, most: int = 100_000) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Linear(Kernel):
-    """Σ_k variance_k x_k z_k: a Bayesian linear model through the origin; one variance may serve all."""
+    """Σ_k variance_k x_k z_k: a Bayesian linear model through the origin; inputs may share one variance."""
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
     per_input_names: ClassVar[tuple[str, ...]] = ("variance",)
@@ -37,7 +37,7 @@ class Linear(Kernel):
         return self.from_moments(Z, Kbar.T @ X)
 
     def from_moments(self, Z: Array, KX: Array) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ from K̄ᵀX. (m, d)"""
+        """Return dJ/dparameters and dJ/dZ from KX = K̄ᵀX. (m, d)"""
         gradient = namespace(Z).sum(KX * Z, axis=0)  # (d,)
         Zbar = KX * per_input("variance", self.variance, Z)
         return {"variance": as_parameter(gradient, self.variance)}, Zbar
@@ -50,7 +50,7 @@ class Linear(Kernel):
 class Polynomial(Kernel):
     """variance · (1 + x'z / (d · scale))^degree, d the number of inputs. [004 eq. 5.1]
 
-    The feature space has C(d + degree, degree) dimensions, degree + 1 for one input: no basis need be larger.
+    The feature space has C(d + degree, degree) dimensions, degree + 1 for one input; no basis need have more.
     """
 
     names: ClassVar[tuple[str, ...]] = ("scale", "variance")
@@ -92,7 +92,7 @@ class Polynomial(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Kernel):
-    """variance, whatever the inputs: an unknown offset, or the weight of another kernel in a product."""
+    """variance, for any inputs: an unknown offset, or the weight of another kernel in a product."""
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
 
@@ -110,5 +110,5 @@ class Constant(Kernel):
 
 
 def _product(A: Array, B: Array, out: Array | None) -> Array:
-    """A B, in `out` on the CPU."""
+    """Return A B, on the CPU in `out`."""
     return np.matmul(A, B, out=out) if is_numpy(A) else A @ B

@@ -1,4 +1,4 @@
-"""Kernels of circles and spheres: of a sine distance, a finite Fourier series, of places on a globe."""
+"""Kernels on circles and spheres: periodic, a finite Fourier series, and of places on a globe."""
 
 from dataclasses import dataclass, field
 from functools import reduce
@@ -21,10 +21,10 @@ RADIANS = pi / 180.0
 
 @dataclass(frozen=True, eq=False)
 class Periodic(Kernel):
-    """variance · exp(-2 Σ_k sin²(π (x_k - z_k)/p_k) / ℓ_k²); one lengthscale or period may serve all inputs.
+    """variance · exp(-2 Σ_k sin²(π (x_k - z_k)/p_k) / ℓ_k²); inputs may share one lengthscale or period.
 
-    With θ = 2πx/p the exponent is -½ |φ(x) - φ(z)|² / ℓ² of the points φ = (cos θ, sin θ) on a circle per
-    input, so this is an RBF kernel of φ, and costs what that costs.
+    With θ = 2πx/p the exponent is -½ |φ(x) - φ(z)|² / ℓ², where φ = (cos θ, sin θ) is a point on a circle for
+    each input, so this is an RBF kernel of φ, at the same cost.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "period", "variance")
@@ -37,13 +37,13 @@ class Periodic(Kernel):
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _circle(self, X: Array) -> Array:
-        """φ: the cosines, then the sines. (n, 2d)"""
+        """Return φ of each row: the cosines, then the sines. (n, 2d)"""
         xp, periods = namespace(X), per_input("period", self.period, X)
         theta = (2.0 * pi) * (xp.remainder(X, periods) / periods)  # exact, however far out x lies
         return xp.concat([xp.cos(theta), xp.sin(theta)], axis=1)
 
     def _rbf(self, X: Array) -> RBF:
-        per_input("lengthscale", self.lengthscale, X)  # complains about the number of inputs, not twice that
+        per_input("lengthscale", self.lengthscale, X)  # raises with the number of inputs, not twice that
         shared = np.ndim(self.lengthscale) == 0
         return RBF(self.lengthscale if shared else np.tile(self.lengthscale, 2), self.variance)
 
@@ -61,15 +61,14 @@ class Periodic(Kernel):
         periods = per_input("period", self.period, X)
         Cx, Cz = self._circle(X), self._circle(Z)
         W = Kbar * (self._rbf(X)(Cx, Cz) if K is None else K)  # (n, m)
-        centre, middle = _middle(Cz), _middle(Z)  # sums of differences lose fewest digits about them
+        centre, middle = _middle(Cz), _middle(Z)  # origins about which sums of differences lose fewest digits
         Px, Pz = Cx - centre, Cz - centre
         Pxbar = W @ Pz - xp.sum(W, axis=1)[:, None] * Px  # ℓ² dJ/dφ(x) = Σ_j W (φ(z) - φ(x))
         Pzbar = W.T @ Px - xp.sum(W, axis=0)[:, None] * Pz
         squares = -xp.sum(Px * Pxbar, axis=0) - xp.sum(Pz * Pzbar, axis=0)  # Σ W (φ(x) - φ(z))²
         Xbar = _along_circle(Cx, Pxbar) * (2.0 * pi / periods / scales**2)
         Zbar = _along_circle(Cz, Pzbar) * (2.0 * pi / periods / scales**2)
-        # K depends on x/p and z/p only, so p dJ/dp = -Σ x dJ/dx - Σ z dJ/dz; and on x - z only, so any origin
-        # will do
+        # K depends on x/p and z/p only, so p dJ/dp = -Σ x dJ/dx - Σ z dJ/dz, about any origin
         period = -(xp.sum((X - middle) * Xbar, axis=0) + xp.sum((Z - middle) * Zbar, axis=0)) / periods
         gradients = {
             "lengthscale": as_parameter((squares[:d] + squares[d:]) / scales**3, self.lengthscale),
@@ -80,24 +79,23 @@ class Periodic(Kernel):
 
 
 def _along_circle(C: Array, Cbar: Array) -> Array:
-    """dJ/dθ from dJ/dφ at φ = (cos θ, sin θ). (n, d)"""
+    """Return dJ/dθ from dJ/dφ at φ = (cos θ, sin θ). (n, d)"""
     d = C.shape[1] // 2
     return C[:, :d] * Cbar[:, d:] - C[:, d:] * Cbar[:, :d]
 
 
 def _middle(A: Array) -> Array:
-    """The mean row, 0 when there is none. (d,)"""
+    """Return the mean row, 0 if there are no rows. (d,)"""
     return namespace(A).sum(A, axis=0) / max(A.shape[0], 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Trigonometric(Kernel):
-    """variance · Π_k D(x_k - z_k), D(r) = 1 + 2 Σ_{n=1}^{order} cos 2πnr: Fourier series of period 1. [004
-    eq. 5.29]
+    """variance · Π_k D(x_k - z_k) of period 1, with D(r) = 1 + 2 Σ_{n=1}^{order} cos 2πnr. [004 eq. 5.29]
 
     D(r) = cos(2π order r) + sin(2π order r) cot(πr), with D(0) = 2 order + 1 (the thesis has the cosine's
     sign wrong). It is computed as φ(x)'φ(z) with the 2 order + 1 orthonormal functions φ = (1, √2 cos 2πnx,
-    √2 sin 2πnx) of [004 eq. 5.28], which divides by nothing and costs one product per input.
+    √2 sin 2πnx) of [004 eq. 5.28], without a division and with one matrix product per input.
     """
 
     names: ClassVar[tuple[str, ...]] = ("variance",)
@@ -111,7 +109,7 @@ class Trigonometric(Kernel):
         super().__post_init__()
 
     def _waves(self, x: Array) -> tuple[Array, Array]:
-        """φ at one input of every row, and dφ/dx. (n, 2 order + 1) each"""
+        """Return φ and dφ/dx of one column x (n,). (n, 2 order + 1) each"""
         xp = namespace(x)
         w = asarray_like(2.0 * pi * np.arange(1, self.order + 1), x)  # (order,)
         theta = xp.remainder(x, xp.ones_like(x))[:, None] * w  # (n, order)
@@ -119,7 +117,7 @@ class Trigonometric(Kernel):
         return xp.concat([one, cos, sin], axis=1), xp.concat([0.0 * one, -w * sin, w * cos], axis=1)
 
     def _factors(self, X: Array, Z: Array) -> list[Array]:
-        """D(x_k - z_k) of every input k. (n, m) each"""
+        """Return D(x_k - z_k) of every input k. (n, m) each"""
         return [self._waves(X[:, k])[0] @ self._waves(Z[:, k])[0].T for k in range(X.shape[1])]
 
     def _matrix(self, X: Array, Z: Array, out: Array | None) -> Array:
@@ -141,8 +139,8 @@ class Trigonometric(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class Sphere(Kernel):
-    """A Matérn kernel of the chord |p(x) - p(z)| between places x = (latitude, longitude) in degrees, p on
-    the unit sphere: definite on the sphere, and the same at both ends of the longitudes.
+    """A Matérn kernel of the chord |p(x) - p(z)| between points p of the unit sphere at places x = (latitude,
+    longitude) in degrees, so that longitudes -180 and 180 are the same.
 
     `lengthscale` is in radii (0.1 are 637 km on Earth), `smoothness` 0.5, 1.5, 2.5 or infinity. Inputs must
     come in degrees: with an estimator use standardize=False, and `columns` where there are more inputs.
@@ -163,11 +161,11 @@ class Sphere(Kernel):
 
     @property
     def _of_points(self) -> Stationary:
-        """The kernel of points in space."""
+        """The Matérn kernel of points in space."""
         return SMOOTHNESSES[self.smoothness](self.lengthscale, self.variance)
 
     def _points(self, X: Array) -> Array:
-        """p: places as points of the unit sphere. (n, 3)"""
+        """Return p(x) of each row. (n, 3)"""
         if X.shape[1] != 2:
             raise ShapeError(f"Sphere needs latitude and longitude, not {X.shape[1]} columns; use columns=")
         xp, place = namespace(X), RADIANS * X

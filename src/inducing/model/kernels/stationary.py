@@ -12,17 +12,16 @@ from .base import Gradients, Kernel, as_parameter, per_input
 from .distances import FAR_OUT, Exponents, squared_distances, within_reach
 
 MOST_SMOOTH = 100.0  # of ν: K_ν overflows beyond
-ORDER_STEP = 2e-3  # of ν, relative: where its derivative is taken by differences
-PER_ROOT = 32  # multiplications that a profile at one distance takes, about
+ORDER_STEP = 2e-3  # of differences in ν, relative to ν
+PER_ROOT = 32  # cost of a profile at one distance, in multiplications, about
 
 
 @dataclass(frozen=True, eq=False)
 class Stationary(Kernel):
     """variance · g(s) with s = Σ_k (x_k - z_k)² / ℓ_k². A scalar lengthscale is shared by all inputs.
 
-    A kernel of this family only says what g is (`_profile`) and W = -2 dK/ds (`_slope`). Everything else
-    follows: dK/dz_k = W (x_k - z_k)/ℓ_k² and dK/dℓ_k = W (x_k - z_k)²/ℓ_k³, so a gradient needs only WᵀX and
-    the sums of W.
+    A subclass only defines g (`_profile`) and W = -2 dK/ds (`_slope`). Everything else follows:
+    dK/dz_k = W (x_k - z_k)/ℓ_k² and dK/dℓ_k = W (x_k - z_k)²/ℓ_k³, so gradients need only WᵀX and sums of W.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance")
@@ -35,19 +34,19 @@ class Stationary(Kernel):
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _profile(self, s: Array) -> Array:
-        """variance · g(s), overwriting s where that saves memory."""
+        """Return variance · g(s), which may overwrite s."""
         raise NotImplementedError
 
     def _slope(self, s: Array, K: Array) -> Array:
-        """W = -2 dK/ds. (n, m)"""
+        """Return W = -2 dK/ds. (n, m)"""
         raise NotImplementedError
 
     def scales(self, X: Array) -> Array:
-        """The lengthscale of each input, on X's device. (d,)"""
+        """Return the lengthscale of each input, on X's device. (d,)"""
         return per_input("lengthscale", self.lengthscale, X)
 
     def scaled(self, X: Array) -> Array:
-        """X as the kernel measures it: its columns over their lengthscales. (n, d)"""
+        """Return the selected columns of X over their lengthscales. (n, d)"""
         X = self._select(X)
         return X / self.scales(X)
 
@@ -57,7 +56,7 @@ class Stationary(Kernel):
         from .triangle_loops import triangle
 
         K = np.empty((len(X), len(X))) if out is None else out
-        first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
+        first, last, _ = (rows or slice(None)).indices(len(X))
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
         for rows in interruptible(last - first, last * (len(Xt) + PER_ROOT)):
             ends = first + rows.start, first + rows.stop
@@ -69,7 +68,7 @@ class Stationary(Kernel):
             return super().triangle_pullback(X, Kbar, rows)
         from .triangle_loops import triangle_pullback
 
-        first, last, _ = slice(None).indices(len(X)) if rows is None else rows.indices(len(X))
+        first, last, _ = (rows or slice(None)).indices(len(X))
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
         sums = np.zeros(len(Xt) + 2)
         for rows in interruptible(last - first, last * (3 * len(Xt) + PER_ROOT)):
@@ -78,14 +77,14 @@ class Stationary(Kernel):
 
     @property
     def in_loops(self) -> tuple[int, float, float]:
-        """The number of the profile, variance and shape, by which compiled loops know the kernel."""
+        """The kernel as compiled loops take it: the number of its profile, variance and shape."""
         return PROFILES[type(self)], float(self.variance), float(getattr(self, "shape", 1.0))
 
     def from_sums(self, lengths: Array, total: Array, shape: Array) -> Gradients:
-        """dJ/dparameters, from that in ℓ of each input, Σ K̄∘K, and Σ K̄∘K d(log g)/dshape."""
+        """Return dJ/dparameters from dJ/dℓ of each input, Σ K̄∘K, and Σ K̄∘K d(log g)/dshape."""
         lengthscale = as_parameter(lengths, self.lengthscale)
-        found = {"lengthscale": lengthscale, "variance": total / self.variance}
-        return found | ({"shape": shape} if "shape" in self.names else {})
+        gradients = {"lengthscale": lengthscale, "variance": total / self.variance}
+        return gradients | ({"shape": shape} if "shape" in self.names else {})
 
     def grams(self, X: Array) -> Array:
         return self._profile(self._squares_within(X)[1])
@@ -107,7 +106,7 @@ class Stationary(Kernel):
         return gradients | {"lengthscale": lengthscale}
 
     def _squares_within(self, X: Array) -> tuple[Array, Array]:
-        """Rows about the first of their set in lengthscales (k, b, d), and their squared distances."""
+        """Return rows less the first of their set, in lengthscales (k, b, d), and squared distances."""
         X = X if self.columns is None else X[..., list(self.columns)]
         U = (X - X[:, :1]) / self.scales(X[0])
         return U, squared_distances(U, U)
@@ -141,12 +140,12 @@ class Stationary(Kernel):
         return gradients, Zbar
 
     def exponents(self, Z: Array) -> Exponents:
-        """-s/2 for the rows of Z."""
+        """Return the form of -s/2 for basis rows Z."""
         return Exponents.of(Z, self.scales(Z), 0.0)
 
     def from_moments(self, form: Exponents, moments: Array, sums: Array) -> tuple[Gradients, Array]:
-        """dJ/dparameters and dJ/dZ, from Wᵀ[u, …, 1] (m, d + 2), and Σ_ij W_ij u_i², Σ K̄∘K and its derivative
-        in the shape (d + 2,).
+        """Return dJ/dparameters and dJ/dZ from `moments`, Wᵀ[u, …, 1] (m, d + 2), and `sums` (d + 2,):
+        Σ_ij W_ij u_i², Σ K̄∘K and its derivative in the shape.
         """
         WX, columns = moments[:, : form.v.shape[1]], moments[:, -1:]
         lengths, Zbar = self._from_moments(form.v, form.scale, WX, columns, sums[:-2])
@@ -155,14 +154,14 @@ class Stationary(Kernel):
     def _from_moments(
         self, Z: Array, scale: Array, WX: Array, columns: Array, WX2: Array
     ) -> tuple[Array, Array]:
-        """dJ/dℓ by input and dJ/dZ, from `_moments` of W with x and z about one centre in lengthscales."""
+        """Return dJ/dℓ by input and dJ/dZ from `_moments` of W; x and z are about one centre, over ℓ."""
         xp = namespace(Z)
         Zbar = WX - columns * Z
         per_scale = (WX2 - xp.sum(Z * (WX + Zbar), axis=0)) * scale  # Σ W (x - z)²/ℓ³
         return per_scale, Zbar * scale
 
     def _by_differences(self, X: Array, Z: Array, scales: Array, W: Array) -> tuple[Array, Array]:
-        """The gradients where rows lie so far out that sums of moments would cancel."""
+        """Return dJ/dlengthscale and dJ/dZ for rows so far out that sums of moments would cancel."""
         xp, Zbar, per_scale = namespace(W), [], []
         for k in range(X.shape[1]):
             u = (X[:, k, None] - Z[None, :, k]) / scales[k]
@@ -172,12 +171,12 @@ class Stationary(Kernel):
         return as_parameter(xp.stack(per_scale), self.lengthscale), xp.stack(Zbar, axis=1)
 
     def _profile_gradients(self, s: Array, K: Array, Kbar: Array) -> Gradients:
-        """dJ/d(parameters of g) other than lengthscale and variance."""
+        """Return dJ/d(parameters of g) other than lengthscale and variance."""
         return {}
 
 
 def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
-    """WᵀX (m, d), Wᵀ1 (m, 1), Σ_ij W_ij x_ik² (d,); on a GPU in one pass over W, the largest cost there."""
+    """Return WᵀX (m, d), Wᵀ1 (m, 1) and Σ_ij W_ij x_ik² (d,); on a GPU by one pass over W."""
     xp = namespace(W)
     one = xp.ones_like(X[:, :1])
     if is_numpy(W):
@@ -188,7 +187,7 @@ def _moments(W: Array, X: Array) -> tuple[Array, Array, Array]:
 
 
 def _total(A: Array, B: Array) -> Array:
-    """Σ A∘B."""
+    """Return Σ A∘B."""
     if is_numpy(A):
         return np.vdot(A, B)
     return namespace(A).sum(A * B)
@@ -211,7 +210,7 @@ class RBF(Stationary):
         return namespace(E).exp(E, out=E)
 
     def exponents(self, Z: Array) -> Exponents:
-        """log k(x, z) for the rows of Z, variance included."""
+        """Return the form of log k(x, z), variance included, for basis rows Z."""
         return Exponents.of(Z, self.scales(Z), float(np.log(self.variance)))
 
     def _slope(self, s: Array, K: Array) -> Array:
@@ -288,8 +287,8 @@ class RationalQuadratic(Stationary):
 class Matern(Stationary):
     """variance · 2^(1-ν)/Γ(ν) z^ν K_ν(z) with z = √(2νs) and any `nu` = ν, which can be learned. [002]
 
-    ν = ½, 3/2 and 5/2 are `Matern12`, `Matern32` and `Matern52`, which are quicker; ν → ∞ is the RBF, and any
-    ν above 100 counts as 100. For ν ≤ 1 its slope is taken as 0 at equal inputs.
+    For ν = ½, 3/2 and 5/2 `Matern12`, `Matern32` and `Matern52` are quicker; ν → ∞ is the RBF, and any ν
+    above 100 counts as 100. For ν ≤ 1 the slope is taken as 0 at equal inputs.
     """
 
     names: ClassVar[tuple[str, ...]] = ("lengthscale", "variance", "nu")
@@ -326,7 +325,7 @@ class Matern(Stationary):
 
 
 def _log_matern(s: np.ndarray, nu: float) -> np.ndarray:
-    """log of the Matérn profile of unit variance."""
+    """Return the log of the Matérn profile of unit variance."""
     z = np.sqrt(2.0 * nu * s)
     at = np.maximum(z, 1e-12)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -341,6 +340,6 @@ def _log_matern_constant(nu: float) -> float:
     return float((1.0 - nu) * np.log(2.0) - special(np).gammaln(nu))
 
 
-# the number by which compiled loops know each profile g
+# the number of each profile g in compiled loops
 PROFILES: dict[type[Kernel], int] = {RBF: 0, Matern12: 1, Matern32: 2, Matern52: 3, RationalQuadratic: 4}
-LINEAR: int = len(PROFILES)  # that of a linear kernel, beside them
+LINEAR: int = len(PROFILES)  # the number of a linear kernel

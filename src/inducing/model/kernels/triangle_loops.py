@@ -1,5 +1,6 @@
-"""Compiled loops for the lower triangle of k(X, X) and its derivatives, of stationary kernels: inputs come by
-columns (d, n), in lengthscales; a kernel is the number of its profile g in
+"""Compiled loops for the lower triangle of k(X, X) of stationary kernels, and for its derivatives.
+
+Inputs are over the lengthscales and transposed (d, n); a kernel is the number of its profile g in
 `stationary.PROFILES`, its variance and its shape.
 """
 
@@ -19,7 +20,7 @@ def fill(x: np.ndarray, value: float) -> None:
 
 @helper(fastmath=FAST)
 def squared_distances(Xt: np.ndarray, first: int, x: np.ndarray, s: np.ndarray) -> None:
-    """Fill s with the squared distances of x (d,) to as many rows from `first` on; four inputs at a time."""
+    """Fill s with the squared distances of x (d,) to len(s) rows from `first` on; four inputs at a time."""
     fill(s, 0.0)
     d, last = len(Xt), first + len(s)
     for k in range(0, d - d % 4, 4):
@@ -38,7 +39,7 @@ def squared_distances(Xt: np.ndarray, first: int, x: np.ndarray, s: np.ndarray) 
 
 @helper(fastmath=EXACT)
 def to_values(kernel: Numbers, s: np.ndarray) -> None:
-    """s becomes variance g(s): in place, for what may be another array is not vectorised."""
+    """Turn s into variance g(s), in place, as only loops over a single array are vectorised."""
     profile, variance, shape = kernel
     rate, linear, quadratic = -1.0, 0.0, 0.0  # of (1 + r (linear + quadratic r)) exp(rate r)
     if profile == 0:
@@ -59,8 +60,8 @@ def to_values(kernel: Numbers, s: np.ndarray) -> None:
 
 @compiled(fastmath=EXACT)
 def rows_with(X: np.ndarray, Z: np.ndarray, scales: np.ndarray, kernel: Numbers, K: np.ndarray) -> None:
-    """K[i, j] = k(x_i, z_j) of rows of X (b, d) and Z (m, d) and, where K (b, m + b) has room, k(x_i, x_j) of
-    the rows before i; scales (d,) are 1/lengthscale. An entry does not depend on the rows beside it.
+    """Set K[i, j] = k(x_i, z_j) for rows of X (b, d) and Z (m, d) and, if K is (b, m + b), k(x_i, x_j) for
+    the rows j before i; scales (d,) are 1/lengthscale. An entry does not depend on the rows beside it.
     """
     m = len(Z)
     for i in range(len(X)):
@@ -78,7 +79,7 @@ def rows_with(X: np.ndarray, Z: np.ndarray, scales: np.ndarray, kernel: Numbers,
 
 @helper(fastmath=FAST)
 def total(x: np.ndarray) -> float:
-    """Σ x."""
+    """Return Σ x."""
     s = 0.0
     for j in range(len(x)):
         s += x[j]
@@ -87,7 +88,7 @@ def total(x: np.ndarray) -> float:
 
 @helper(fastmath=EXACT)
 def times_slope(kernel: Numbers, s: np.ndarray, W: np.ndarray) -> float:
-    """Multiply W by -2 d(log g)/ds: K becomes -2 dK/ds; s is overwritten. Returns Σ W d(log g)/dshape."""
+    """Multiply W by -2 d(log g)/ds, overwriting s, and return Σ W d(log g)/dshape, W as it came."""
     profile, _, shape = kernel
     if profile == 4:
         unit = 0.5 / shape
@@ -112,7 +113,7 @@ def times_slope(kernel: Numbers, s: np.ndarray, W: np.ndarray) -> float:
 
 @helper(fastmath=FAST)
 def fill_triangle(Xt: np.ndarray, kernel: Numbers, first: int, last: int, K: np.ndarray) -> None:
-    """Rows `first` to `last` of the lower triangle of k(X, X)."""
+    """Fill rows `first` to `last` of the lower triangle of k(X, X)."""
     for i in range(first, last):
         row = K[i, : i + 1]
         squared_distances(Xt, 0, Xt[:, i], row)
@@ -123,8 +124,8 @@ def fill_triangle(Xt: np.ndarray, kernel: Numbers, first: int, last: int, K: np.
 def add_triangle(
     Xt: np.ndarray, kernel: Numbers, first: int, last: int, Kbar: np.ndarray, sums: np.ndarray
 ) -> None:
-    """Add Σ K̄∘W (x_k - z_k)², W = -2 dK/ds, Σ K̄∘K and its derivative in the shape, over those rows of the
-    lower triangle, to the sums (d + 2,).
+    """Add to sums (d + 2,), from rows `first` to `last` of the lower triangle: Σ K̄∘W (x_k - z_k)² with
+    W = -2 dK/ds, Σ K̄∘K, and the derivative of that in the shape.
     """
     d, s_all, W_all = len(Xt), np.empty(last), np.empty(last)
     squares = sums[:d]

@@ -1,10 +1,10 @@
-"""Likelihoods: what an observation y says about the latent f at its input. [004 eq. 2.42]
+"""Likelihoods p(y|f) of an observation y given the latent f at its input. [004 eq. 2.42]
 
     L = log⟨p(y|f)^a⟩ or, for a = 0, ⟨log p(y|f)⟩,   q = ∂L/∂mean,   r = ∂²L/∂mean²,   f ~ N(mean, var)
 
-are all that online learning, expectation propagation and variational inference ask of a likelihood. A new one
-needs only log p(y|f). `base` has what all share, `loops` those compiled for one row at a time. Imports
-`numerics` and `errors`.
+are all that online learning, expectation propagation and variational inference need of a likelihood. A new
+one has to define only log p(y|f). `base` is the base class, `loops` has those compiled for one row at a time.
+Imports `numerics` and `errors`.
 """
 
 from collections.abc import Mapping
@@ -33,5 +33,5 @@ __all__ = ["BY_NAME", "from_spec", *(kind.__name__ for kind in (*_NAMED, *_OTHER
 
 
 def from_spec(spec: Mapping[str, Any]) -> Likelihood:
-    """The likelihood that `likelihood.spec()` described. Reads plain data only."""
+    """Make the likelihood that `likelihood.spec()` described, from plain data."""
     return made(*read_spec("likelihood", spec, BY_NAME))

@@ -1,4 +1,4 @@
-"""The base of likelihoods: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
+"""The base class of likelihoods: log p(y|f), its averages over f ~ N(mean, var), and their derivatives."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,13 +17,13 @@ from ...numerics.workers import row_slices
 from ..kernels.base import positive
 from ..parameters import Parametrised
 
-LARGEST = 1e50  # of y, mean, √var and scales: ratios of their squares must be numbers, too
-SHAPES = 1e-9, 1e12  # of shape parameters
+LARGEST = 1e50  # |y|, |mean|, √var and scales, at most: ratios of their squares must not overflow
+SHAPES = 1e-9, 1e12  # the range of shape parameters
 DIMENSIONS = {"scale": 1, "variance": 2, "noise": 2}  # the powers of f's units that parameters have
-STEEP = 500.0  # log of the largest rate that is told from infinity
-FARTHEST = 30.0  # of a constant f from 0
+STEEP = 500.0  # log of the largest rate; larger ones count as this
+FARTHEST = 30.0  # |f| of the likeliest constant f, at most
 SCORED = 256  # rows scored at once
-ROUNDS = 200  # of doubling and of halving the interval a quantile is in
+ROUNDS = 200  # doublings and halvings of an interval in search of a quantile, at most
 
 Function = Callable[[Array, Array], Any]  # of y and f that broadcast
 
@@ -32,30 +32,30 @@ Function = Callable[[Array, Array], Any]  # of y and f that broadcast
 class Likelihood(Parametrised):
     """p(y|f) of one observation given the latent f at its input.
 
-    A likelihood gives `log_density`; with its slopes and its `_feature`, the place where it bends, averages
-    are taken on few nodes, else by subdivision between `_landmarks`. Parameters are positive but for those in
-    `bounds`. One that is compiled for the inner loops of online learning and EP names its `kind` in `loops`.
+    A subclass defines `log_density`. With `log_density_slopes` and `_feature`, the place where it bends,
+    averages need few nodes; without, they subdivide between `_landmarks`. Parameters are positive unless
+    `bounds` has their range. `kind` is the number of the compiled form for online learning and EP in `loops`.
     """
 
     kind: ClassVar[int | None] = None
-    columns: ClassVar[int] = 1  # of y: the observation itself and the further numbers a row may have
+    columns: ClassVar[int] = 1  # of y, at most: the observation and further numbers of the row
     defaults: ClassVar[tuple[float, ...]] = ()  # of the further numbers
-    held: ClassVar[tuple[str, ...]] = ()  # of those among them that it does not learn unless asked to
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}  # of the parameters that are not simply positive
+    held: ClassVar[tuple[str, ...]] = ()  # parameters that are not learned by default
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}  # of parameters that have another range
     log_concave: ClassVar[bool] = False  # in f, so that r ≤ 0 at every power
-    located: ClassVar[bool] = False  # whether f is where y lies, in the units of y
-    widest: ClassVar[float] = 1e4  # the greatest variance of f that is learned, over that of y where located
-    centred: ClassVar[bool] = False  # whether the mean of y is that of f, which takes no variance
+    located: ClassVar[bool] = False  # whether y lies about f, in its units
+    widest: ClassVar[float] = 1e4  # the largest variance of f that is learned, over that of y if located
+    centred: ClassVar[bool] = False  # whether the mean of y is the mean of f, whatever its variance
 
     def __post_init__(self) -> None:
         for name in self.names:
             object.__setattr__(self, name, self._checked(name, getattr(self, name)))
 
-    def __str__(self) -> str:  # to be read: four digits are enough
+    def __str__(self) -> str:  # four digits are enough for people
         return re.sub(r"\d+\.\d{4,}(e[+-]?\d+)?", lambda number: f"{float(number[0]):.4g}", repr(self))
 
     def _checked(self, name: str, value: object) -> float:
-        """The value of a parameter as a float; raises if it is not in its range."""
+        """Return the value of a parameter as a float. Raise if it is not in its range."""
         if name in DIMENSIONS:
             return scale(name, value, DIMENSIONS[name])
         low, high = self.bounds.get(name, SHAPES)
@@ -63,7 +63,7 @@ class Likelihood(Parametrised):
 
     @property
     def theta(self) -> np.ndarray:
-        """The parameters as the compiled functions take them."""
+        """The parameters as compiled functions take them, in the order of the fields."""
         return np.array([getattr(self, f.name) for f in fields(self)] or [0.0], dtype=float)
 
     @property
@@ -72,12 +72,12 @@ class Likelihood(Parametrised):
         return tuple(name for name in self.names if self.bounds.get(name) == (-np.inf, np.inf))
 
     def in_units(self, factor: float) -> Self:
-        """The likelihood of factor · y; this one itself where f is not in the units of y."""
+        """Return the likelihood of factor · y, which is unchanged where f is not in the units of y."""
         names = [name for name in self.names if name in DIMENSIONS and self.located]
         return replace(self, **{name: getattr(self, name) * factor ** DIMENSIONS[name] for name in names})
 
     def likeliest(self, y: np.ndarray, weights: np.ndarray) -> float:
-        """The f under which all of y, (n,) or (n, columns), is likeliest if f is the same in every row."""
+        """Return the constant f under which all of y, (n,) or (n, columns), is likeliest."""
         from scipy.optimize import minimize_scalar
 
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
@@ -88,21 +88,21 @@ class Likelihood(Parametrised):
         return float(minimize_scalar(cost, bounds=(-FARTHEST, FARTHEST), method="bounded").x)
 
     def log_density(self, y: Array, f: Array) -> Array:
-        """log p(y|f), for arrays that broadcast; y may have a last axis more, its `columns`."""
+        """Return log p(y|f) for arrays that broadcast; y may have one more axis, its `columns`."""
         return self.log_density_slopes(y, f)[0]
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        """log p(y|f) and its first and second derivative in f."""
+        """Return log p(y|f) and its first and second derivative in f."""
         raise NotImplementedError
 
     def log_density_gradient(self, y: Array, f: Array) -> dict[str, Array]:
-        """The derivatives of log p(y|f) in the parameters."""
+        """Return the derivatives of log p(y|f) in the parameters."""
         if self.names:
             raise NotImplementedError
         return {}
 
     def split(self, y: Array, f: Array) -> list[Array]:
-        """f, y and the further numbers of the rows, as arrays that broadcast."""
+        """Return f, y and the further numbers of the rows, as arrays that broadcast."""
         y, f = one_namespace(y, f)
         if self.columns == 1 or y.ndim <= max(f.ndim, 1):
             return [f, y, *self.defaults]
@@ -111,9 +111,9 @@ class Likelihood(Parametrised):
         return [f, *given, *self.defaults[len(given) - 1 :]]
 
     def check(self, y: Array, *, processes: bool = False) -> Array:
-        """y as floats this likelihood knows; raises an error that names the first row it does not.
+        """Return y as floats. Raise, naming the first bad row, if this likelihood has no such observations.
 
-        y is (n,), or has the `columns` of this likelihood; with `processes` every column is y of a process.
+        y is (n,), or has up to `columns` columns; with `processes` each column is y of another process.
         """
         require_numbers(y, "y")
         if not is_foreign(y):
@@ -134,58 +134,58 @@ class Likelihood(Parametrised):
         return y
 
     def _check_columns(self, y: Array) -> None:
-        """Raise if y has more columns than this likelihood knows."""
+        """Raise if y has more columns than this likelihood takes."""
         if y.shape[-1] > self.columns:
-            raise ShapeError(f"y has {y.shape[-1]} columns, but {type(self).__name__} knows {self.columns}")
+            raise ShapeError(f"y has {y.shape[-1]} columns, but {type(self).__name__} takes {self.columns}")
 
     def _check_rows(self, y: Array, *further: Array) -> None:
-        """Raise if a row is none this likelihood knows."""
+        """Raise if a row is no observation of this likelihood."""
 
     def tilted(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> Tilted:
-        """L = log⟨p(y|f)^power⟩, or L = ⟨log p(y|f)⟩ for power = 0, q = ∂L/∂mean and r = ∂²L/∂mean², each in
-        the common shape of y, mean and var. For power = 0, r = 2 ∂L/∂var as well.
+        """Return L = log⟨p(y|f)^power⟩, or L = ⟨log p(y|f)⟩ for power = 0, q = ∂L/∂mean and r = ∂²L/∂mean²,
+        in the common shape of y, mean and var. For power = 0, r = 2 ∂L/∂var as well.
         """
         y, mean, var, shape = self._rows(y, mean, var)
-        with np.errstate(all="ignore"):  # in branches that are not taken
+        with np.errstate(all="ignore"):  # branches that are not taken may overflow
             parts = self._tilted(y, mean, var, checked_power(power))
         return Tilted(*(namespace(mean).reshape(part, shape) for part in parts))
 
     def log_average(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> Array:
-        """log⟨p(y|f)^power⟩ under f ~ N(mean, var)."""
+        """Return log⟨p(y|f)^power⟩ under f ~ N(mean, var)."""
         return self.tilted(y, mean, var, power).log_average
 
     def expected_log(self, y: Array, mean: Array, var: Array) -> Array:
-        """⟨log p(y|f)⟩ under f ~ N(mean, var)."""
+        """Return ⟨log p(y|f)⟩ under f ~ N(mean, var)."""
         return self.tilted(y, mean, var, 0.0).log_average
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
-        """The log density of y where f ~ N(mean, var)."""
+        """Return the log density of y where f ~ N(mean, var)."""
         return self.tilted(y, mean, var).log_average
 
     def derivatives(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> tuple[Array, Array]:
-        """q and r: the first and second derivative of `tilted`'s value in the mean. [004 eq. 2.42]"""
+        """Return q and r: the first and second derivative of `tilted`'s L in the mean. [004 eq. 2.42]"""
         return self.tilted(y, mean, var, power)[1:]
 
     def parameter_gradient(self, y: Array, mean: Array, var: Array, power: float = 1.0) -> dict[str, Array]:
-        """The derivatives of `tilted`'s value in the parameters, with mean and var held. (n,) each
+        """Return the derivatives of `tilted`'s L in the parameters, with mean and var held. (n,) each
 
         They are power ⟨∂log p/∂θ⟩ under the tilted density, or ⟨∂log p/∂θ⟩ for power = 0.
         """
         y, mean, var, shape = self._rows(y, mean, var)
         if not self.names:
             return {}
-        with np.errstate(all="ignore"):  # in branches that are not taken
+        with np.errstate(all="ignore"):  # branches that are not taken may overflow
             parts = self.gradient_on_nodes(y, mean, var, checked_power(power))
         return {name: namespace(mean).reshape(part, shape) for name, part in parts.items()}
 
     def value_and_gradient(
         self, y: Array, mean: Array, var: Array, power: float = 1.0
     ) -> tuple[Array, dict[str, Array]]:
-        """`tilted`'s value and `parameter_gradient`. (n,) each"""
+        """Return `tilted`'s L and `parameter_gradient`. (n,) each"""
         return self.log_average(y, mean, var, power), self.parameter_gradient(y, mean, var, power)
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """`tilted` for checked rows y (n,) or (n, columns), mean and var (n,)."""
+        """Compute `tilted` for checked rows: y (n,) or (n, columns), mean and var (n,)."""
         if self._feature(y[:0], power) is None:
             return tilted_by_quadrature(self.log_density, y, mean, var, self._landmarks(y), power)
         xp = namespace(mean)
@@ -195,6 +195,8 @@ class Likelihood(Parametrised):
         return value, q, r
 
     def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
+        """Compute `parameter_gradient` for checked rows, by quadrature if there is no closed form."""
+
         def functions(y: Array, f: Array) -> list[Array]:
             gradient = self.log_density_gradient(y, f)
             return [gradient[name] for name in self.names]
@@ -205,7 +207,7 @@ class Likelihood(Parametrised):
     def _averages(
         self, y: Array, mean: Array, var: Array, power: float, functions: Function, count: int
     ) -> list[Array]:
-        """The averages of `count` functions(y, f) under the tilted density, or N(mean, var) at power 0."""
+        """Return averages of `count` functions(y, f) under the tilted density, or N(mean, var) at power 0."""
 
         def with_density(y: Array, f: Array) -> tuple[Array, ...]:
             return self.log_density(y, f), *functions(y, f)
@@ -219,28 +221,28 @@ class Likelihood(Parametrised):
     def nodes_of(
         self, y: Array, mean: Array, var: Array, power: float, functions: Function
     ) -> Iterator[WeightedNodes]:
-        """Nodes and weights of every row, and functions(y, f) on them; see `quadrature.nodes`."""
+        """Yield nodes and weights for groups of rows, and functions(y, f) on them; see `quadrature.nodes`."""
         feature = self._feature(y, power)
         assert feature is not None
         wide = y[:, None]  # (n, 1) or (n, 1, columns)
-        asked, density = (lambda rows, f, g=g: g(wide[rows], f) for g in (functions, self.log_density))
-        return nodes(asked, density, mean, var, feature, power)
+        values, density = (lambda rows, f, g=g: g(wide[rows], f) for g in (functions, self.log_density))
+        return nodes(values, density, mean, var, feature, power)
 
     def _feature(self, y: Array, power: float) -> Feature | None:
-        """The place where power · log p(y|f) bends, and its scale, for the quadrature; None if not known."""
+        """Return where power · log p(y|f) bends, and on what scale, for the quadrature; None if unknown."""
         return None
 
     def _landmarks(self, y: Array) -> Array | None:
-        """Values of f (n, l) between which p(y|f) is smooth on the scale of their distance."""
+        """Return values of f (n, l) between which p(y|f) is smooth, or None if none are known."""
         return None
 
     def _columns_of(self, y: Array) -> list[Array]:
-        """y and the further numbers of rows (n,) or (n, columns). (n,) each"""
+        """Return y and the further numbers of rows y (n,) or (n, columns). (n,) each"""
         first = y[:, 0] if y.ndim > 1 else y
         return [part + 0.0 * first for part in self.split(y, first)[1:]]
 
     def _rows(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:
-        """y (n,) or (n, columns), mean and var (n,), checked and in one namespace; and the shape they had."""
+        """Return y (n,) or (n, columns), mean and var (n,), checked, in one namespace; and their shape."""
         y = self.check(y, processes=self.columns == 1 or np.ndim(y) <= max(np.ndim(mean), np.ndim(var), 1))
         y, mean, var = one_namespace(y, mean, var)
         xp = namespace(mean)
@@ -261,17 +263,16 @@ class Likelihood(Parametrised):
         return y, mean, xp.maximum(var, LARGEST**-2), shape
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of y, given the further numbers of the rows, if they have any. (n,) each"""
+        """Return mean and variance of y, given the further numbers of the rows, if any. (n,) each"""
         raise ParameterError(f"{self} does not say what mean and variance y has; ask about f instead")
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
-        """A draw of y for each f."""
+        """Draw y for each f."""
         raise ParameterError(f"{self} does not say how to draw y; draw f instead")
 
     def cumulative(self, y: Array, mean: Array, var: Array) -> np.ndarray:
-        """The probability that an observation is y or less where f ~ N(mean, var)."""
-        y, mean, var = (to_numpy(v) for v in (y, mean, var))
-        y, mean, var, shape = self._rows(y, mean, var)
+        """Return the probability of y or less where f ~ N(mean, var)."""
+        y, mean, var, shape = self._rows(*(to_numpy(v) for v in (y, mean, var)))
         return np.clip(self._cumulative(y, mean, var), 0.0, 1.0).reshape(shape)
 
     def _cumulative(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
@@ -280,16 +281,16 @@ class Likelihood(Parametrised):
         return self._averages(y, mean, var, 0.0, lambda y, f: [self._conditional(*self.split(y, f))], 1)[0]
 
     def _conditional(self, f: np.ndarray, y: np.ndarray, *further: np.ndarray) -> np.ndarray:
-        """The probability that an observation is y or less, given f."""
+        """Return the probability of y or less, given f."""
         raise NotImplementedError
 
     def crps(self, y: Array, mean: Array, var: Array) -> np.ndarray:
-        """The continuous ranked probability score of y, f ~ N(mean, var): ∫ (P(Y ≤ x) - 1{y ≤ x})² dx."""
+        """Return the continuous ranked probability score: ∫ (P(Y ≤ x) - 1{y ≤ x})² dx, f ~ N(mean, var)."""
         y, mean, var, shape = self._rows(*(to_numpy(v) for v in (y, mean, var)))
         return self._crps(y, mean, var).reshape(shape)
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        """The score by quadrature in x, y = `_observed(x)`, for rows of any number of processes."""
+        """Compute `crps` by quadrature in x, y = `_observed(x)`, for any number of processes."""
         first, further = (y[:, 0], y[:, 1:]) if y.ndim > 1 else (y, None)
         f, parts = mean if mean.ndim == 1 else mean[:, 0], []
         for s in row_slices(len(y), SCORED):
@@ -312,14 +313,14 @@ class Likelihood(Parametrised):
 
     @staticmethod
     def probability_of(quantile: Array) -> np.ndarray:
-        """The probabilities of quantiles as floats; raise if there is none, or one that is no probability."""
+        """Return probabilities as floats. Raise if there are none, or one is not between 0 and 1."""
         p = np.asarray(to_numpy(quantile), dtype=float)
         if p.size == 0 or not np.all((p > 0.0) & (p < 1.0)):
             raise ParameterError(f"the probability of a quantile must lie between 0 and 1, but is {quantile}")
         return p
 
     def quantile(self, p: Array, mean: Array, var: Array, further: Array | None = None) -> np.ndarray:
-        """The y that an observation stays at or below with probability p; p, mean and var broadcast."""
+        """Return the quantile of y at probability p; p, mean and var broadcast."""
         p, mean, var = self.probability_of(p), *(np.asarray(to_numpy(v), dtype=float) for v in (mean, var))
         shape = np.broadcast_shapes(p.shape, mean.shape, var.shape)
         p, mean, var = (np.broadcast_to(v, shape).ravel() for v in (p, mean, var))
@@ -329,7 +330,7 @@ class Likelihood(Parametrised):
         return self._quantile(p, mean, var, further).reshape(shape)
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        """The quantile by halving an interval of x, y = `_observed(x)`."""
+        """Compute `quantile` by halving an interval of x, y = `_observed(x)`."""
 
         def below(x: np.ndarray) -> np.ndarray:
             y = self._observed(x)
@@ -353,20 +354,20 @@ class Likelihood(Parametrised):
         return self._observed(high)
 
     def _observed(self, x: np.ndarray) -> np.ndarray:
-        """An increasing function from all real numbers to the observations; near f it is near the link."""
+        """Map all real numbers to observations, increasing, about as the inverse link maps f."""
         return x
 
     def _unobserved(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The x of which y is `_observed`, and dy/dx there."""
+        """Return the x of which y is `_observed`, and dy/dx there."""
         return y, np.ones_like(y)
 
 
 def moments(part: WeightedNodes, var: Array, power: float) -> tuple[Array, Array, Array]:
-    """L, q and r of some rows.
+    """Return L, q and r of some rows.
 
-    q = (E f - mean)/var and r = (Var f - var)/var²; but where p hardly bends over √var these are small
-    differences, and q = a E l' and r = a E l'' + a² Var l', l = log p, are not. For a = 0 likewise
-    q = E t l/√var and r = E (t² - 1) l/var, t = (f - mean)/√var, or E l' and E l''.
+    q = (E f - mean)/var and r = (Var f - var)/var². Where p hardly bends over √var these cancel, and with
+    l = log p they are q = a E l' and r = a E l'' + a² Var l'. For a = 0 likewise q = E t l/√var and r =
+    E (t² - 1) l/var with t = (f - mean)/√var, or E l' and E l''.
     """
     xp, weight, scale = namespace(var), part.weight, namespace(var).sqrt(var)
     value, slope, bend = part.values[:3]
@@ -385,20 +386,20 @@ def moments(part: WeightedNodes, var: Array, power: float) -> tuple[Array, Array
     apart = part.t - centre[:, None]
     spread = row_dots(weight * apart, apart) - 1.0
     r = xp.where(bends, spread / var, straight)
-    rounded = xp.abs(part.log_mass) > ROUNDED  # where weights are but rounding: as of a Gaussian p
+    rounded = xp.abs(part.log_mass) > ROUNDED  # weights are all rounding there: r as of a Gaussian p
     r = xp.where(rounded, second / (1.0 + var * xp.maximum(-second, 0.0)), r)
     return part.log_mass, xp.where(bends, centre / scale, power * first), r
 
 
 def refuse(y: Array, bad: Array, message: str, error: type[Exception] = LabelError) -> None:
-    """Raise if a row is `bad`: the message with its number and its y."""
+    """Raise the error if a row is `bad`, its number and y in place of {row} and {value} in the message."""
     if namespace(bad).any(bad):
         first = np.argwhere(to_numpy(bad))[0]
         raise error(message.format(row=first[0] if len(first) else 0, value=to_numpy(y)[tuple(first)]))
 
 
 def checked_power(power: float) -> float:
-    """`power` as a float, zero or positive; raises otherwise."""
+    """Return `power` as a float. Raise if it is not zero or positive."""
     value = number("power", power)
     if not 0.0 <= value < np.inf:
         raise ParameterError(f"the power of a site must be zero or positive, but is {power}")
@@ -406,7 +407,7 @@ def checked_power(power: float) -> float:
 
 
 def number(name: str, value: object) -> float:
-    """`value` as a float; raises if it is none."""
+    """Return `value` as a float. Raise if it is no number."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -414,7 +415,7 @@ def number(name: str, value: object) -> float:
 
 
 def within(name: str, value: object, low: float, high: float) -> float:
-    """`value` as a float between two numbers; raises otherwise."""
+    """Return `value` as a float. Raise if it does not lie between `low` and `high`."""
     value = number(name, value)
     if not low < value < high:
         raise ParameterError(f"{name} must lie between {low:g} and {high:g}, but is {value:g}")
@@ -422,12 +423,12 @@ def within(name: str, value: object, low: float, high: float) -> float:
 
 
 def scale(name: str, value: object, power: int = 1) -> float:
-    """`value` as a positive float in a range whose ratios can be squared, or square-rooted for power 2."""
+    """Return `value` as a positive float. Raise if it is not between 1/LARGEST**power and LARGEST**power."""
     return positive(name, value, scalar=True, most=LARGEST**power)
 
 
 def one_namespace(*values: Array) -> list[Array]:
-    """`values` as float arrays in the namespace and on the device of the first that is no NumPy array."""
+    """Return `values` as float arrays in the namespace and on the device of the first non-NumPy array."""
     foreign = [v for v in values if is_foreign(v)]
     if foreign:
         return [v if is_foreign(v) else asarray_like(v, foreign[0]) for v in values]
@@ -435,5 +436,5 @@ def one_namespace(*values: Array) -> list[Array]:
 
 
 def exp(x: Array) -> Array:
-    """exp x, and no more than exp STEEP."""
+    """Return exp x, but at most exp STEEP."""
     return namespace(x).exp(namespace(x).minimum(x, STEEP))

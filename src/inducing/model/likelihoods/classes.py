@@ -1,4 +1,4 @@
-"""Likelihoods of classes: two, or several in an order."""
+"""Likelihoods of two classes, and of several ordered ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .base import LARGEST, Likelihood, number, one_namespace, refuse, scale, wit
 
 
 def given_one(log_odds: np.ndarray) -> np.ndarray:
-    """The probability that each of some labels is the only positive one, given that one is. (n, c)"""
+    """Return the probability of each label to be the only positive one, from their log odds. (n, c)"""
     odds = np.exp(log_odds - np.max(log_odds, axis=1, keepdims=True))
     return odds / np.sum(odds, axis=1, keepdims=True)
 
@@ -35,17 +35,16 @@ class Binary(Likelihood):
         return super().gradient_on_nodes(namespace(y).ones_like(y), y * mean, var, power)
 
     def probability(self, mean: Array, var: Array) -> Array:
-        """⟨p(+1|f)⟩, the probability of the positive class. [004 eq. 5.8]"""
+        """Return ⟨p(+1|f)⟩, the probability of the positive class. [004 eq. 5.8]"""
         value = self.log_average(1.0, mean, var)
         return namespace(value).exp(value)
 
     def probabilities(self, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        """The probability of every class, given f of the second of two or of each of many. (n, classes)
+        """Return the probability of each class, given f of the second of two or of all of many. (n, classes)
 
-        Many classes have independent labels, class c against the rest with p_c = ⟨p(+1|f_c)⟩, conditioned on
-        exactly one of them being positive: P(c) ∝ p_c Π_{j≠c} (1 - p_j) ∝ p_c/(1 - p_c). Scaled to a sum of
-        one instead, as is common, the p_c are too flat: ten classes with one at .97 and nine at .03 would
-        leave it .78, where this leaves it .99.
+        Many classes have independent labels, class c against the rest with p_c = ⟨p(+1|f_c)⟩, just one of
+        them positive: P(c) ∝ p_c Π_{j≠c} (1 - p_j) ∝ p_c/(1 - p_c). The usual p_c/Σ p_j would be too flat:
+        with ten classes, one p_c at .97 and nine at .03, it gives the first .78 where this gives .99.
         """
         value = self.log_average(1.0, mean, var)
         if value.shape[1] == 1:
@@ -54,7 +53,7 @@ class Binary(Likelihood):
         return given_one(value - self.log_average(-1.0, mean, var))
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of the label."""
+        """Return mean and variance of the label."""
         label = 2.0 * self.probability(mean, var) - 1.0
         return label, 1.0 - label * label
 
@@ -69,17 +68,17 @@ class Binary(Likelihood):
         return np.where(p <= self.probability(-mean, var), -1.0, 1.0)
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        """The square of the other label's probability, integrated over the distance 2 from -1 to 1."""
+        """Return the squared probability of the other label, integrated from -1 to 1."""
         return 2.0 * self.probability(y * -mean, var) ** 2
 
 
 @dataclass(frozen=True)
 class Probit(Binary):
-    """Φ(y f/√noise): the sign of f after Gaussian noise of this variance. [004 eqs 5.6-5.9]"""
+    """Φ(y f/√noise): y is the sign of f plus Gaussian noise of this variance. [004 eqs 5.6-5.9]"""
 
     kind: ClassVar[int | None] = 1
     names: ClassVar[tuple[str, ...]] = ("noise",)
-    held: ClassVar[tuple[str, ...]] = ("noise",)  # it and the variance of f are one parameter
+    held: ClassVar[tuple[str, ...]] = ("noise",)  # only its ratio to the variance of f counts
     log_concave: ClassVar[bool] = True
 
     noise: float = 1.0
@@ -100,7 +99,7 @@ class Probit(Binary):
         return {"noise": -0.5 * z * mills(z)[1] / self.noise}
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """Φ(f/√noise) averages to Φ(z), z = mean/√(noise + var). [004 eqs 5.8-5.9]"""
+        """Use that the average of Φ(f/√noise) is Φ(mean/√(noise + var)). [004 eqs 5.8-5.9]"""
         if power != 1.0:
             return super()._tilted(y, mean, var, power)
         total = self.noise + var
@@ -111,7 +110,7 @@ class Probit(Binary):
     def value_and_gradient(
         self, y: Array, mean: Array, var: Array, power: float = 1.0
     ) -> tuple[Array, dict[str, Array]]:
-        """Only mean/√noise and var/noise count, so the derivative in the noise follows from those in them."""
+        """Use that L is a function of mean/√noise and var/noise: its other derivatives give that in noise."""
         value, q, r = self.tilted(y, mean, var, power)
         curve = r if power == 0.0 else r + q * q  # 2 ∂L/∂var
         return value, {"noise": -0.5 * (mean * q + var * curve) / self.noise}
@@ -120,14 +119,14 @@ class Probit(Binary):
         return self.value_and_gradient(y, mean, var, power)[1]
 
     def _feature(self, y: Array, power: float) -> Feature:
-        """The place where p(1|f) bends; it is steep on the left."""
+        """Return where p(1|f) bends; it is steep on the left."""
         unit = np.sqrt(self.noise)
         return Feature(0.0, 2.8 * unit, left=1.5 * unit if power else np.inf, fine=0.8)
 
 
 @dataclass(frozen=True)
 class Step(Binary):
-    """1 - flip where y agrees with the sign of f, else flip, the share of wrong labels. [004 §2.6]"""
+    """1 - flip where y has the sign of f, else flip, which is the share of wrong labels. [004 §2.6]"""
 
     kind: ClassVar[int | None] = 2
     names: ClassVar[tuple[str, ...]] = ("flip",)
@@ -148,7 +147,7 @@ class Step(Binary):
         return namespace(f, y).where(y * f > 0, np.log1p(-self.flip), wrong)
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """right Φ(z) + wrong Φ(-z), z = y mean/√var, of p^a or of log p on either side."""
+        """Use the average right Φ(z) + wrong Φ(-z), z = y mean/√var, where right and wrong are `_sides`."""
         xp, scale = namespace(mean), namespace(mean).sqrt(var)
         z = y * mean / scale
         if self.flip == 0.0 and power > 0.0:
@@ -164,7 +163,7 @@ class Step(Binary):
         return xp.log(value), y * slope / scale, -slope * (z + slope) / var
 
     def gradient_on_nodes(self, y: Array, mean: Array, var: Array, power: float) -> dict[str, Array]:
-        """p^a of either side, differentiated."""
+        """Return the derivative of the average of p^a, or log p, in flip."""
         xp = namespace(mean)
         z, ndtr = y * mean / xp.sqrt(var), special(xp).ndtr
         right, wrong = self._sides(power)
@@ -176,7 +175,7 @@ class Step(Binary):
         return {"flip": power * (wrong / self.flip * ndtr(-z) - right / (1.0 - self.flip) * ndtr(z)) / value}
 
     def _sides(self, power: float) -> tuple[float, float]:
-        """p^a, or log p for a = 0, where the label is right and where it is wrong."""
+        """Return p^a, or log p for a = 0, where the label is right and where it is wrong."""
         if power > 0.0:
             return (1.0 - self.flip) ** power, self.flip**power
         if self.flip == 0.0:
@@ -208,12 +207,12 @@ class Logistic(Binary):
 
 @dataclass(frozen=True)
 class Ordinal(Likelihood):
-    """Classes 0, 1, …, c - 1 in an order: the number of thresholds that f lies above after Gaussian noise.
+    """Ordered classes 0, 1, …, c - 1: the number of thresholds below f plus Gaussian noise.
 
-    The first of the c - 1 thresholds is `threshold`, and the others follow in `gaps` (c - 2,).
+    The first of the c - 1 thresholds is `threshold`; `gaps` (c - 2,) are the distances to the next ones.
     """
 
-    held: ClassVar[tuple[str, ...]] = ("noise",)  # it and the variance of f are one parameter
+    held: ClassVar[tuple[str, ...]] = ("noise",)  # only its ratio to the variance of f counts
     bounds: ClassVar[dict[str, tuple[float, float]]] = {"threshold": (-np.inf, np.inf)}
     log_concave: ClassVar[bool] = True
 
@@ -239,25 +238,25 @@ class Ordinal(Likelihood):
 
     @property
     def thresholds(self) -> np.ndarray:
-        """Between the classes. (c - 1,)"""
+        """The thresholds between the classes. (c - 1,)"""
         return self.threshold + np.concatenate([[0.0], np.cumsum(self.gaps)])
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         check_classes(y, len(self.gaps) + 1)
 
     def _ends(self, y: Array) -> tuple[Array, Array, Array]:
-        """The thresholds below and above each class, ±LARGEST where there is none, and their distance."""
+        """Return the thresholds below and above each class, ±LARGEST if there is none, and their distance."""
         ends = asarray_like(np.concatenate([[-LARGEST], self.thresholds, [LARGEST]]), y)
         widths = asarray_like(np.concatenate([[2.0 * LARGEST], self.gaps, [2.0 * LARGEST]]), y)
         index = y.astype(int) if hasattr(y, "astype") else y.long()
         return ends[index], ends[index + 1], widths[index]
 
     def _parts(self, y: Array, f: Array, noise: Array | float) -> tuple[Array, ...]:
-        """log p; where the thresholds a and b are from f in units of √noise, and how far the nearer is away;
-        their distance; and the density over p at either.
+        """Return log p; in units of √noise the thresholds a and b less f, the distance of the nearer if f is
+        outside, and b - a; and the normal density over p at a and at b.
 
-        p = Φ(b) - Φ(a) is taken where Φ is not close to 1, from log Φ(low) - log Φ(high), which is a product
-        of differences beside a ratio of hazards.
+        p = Φ(b) - Φ(a), in the tail where Φ is not close to 1, comes from log Φ(low) - log Φ(high), which
+        differences of squares and a ratio of hazards give without loss of digits.
         """
         xp, unit = namespace(f), noise**0.5
         a, b, width = self._ends(y)
@@ -276,7 +275,7 @@ class Ordinal(Likelihood):
         return value, a, b, -high, width, xp.where(flip, at_high, at_low), xp.where(flip, at_low, at_high)
 
     def _slopes(self, y: Array, f: Array, noise: Array | float) -> tuple[Array, Array, Array]:
-        """p of a narrow class is a Gaussian density; far from it the part inside is exponential."""
+        """Return log p and two derivatives in f, by their limits for narrow classes and for f far away."""
         xp, unit = namespace(f), noise**0.5
         value, a, b, away, width, at_a, at_b = self._parts(y, f, noise)
         middle = 0.5 * (a + b)
@@ -297,7 +296,7 @@ class Ordinal(Likelihood):
         return self._slopes(y, mean, self.noise + var)
 
     def _ends_gradient(self, y: Array, f: Array, noise: Array | float) -> list[Array]:
-        """The derivatives of log p in the thresholds below and above, and in the noise."""
+        """Return the derivatives of log p in the thresholds below and above, and in the noise."""
         _, a, b, _, _, at_a, at_b = self._parts(y, f, noise)
         return [-at_a / noise**0.5, at_b / noise**0.5, 0.5 * (a * at_a - b * at_b) / noise]
 
@@ -312,7 +311,7 @@ class Ordinal(Likelihood):
         return self._gradient(y, *((power or 1.0) * part for part in parts))
 
     def _gradient(self, y: Array, below: Array, above: Array, noise: Array) -> dict[str, Array]:
-        """A gap moves every threshold above it: those below class y > gap and above class y ≥ gap."""
+        """Return the gradient by name: gap i moves the threshold below y if y > i, and above if y ≥ i."""
         numbers = range(1, len(self.gaps) + 1)
         gaps = {f"gap{i}": below * (y > float(i)) + above * (y >= float(i)) for i in numbers}
         return {"threshold": below + above, **gaps, "noise": noise}
@@ -328,14 +327,14 @@ class Ordinal(Likelihood):
         return Feature(centre, 2.8 * unit, left=left, right=right)
 
     def probabilities(self, mean: Array, var: Array) -> Array:
-        """The probability of every class. (n, c)"""
+        """Return the probability of every class. (n, c)"""
         mean, var = one_namespace(mean, var)
         classes = asarray_like(np.arange(len(self.gaps) + 2), mean)
         value = self.log_average(classes, mean[..., None], var[..., None])
         return namespace(value).exp(value)
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of the number of the class."""
+        """Return mean and variance of the number of the class."""
         return class_moments(self.probabilities(mean, var))
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
@@ -354,18 +353,18 @@ class Ordinal(Likelihood):
 
 
 def check_classes(y: Array, last: int) -> None:
-    """Raise if a row is no class 0, 1, …, last."""
+    """Raise if a row is not one of the classes 0, 1, …, last."""
     wrong = (y < 0) | (y > last) | (y != namespace(y).floor(y))
     refuse(y, wrong, f"classes must be whole numbers from 0 to {last}, but row {{row}} has {{value:g}}")
 
 
 def class_moments(p: Array) -> tuple[Array, Array]:
-    """Mean and variance of the number of a class with probabilities p (…, c)."""
+    """Return mean and variance of the number of a class with probabilities p (…, c)."""
     xp, classes = namespace(p), asarray_like(np.arange(p.shape[-1]), p)
     average = xp.sum(p * classes, axis=-1)
     return average, xp.sum(p * (classes - average[..., None]) ** 2, axis=-1)
 
 
 def ranked_score(p: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The ranked probability score of classes y = 0, 1, … with probabilities p (n, c). (n,)"""
+    """Return the ranked probability score of classes y = 0, 1, … with probabilities p (n, c). (n,)"""
     return np.sum((np.cumsum(p, axis=1) - (y[:, None] <= np.arange(p.shape[1])))[:, :-1] ** 2, axis=1)

@@ -1,4 +1,4 @@
-"""Likelihoods of counts, Poisson, negative binomial and binomial, and of shares, Beta."""
+"""Likelihoods of counts (Poisson, negative binomial, binomial) and of shares (Beta)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,18 +14,18 @@ from ...numerics.special import log_sigmoid, special, stirling
 from .base import STEEP, Likelihood, exp, one_namespace, refuse
 from .classes import Logistic
 
-MOST = 1e12  # of counts: digits are left for the shares of few among many
+MOST = 1e12  # of counts: beyond it too few digits are left for small shares of many
 
 
 @dataclass(frozen=True)
 class Counted(Likelihood):
-    """Counts; a second column of y says of how many, or how long."""
+    """Counts; a second column of y holds the number of trials or the exposure."""
 
     columns: ClassVar[int] = 2
     log_concave: ClassVar[bool] = True
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-        """The scores of counts, (n,) or with a further number (n, 2). (n,)"""
+        """Compute `crps` as a sum over counts. (n,)"""
         further = y[:, 1:] if y.ndim > 1 else None
         most = self.quantile(FAR_QUANTILE, mean, var, further)
 
@@ -41,7 +41,7 @@ class Counted(Likelihood):
 
 @dataclass(frozen=True)
 class Counts(Counted):
-    """Counts with a mean of exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
+    """Counts with mean exposure · exp(f); y is the count, or count and exposure. (n,) or (n, 2)"""
 
     defaults: ClassVar[tuple[float, ...]] = (1.0,)
 
@@ -56,7 +56,7 @@ class Counts(Counted):
         return rate, rate + self._excess(rate, var)
 
     def _excess(self, rate: Array, var: Array) -> Array:
-        """The variance of y beyond a Poisson count's: that of the rate."""
+        """Return the variance of y beyond that of a Poisson count of this rate."""
         return rate * (rate * namespace(var).expm1(namespace(var).minimum(var, STEEP)))
 
     def _observed(self, x: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ class Poisson(Counts):
     kind: ClassVar[int | None] = 6
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        """y (x - e^x + 1) and what is left at x = 0, the f whose rate is y: no large numbers cancel."""
+        """Take log p as y (x - e^x + 1) plus its value at x = 0, where the rate is y: nothing cancels."""
         f, y, exposure = self.split(y, f)
         xp = namespace(f, y)
         unit = xp.maximum(y, 1.0)
@@ -109,7 +109,7 @@ class Poisson(Counts):
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape, of gamma rates; y as in `Poisson`."""
+    """Counts with mean μ = exposure · exp(f) and variance μ + μ²/shape; y as in `Poisson`."""
 
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
@@ -171,7 +171,7 @@ class Binomial(Counted):
         return _successes_feature(y, trials - y, 0.0 * y, power)
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of the successes; of one trial unless `further` has the trials."""
+        """Return mean and variance of the successes, in one trial unless `further` holds their number."""
         mean, var, trials = one_namespace(mean, var, 1.0 if further is None else further)
         xp, p = namespace(mean), Logistic()
         first, second = (xp.exp(p.log_average(1.0, mean, var, power)) for power in (1.0, 2.0))
@@ -187,7 +187,7 @@ class Binomial(Counted):
         return np.where(y < 0.0, 0.0, np.where(left == 0.0, 1.0, inside))
 
     def _quantile(self, p: Array, mean: np.ndarray, var: np.ndarray, further: Array | None) -> np.ndarray:
-        """The quantile by halving the interval of successes."""
+        """Compute `quantile` by halving the interval of successes."""
         trials = np.ones(len(p)) if further is None else further[:, 0]
         low, high = np.full(len(p), -1.0), trials.copy()
         while np.any(high - low > 1.0):
@@ -210,7 +210,7 @@ class Beta(Likelihood):
         refuse(y, wrong, "shares must lie between 0 and 1, but row {row} has {value:g}; move it inside")
 
     def log_density(self, y: Array, f: Array) -> Array:
-        """-φ KL(μ || y) and what is left: with S(x) = x log x - x - log Γ(x + 1) no large numbers cancel."""
+        """Take log p as -φ KL(μ || y) plus values of S(x) = x log x - x - log Γ(x + 1): nothing cancels."""
         f, y = self.split(y, f)
         xp, phi = namespace(f, y), self.precision
         log_mu, mu, nu = log_sigmoid(f)
@@ -271,10 +271,10 @@ class Beta(Likelihood):
 
 
 def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:
-    """y log(σ(z)/s) + k log(σ(-z)/(1 - s)), s = y/(y + k), σ(z) = 1/(1 + exp(-z)), and two derivatives in z.
+    """Return y log(σ(z)/s) + k log(σ(-z)/(1 - s)) with s = y/(y + k), and two derivatives in z.
 
-    It is taken about s₀ = (y + ½)/(y + k + 1), which is neither 0 nor 1: with σ(z₀) = s₀ and x = z - z₀,
-    log(σ(z)/s₀) = -log(1 + (1 - s₀)(e^-x - 1)) and log(σ(-z)/(1 - s₀)) = -log(1 + s₀(e^x - 1)).
+    σ(z) = 1/(1 + exp(-z)). It is taken about s₀ = (y + ½)/(y + k + 1), not 0 or 1: with σ(z₀) = s₀ and x =
+    z - z₀, log(σ(z)/s₀) = -log(1 + (1 - s₀)(e^-x - 1)) and log(σ(-z)/(1 - s₀)) = -log(1 + s₀(e^x - 1)).
     """
     xp, total = namespace(z), y + k
     here, there = (y + 0.5) / (total + 1.0), (k + 0.5) / (total + 1.0)
@@ -288,7 +288,7 @@ def _successes(y: Array, k: Array, z: Array) -> tuple[Array, Array, Array]:
 
 
 def _successes_feature(y: Array, k: Array, zero: Array, power: float) -> Feature:
-    """The bend of `_successes` at z = f - zero: a wall on the side of many, a slope on that of few."""
+    """Return the bend of `_successes` at z = f - zero, steep on the sides where y or k is not small."""
     if power == 0.0:
         return Feature(zero, np.pi)
     xp, y, k = namespace(y), power * y, power * k
@@ -298,7 +298,7 @@ def _successes_feature(y: Array, k: Array, zero: Array, power: float) -> Feature
 
 
 def _rate(f: np.ndarray, exposure: np.ndarray | None) -> np.ndarray:
-    """A mean that counts can be drawn from."""
+    """Return the rate exposure · exp(f), at most 1e18, which counts can be drawn from."""
     f = np.asarray(f, dtype=float)
     rate = exp(f) if exposure is None else exp(f) * np.asarray(exposure, dtype=float).reshape(np.shape(f))
     return np.minimum(rate, 1e18)

@@ -1,4 +1,4 @@
-"""Likelihoods given as a function, and the square of f."""
+"""Likelihoods given as a function, and the likelihood f²."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from .base import Likelihood, refuse
 
 @dataclass(frozen=True)
 class Custom(Likelihood):
-    """Any p(y|f), given as function(y, f) -> log p(y|f) on arrays that broadcast; averages are by quadrature.
+    """Any p(y|f), given by function(y, f) -> log p(y|f) on arrays that broadcast; averages are by quadrature.
 
-    `landmarks(y)` may name values of f (n, l) where p(y|f) peaks or bends more sharply than the prior of f;
-    without them a peak much narrower than the prior can be overlooked.
+    `landmarks(y)` may give values of f (n, l) where p(y|f) peaks or bends more sharply than the prior of f;
+    without them a peak much narrower than the prior can be missed.
     """
 
     function: Callable[[Array, Array], Array]
@@ -34,7 +34,7 @@ class Custom(Likelihood):
         value = value if is_foreign(value) else np.asarray(value, dtype=float)
         shape = np.broadcast_shapes(y.shape, f.shape)
         if tuple(value.shape) != shape:
-            raise ShapeError(f"the log density of shape {shape} came back with shape {tuple(value.shape)}")
+            raise ShapeError(f"function(y, f) of shape {shape} came back with shape {tuple(value.shape)}")
         return value
 
     def _landmarks(self, y: Array) -> Array | None:
@@ -48,10 +48,9 @@ class Custom(Likelihood):
 
 @dataclass(frozen=True)
 class Squared(Likelihood):
-    """f^2y for an input seen y times, where f² is a density up to its mass; y need not be whole. [004 §5.3]
+    """f^2y for an input seen y times, where f² is an unnormalised density; y need not be whole. [004 §5.3]
 
-    q = 2 mean/(mean² + var) and r = 2(var - mean²)/(mean² + var)² at y = 1: a mean of 0 stays 0, and r > 0
-    about it.
+    At y = 1, q = 2 mean/(mean² + var) and r = 2(var - mean²)/(mean² + var)²: a mean of 0 stays 0, with r > 0.
     """
 
     kind: ClassVar[int | None] = 7
@@ -78,10 +77,11 @@ class Squared(Likelihood):
 
 
 def _expected_log_square(mean: Array, var: Array) -> tuple[Array, Array, Array]:
-    """⟨log f²⟩ and its two derivatives in the mean.
+    """Return ⟨log f²⟩ and two derivatives in the mean.
 
-    f²/var is chi-squared with 1 + 2j degrees of freedom, j Poisson distributed with mean x = mean²/2var: with
-    the digamma function ψ, ⟨log f²⟩ = log 2var + E ψ(j + ½). Far from 0 it is a series in var/mean².
+    f²/var is chi-squared with 1 + 2j degrees of freedom, where j is Poisson distributed with mean x =
+    mean²/2var, so with the digamma function ψ ⟨log f²⟩ = log 2var + E ψ(j + ½). Far from 0 a series in
+    var/mean² replaces it.
     """
     xp = namespace(mean)
     x = 0.5 * mean * mean / var

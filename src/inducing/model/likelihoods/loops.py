@@ -1,6 +1,6 @@
-"""log⟨p(y|f)⟩ under f ~ N(mean, var) and its first two derivatives in the mean, compiled, a row at a time.
+"""Compiled functions for log⟨p(y|f)⟩ under f ~ N(mean, var) and two derivatives in the mean, row by row.
 
-Loops over rows call a likelihood by its address (`Asked`), so that none is compiled for the sake of another.
+Loops over rows call a likelihood by its address (`Asked`), so that only likelihoods in use are compiled.
 Numbers that are not finite, or variances that are not positive, give NaN; every loop ends.
 """
 
@@ -20,14 +20,14 @@ from .row_averages import LOG_ROOT_2PI, LOGISTIC, POISSON, STUDENT, average
 if TYPE_CHECKING:
     from .base import Likelihood
 
-# no fast math: the tails are about rounding; a division by zero is infinite, no exception
+# no fast math, as tails depend on exact rounding; a division by zero is infinite, no exception
 _jit = helper(error_model="numpy")
 _pointed = pointed(signature("void", *["CPointer(float64)"] * 5), error_model="numpy")
 _CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.POINTER(ctypes.c_double)] * 5)
 
 LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 TERMS = 1 << 20  # of a series, at most
-APART = 50.0  # mean²/2var from which |f| to a power has all its mass on the mean's side of 0
+APART = 50.0  # mean²/2var above which f has the sign of its mean, up to rounding
 
 
 @_jit
@@ -40,7 +40,7 @@ def tilt(at: int, theta: np.ndarray, y: float, mean: float, var: float, out: np.
 def tilt_rows(
     at: int, theta: np.ndarray, y: np.ndarray, mean: np.ndarray, var: np.ndarray, out: np.ndarray
 ) -> None:
-    """The three numbers of every row in the rows of out (n, 3)."""
+    """Fill each row of out (n, 3) by `tilt`."""
     for i in range(len(y)):
         tilt(at, theta, y[i], mean[i], var[i], out[i])
 
@@ -108,9 +108,9 @@ BY_KIND = gaussian, probit, step, logistic, laplace, student, poisson, squared  
 
 
 class Asked:
-    """A likelihood as compiled loops ask it: by an address, whether its averages are compiled or Python's.
+    """A likelihood for compiled loops, which call it by the address `at`, be it compiled or Python.
 
-    An exception of the latter is kept in `error`; the loops see NaN.
+    An exception in Python is kept in `error`; the loops see NaN.
     """
 
     def __init__(self, likelihood: Likelihood) -> None:
@@ -123,7 +123,7 @@ class Asked:
             out[0] = out[1] = out[2] = nan
             try:
                 out[0], out[1], out[2] = map(float, likelihood.tilted(y[0], mean[0], var[0]))
-            except BaseException as error:  # of Python, which compiled code does not pass on
+            except BaseException as error:  # compiled code cannot pass it on
                 self.error = error
 
         self._callback = _CALLBACK(ask)
@@ -132,7 +132,7 @@ class Asked:
 
 @_jit
 def mills(z: float) -> tuple[float, float, float]:
-    """log Φ(z), h = Φ'(z)/Φ(z) and z + h, none of which loses digits for z → -∞.
+    """Return log Φ(z), h = Φ'(z)/Φ(z) and z + h, without loss of digits for z → -∞.
 
     There h = x + 1/(x + 2/(x + 3/(x + …))) with x = -z.
     """
@@ -150,7 +150,7 @@ def mills(z: float) -> tuple[float, float, float]:
 
 @_jit
 def _probit(noise: float, mean: float, var: float) -> tuple[float, float, float]:
-    """Φ(f/√noise) averages to Φ(z), z = mean/√(noise + var). [004 eqs 5.8-5.9]"""
+    """Average Φ(f/√noise), which gives Φ(z), z = mean/√(noise + var). [004 eqs 5.8-5.9]"""
     total = noise + var
     scale = sqrt(total)
     value, h, rest = mills(mean / scale)
@@ -159,7 +159,7 @@ def _probit(noise: float, mean: float, var: float) -> tuple[float, float, float]
 
 @_jit
 def _step(flip: float, mean: float, var: float) -> tuple[float, float, float]:
-    """flip + (1 - 2 flip)[f > 0] averages to flip + (1 - 2 flip)Φ(z), z = mean/√var."""
+    """Average flip + (1 - 2 flip)[f > 0], which gives flip + (1 - 2 flip)Φ(z), z = mean/√var."""
     if flip == 0.0:
         return _probit(0.0, mean, var)
     scale = sqrt(var)
@@ -175,7 +175,7 @@ def _step(flip: float, mean: float, var: float) -> tuple[float, float, float]:
 
 @_jit
 def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, float, float]:
-    """exp(-|y - f|/b)/2b averages to (t₊ + t₋)/2b, t± = exp(v/2b² ± u/b) Φ(∓u/√v - √v/b), u = mean - y.
+    """Average exp(-|y - f|/b)/2b: (t₊ + t₋)/2b, t± = exp(v/2b² ± u/b) Φ(∓u/√v - √v/b), u = mean - y.
 
     t₊ and t₋ are the parts of f < y and of f > y, with shares P and M of the whole, so q = (P - M)/b and r =
     [4PM - 2b N(u; 0, v)/(t₊ + t₋)]/b². Where v ≫ b² these cancel; the moments of the two cut Gaussians do
@@ -202,8 +202,8 @@ def _laplace(scale: float, y: float, mean: float, var: float) -> tuple[float, fl
 
 @_jit
 def _squared(times: float, mean: float, var: float) -> tuple[float, float, float]:
-    """f² averages to mean² + var [004 §5.3]; |f|^2w, w = times, to a confluent hypergeometric function of t =
-    mean²/2var:
+    """Average |f|^2w, w = times: mean² + var for w = 1 [004 §5.3], else a confluent hypergeometric function
+    of t = mean²/2var:
 
         (2var)^w Γ(w + ½)/Γ(½) e⁻ᵗ Σ cⱼ,   cⱼ = (w + ½)ⱼ/(½)ⱼ tʲ/j!
 
@@ -240,7 +240,7 @@ def _squared(times: float, mean: float, var: float) -> tuple[float, float, float
 
 @_jit
 def _power_far_out(times: float, mean: float, var: float) -> tuple[float, float, float]:
-    """|f|^2w where f has one sign, by Gauss-Legendre about the mode: q = E 2w/f, r = Var 2w/f - E 2w/f²."""
+    """Average |f|^2w where f has one sign, by Gauss-Legendre: q = E 2w/f, r = Var 2w/f - E 2w/f²."""
     m, w = abs(mean), times
     mode = 0.5 * (m + sqrt(m * m + 8.0 * w * var))
     scale = 1.0 / sqrt(1.0 / var + 2.0 * w / (mode * mode))

@@ -1,4 +1,4 @@
-"""Likelihoods of f plus Gaussian noise, seen or censored."""
+"""Likelihoods of f plus Gaussian noise, observed or censored, and of the log variance of an error."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,8 +13,8 @@ from ...numerics.special import LOG_2PI, special
 from .base import Likelihood, exp, moments, one_namespace, refuse
 from .classes import Probit
 
-WIDTHS = 0.5, 1.0, 2.0, 4.0, 8.0, 16.0  # standard deviations of log variances, up to which some steps serve,
-LOG_VARIANCE_STEP = 0.6  # of these over the standard deviation: averages are then right to 1e-11
+WIDTHS = 0.5, 1.0, 2.0, 4.0, 8.0, 16.0  # upper ends of classes of √var that share their steps
+LOG_VARIANCE_STEP = 0.6  # in f, at most: averages are then right to 1e-11
 ENTRIES_AT_ONCE = 1 << 15  # rows × nodes
 
 
@@ -39,7 +39,7 @@ class GaussianNoise(Likelihood):
         return {"variance": 0.5 * ((y - f) ** 2 / self.variance - 1.0) / self.variance}
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """p^a is N(y; f, variance/a) up to a constant."""
+        """Use that p^a is N(y; f, variance/a) up to a constant."""
         e, log_noise = y - mean, LOG_2PI + np.log(self.variance)
         if power == 0.0:
             value = -0.5 * (log_noise + (e * e + var) / self.variance)
@@ -81,10 +81,10 @@ class Gaussian(GaussianNoise):
 
 @dataclass(frozen=True)
 class CensoredGaussian(GaussianNoise):
-    """f + Gaussian noise of this variance, of which some rows tell only that it lies beyond y.
+    """f + Gaussian noise of this variance, known in some rows only to lie beyond y.
 
-    y is (n,), or (n, 2) with a second column: 0 where y was seen, 1 where it is y or more (censored on the
-    right), -1 where it is y or less. Predictions are of what would be seen without a limit.
+    y is (n,), or (n, 2) with a second column: 0 where it was observed, 1 where it is y or more (censored on
+    the right), -1 where it is y or less. Predictions are of the uncensored value.
     """
 
     columns: ClassVar[int] = 2
@@ -92,7 +92,7 @@ class CensoredGaussian(GaussianNoise):
 
     @property
     def _beyond(self) -> Probit:
-        """The likelihood of a censored row: of side · (f - y), as of a label."""
+        """The likelihood of a censored row, whose label is its side and whose process is f - y."""
         return Probit(self.variance)
 
     def _check_rows(self, y: Array, *further: Array) -> None:
@@ -137,22 +137,22 @@ class CensoredGaussian(GaussianNoise):
 
 @dataclass(frozen=True)
 class LogVariance(Likelihood):
-    """An error of variance known + exp(f); y is the error, or it and the known part. (n,) or (n, 2)"""
+    """A Gaussian error y with variance known + exp(f); y is (n,), or (n, 2) with the known part."""
 
     columns: ClassVar[int] = 2
     defaults: ClassVar[tuple[float, ...]] = (0.0,)
-    widest: ClassVar[float] = 25.0  # errors that the known part explains would have it infinite
+    widest: ClassVar[float] = 25.0  # errors that the known part explains would make it infinite
 
     def _check_rows(self, y: Array, *further: Array) -> None:
         for known in further:
             refuse(known, known < 0.0, "a variance must not be negative, but row {row} has {value:g}")
 
     def _of_ratio(self, ratio: Array) -> tuple[Array, Array, Array]:
-        """log p of ρ = y² at variance 1, and minus twice its first and second derivative in log ρ."""
+        """Return log p of ρ = y² at variance 1, and -2 times its first and second derivative in log ρ."""
         return -0.5 * (LOG_2PI + ratio), ratio, ratio
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        """log p and its slopes by t = known + exp(f), p = exp(f)/t and ρ = y²/t."""
+        """Compute log p and its slopes from t = known + exp(f), the share p = exp(f)/t, and ρ = y²/t."""
         f, y, known = self.split(y, f)
         xp, part = namespace(f, y), exp(f)
         total = known + part
@@ -162,8 +162,8 @@ class LogVariance(Likelihood):
         return value - 0.5 * xp.log(total), slope, 0.5 * p * ((1.0 - p) * (pull - 1.0) - p * bend)
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """Averages over equal steps for power = 0 where f is known well enough: log p has no singularity
-        within π of the real line, so steps of h standard deviations sd leave exp(-2π²/(h sd)).
+        """Average over equal steps, for power = 0 and √var up to 16: log p has no singularity within π of the
+        real line, so steps of h standard deviations sd have an error of about exp(-2π²/(h sd)).
         """
         if power > 0.0 or not is_numpy(mean):
             return super()._tilted(y, mean, var, power)

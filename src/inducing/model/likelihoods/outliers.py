@@ -1,7 +1,7 @@
 """Likelihoods of f plus noise with heavy tails: each is a mixture of Gaussians of different scales.
 
-`safe_site(y, mean, var)` is (τ, ν) of the variational update of that scale at f ~ N(mean, var): a site that
-is never negative, a way out of regions where that of the likelihood itself is.
+`safe_site(y, mean, var)` is (τ, ν) of the site from a variational update of the scale at f ~ N(mean, var).
+Its τ is never negative, so it can stand in where the likelihood's own site has a negative one.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from ...numerics.workers import row_slices
 from .base import LARGEST, Likelihood, exp, one_namespace
 from .noise import LogVariance
 
-FEWEST_DF = 0.5  # that a mixture of Gaussians serves: the fewer, the farther its weights reach
+FEWEST_DF = 0.5  # from which `mixture` serves: with fewer its weights reach too far
 
 
 @dataclass(frozen=True)
 class Kinked(Likelihood):
-    """exp(constant - up·(y - f)) where y is above f and exp(constant - down·(f - y)) where it is below."""
+    """exp(constant - up·(y - f)) where y is above f, exp(constant - down·(f - y)) where it is below."""
 
     located: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("scale",)
@@ -33,11 +33,11 @@ class Kinked(Likelihood):
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """constant, up and down."""
+        """The numbers constant, up and down."""
         raise NotImplementedError
 
     def log_density_slopes(self, y: Array, f: Array) -> tuple[Array, Array, Array]:
-        """log p and its slopes without the kink at f = y, where the second derivative is -∞."""
+        """Return log p and its slopes, but 0 for the second derivative -∞ at f = y."""
         f, y = self.split(y, f)
         constant, up, down = self.rates
         e = y - f
@@ -57,18 +57,18 @@ class Kinked(Likelihood):
         return {name: (power or 1.0) * part for name, part in self._gradient(above, below).items()}
 
     def _gradient(self, above: Array, below: Array) -> dict[str, Array]:
-        """The derivatives of log p in the parameters at y - f above 0, or at f - y."""
+        """Return the derivatives of log p in the parameters from max(y - f, 0) and max(f - y, 0)."""
         _, up, down = self.rates
         return {"scale": (up * above + down * below - 1.0) / self.scale}
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """The noise is a difference of two exponential times, with rates up and down."""
+        """Return mean and variance of y; the noise is a difference of exponential variables."""
         mean, var = one_namespace(mean, var)
         _, up, down = self.rates
         return mean + (1.0 / up - 1.0 / down), var + 1.0 / up**2 + 1.0 / down**2
 
     def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-        """|e| = (up + down)/2 |e| + (up - down)/2 e: a Laplace density and a slope."""
+        """Return the site, by -log p = (up + down)/2 |e| + (up - down)/2 e: a Laplace density and a slope."""
         y, mean, var, _ = self._rows(y, mean, var)
         _, up, down = self.rates
         tau = 0.5 * (up + down) / namespace(mean).sqrt((y - mean) ** 2 + var)
@@ -97,8 +97,8 @@ class Laplace(Kinked):
 
 @dataclass(frozen=True)
 class AsymmetricLaplace(Kinked):
-    """level(1 - level)/scale · exp(-ρ((y - f)/scale)), where ρ(e) is level·e above and (level - 1)·e below 0:
-    f is the quantile of y at this level.
+    """level(1 - level)/scale · exp(-ρ((y - f)/scale)), ρ(e) being level·e above 0 and (level - 1)·e below, so
+    that f is the quantile of y at this level.
     """
 
     names: ClassVar[tuple[str, ...]] = ("scale", "level")
@@ -124,7 +124,7 @@ class AsymmetricLaplace(Kinked):
 def _kinked(
     y: Array, mean: Array, var: Array, power: float, constant: float, up: float, down: float
 ) -> tuple[Array, ...]:
-    """L, q, r, ⟨max(y - f, 0)⟩, ⟨max(f - y, 0)⟩, and the shares P and M of the parts f < y and f > y in all.
+    """Return L, q, r, ⟨max(y - f, 0)⟩, ⟨max(f - y, 0)⟩, and the shares P and M of f < y and of f > y.
 
     With u = mean - y the parts average to t = exp(κ²v/2 ± κu) Φ(∓u/√v - κ√v), κ = a·up and a·down. Then
     q = Pκ₁ - Mκ₂ and r = PM(κ₁ + κ₂)² - (κ₁ + κ₂) N(u; 0, v)/(t₁ + t₂). Where v ≫ 1/κ² these cancel; the
@@ -161,7 +161,7 @@ def _kinked(
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """Student's t with df degrees of freedom and this scale about f: an outlier's pull fades. Not
+    """f + Student's t noise with df degrees of freedom and this scale: far outliers pull less. It is not
     log-concave: far from the mean r > 0, and an observation can widen the process.
     """
 
@@ -181,7 +181,7 @@ class StudentT(Likelihood):
         return float(log_ratio - 0.5 * np.log(np.pi * self.df) - np.log(self.scale))
 
     def _error(self, y: Array, f: Array) -> Array:
-        """(y - f)/scale, within what can be squared."""
+        """Return (y - f)/scale, clipped so that it can be squared."""
         f, y = self.split(y, f)
         return namespace(f, y).clip((y - f) / self.scale, -LARGEST, LARGEST)
 
@@ -209,13 +209,13 @@ class StudentT(Likelihood):
         return Feature(y, self.scale * np.sqrt(self.df), self.scale / np.sqrt(power or 1.0))
 
     def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-        """The precisions of the mixture are gamma distributed."""
+        """Return the site; the precisions of the mixture are gamma distributed."""
         y, mean, var, _ = self._rows(y, mean, var)
         tau = (self.df + 1.0) / (self.df * self.scale**2 + (y - mean) ** 2 + var)
         return tau, tau * y
 
     def predict(self, mean: Array, var: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of y; the variance is infinite up to df = 2."""
+        """Return mean and variance of y; the variance is infinite up to df = 2."""
         mean, var = one_namespace(mean, var)
         return mean, var + (self.scale**2 * self.df / (self.df - 2.0) if self.df > 2.0 else np.inf)
 
@@ -223,8 +223,8 @@ class StudentT(Likelihood):
         return f + self.scale * rng.standard_t(self.df, np.shape(f))
 
     def mixture(self) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of Gaussians of which this is a mixture, by the trapezoidal rule in the log of their
-        precision, which is gamma distributed; and their weights. (k,) each
+        """Return variances and weights of Gaussians whose mixture this is: the trapezoidal rule in the log of
+        their precision, which is gamma distributed. (k,) each
         """
         half = 0.5 * self.df
         low, high = -1.0 - FAR / half, np.log(2.0 + FAR / half)  # where nothing is left of the density
@@ -250,7 +250,7 @@ class StudentT(Likelihood):
 
 @dataclass(frozen=True)
 class LogScaleT(LogVariance):
-    """An error that is Student's t with df degrees of freedom and squared scale known + exp(f)."""
+    """An error with Student's t distribution, df degrees of freedom and squared scale known + exp(f)."""
 
     names: ClassVar[tuple[str, ...]] = ("df",)
 
@@ -269,7 +269,7 @@ class LogScaleT(LogVariance):
 
 @dataclass(frozen=True)
 class Contaminated(Likelihood):
-    """f + Gaussian noise of this variance, and in a share of the rows of `inflation` times that variance."""
+    """f + Gaussian noise of this variance, or `inflation` times that variance in a share of the rows."""
 
     located: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("variance", "share", "inflation")
@@ -281,7 +281,7 @@ class Contaminated(Likelihood):
     inflation: float = 100.0
 
     def _parts(self, square: Array, var: Array | float) -> tuple[Array, list[tuple[Array, Array]]]:
-        """log p, and the share and the precision of either Gaussian, each widened by var."""
+        """Return log p, and the posterior share and the precision of either Gaussian, widened by var."""
         xp = namespace(square)
         widths = self.variance, self.inflation * self.variance
         a, b = (1.0 / (width + var) + 0.0 * square for width in widths)
@@ -323,7 +323,7 @@ class Contaminated(Likelihood):
         return super().gradient_on_nodes(y, mean, var, power)
 
     def _feature(self, y: Array, power: float) -> Feature:
-        """The two Gaussians are of one size, and of opposite sign, at e² = 2 variance (log odds + iπ)."""
+        """Return where log p bends: near e² = 2 variance (log odds + iπ), where the Gaussians cancel."""
         odds = np.log((1.0 - self.share) / self.share) + 0.5 * np.log(self.inflation)
         unit = np.sqrt(2.0 * self.variance / (1.0 - 1.0 / self.inflation))
         cross = unit * np.sqrt(odds + 1j * np.pi)
@@ -331,7 +331,7 @@ class Contaminated(Likelihood):
         return Feature(y, width, peak, fine=min(1.0, 1.4 * width / (abs(cross.real) + width)))
 
     def safe_site(self, y: Array, mean: Array, var: Array) -> tuple[Array, Array]:
-        """The mixture is of two variances."""
+        """Return the site, from the mean precision of the two Gaussians."""
         y, mean, var, _ = self._rows(y, mean, var)
         _, parts = self._parts((y - mean) ** 2 + var, 0.0)
         tau = sum(share * precision for share, precision in parts)

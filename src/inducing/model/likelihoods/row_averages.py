@@ -1,4 +1,4 @@
-"""Averages of logistic, Student's t and Poisson densities over f ~ N(mean, var), compiled, for one row: the
+"""Compiled averages of logistic, Student's t and Poisson densities over f ~ N(mean, var), for one row: the
 trapezoidal rule of numerics/quadrature.py, on the same nodes.
 """
 
@@ -17,7 +17,7 @@ LOGISTIC, STUDENT, POISSON = range(3)
 
 @_jit
 def _stirling(x: float) -> float:
-    """x log x - x - log Γ(x + 1), as `special.stirling`."""
+    """Return x log x - x - log Γ(x + 1), as `special.stirling`."""
     if x < 16.0:
         return (x * log(x) if x > 0.0 else 0.0) - x - lgamma(x + 1.0)
     w = 1.0 / (x * x)
@@ -27,7 +27,7 @@ def _stirling(x: float) -> float:
 
 @_jit
 def _constant(density: int, theta: np.ndarray, y: float) -> float:
-    """The part of log p(y|f) that does not depend on f."""
+    """Return the part of log p(y|f) that does not depend on f."""
     if density == STUDENT:
         half = 0.5 * theta[0]
         ratio = (half - 1.0) * log1p(0.5 / half) + 0.5 * log(half + 0.5) - 0.5
@@ -37,7 +37,7 @@ def _constant(density: int, theta: np.ndarray, y: float) -> float:
 
 @_jit
 def _slopes(density: int, theta: np.ndarray, y: float, f: float) -> tuple[float, float, float]:
-    """log p(y|f) but for its constant, and two derivatives in f."""
+    """Return log p(y|f) without `_constant`, and two derivatives in f."""
     if density == STUDENT:
         e = min(max((y - f) / theta[1], -1e50), 1e50)
         over = (theta[0] + 1.0) / (theta[0] + e * e)
@@ -56,8 +56,8 @@ def _slopes(density: int, theta: np.ndarray, y: float, f: float) -> tuple[float,
 
 @_jit
 def _grid(density: int, theta: np.ndarray, y: float, mean: float, scale: float) -> tuple[float, ...]:
-    """Offset, width and peak of the place where p bends, in units of √var; the map's slopes left and right,
-    and the logarithms of w over them.
+    """Return offset, width and peak of the place where p bends, in units of √var; the slopes of `_mapped`
+    left and right of it; and log(w/left) and log(w/right), w being its scale.
     """
     centre, width, peak, right = 0.0, pi, inf, inf
     if density == STUDENT:
@@ -78,20 +78,20 @@ def _softplus(x: float) -> float:
 
 @_jit
 def _mapped(grid: Numbers, u: float) -> float:
-    """t = (f - mean)/√var at u."""
+    """Return t = (f - mean)/√var at u."""
     offset, _, _, left, right, log_left, log_right = grid
     return offset + right * _softplus(u + log_right) - left * _softplus(log_left - u)
 
 
 @_jit
 def _inverse(grid: Numbers, t: float) -> float:
-    """u of t, or a little farther from 0."""
+    """Return u of t, or a number a little farther from 0."""
     offset, _, _, left, right, log_left, log_right = grid
     x, u = abs(t - offset), 0.0
     a, log_a, b, log_b = left, log_left, right, log_right
     if t > offset:
         a, log_a, b, log_b = right, log_right, left, log_left
-    for _ in range(3):  # above, below, and closer above the root
+    for _ in range(3):  # iterates are above, below, and again above the root
         z = max((x + b * _softplus(log_b - u)) / a, 1e-300)
         u = max(z + log(-expm1(-z)) - log_a, 0.0)
     return u if t > offset else -u
@@ -99,7 +99,7 @@ def _inverse(grid: Numbers, t: float) -> float:
 
 @_jit
 def _needed(grid: Numbers, low: float, high: float) -> tuple[bool, float]:
-    """Whether steps of t do for this window, rather than of u, and how many nodes it needs."""
+    """Return whether equal steps of t, not of u, serve this window, and how many nodes it needs."""
     offset, width, peak, _, _, _, _ = grid
     away = max(low - offset, offset - high, 0.0)
     step = min(rule.CLEAR * max(width, away), rule.STRAIGHT)
@@ -118,7 +118,7 @@ def _needed(grid: Numbers, low: float, high: float) -> tuple[bool, float]:
 def _closer(
     density: int, theta: np.ndarray, row: Numbers, grid: Numbers, low: float, high: float, t: np.ndarray
 ) -> tuple[float, float]:
-    """The window cut to where the integrand counts on a few coarse nodes, t (2, j), and one node more."""
+    """Return the window cut to where the integrand counts on coarse nodes t (2, j), and one node beyond."""
     y, mean, scale = row
     start, end, own, j = _inverse(grid, low), _inverse(grid, high), _inverse(grid, 0.0), 0
     for i in range(rule.COARSE):
@@ -146,7 +146,7 @@ def _closer(
 
 @_jit
 def _window(density: int, theta: np.ndarray, row: Numbers, grid: Numbers) -> tuple[float, float]:
-    """The values of t beyond which nothing counts."""
+    """Return the lowest and the highest t that count in the average."""
     y, mean, scale = row
     at_centre = _slopes(density, theta, y, mean + scale * grid[0])[0]
     gap = min(max(at_centre - _slopes(density, theta, y, mean)[0], 0.0) + 1.0, 1e100)
@@ -166,18 +166,18 @@ def _window(density: int, theta: np.ndarray, row: Numbers, grid: Numbers) -> tup
 
 @_jit
 def average(density: int, theta: np.ndarray, y: float, mean: float, var: float) -> tuple[float, float, float]:
-    """log⟨p(y|f)⟩, q and r: from the moments of t, or of log p's slopes where p hardly bends over √var."""
+    """Return log⟨p(y|f)⟩, q and r from moments of t, or of log p's slopes where p hardly bends over √var."""
     scale = sqrt(var)
     row = y, mean, scale
     grid = _grid(density, theta, y, mean, scale)
     low, high = _window(density, theta, row, grid)
     straight, count = _needed(grid, low, high)
-    if not count >= 2.0:  # of numbers that are none
+    if not count >= 2.0:  # of NaN
         return np.nan, np.nan, np.nan
     if not straight:
         low, high = _inverse(grid, low), _inverse(grid, high)
     number, step, top = int(count), (high - low) / (count - 1.0), -inf
-    at = np.empty((number, 5))  # log weight, then t, slope and bend of log p; and its share
+    at = np.empty((number, 5))  # log weight, t, slope and bend of log p, dt/du
     for i in range(number):
         u = low + step * i
         t = u if straight else _mapped(grid, u)
@@ -202,6 +202,6 @@ def average(density: int, theta: np.ndarray, y: float, mean: float, var: float) 
     value = top + log(mass * step) - LOG_ROOT_2PI + _constant(density, theta, y)
     bends = var * sums[3] > 1e-2 * mass
     q, r = (centre / scale, (spread / mass - 1.0) / var) if bends else (first, second + between / mass)
-    if abs(value) > rule.ROUNDED:  # where weights are but rounding: as of a Gaussian p
+    if abs(value) > rule.ROUNDED:  # weights are all rounding there: r as of a Gaussian p
         r = second / (1.0 + var * max(-second, 0.0))
     return value, q, r

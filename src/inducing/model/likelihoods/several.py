@@ -1,4 +1,4 @@
-"""Likelihoods of several processes a row: noise or scale that is a process, too, and one process a class.
+"""Likelihoods of several processes per row: one for the noise or scale beside f, or one per class.
 
 They give ⟨log p(y|f)⟩ under independent f_j ~ N(mean_j, var_j), for variational inference (power 0).
 """
@@ -22,13 +22,13 @@ from .classes import check_classes, class_moments, ranked_score
 from .outliers import StudentT
 
 HERMITE, HERMITE_WEIGHTS = hermite(24)
-REACH = 6.3  # standard deviations, beyond which nothing counts in an average to nine digits
-GUMBEL_STEP = 0.5  # of log Σ exp f and a Gumbel variable
+REACH = 6.3  # standard deviations that an average to nine digits covers
+GUMBEL_STEP = 0.5  # between nodes x of `_log_sum_exp`
 WIDEST = 20.0
 
 
 class Expected(NamedTuple):
-    """⟨log p(y|f)⟩ (n,), and of every process q = ∂/∂mean and r = 2 ∂/∂var. (n, c) each"""
+    """⟨log p(y|f)⟩ (n,), and for every process its q = ∂/∂mean and r = 2 ∂/∂var. (n, c) each"""
 
     value: Array
     q: Array
@@ -42,27 +42,27 @@ class SeveralLikelihood(Likelihood):
     processes: ClassVar[int] = 2
 
     def n_processes(self, y: Array) -> int:
-        """The number of processes of a row."""
+        """Return the number of processes per row."""
         return self.processes
 
     def expected(self, y: Array, means: Array, variances: Array) -> Expected:
-        """⟨log p(y|f)⟩ and its derivatives for y (n,), means and variances (n, c)."""
-        with np.errstate(all="ignore"):  # in branches that are not taken
+        """Return ⟨log p(y|f)⟩ and its derivatives for y (n,), means and variances (n, c)."""
+        with np.errstate(all="ignore"):  # branches that are not taken may overflow
             return self._expected(*self._rows(y, means, variances)[:3])
 
     def parameter_gradient(
         self, y: Array, means: Array, variances: Array, power: float = 0.0
     ) -> dict[str, Array]:
-        """The derivatives of ⟨log p(y|f)⟩ in the parameters. (n,) each"""
+        """Return the derivatives of ⟨log p(y|f)⟩ in the parameters. (n,) each"""
         if power != 0.0:
-            self.tilted(y, means, variances, power)
+            self.tilted(y, means, variances, power)  # raises
         return super().parameter_gradient(y, means, variances, power)
 
     def _expected(self, y: Array, means: Array, variances: Array) -> Expected:
         raise NotImplementedError
 
     def _rows(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:
-        """y (n,), means and variances (n, c), checked and in one namespace; and the shape of y."""
+        """Return y (n,), means and variances (n, c), checked, in one namespace; and the shape of y."""
         y, means, variances = one_namespace(self.check(y), means, variances)
         shape = (*y.shape, self.n_processes(y))
         if y.ndim != 1 or tuple(means.shape) != shape or tuple(variances.shape) != shape:
@@ -74,7 +74,7 @@ class SeveralLikelihood(Likelihood):
         return y, means, xp.maximum(variances, LARGEST**-2), y.shape
 
     def quantile(self, p: Array, means: Array, variances: Array, further: Array | None = None) -> np.ndarray:
-        """The y that an observation stays at or below with probability p, for moments (n, c). (n,)"""
+        """Return the quantile of y at probability p, a number or (n,), for moments (n, c). (n,)"""
         means, variances = np.asarray(means, dtype=float), np.asarray(variances, dtype=float)
         p = np.broadcast_to(self.probability_of(p), len(means))
         return self._quantile(p, means, variances, None)
@@ -84,15 +84,15 @@ class SeveralLikelihood(Likelihood):
         return _crossing(lambda y: self._cumulative(y, mean, var) - p, mean[:, 0], step)
 
     def tilted(self, y: Array, means: Array, variances: Array, power: float = 1.0) -> NoReturn:
-        """No such average: there is `expected`."""
+        """Raise: only `expected` is defined."""
         raise ParameterError(
-            f"{type(self).__name__} is a likelihood of several processes a row, for which there is ⟨log p⟩ "
-            "(power 0) alone: use `expected`, and a variational approximation"
+            f"{type(self).__name__} has several processes per row and gives only ⟨log p⟩ (power 0): "
+            "use `expected`, and a variational approximation"
         )
 
 
 def _crossing(excess: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """The zero (n,) of an increasing function, by false positions whose ends move (Illinois)."""
+    """Return the zero (n,) of an increasing function by the Illinois method of false positions."""
     low, high = centre - step, centre + step
     for _ in range(ROUNDS):
         at_low, at_high = excess(low), excess(high)
@@ -131,16 +131,16 @@ class LearnedNoise(SeveralLikelihood):
         return Expected(-0.5 * (LOG_2PI + mean + square), q, -stack([precision, 0.5 * square], axis=1))
 
     def predict(self, means: Array, variances: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of y. (n,) each"""
+        """Return mean and variance of y. (n,) each"""
         means, variances = one_namespace(means, variances)
         return means[:, 0], variances[:, 0] + exp(means[:, 1] + 0.5 * variances[:, 1])
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
-        """A draw of y for each row of f (n, 2)."""
+        """Draw y for each row of f (n, 2)."""
         return rng.normal(f[..., 0], np.sqrt(exp(f[..., 1])))
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
-        """log ∫ N(y; m_f, v_f + exp(g)) N(g) dg. (n,)"""
+        """Return log ∫ N(y; m_f, v_f + exp(g)) N(g; m_g, v_g) dg. (n,)"""
         y, means, variances, _ = self._rows(y, means, variances)
         xp = namespace(y)
         total, weight = self._totals(means, variances)
@@ -154,13 +154,13 @@ class LearnedNoise(SeveralLikelihood):
 
     def _crps(self, y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
         total, weight = self._totals(mean, var)
-        weight = np.exp(weight[::2])  # half as many are enough where nothing decays
+        weight = np.exp(weight[::2])  # for the score half the nodes are enough
         parts = [(y[s] - mean[s, 0], total[s, ::2]) for s in row_slices(len(y), SCORED)]
         scores = [crps_of_gaussians(error, variances, weight / weight.sum()) for error, variances in parts]
         return np.concatenate([*scores, np.empty(0)])
 
     def _totals(self, means: Array, variances: Array) -> tuple[Array, Array]:
-        """Variances of y (n, j) over the process g, and the logs of their weights. (j,)"""
+        """Return variances of y at nodes of g (n, j), and the logs of their weights. (j,)"""
         xp, t = namespace(means), np.linspace(-9.0, 9.0, 160)
         weight = asarray_like(-0.5 * t * t + np.log(t[1] - t[0]) - 0.5 * LOG_2PI, means)
         g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(t, means)
@@ -169,9 +169,9 @@ class LearnedNoise(SeveralLikelihood):
 
 @dataclass(frozen=True)
 class LearnedScaleT(SeveralLikelihood):
-    """Student's t with df degrees of freedom about f and scale exp(g/2); f and g are the two processes.
+    """y = f + Student's t noise with df degrees of freedom and scale exp(g/2); f and g are the two processes.
 
-    ⟨log p⟩ is exact up to quadrature: Gauss-Hermite in g, and in f on the nodes of `StudentT`.
+    ⟨log p⟩ is exact up to quadrature: Gauss-Hermite in g, the nodes of `StudentT` in f.
     """
 
     located: ClassVar[bool] = True
@@ -180,7 +180,7 @@ class LearnedScaleT(SeveralLikelihood):
     df: float = 4.0
 
     def _inside(self, y: Array, means: Array, variances: Array) -> tuple[Array, Array, Array]:
-        """Nodes of g (n, j), and mean and variance (n j,) of (f - y) exp(-g/2): Student's t has scale 1."""
+        """Return nodes of g (n, j), and mean and variance of (f - y) exp(-g/2) at these (n j,)."""
         xp = namespace(y)
         g = means[:, 1:] + xp.sqrt(variances[:, 1:]) * asarray_like(HERMITE, y)
         g = xp.clip(g, -STEEP / 2.0, STEEP / 2.0)
@@ -200,7 +200,7 @@ class LearnedScaleT(SeveralLikelihood):
         for part in student.nodes_of(xp.zeros_like(mean), mean, var, 0.0, functions):
             value[part.rows], q[part.rows], r[part.rows] = moments(part, var[part.rows], 0.0)
             bend[part.rows] = row_dots(part.weight, part.values[3])
-        along = -0.5 * (1.0 + q * mean + r * var)  # the derivative in g
+        along = -0.5 * (1.0 + q * mean + r * var)  # d/dg
         bend = -0.5 * (self.df + 1.0) * bend
         value, along, bend, q, r = (xp.reshape(part, g.shape) for part in (value, along, bend, q, r))
         parts = (value - 0.5 * g, q * xp.exp(-0.5 * g), along, r * xp.exp(-g), bend)
@@ -214,17 +214,17 @@ class LearnedScaleT(SeveralLikelihood):
         return {"df": namespace(y).reshape(slope, g.shape) @ asarray_like(HERMITE_WEIGHTS, y)}
 
     def predict(self, means: Array, variances: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of y; the variance is infinite up to df = 2. (n,) each"""
+        """Return mean and variance of y; the variance is infinite up to df = 2. (n,) each"""
         means, variances = one_namespace(means, variances)
         ratio = self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
         return means[:, 0], variances[:, 0] + ratio * exp(means[:, 1] + 0.5 * variances[:, 1])
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
-        """A draw of y for each row of f (n, 2)."""
+        """Draw y for each row of f (n, 2)."""
         return f[..., 0] + np.sqrt(exp(f[..., 1])) * rng.standard_t(self.df, np.shape(f)[:-1])
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
-        """The log density of y, averaged over f and g. (n,)"""
+        """Return the log of the density of y averaged over f and g. (n,)"""
         y, means, variances, _ = self._rows(y, means, variances)
         xp = namespace(y)
         g, mean, var = self._inside(y, means, variances)
@@ -243,9 +243,9 @@ class LearnedScaleT(SeveralLikelihood):
 class Softmax(SeveralLikelihood):
     """One of c classes, numbered from 0, with probability exp(f_y)/Σ exp(f_j); each class has a process.
 
-    With independent Gumbel variables G the largest of f_j + G_j has mean ⟨log Σ exp f⟩ + γ, so that ⟨log p⟩
-    is one integral over a product of c functions: exact up to quadrature. Knowles and Minka's bound, with the
-    best tilts, is off by a tenth of the effect of var at var = 1 and by a half at var = 4.
+    With independent Gumbel variables G the largest of f_j + G_j has mean ⟨log Σ exp f⟩ + γ, so ⟨log p⟩ is one
+    integral over a product of c functions, exact up to quadrature. Knowles and Minka's bound with the best
+    tilts misses a tenth of the effect of var at var = 1, and half of it at var = 4.
     """
 
     classes: int = 2
@@ -268,17 +268,17 @@ class Softmax(SeveralLikelihood):
         return Expected(namespace(y).sum(chosen * means, axis=1) - largest, chosen - p, bend)
 
     def probabilities(self, means: Array, variances: Array) -> Array:
-        """⟨softmax f⟩, the probability of every class. (n, c)"""
+        """Return ⟨softmax f⟩, the probability of every class. (n, c)"""
         means, variances = one_namespace(means, variances)
         with np.errstate(all="ignore"):
             return _log_sum_exp(means, variances)[1]
 
     def predict(self, means: Array, variances: Array, further: Array | None = None) -> tuple[Array, Array]:
-        """Mean and variance of the number of the class. (n,) each"""
+        """Return mean and variance of the number of the class. (n,) each"""
         return class_moments(self.probabilities(means, variances))
 
     def log_predictive(self, y: Array, means: Array, variances: Array) -> Array:
-        """The log probability of the class y. (n,)"""
+        """Return the log probability of the class y. (n,)"""
         y, means, variances, _ = self._rows(y, means, variances)
         p = self.probabilities(means, variances)
         chosen = y[:, None] == asarray_like(np.arange(self.classes), y)
@@ -296,17 +296,17 @@ class Softmax(SeveralLikelihood):
         return ranked_score(self.probabilities(mean, var), y)
 
     def sample(self, f: np.ndarray, rng: Generator, further: np.ndarray | None = None) -> np.ndarray:
-        """A draw of the class for each row of f (n, c)."""
+        """Draw a class for each row of f (n, c)."""
         return np.argmax(f + rng.gumbel(size=np.shape(f)), axis=-1).astype(float)
 
 
 def _log_sum_exp(means: Array, variances: Array) -> tuple[Array, Array, Array]:
-    """⟨log Σ exp f⟩ (n,), its derivatives in the means, and minus twice those in the variances. (n, c) each
+    """Return ⟨log Σ exp f⟩ (n,), its derivatives in the means, and -2 times those in the variances (n, c).
 
     With K(x) = ⟨exp(-exp(f - x))⟩, the distribution of f + G, and F = ΠK it is ∫ (x > 0) - F(x) dx - γ, its
     derivatives are ∫ K_j' F/K_j dx, and the others ∫ K_j'' F/K_j dx; by trapezoidal rules in f and in x, to
-    eight digits or more. Where a √var exceeds WIDEST it is κ ⟨log Σ exp(f/κ)⟩, √var = κ WIDEST: the largest
-    f is all that counts there.
+    eight digits or more. If a √var exceeds WIDEST, only the largest f counts, and it is κ ⟨log Σ exp(f/κ)⟩
+    with √var = κ WIDEST.
     """
     xp, scales = namespace(means), namespace(means).sqrt(variances)
     top, unit = xp.max(means, axis=1), xp.maximum(xp.max(scales, axis=1) / WIDEST, 1.0)
@@ -332,7 +332,7 @@ def _log_sum_exp(means: Array, variances: Array) -> tuple[Array, Array, Array]:
 
 
 def _gumbel_sums(m: Array, s: Array, x: Array, inner: int) -> tuple[Array, Array, Array]:
-    """K, K' and K'' of every process at x. (k, c, x) each"""
+    """Return K, K' and K'' of every process at x. (k, c, x) each"""
     xp, t = namespace(m), np.linspace(-REACH, REACH, inner)
     weights = np.exp(-0.5 * t * t)
     centre = xp.max(m, axis=1)[:, None]
@@ -348,7 +348,7 @@ def _gumbel_sums(m: Array, s: Array, x: Array, inner: int) -> tuple[Array, Array
 
 
 def _chunks(inner: Array, outer: Array, like: Array) -> Iterator[tuple[Array, int, int]]:
-    """Rows with the numbers of nodes they share, in f and in x."""
+    """Yield groups of rows with the numbers of nodes, in f and in x, that they share."""
     xp = namespace(like)
     inner, outer = (2.0 * xp.ceil(2.0 * xp.log2(xp.clip(part, 16.0, 1024.0))) for part in (inner, outer))
     key = 100.0 * inner + outer

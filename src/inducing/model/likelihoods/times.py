@@ -1,4 +1,4 @@
-"""Likelihoods of positive times, of which some may have been censored: exponential, gamma, Weibull."""
+"""Likelihoods of positive times, some of them censored: exponential, gamma, Weibull."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,8 +14,8 @@ from .base import STEEP, Likelihood, exp, one_namespace, refuse
 
 @dataclass(frozen=True)
 class Times(Likelihood):
-    """Positive times whose scale is exp(f); y is (n,), or (n, 2) with a second column that is 1 where the
-    time is y or more (censored on the right). Predictions are of the time itself.
+    """Positive times with scale exp(f). y is (n,), or (n, 2) with a second column that is 1 if the time is y
+    or more (censored on the right), else 0. Predictions are of the time itself.
     """
 
     columns: ClassVar[int] = 2
@@ -29,7 +29,7 @@ class Times(Likelihood):
             refuse(censored, censored * (1.0 - censored) != 0.0, message)
 
     def _logs(self, y: Array, f: Array) -> tuple[Any, Array, Array]:
-        """The namespace, log y - f, and where y is censored."""
+        """Return the namespace, log y - f, and where y is censored."""
         f, y, censored = self.split(y, f)
         xp = namespace(f, y)
         w = xp.log(y) - f
@@ -44,14 +44,14 @@ class Times(Likelihood):
 
 @dataclass(frozen=True)
 class PowerHazard(Times):
-    """Times whose survivors at y are exp(-(y/exp(f))^k), k the shape, or 1 without one."""
+    """Times that exceed y with probability exp(-(y/exp(f))^k), k being the shape, if there is one, or 1."""
 
     @property
     def _k(self) -> float:
         return getattr(self, "shape", 1.0)
 
     def _slopes(self, y: Array, mean: Array, var: Array | float) -> tuple[Array, Array, Array]:
-        """⟨log p(y|f)⟩ under f ~ N(mean, var), and two derivatives in the mean."""
+        """Return ⟨log p(y|f)⟩ under f ~ N(mean, var), and two derivatives in the mean."""
         xp, w, censored = self._logs(y, mean)
         k = self._k
         hazard = exp(k * w + 0.5 * k * k * var)  # cumulative
@@ -60,7 +60,7 @@ class PowerHazard(Times):
         return value, k * (hazard - seen), -k * k * hazard
 
     def _gradient(self, y: Array, mean: Array, var: Array | float) -> dict[str, Array]:
-        """The derivative of ⟨log p(y|f)⟩ in the shape."""
+        """Return the derivative of ⟨log p(y|f)⟩ in the shape."""
         xp, w, censored = self._logs(y, mean)
         k = self._k
         hazard = exp(k * w + 0.5 * k * k * var)
@@ -107,7 +107,7 @@ class Exponential(PowerHazard):
 
 @dataclass(frozen=True)
 class Weibull(PowerHazard):
-    """Weibull times of this shape and scale exp(f)."""
+    """Weibull times with this shape and scale exp(f)."""
 
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
@@ -116,7 +116,7 @@ class Weibull(PowerHazard):
 
 @dataclass(frozen=True)
 class Gamma(Times):
-    """Gamma distributed times of this shape with mean exp(f)."""
+    """Gamma distributed times with this shape and mean exp(f)."""
 
     names: ClassVar[tuple[str, ...]] = ("shape",)
 
@@ -151,7 +151,7 @@ class Gamma(Times):
         return {"shape": xp.where(censored, _late_gradient(self.shape, w) - xp.exp(w), seen)}
 
     def _tilted(self, y: Array, mean: Array, var: Array, power: float) -> tuple[Array, ...]:
-        """Rows that were seen apart from those that were not, which take much longer."""
+        """Treat observed rows apart from censored ones, which take much longer."""
         xp, k = namespace(mean), self.shape
         time, censored = self._columns_of(y)
         rows = xp.nonzero(censored)[0]
@@ -170,7 +170,7 @@ class Gamma(Times):
         return parts
 
     def _late_averages(self, y: Array, mean: Array, var: Array) -> list[Array]:
-        """⟨log survivors + their rate⟩, whose growth is a logarithm's, and its two derivatives."""
+        """Return the average of `_late`'s value, which grows as a logarithm does, and of its derivatives."""
 
         def functions(y: Array, f: Array) -> tuple[Array, ...]:
             return _late(self.shape, namespace(f).minimum(self._logs(y, f)[1], STEEP))
@@ -217,14 +217,14 @@ class Gamma(Times):
 
 
 def _late(k: float, w: Array) -> tuple[Array, Array, Array]:
-    """log Q(k, x) + x, x = k e^w, of a gamma variable's survivors, and two derivatives in -w."""
+    """Return log Q(k, x) + x, x = k e^w, for the tail Q of a gamma variable, and two derivatives in -w."""
     x = k * namespace(w).exp(w)
     value, rest = upper_gamma(k, x)
     return value, rest, x - (x + rest) * (k + rest)
 
 
 def _late_gradient(k: float, w: Array) -> Array:
-    """The derivative of the same in k: central differences of the sixth order, as there is no closed form."""
+    """Return the derivative of the same in k, which has no closed form, by differences of sixth order."""
     step = 1e-3 * k
     pairs = ((1, 0.75), (2, -0.15), (3, 1.0 / 60.0))
     return sum(c * (_late(k + i * step, w)[0] - _late(k - i * step, w)[0]) for i, c in pairs) / step
