@@ -42,7 +42,7 @@ class Whole:
         return 2 * len(self.Linv) ** 2
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
-        """T A, in `out` where it is given. A (b, m)"""
+        """Return T A, in `out` where it is given. A (b, m)"""
         return la.lower_times(self.Linv, scratch_copy(A, out))
 
     def precision_times(self, A: Array) -> Array:
@@ -98,7 +98,7 @@ def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> 
     H, Y = copied(Phi, s.buffer(1, c)), copied(group.only(P.Y[rows]))
     for i, part in enumerate(group.parts):
         block = factor_of_block(P, held, Phi[part], group, i, s)
-        share = sums.count(part) / P.n  # of what may be kept
+        share = sums.count(part) / P.n  # of the memory for kept blocks
         room = share * (sums.BLOCK_BYTES if group.batch is None else sums.BATCH_BYTES)
         if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= room:
             held.blocks[group.first + i] = block

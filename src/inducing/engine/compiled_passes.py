@@ -21,7 +21,7 @@ from .row_sites import add_noise, add_terms
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, groups, log_copies
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
-# kernel entries from which loading the compiled code pays, whether it is loaded already or not
+# kernel entries from which loading the compiled code pays; used also where it is loaded already
 LEAST = 1 << 17
 RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
 RANGES = 4  # ranges for each worker, so that one who is done can take over another's last ones, ...
@@ -44,12 +44,12 @@ def expects(P: Problem, surely: bool = False) -> bool:
     if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
         return False
     if P.blocks is not None and (P.kernel is not known[0] or getattr(P.kernel, "columns", None)):
-        return False  # the loops over blocks know the kernel between rows of a block by one profile
+        return False  # the loops over blocks take a single profile for the kernel between rows of a block
     from . import block_tiles, neighbour_loops, neighbour_tiles, site_tiles, tiles
 
     if P.row.keeps == "neighbours":
         called = [tiles.fill_at, tiles.finish_at, neighbour_tiles.second_near]
-        called += [neighbour_loops.nearest_rows, tiles.first]  # of predictions and reports
+        called += [neighbour_loops.nearest_rows, tiles.first]  # for predictions and reports
         called.append(neighbour_tiles.first_near)
     elif P.row.keeps == "blocks":
         called = [block_tiles.second_blocks, tiles.finish_at]
@@ -162,7 +162,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
         second_deterministic(basis, data, (tau, given), *how, space, totals)
         if P.uniform:  # √(pΠ) is in T
             lengths /= P.p * tau
-        # a bound's φᵀφ cancels against R's
+        # a bound's φᵀφ cancels against that in R = k(x, x) - φᵀφ
         spread, rbar = P.kernel.diagonal(X) - lengths if P.row.bound else lengths, -0.5 * P.p * tau
     add_terms(P, s, rows, noise_bar, (mean, V, spread, R), tau, Y[:, 0])
     if P.general or P.row.bound:

@@ -79,7 +79,7 @@ class KernelPart:
         return centre, scale, v.T, P.T, constants, coefficients, numbers
 
     def gradients(self, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, np.ndarray]:
-        """dJ/dparameters and dJ/dZ (m, d), from Wᵀ[u, …, 1] (m, d + 2) and sums (d + 2,)."""
+        """Return dJ/dparameters and dJ/dZ (m, d), from Wᵀ[u, …, 1] (m, d + 2) and sums (d + 2,)."""
         d, e = len(sums) - 2, self.exponents
         if self.kernel.columns is not None:
             own = [*self.kernel.columns, d, d + 1]
@@ -116,12 +116,12 @@ class Form:
         return _addresses(back), self.frame, self.form, own
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Zeros for the sums of the second pass."""
+        """Return zeros for the sums of the second pass."""
         count, d, m = self.form[0].shape
         return np.zeros((count, m, self.form[3].shape[2])), np.zeros((count, d + 2))
 
     def gradients(self, P: Problem, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, Gradients]:
-        """Gradients of kernel and basis from the sums of the second pass."""
+        """Return gradients of kernel and basis from the sums of the second pass."""
         if isinstance(P.basis, Multiscale):
             assert self.parts[0].exponents is not None
             return P.basis.from_moments(P.kernel, self.parts[0].exponents, moments[0])

@@ -386,6 +386,6 @@ def second_near(
     return residual
 
 
-# the same bodies for Python to call
+# the same functions, compiled for calls from Python
 condition = compiled(fastmath=FAST)(condition_rows.py_func)
 through_rows = compiled(fastmath=FAST)(carry_back.py_func)

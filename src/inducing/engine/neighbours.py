@@ -222,7 +222,7 @@ def batches_of(P: Problem) -> list[Group]:
     """
     assert P.blocks is not None and P.sets is not None
     sizes = np.array([len(rows) for rows in P.blocks])
-    place, order, found, at = np.empty(P.n, dtype=np.int64), np.argsort(-sizes, kind="stable"), [], 0
+    place, order, batches, at = np.empty(P.n, dtype=np.int64), np.argsort(-sizes, kind="stable"), [], 0
     place[np.concatenate(P.blocks)] = np.concatenate([np.arange(size) for size in sizes])
     sets = indices_like(P.sets, P.X)
     xp, N = namespace(P.X), indices_like(place, P.X)
@@ -239,9 +239,9 @@ def batches_of(P: Problem) -> list[Group]:
         near = xp.where(mask[:, None], N[numbers], places[:, None])
         batch = places, near, xp.astype(mask, P.X.dtype)
         kept = indices_like(np.flatnonzero(real), P.X)
-        found.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
+        batches.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
         at += len(chosen)
-    return found
+    return batches
 
 
 def conditionals_by_pairs(

@@ -104,17 +104,14 @@ def factorise_jointly(
     if memory is not None:
         memory.process = joint
     last = _over_rows(problems, priors, joint, False)
+    # the sites of a source's rows follow from the process, and are not kept
+    kept = [Held(tau=p.sites[0][0], nu=p.sites[0][1]) if p.sites else None for p in joint.processes]
     each = tuple(
-        replace(F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=_held(p))
-        for F, p in zip(priors, joint.processes, strict=True)
+        replace(F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=held)
+        for F, p, held in zip(priors, joint.processes, kept, strict=True)
     )
     value = joint.base(0.0) + float(last[0].terms)
     return JointFactors(each, value, last[0].likelihood, point.n_sweeps, point.converged)
-
-
-def _held(process: Process) -> Held | None:
-    """Return the sites of rows in memory; those of a source follow from the process, and are not kept."""
-    return Held(tau=process.sites[0][0], nu=process.sites[0][1]) if process.sites else None
 
 
 def _over_rows(

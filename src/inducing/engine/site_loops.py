@@ -24,7 +24,7 @@ from ..numerics.triangles import add, dot
 
 _jit = helper(fastmath=FAST)
 
-LEAST_SHARE = 1e-12  # of a variance that a site may leave, or that taking it out may come from
+LEAST_SHARE = 1e-12  # the least ratio of a variance with a site to that without it
 
 
 class Visits(NamedTuple):
@@ -44,7 +44,7 @@ class RowSites(NamedTuple):
     tau: np.ndarray
     nu: np.ndarray
     gamma: np.ndarray  # what the basis leaves of k(x, x)
-    prior: np.ndarray  # mean
+    prior: np.ndarray  # the prior mean
     y: np.ndarray
 
 

@@ -20,12 +20,11 @@ from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, tak
 if TYPE_CHECKING:
     from .block_passes import BlockFactor
 
-Triple = tuple[Array, Array, Array]  # for `times_lower_plus`: A, T, and A's `room_beside` or None
 SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
 BLOCK_BYTES = 1 << 29  # of arrays of blocks that are kept between the passes, at most
 BATCH_BYTES = 1 << 32  # the same on a device
-KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache
+KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the CPU's cache
 PER_SUM = 16  # multiplications that take about as long as adding one number in memory
 PHI_BYTES = 1 << 27  # up to this size Φ is kept between the sweeps of an evaluation
 
@@ -37,7 +36,7 @@ class Sums:
     G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
     b: Any = 0.0  # (m, p), ΦΠy
     count: float = 0.0  # Σ weights
-    log_D: Any = 0.0  # Σ log D; it stays on the device until the pass ends, since reading it waits
+    log_D: Any = 0.0  # Σ log D; numbers stay on the device until the pass ends, since reading one waits
     correction: Any = 0.0  # Σ evidence_correction, which is subtracted from the evidence
     residual: Any = 0.0  # Σ eᵢ²Πᵢ
     terms: Any = 0.0  # Σ of the rows' likelihood terms in the evidence
@@ -80,7 +79,7 @@ class SharedBlocks:
         before = self.bars.pop((what, number), None)
         if before is not None:
             bar += before
-        rows = math.prod(bar.shape[:-1])  # also of several blocks, one above the other
+        rows = math.prod(bar.shape[:-1])  # of one block, or of several stacked ones
         if self.last or not is_numpy(bar) or not SharedBlocks.has_room(n, rows, bar.shape[-1]):
             return bar
         self.bars[what, number] = bar.copy()
@@ -144,7 +143,7 @@ class Back:
     lengths: Array | None = None  # (), the mean of |T k_u|² over rows, where Π is common to them on a device
     Binv: Array | None = None
     LBinv: Array | None = None
-    sweep: Any = None  # the process that the sites of a source's rows are made from again
+    sweep: Any = None  # the process from which the sites of a source's rows are computed again
 
     def on(self, X: Array) -> Back:
         """Return these matrices with the namespace, dtype and device of X."""
@@ -190,7 +189,7 @@ class Work(Sums):
             self.b += H.T @ Y
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
-        """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
+        """Return the i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
         if not is_numpy(self.like):
             return None
         held = self._buffers.get(i)
@@ -225,7 +224,7 @@ class Work(Sums):
         return sums
 
     def square(self, b: int) -> np.ndarray | None:
-        """A (b, b) scratch array, always the same memory; None off the CPU."""
+        """Return a (b, b) scratch array, always the same memory; None off the CPU."""
         if not is_numpy(self.like):
             return None
         if self._square.size < b * b:
@@ -277,9 +276,9 @@ def log_copies(P: Problem, rows: Array) -> Array | float:
 
 
 def finish(
-    P: Problem, s: Work, X: Array, K: Array, S: Triple, V: Array, alpha: Array, sign: float = 1.0
+    P: Problem, s: Work, X: Array, K: Array, S: tuple[Array, ...], V: Array, alpha: Array, sign: float = 1.0
 ) -> None:
-    """Add the gradients of kernel, basis and mean from v and K̄fu = sign A T + v αᵀ, where S = A, T, room."""
+    """Add gradients of kernel, basis and mean from v and K̄fu = sign A T + v αᵀ; S: A, T, `room_beside`."""
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
     A, T, room = S
     finish_cross(P, s, X, K, la.times_lower_plus(A, T, room, sign * V, alpha.T), sign)

@@ -68,7 +68,7 @@ class Sweep:
 class Process:
     """Sites and the process they make; the factors are there once `factored`."""
 
-    sites: SitesByPart  # τ and ν (c,); {} at the prior, and where a source's are made again at each pass
+    sites: SitesByPart  # τ and ν (c,); {} at the prior, and where each pass computes those of a source again
     G: Array  # (m, m), ΦτΦᵀ in the lower triangle
     b: Array  # (m, 1), Φν
     B: Array = None
@@ -272,7 +272,7 @@ def converge(
             least, calm = distance, current
         if improper == 0.0 and (distance <= tolerance or (since >= STALLED and distance <= ROUNDING)):
             return FixedPoint(_proper(current, step), n, True)
-        if since >= STALLED:  # it goes round in circles
+        if since >= STALLED:  # the steps go round in circles
             most, since, least, calm, past = max(0.5 * most, LEAST_RATE), 0, distance, current, []
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(most, 1.5 * rate)

@@ -79,14 +79,14 @@ def cholesky_escalating(
 
 
 def jittered(K: Array, jitter: float) -> Array:
-    """K + jitter mean(diag K) I."""
+    """Return K + jitter mean(diag K) I."""
     if K.shape[0] == 0 or jitter == 0:
         return K
     return plus_diagonal(K, jitter * namespace(K).linalg.trace(K) / K.shape[0])
 
 
 def plus_diagonal(M: Array, value: Array | float, *, overwrite: bool = False) -> Array:
-    """M + value I for a number, M + diag(value) for a vector; with `overwrite` in M's place."""
+    """Return M + value I for a number, M + diag(value) for a vector; with `overwrite` in M's place."""
     out = M if overwrite else M.clone() if is_torch(M) else M.copy()
     diagonal = out.diagonal() if is_torch(M) else out.reshape(-1)[:: len(M) + 1]
     diagonal += value
@@ -94,7 +94,7 @@ def plus_diagonal(M: Array, value: Array | float, *, overwrite: bool = False) ->
 
 
 def identity(like: Array) -> Array:
-    """The identity with the size, dtype and device of the square matrix `like`."""
+    """Return the identity with the size, dtype and device of the square matrix `like`."""
     return namespace(like).eye(like.shape[0], dtype=like.dtype, device=like.device)
 
 
@@ -121,7 +121,7 @@ def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
 
 
 def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
-    """L⁻¹B, or L⁻ᵀB."""
+    """Return L⁻¹B, or L⁻ᵀB."""
     if L.shape[0] == 0:
         return B
     if is_numpy(L):
@@ -141,7 +141,7 @@ def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
 
 
 def inverse_lower(L: Array) -> Array:
-    """L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
+    """Return L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
     m = L.shape[0]
     if m == 0:
         return L
@@ -188,7 +188,7 @@ def triangle(*matrices: Array, beside: int = 0) -> Array:
 
 
 def log_det_from_factor(L: Array) -> Array:
-    """log |L Lᵀ|."""
+    """Return log |L Lᵀ|."""
     xp = namespace(L)
     return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(L)))
 
@@ -198,7 +198,7 @@ def _fits_blas(*arrays: Array) -> bool:
 
 
 def times_lower(A: Array, T: Array, *, transposed: bool = False, out: Array | None = None) -> Array:
-    """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU, fills `out` elsewhere. A (c, m)."""
+    """Return A T, or A Tᵀ, for a lower triangular T; overwrite A on the CPU, else fill `out`. A (c, m)."""
     if not _fits_blas(A, T):
         return _times_lower_in_blocks(A, T, transposed, namespace(A).empty_like(A) if out is None else out)
     if A.size:
@@ -207,7 +207,7 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False, out: Array | No
 
 
 def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
-    """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
+    """Return T A, or TᵀA, for a lower triangular T; overwrite A on the CPU. T (c, c), A (c, m)."""
     if not _fits_blas(A, T):
         return (T.T if transposed else T) @ A
     if A.size:
@@ -255,7 +255,7 @@ def times_lower_plus(A: Array, T: Array, room: Array | None, V: Array, B: Array)
 
 
 def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
-    """G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
+    """Return G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
     if A.shape[0] == 0:
         return G
     if not _fits_blas(G, A):
@@ -265,7 +265,7 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
 
 
 def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
-    """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
+    """Return G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
     if not _fits_blas(G, A):
         return add_symmetric_product(G, A.T, A.T, sign)
     if A.size:
@@ -274,7 +274,7 @@ def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
 
 
 def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
-    """G + Aᵀ diag(weights) A in the lower triangle, weights of either sign. Overwrites G and `scratch`."""
+    """Return G + Aᵀ diag(weights) A, lower triangle, weights of either sign. Overwrites G and `scratch`."""
     if not _fits_blas(G, A):
         return add_symmetric_product(G, A * weights[:, None], A)
     if scratch is None:
@@ -293,7 +293,7 @@ def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None 
 def scaled_sum_and_gram(
     A: Array, a: Array, B: Array, b: Array, G: Array, scratch: Array | None, out: Array | None = None
 ) -> tuple[Array, Array]:
-    """diag(a) A + diag(b) B, in A's memory or in `out`, and G - Bᵀ diag(b) B as by `add_weighted_gram`."""
+    """Return diag(a) A + diag(b) B, in A or in `out`, and G - Bᵀ diag(b) B as by `add_weighted_gram`."""
     if is_numpy(A):
         A *= a[:, None]
         A += np.multiply(b[:, None], B, out=scratch)
@@ -308,14 +308,14 @@ def scaled_sum_and_gram(
 
 
 def add_symmetric_product(G: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
-    """G + sign AᵀB, known to be symmetric, in the lower triangle (and some of the upper). Overwrites G."""
+    """Return G + sign AᵀB, which is symmetric, in the lower triangle and some of the upper. Overwrites G."""
     for lo, hi in _edges(G.shape[0], A):
         add_product(G[lo:, lo:hi], A[:, lo:].T, B[:, lo:hi], sign)
     return G
 
 
 def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
-    """C + sign A B, in C's memory."""
+    """Return C + sign A B, in C's memory."""
     if is_torch(C):
         return C.addmm_(A, B, alpha=sign)
     if is_numpy(C) and blas.gemm(C, A, B, sign):
@@ -335,7 +335,7 @@ def from_lower(G: Array) -> Array:
 
 
 def gram(A: Array) -> Array:
-    """AᵀA, symmetric."""
+    """Return AᵀA, symmetric."""
     m = A.shape[1]
     workers = workers_for(A.shape[0] * m * m) if is_numpy(A) else 1
     G = zeros_like_rows((m, m), A)
@@ -350,7 +350,7 @@ def gram(A: Array) -> Array:
 
 
 def congruence(M: Array, T: Array) -> Array:
-    """TᵀMT for a symmetric M and a lower triangular T."""
+    """Return TᵀMT for a symmetric M and a lower triangular T."""
     half = times_lower_on_all_cores(M.copy() if is_numpy(M) else M, T)  # M T
     return times_lower_on_all_cores(contiguous(half.T), T)
 
@@ -370,19 +370,19 @@ def times_lower_on_all_cores(A: Array, T: Array) -> Array:
 
 
 def contiguous(A: Array) -> Array:
-    """A in C order, which BLAS needs; a no-op off the CPU."""
+    """Return A in C order, which BLAS needs; a no-op off the CPU."""
     return np.ascontiguousarray(A) if is_numpy(A) else A
 
 
 def row_squares(A: Array) -> Array:
-    """Σⱼ Aᵢⱼ² of each row."""
+    """Return Σⱼ Aᵢⱼ² of each row."""
     if is_numpy(A):
         return np.vecdot(A, A)
     return namespace(A).linalg.vector_norm(A, axis=1) ** 2  # one pass, no temporary
 
 
 def row_dots(A: Array, B: Array) -> Array:
-    """Σⱼ Aᵢⱼ Bᵢⱼ of each row."""
+    """Return Σⱼ Aᵢⱼ Bᵢⱼ of each row."""
     if is_numpy(A):
         return np.vecdot(A, B)
     return namespace(A).sum(A * B, axis=1)
